@@ -1,0 +1,86 @@
+# The one list of commands: people and CI call the same targets.
+#
+#   make demo    a simulated T4 VM, provisioned for real, from nothing
+#   make test    every test, end-to-end ones included where the machine allows them
+#   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
+#   make bench   ratios against plain tools, in one run
+#   make wheel   dist/gpuprep-*.whl
+#   make clean   remove what these targets made in this folder
+
+SHELL := /bin/bash
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := pyproject.toml $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
+
+# Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
+PACKAGES := python3-venv openssh-client ca-certificates \
+            mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
+            openssh-server shellcheck procps
+
+.PHONY: help demo test lint bench wheel clean packages
+
+help:
+	@sed -n 's/^# \{0,3\}//; 2,9p' $(firstword $(MAKEFILE_LIST))
+
+packages:
+	@missing=""
+	for package in $(PACKAGES); do
+	  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"
+	done
+	[ -z "$$missing" ] && exit 0
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	  echo "Installing:$$missing"
+	  apt-get update -qq
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+	else
+	  echo "Not installed:$$missing (as root on Debian this target installs them; simulated VMs need them)" >&2
+	fi
+
+# Debian's own python3 where there is one: it is the one that python3-venv belongs to.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3; do command -v $$p && break; done)
+
+$(VENV)/.made: pyproject.toml | packages
+	@echo "Making $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q ".[dev]"
+	touch $@
+
+# The tests and the demo run the built wheel, as users do, never the source tree.
+$(VENV)/.installed: $(SOURCES) $(VENV)/.made
+	@rm -f dist/gpuprep-*.whl
+	$(PIP) wheel -q --no-deps --wheel-dir dist .
+	$(PIP) install -q --no-deps --force-reinstall dist/gpuprep-*.whl
+	touch $@
+
+wheel: $(VENV)/.installed
+	@ls dist/gpuprep-*.whl
+
+demo: $(VENV)/.installed
+	@$(BIN)/gpuprep sim up t4 --os debian13
+	$(BIN)/gpuprep provision sim:t4 --profile t4
+	echo
+	echo "Look around:   $(BIN)/gpuprep sim exec t4 -- nvidia-smi"
+	echo "Run it again:  make demo"
+	echo "Take it down:  $(BIN)/gpuprep sim down t4"
+
+test: $(VENV)/.installed lint
+	@$(BIN)/pytest tests -n 2 --dist loadgroup
+
+lint: $(VENV)/.installed
+	@$(BIN)/ruff check gpuprep tests
+	$(BIN)/ruff format --check gpuprep tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/yamllint --strict playbooks profiles gpuprep
+	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q playbooks
+
+bench: $(VENV)/.installed
+	@$(BIN)/python tests/bench
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

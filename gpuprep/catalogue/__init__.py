@@ -1,0 +1,323 @@
+"""What is true of silicon, archives and versions: facts as data in the .yml files beside this one, no wishes.
+
+gpu("1eb8")                 the GPU with this PCI device id, or None
+limits("volta")             what an architecture can and cannot have
+archive("debian-13")        what an OS release offers, or None
+ffmpeg_accepts(...)         whether a FFmpeg's configure takes these headers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuprep.catalogue.versions import branch, matches, parse
+from gpuprep.records import ClockPair
+
+__all__ = [
+    "Archive",
+    "ArchiveDriver",
+    "Gpu",
+    "Limits",
+    "Model",
+    "archive",
+    "archives",
+    "branch",
+    "cuda_minimum_branch",
+    "cudnn_checksums",
+    "disk_mib",
+    "ffmpeg_accepts",
+    "ffmpeg_headers",
+    "framework",
+    "gpu",
+    "gpus",
+    "has_fabric_manager",
+    "headers_minimum_driver",
+    "limits",
+    "matches",
+    "models",
+    "npp_limits",
+    "open_only_from_branch",
+    "packages",
+    "parse",
+    "series",
+    "source",
+    "tools",
+]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A group of variants that one profile serves."""
+
+    key: str  # "t4"
+    title: str  # "T4"
+    architecture: str  # "turing"
+    compute_capability: str  # "7.5"
+    nvenc_engines: int
+    nvdec_engines: int
+    fma_per_clock_per_sm: Mapping[str, int]  # by data type; peak = SMs x FMA x 2 x clock
+    unverified: tuple[str, ...] = ()  # fields remembered, not read in a source
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One variant by PCI device id. None where the catalogue does not know the figure."""
+
+    pci_device_id: str
+    model: Model
+    name: str
+    clocks: ClockPair | None  # what `tuning.clocks: max` asks for
+    power_watts: int
+    memory_gib: int
+    sms: int | None
+    boost_mhz: int | None
+    memory_mhz: int | None
+    memory_gb_per_s: int | None
+    l2_mib: int | None
+    unverified: tuple[str, ...]  # fields remembered from datasheets, not read in a source
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an architecture can have. None: no such limit is known."""
+
+    architecture: str
+    module_flavours: tuple[str, ...]
+    minimum_branch: int
+    maximum_branch: int | None
+    minimum_cuda: str
+    maximum_cuda: str | None
+    maximum_cudnn: str | None
+
+
+@dataclass(frozen=True)
+class ArchiveDriver:
+    version: str
+    modules: tuple[str, ...]  # flavours of kernel modules packaged for this version, and known to build
+    broken: Mapping[str, str] = field(default_factory=dict)  # flavour ► why its package does not build
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What one source of packages offers for one OS release, newest first."""
+
+    drivers: tuple[ArchiveDriver, ...]
+    cuda: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OsRelease:
+    key: str  # "debian-13"
+    title: str  # "Debian 13"
+    architectures: tuple[str, ...]
+    sources: Mapping[str, Archive]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One tarball: where upstream has it, and the sha256 of each way it is packed."""
+
+    version: str
+    url: str
+    sha256: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """An extra: what to install, and how to see that it is there."""
+
+    packages: tuple[str, ...]
+    commands: tuple[str, ...]
+    python_modules: tuple[str, ...]
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=loader)
+    return document
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+@cache
+def models() -> Mapping[str, Model]:
+    data = _data("gpus")
+    found = {}
+    for key, entry in data["models"].items():
+        architecture = data["architectures"][entry["architecture"]]
+        found[key] = Model(
+            key=key,
+            title=entry["title"],
+            architecture=entry["architecture"],
+            compute_capability=entry.get("compute_capability", architecture["compute_capability"]),
+            nvenc_engines=entry["nvenc_engines"],
+            nvdec_engines=entry["nvdec_engines"],
+            fma_per_clock_per_sm=entry.get("fma_per_clock_per_sm", architecture["fma_per_clock_per_sm"]),
+            unverified=tuple(entry.get("unverified", ())),
+        )
+    return found
+
+
+@cache
+def gpus() -> Mapping[str, Gpu]:
+    """All variants by PCI device id, lower case."""
+    return {device_id: _gpu(device_id, entry) for device_id, entry in _data("gpus")["variants"].items()}
+
+
+def gpu(pci_device_id: str) -> Gpu | None:
+    return gpus().get(pci_device_id.lower())
+
+
+def _gpu(device_id: str, entry: dict[str, Any]) -> Gpu:
+    figures = {key: entry.get(key) for key in ("sms", "boost_mhz", "memory_mhz", "memory_gb_per_s", "l2_mib")}
+    return Gpu(
+        pci_device_id=device_id,
+        model=models()[entry["model"]],
+        name=entry["name"],
+        clocks=ClockPair(**entry["clocks"]) if "clocks" in entry else None,
+        power_watts=entry["power_watts"],
+        memory_gib=entry["memory_gib"],
+        unverified=tuple(entry.get("unverified", ())),
+        **figures,
+    )
+
+
+# ---------------------------------------------------------------- what fits what
+
+
+@cache
+def limits(architecture: str) -> Limits:
+    entry = _data("compatibility")["architectures"][architecture]
+    return Limits(
+        architecture=architecture,
+        module_flavours=tuple(entry["module_flavours"]),
+        minimum_branch=entry["driver_branch"]["minimum"],
+        maximum_branch=entry["driver_branch"].get("maximum"),
+        minimum_cuda=entry["cuda"]["minimum"],
+        maximum_cuda=entry["cuda"].get("maximum"),
+        maximum_cudnn=entry.get("cudnn", {}).get("maximum"),
+    )
+
+
+def open_only_from_branch() -> int:
+    """From this driver branch on there are no proprietary modules."""
+    return int(_data("compatibility")["open_modules_only_from_branch"])
+
+
+def cuda_minimum_branch(cuda: str) -> int | None:
+    """The lowest driver branch that runs programs of this CUDA version; None: not known."""
+    found: int | None = _data("compatibility")["cuda_driver_branch"].get(parse(cuda)[0])
+    return found
+
+
+def headers_minimum_driver(headers: str) -> str | None:
+    """The lowest driver for these nv-codec-headers; None: a series the catalogue does not know."""
+    found: str | None = _data("compatibility")["headers_driver"].get(series(headers))
+    return found
+
+
+def series(version: str) -> str:
+    """The first two numbers: "12.1.14.0" ► "12.1"."""
+    return ".".join(version.split(".")[:2])
+
+
+def ffmpeg_headers(ffmpeg: str) -> tuple[Mapping[str, str], ...] | None:
+    """Ranges {"at_least", "below"?} of headers that this FFmpeg's configure accepts; None: series not known."""
+    ranges = _data("compatibility")["ffmpeg_headers"].get(series(ffmpeg))
+    return None if ranges is None else tuple(ranges)
+
+
+def ffmpeg_accepts(ffmpeg: str, headers: str) -> bool | None:
+    ranges = ffmpeg_headers(ffmpeg)
+    if ranges is None:
+        return None
+    version = parse(headers)
+    return any(
+        version >= parse(allowed["at_least"]) and ("below" not in allowed or version < parse(allowed["below"]))
+        for allowed in ranges
+    )
+
+
+def npp_limits() -> tuple[str, str]:
+    """(first FFmpeg without scale_npp, first CUDA whose NPP FFmpeg's configure refuses)."""
+    entry = _data("compatibility")["npp"]
+    return entry["removed_from_ffmpeg"], entry["cuda_below"]
+
+
+# ---------------------------------------------------------------- what can be had, and from where
+
+
+@cache
+def archives() -> Mapping[str, OsRelease]:
+    """OS releases that the roles serve, by key."""
+    found = {}
+    for key, entry in _data("archives").items():
+        if "sources" not in entry:
+            continue
+        sources = {
+            name: Archive(
+                tuple(ArchiveDriver(d["version"], tuple(d["modules"]), d.get("broken", {})) for d in offer["driver"]),
+                tuple(offer["cuda"]),
+            )
+            for name, offer in entry["sources"].items()
+        }
+        found[key] = OsRelease(key, entry["title"], tuple(entry["architectures"]), sources)
+    return found
+
+
+def archive(os_key: str) -> OsRelease | None:
+    return archives().get(os_key)
+
+
+def packages(os_id: str, source_name: str, flavour: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(driver packages, CUDA packages) that must be installed."""
+    entry = _data("archives")["packages"][os_id][source_name]
+    return (*entry["driver_modules"][flavour], *entry["driver"]), tuple(entry["cuda"])
+
+
+def has_fabric_manager(os_id: str, source_name: str) -> bool:
+    """Whether this source packages Fabric Manager, without which GPUs behind an NVSwitch do not start CUDA."""
+    return bool(_data("archives")["packages"].get(os_id, {}).get(source_name, {}).get("fabric_manager"))
+
+
+def disk_mib(step: str) -> Mapping[str, int]:
+    """Room that "driver", "cuda", "cudnn" or "codec" needs, in MiB by path."""
+    needs: Mapping[str, int] = _data("archives")["disk_mib"][step]
+    return needs
+
+
+def source(kind: str) -> Mapping[str, Source]:
+    """Tarballs of "ffmpeg" or "nv_codec_headers" by version."""
+    entry = _data("sources")[kind]
+    return {
+        version: Source(version, entry["url"].format(version=version), tuple(checksums))
+        for version, checksums in entry["versions"].items()
+    }
+
+
+def cudnn_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Wheel's version ► CUDA major ► architecture ► sha256."""
+    found: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["cudnn"]
+    return found
+
+
+def tools() -> Mapping[str, Tool]:
+    return {name: _tool(entry) for name, entry in _data("extras")["tools"].items()}
+
+
+def framework(name: str) -> Mapping[str, Tool]:
+    """By OS release where the framework can be had; empty where it is not known at all."""
+    return {key: _tool(entry) for key, entry in _data("extras")["frameworks"].get(name, {}).items()}
+
+
+def _tool(entry: dict[str, Any]) -> Tool:
+    return Tool(tuple(entry["packages"]), tuple(entry.get("commands", ())), tuple(entry.get("python_modules", ())))

@@ -1,0 +1,29 @@
+"""What the video engines of a GPU can do: video.yml."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def capabilities(model: str) -> frozenset[str] | None:
+    """ "nvenc.h264.b_frames", "nvdec.vp9" … of a model's key ("t4"). None: the catalogue does not know the model."""
+    engines = _data()["models"].get(model)
+    if engines is None:
+        return None
+    return frozenset(f"{kind}.{name}" for kind in ("nvenc", "nvdec") for name in _data()[kind][engines[kind]])
+
+
+def is_verified(model: str, capability: str) -> bool:
+    """Whether it was read in a source for that very chip, and not inferred from a sibling."""
+    inferred = _data()["unverified"].get(model, [])
+    return capability not in inferred and capability.partition(".")[0] not in inferred
+
+
+@cache
+def _data() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "video.yml").read_text(encoding="utf-8"))
+    return document

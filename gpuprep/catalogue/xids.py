@@ -1,0 +1,34 @@
+"""What the driver's Xids mean and what to do about each: xids.yml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+
+@dataclass(frozen=True)
+class XidMeaning:
+    code: int
+    what: str  # "the GPU fell off the bus"
+    gravity: str  # "fail" | "warn" | "note"
+    remedy: str
+
+
+def xid(code: int) -> XidMeaning:
+    """Of a code that we know nothing of, that is what it says."""
+    known = _known().get(code)
+    what = "an error that gpuprep knows nothing of"
+    return known or XidMeaning(code, what, "warn", f"look up Xid {code} in NVIDIA's list of Xid errors")
+
+
+@cache
+def _known() -> dict[int, XidMeaning]:
+    document = yaml.safe_load((Path(__file__).parent / "xids.yml").read_text())
+    actions = document["actions"]
+    return {
+        code: XidMeaning(code, row["what"], row["gravity"], actions.get(row["do"], row["do"]))
+        for code, row in document["xids"].items()
+    }

@@ -1,0 +1,84 @@
+"""Wanted state and snapshot ─► Findings, each naming the role that would put it right. Pure.
+
+Plan, verdict and drift all start from `compare`. A reading that is missing is UNKNOWN with its reason, never PASS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.baselines import Baseline
+from gpuprep.checks import asfound, codec, driver, health, kernel, libraries, machine, probes, shells, toolkit, tuning
+from gpuprep.checks.baseline import figures as comparable
+from gpuprep.profile import Profile
+from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
+from gpuprep.wanted import Wanted
+
+__all__ = ["comparable", "compare", "compare_figures", "probe_names", "request"]
+
+
+def compare(
+    wanted: Wanted,
+    snapshot: Snapshot,
+    probed: Sequence[ProbeResult] = (),
+    *,
+    asked: Collection[str] = (),
+    thresholds: Mapping[str, Any] | None = None,
+    baseline: Baseline | None = None,
+) -> tuple[Finding, ...]:
+    """All checks of this host, in playbook order.
+
+    `probed` are results of probes (docs/records.md); `asked` names probes that were run, so that one without a result
+    is UNKNOWN. `thresholds` are the profile's, `baseline` the host's own past. Without probes (a plan from facts
+    alone) the manifests on the host are the evidence.
+    """
+    findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
+    findings += health.findings(wanted, snapshot)
+    findings += probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline)
+    return tuple(findings)
+
+
+def compare_figures(
+    wanted: Wanted,
+    snapshot: Snapshot,
+    probed: Sequence[ProbeResult],
+    *,
+    asked: Collection[str] = (),
+    thresholds: Mapping[str, Any] | None = None,
+    baseline: Baseline | None = None,
+) -> tuple[Finding, ...]:
+    """As compare, of measurements whose host is not known: nothing but they can be judged."""
+    return tuple(probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
+
+
+def probe_names() -> tuple[str, ...]:
+    """Names of probes whose measurements can be judged."""
+    return tuple(probes.JUDGES)
+
+
+def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    findings = kernel.findings(snapshot)
+    findings += driver.findings(wanted, snapshot)
+    findings += libraries.findings(snapshot)
+    findings += machine.agent(wanted, snapshot)
+    findings += tuning.findings(wanted, snapshot)
+    findings += toolkit.cuda(wanted, snapshot)
+    findings += toolkit.cudnn(wanted, snapshot)
+    findings += codec.findings(wanted, snapshot)
+    findings += shells.findings(wanted, snapshot)
+    findings += machine.extras(wanted, snapshot)
+    return findings
+
+
+def request(profile: Profile) -> FactsRequest:
+    """What to ask of a host beyond what every snapshot holds: the extras of the profile, of whatever OS release."""
+    known = catalogue.tools()
+    tools = [known[name] for name in profile.extras.tools if name in known]
+    tools += catalogue.framework(profile.extras.framework).values()
+    return FactsRequest(
+        commands=tuple(dict.fromkeys(c for tool in tools for c in tool.commands)),
+        python_modules=tuple(dict.fromkeys(m for tool in tools for m in tool.python_modules)),
+        packages=tuple(dict.fromkeys(p for tool in tools for p in tool.packages)),
+    )

@@ -1,0 +1,143 @@
+"""Memory and links of each GPU against what the catalogue and the link itself allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.checks.common import REMEDIES, unknown
+from gpuprep.checks.evidence import Evidence, absent_gpus
+from gpuprep.checks.floors import Floor, figure, floor
+from gpuprep.checks.links import link, peers, rate
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.roofline import number
+
+KINDS = {"copy": "device copy", "read": "device read", "triad": "device triad"}
+WAYS = {"h2d": ("host_to_device", "host to device"), "d2h": ("device_to_host", "device to host")}
+# A copy engine's copy does not reach what kernels reach: on one A100 SXM4 of 80 GB 1371 and 1769 GB/s (SuperBench's
+# D2D and gpu-benches' stream, both right). The profile's floor is for kernels.
+COPY_SHARE = 0.8
+FULL_CLOCK = 0.98  # of the highest memory clock; below it the clock explains a slow memory
+BINDINGS = (
+    "gpuprep provision gives the agent its CUDA bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
+)
+INCREDIBLE_PERCENT = 103.0
+INCREDIBLE = "that is more than it can carry: the measurement or the catalogue's figure is wrong"
+ALONE = "stop what uses the GPU (nvidia-smi shows it), then measure again"
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """Three of memory, two of copies to and from the host and one of the link for each GPU; one or two a pair."""
+    if evidence.wanted.cuda_version == "none":
+        return []
+    values = evidence.results["bandwidth"]
+    if isinstance(values, Missing):
+        return [unknown("bandwidth", "measured", values, expected="measured", remedy=BINDINGS)]
+    gpus = values.get("gpus")
+    if not isinstance(gpus, list) or not gpus:
+        nothing = Missing("unparsable", "the probe lists no GPU")
+        return [unknown("bandwidth", "measured", nothing, expected="measured", remedy="measure again")]
+    seen = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
+    found = absent_gpus(evidence, "bandwidth", seen, len(gpus) - len(seen))
+    found += [finding for gpu in seen for finding in _gpu(evidence, gpu)]
+    return [*found, *peers(values.get("peers"), seen)]
+
+
+def _gpu(evidence: Evidence, gpu: Mapping[str, Any]) -> list[Finding]:
+    subject = f"gpu {gpu.get('index', '?')}"
+    error = gpu.get("error")
+    if error:
+        return [_failed(subject, str(error))]
+    busy = occupied(gpu)
+    memory = [_memory(evidence, subject, gpu, kind, busy) for kind in KINDS]
+    return [*memory, link(subject, gpu), *(_host(evidence, subject, gpu, way, busy) for way in WAYS)]
+
+
+def _failed(subject: str, error: str) -> Finding:
+    """A lost GPU and wrong results are the GPU's fault; what else kept CUDA from measuring says nothing of it."""
+    why, prop = f"not measured: {error}", "bandwidth"
+    if "lost" in error.lower():
+        return Finding(subject, prop, Status.FAIL, "measured", "failed", why, REMEDIES["gpu_is_lost"])
+    if "wrong" in error:
+        remedy = "do not calculate on this GPU; ask for another, and show the provider this report"
+        return Finding(subject, prop, Status.FAIL, "right results", "wrong results", error, remedy)
+    remedy = "mend what the message names, then measure again"
+    return Finding(subject, prop, Status.UNKNOWN, "measured", "failed", why, remedy)
+
+
+def occupied(gpu: Mapping[str, Any]) -> str:
+    """Why the figures of this GPU do not count; "" where it was alone, or the record is silent about it."""
+    others = gpu.get("other_processes", [])
+    if not isinstance(others, list):
+        return "whether another process used the GPU could not be read"
+    names = [f"{p.get('name') or 'a process'} (pid {p.get('pid', '?')})" for p in others if isinstance(p, Mapping)]
+    return f"another process used the GPU while it was measured: {', '.join(names[:3])}" if names else ""
+
+
+def _memory(evidence: Evidence, subject: str, gpu: Mapping[str, Any], kind: str, busy: str) -> Finding:
+    prop, what = f"memory_{kind}", KINDS[kind]
+    facts = catalogue.gpu(str(gpu.get("pci_device_id", "")))
+    peak, least = facts.memory_gb_per_s if facts else None, floor(evidence, "memory_percent_of_peak")
+    reached = number(gpu, f"{kind}_gb_per_s")
+    if isinstance(reached, Missing):
+        what = f"the {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=what, remedy=BINDINGS)
+    if peak is None or least is None:
+        lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
+        remedy = "say memory_percent_of_peak under thresholds in the profile" if peak is not None else "update gpuprep"
+        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
+    if kind == "copy":
+        least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
+    expected = least.of(peak, "GB/s")
+    percent = 100 * reached / peak
+    shown = f"{reached:.0f} GB/s, {percent:.0f} %"
+    if settled := _settled(subject, prop, expected, shown, percent, least, busy):
+        return settled
+    why, remedy = _slow(gpu, facts, f"the {what} reaches {figure(reached)} of {peak} GB/s ({percent:.0f} %)")
+    return Finding(subject, prop, Status.FAIL, expected, shown, why, remedy)
+
+
+def _settled(
+    subject: str, prop: str, expected: str, shown: str, percent: float, least: Floor, busy: str
+) -> Finding | None:
+    """What needs no explanation: a figure that does not count, or is enough. None: it is too low, say why."""
+    if busy:
+        return Finding(subject, prop, Status.UNKNOWN, expected, shown, busy, ALONE)
+    if percent > INCREDIBLE_PERCENT:
+        return Finding(subject, prop, Status.UNKNOWN, expected, shown, INCREDIBLE, "measure again")
+    return Finding(subject, prop, Status.PASS, expected, shown) if percent >= least.percent else None
+
+
+def _slow(gpu: Mapping[str, Any], facts: catalogue.Gpu | None, said: str) -> tuple[str, str]:
+    """(why the memory is slow, what to do): its clock, or the memory itself."""
+    clock, top = number(gpu, "memory_clock_mhz"), facts.memory_mhz if facts else None
+    if isinstance(clock, Missing) or top is None:
+        return f"{said}; its clock is not known", "measure again; if it stays, show the provider this report"
+    if clock < FULL_CLOCK * top:
+        why = f"{said}, because the memory clock was {clock:.0f} of {top} MHz"
+        return why, "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
+    why = f"{said} although the memory clock was full ({clock:.0f} of {top} MHz)"
+    return why, "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), and ask for another GPU"
+
+
+def _host(evidence: Evidence, subject: str, gpu: Mapping[str, Any], way: str, busy: str) -> Finding:
+    """Against what the link carries as it is: a link below its own maximum is the link's finding."""
+    prop, what = WAYS[way]
+    reached = number(gpu, f"{way}_gb_per_s")
+    least = floor(evidence, "host_link_percent_of_peak")
+    carries = rate(gpu.get("pcie"), "generation", "width")
+    if isinstance(reached, Missing):
+        said = f"the copy {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=said, remedy="measure again")
+    if carries is None or least is None:
+        lacks = "the profile sets no floor" if least is None else "generation and width of the link are not known"
+        remedy = "say host_link_percent_of_peak under thresholds in the profile" if least is None else "measure again"
+        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", lacks, remedy)
+    expected, percent = least.of(carries, "GB/s"), 100 * reached / carries
+    shown = f"{reached:.1f} GB/s, {percent:.0f} %"
+    if settled := _settled(subject, prop, expected, shown, percent, least, busy):
+        return settled
+    why = f"copies {what} reach {reached:.1f} of the {carries:.1f} GB/s that the link carries ({percent:.0f} %)"
+    remedy = "look for another load on the host's memory, and whether the VM's memory is on the GPU's own NUMA node"
+    return Finding(subject, prop, Status.FAIL, expected, shown, why, f"{remedy}; else show the provider this report")

@@ -1,0 +1,176 @@
+"""The host against its own past: what it measures now against the figures of its first run that passed. Pure.
+
+figures(snapshot, probed)    what a run measured that later runs can be compared with; {} on simulated GPUs
+findings(evidence)           one for each GPU and probe that has a baseline
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuprep.baselines import BaselineFigure, BaselineKey, Measured
+from gpuprep.checks import gemmrecord, gemmtrust
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import below, figure, floor
+from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+from gpuprep.roofline import number
+
+NAMED = 3  # figures named in one finding
+BANDWIDTHS = {
+    "copy_gb_per_s": "device copy", "read_gb_per_s": "device read", "triad_gb_per_s": "device triad",
+    "h2d_gb_per_s": "host to device", "d2h_gb_per_s": "device to host",
+}  # fmt: skip
+REMEDY = (
+    "compare with the run of the baseline (gpuprep report RUN): clocks, power, temperature, other users of the "
+    "machine; then measure again"
+)
+
+
+def figures(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> Measured:
+    """What of a run can be compared with other runs. {} where a GPU is simulated: it has no past worth comparing."""
+    if snapshot.source is not Source.MEASURED or any(result.source is not Source.MEASURED for result in probed):
+        return {}
+    return figures_of({result.probe: result.values for result in probed}, snapshot.agent_version)
+
+
+def figures_of(results: Mapping[str, object], agent_version: str) -> Measured:
+    found: dict[BaselineKey, dict[str, float]] = {}
+    for probe, read in READERS.items():
+        values = results.get(probe)
+        if not isinstance(values, Mapping):
+            continue
+        versions = _versions(values, agent_version)
+        for uuid, name, value in read(values):
+            if uuid and value > 0:
+                of_gpu = found.setdefault(BaselineKey(uuid, probe, versions), {})
+                of_gpu[name] = max(value, of_gpu.get(name, 0.0))
+    return found
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    now = figures_of(evidence.results, evidence.snapshot.agent_version)
+    return [
+        _compare(evidence, key, past, now.get(key, {}), _slack(evidence, key))
+        for key, past in evidence.baseline.items()
+        if past and key.probe in evidence.results
+    ]
+
+
+def _slack(evidence: Evidence, key: BaselineKey) -> Mapping[str, float]:
+    """By how many per cent a figure varied, for those that varied too much for a few per cent to mean anything."""
+    values = evidence.results[key.probe]
+    if key.probe != "gemm" or isinstance(values, Missing):
+        return {}
+    spreads = {
+        _name(gemm): number(gemm, "rel_stdev_percent")
+        for gpu in gemmrecord.gpus(values)
+        if gpu.uuid == key.gpu_uuid
+        for gemm in gpu.gemms
+    }
+    return {
+        name: spread
+        for name, spread in spreads.items()
+        if not isinstance(spread, Missing) and spread > gemmrecord.STEADY_PERCENT
+    }
+
+
+def _compare(
+    evidence: Evidence,
+    key: BaselineKey,
+    past: Mapping[str, BaselineFigure],
+    now: Mapping[str, float],
+    slack: Mapping[str, float],
+) -> Finding:
+    """`slack`: a figure is slower only if it is so by more than it varied."""
+    warn, fail = floor(evidence, "history_warn_percent"), floor(evidence, "history_fail_percent")
+    subject, prop = _subject(evidence, key.gpu_uuid), f"{key.probe}_history"
+    first = min(past.values(), key=lambda one: one.set_at)
+    expected = f"less than {warn.percent:g} % below its baseline ({warn.source})" if warn else "as in its baseline"
+    lost = {name: 100.0 * (1.0 - now[name] / past[name].value) for name in past if name in now}
+    both = {name: min(percent, max(0.0, percent - slack.get(name, 0.0))) for name, percent in lost.items()}
+    if not both:
+        why = f"nothing that run {first.run_id} measured was measured now"
+        return Finding(subject, prop, Status.SKIP, expected, "nothing to compare", why)
+    worst = sorted(both, key=lambda name: -both[name])
+    status = Status(below(both[worst[0]], warn, fail))
+    said = [f"{name} {figure(now[name])}, was {figure(past[name].value)} ({-lost[name]:+.1f} %)" for name in worst]
+    hidden = [
+        name for name in worst if below(lost[name], warn, fail) == "FAIL" and below(both[name], warn, fail) == "PASS"
+    ]
+    if status is not Status.FAIL and hidden:
+        why = f"{hidden[0]} is {lost[hidden[0]]:.1f} % below its baseline and varied by {slack[hidden[0]]:.1f} %"
+        return Finding(subject, prop, Status.UNKNOWN, expected, said[worst.index(hidden[0])], why, REMEDY)
+    if status is Status.PASS:
+        return Finding(subject, prop, status, expected, f"lowest of {len(both)}: {said[0]}")
+    lower = [text for name, text in zip(worst, said, strict=True) if below(both[name], warn, fail) != "PASS"]
+    more = f" and {len(lower) - NAMED} more" if len(lower) > NAMED else ""
+    why = f"slower than this host was in run {first.run_id} ({first.set_at[:10]}): {'; '.join(lower[:NAMED])}{more}"
+    return Finding(subject, prop, status, expected, said[0], why, REMEDY)
+
+
+def _subject(evidence: Evidence, uuid: str) -> str:
+    gpus = evidence.snapshot.gpus
+    known = {} if isinstance(gpus, Missing) else {gpu.uuid: gpu.index for gpu in gpus}
+    return f"gpu {known[uuid]}" if uuid in known else uuid
+
+
+def _versions(values: Mapping[str, Any], agent_version: str) -> str:
+    """What the figures depend on besides the GPU: the probe, the libraries, and whether it was hurried."""
+    said = [f"gpuprep {agent_version}"]
+    libraries = values.get("libraries")
+    for library in _objects(libraries):
+        said.append(f"{library.get('name')} {library.get('version')}")
+    ffmpeg = values.get("ffmpeg")
+    if isinstance(ffmpeg, Mapping):
+        said.append(f"ffmpeg {ffmpeg.get('version')}")
+    if values.get("quick") is True:
+        said.append("quick")
+    return ", ".join([said[0], *sorted(said[1:])])
+
+
+def _gemm(values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    for gpu in gemmrecord.gpus(values):
+        disturbed, _ = gemmtrust.alone(gpu)
+        for gemm in () if disturbed else gpu.gemms:
+            if gemmrecord.unsound(gemm):
+                continue
+            yield gpu.uuid, _name(gemm), gemmrecord.speed(gemm)
+            lasting = number(gemm.get("sustained"), "tflops")
+            if not isinstance(lasting, Missing):
+                yield gpu.uuid, f"{_name(gemm)} sustained", lasting
+
+
+def _name(gemm: Mapping[str, Any]) -> str:
+    dtype, accumulate = gemmrecord.kind_of(gemm)
+    kind = f"{dtype}/{accumulate}" if accumulate else dtype
+    return f"{kind} {gemmrecord.shape_of(gemm)} {gemm.get('layout', '')}".strip()
+
+
+def _bandwidth(values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    for gpu in _objects(values.get("gpus")):
+        for key, name in BANDWIDTHS.items():
+            value = number(gpu, key)
+            if not isinstance(value, Missing):
+                yield str(gpu.get("uuid") or ""), name, value
+
+
+def _throughput(values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    only = values.get("gpu")
+    for series in _objects(values.get("series")):
+        gpu = series.get("gpu") or only
+        fps = [number(step, "fps") for step in _objects(series.get("steps"))]
+        best = max((value for value in fps if not isinstance(value, Missing)), default=math.nan)
+        words = [series.get(key) for key in ("kind", "codec", "preset")] + [
+            f"{series.get('width')}x{series.get('height')}"
+        ]
+        if isinstance(gpu, Mapping) and best > 0:
+            yield str(gpu.get("uuid") or ""), " ".join(str(word) for word in words if word), best
+
+
+READERS = {"gemm": _gemm, "bandwidth": _bandwidth, "throughput": _throughput}
+
+
+def _objects(listed: object) -> list[Mapping[str, Any]]:
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, (list, tuple)) else []

@@ -1,0 +1,79 @@
+"""nv-codec-headers and FFmpeg: the build that was wanted, unharmed, and the one that a plain `ffmpeg` starts."""
+
+from __future__ import annotations
+
+from gpuprep.checks.common import check, skip
+from gpuprep.records import Finding, Snapshot
+from gpuprep.wanted import Wanted
+
+ROLE = "gpu_codec"
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    if wanted.ffmpeg_version == "none":
+        return [
+            skip("ffmpeg", "version", expected="none", actual="not checked", reason="the profile asks for no FFmpeg")
+        ]
+    facts = snapshot.codec
+    headers = check(
+        "nv-codec-headers",
+        "version",
+        facts.headers_version,
+        facts.headers_version == wanted.headers_version,
+        expected=wanted.headers_version,
+        why=f"nv-codec-headers are {facts.headers_version or 'not installed'}, and {wanted.headers_version} are wanted",
+        role=ROLE,
+    )
+    if facts.ffmpeg_path is None:
+        why = "no ffmpeg is on the PATH"
+        return [headers, check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE)]
+    real = facts.ffmpeg_real_path
+    return [
+        headers,
+        check(
+            "ffmpeg",
+            "path",
+            real,
+            isinstance(real, str) and real.startswith(f"{wanted.ffmpeg_directory}/"),
+            expected=wanted.ffmpeg_directory,
+            why=f"a plain ffmpeg starts another one: {real}",
+            role=ROLE,
+        ),
+        check(
+            "ffmpeg",
+            "version",
+            facts.ffmpeg_version,
+            facts.ffmpeg_version == wanted.ffmpeg_version,
+            expected=wanted.ffmpeg_version,
+            why=f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}, wanted {wanted.ffmpeg_version}",
+            role=ROLE,
+        ),
+        check(
+            "ffmpeg",
+            "build",
+            facts.build_key,
+            facts.build_key == wanted.build_key,
+            expected=wanted.build_key,
+            why="the FFmpeg on the PATH was built with other parts, versions or flags than wanted",
+            role=ROLE,
+        ),
+        check(
+            "ffmpeg",
+            "files",
+            facts.manifest_intact,
+            facts.manifest_intact is True,
+            expected="as built",
+            shown="as built" if facts.manifest_intact else "changed since the build",
+            why="files of FFmpeg are not those that were built: their sha256 differs from the manifest",
+            role=ROLE,
+        ),
+        check(
+            "ffmpeg",
+            "redistributable",
+            facts.redistributable,
+            facts.redistributable is (not wanted.npp),
+            expected="no" if wanted.npp else "yes",
+            why="the build's mark does not say whether it may be redistributed (npp makes it nonfree)",
+            role=ROLE,
+        ),
+    ]

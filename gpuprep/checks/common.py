@@ -1,0 +1,83 @@
+"""How a check becomes a Finding: one place that decides what a missing reading means."""
+
+from __future__ import annotations
+
+from gpuprep.records import Finding, Missing, Status
+
+# Why a reading is missing, in the words of someone who has to act on it.
+MISSING_REASONS = {
+    "not_supported": "this GPU or driver does not support it",
+    "function_not_found": "this driver's library does not have the function",
+    "gpu_is_lost": "the GPU has fallen off the bus",
+    "no_permission": "reading it needs root",
+    "deprecated": "this driver no longer has it",
+    "driver_not_loaded": "no NVIDIA driver is loaded",
+    "library_not_found": "NVIDIA's management library is not installed",
+    "version_mismatch": "the loaded module and the library are of different versions",
+    "command_not_found": "the program that shows it is not installed",
+    "command_failed": "the program that shows it failed",
+    "unparsable": "the answer could not be read",
+    "not_installed": "it is not installed",
+    "not_read": "it was not read",
+    "not_recorded": "the record does not have it",
+    "not_in_catalogue": "the catalogue does not know it",
+}
+REMEDIES = {
+    "gpu_is_lost": "stop the machine and start it again; if it happens again, ask the provider for another one",
+    "version_mismatch": "reboot, so that module and library are of one version",
+    "no_permission": "run as a user who may use sudo",
+}
+
+
+def why_missing(reading: Missing) -> str:
+    """ "no NVIDIA driver is loaded (NVML: Driver Not Loaded)"."""
+    said = MISSING_REASONS.get(reading.reason, reading.reason.replace("_", " "))
+    return f"{said} ({reading.detail})" if reading.detail else said
+
+
+def provision(role: str) -> str:
+    """What to do where a role puts it right."""
+    return f"gpuprep provision does it (step {role.removeprefix('gpu_')})" if role else ""
+
+
+def check(
+    subject: str,
+    prop: str,
+    actual: object,
+    ok: bool,
+    *,
+    expected: str,
+    why: str,
+    role: str = "",
+    remedy: str = "",
+    shown: str | None = None,
+) -> Finding:
+    """PASS when `ok`, else FAIL because of `why` (a sentence); UNKNOWN when `actual` is a missing reading."""
+    if isinstance(actual, Missing):
+        return unknown(subject, prop, actual, expected=expected, role=role, remedy=remedy)
+    text = shown if shown is not None else show(actual)
+    if ok:
+        return Finding(subject, prop, Status.PASS, expected, text, role=role)
+    return Finding(subject, prop, Status.FAIL, expected, text, why, remedy or provision(role), role)
+
+
+def unknown(
+    subject: str, prop: str, reading: Missing, *, expected: str, role: str = "", remedy: str = "", what: str = ""
+) -> Finding:
+    """Could not tell: says what could not be read, and why."""
+    reason = f"{what or f'{subject} {prop}'.replace('_', ' ')} could not be read: {why_missing(reading)}"
+    advice = REMEDIES.get(reading.reason) or remedy or provision(role)
+    return Finding(subject, prop, Status.UNKNOWN, expected, f"not readable: {reading.reason}", reason, advice, role)
+
+
+def skip(subject: str, prop: str, *, expected: str, actual: str, reason: str, role: str = "") -> Finding:
+    return Finding(subject, prop, Status.SKIP, expected, actual, reason, role=role)
+
+
+def show(value: object) -> str:
+    """A reading as a reader wants it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,40 @@
+"""The profile's thresholds as findings name them: figure, and where it is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuprep.checks.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Floor:
+    percent: float
+    source: str  # "profile a100, SuperBench"
+
+    def of(self, peak: float, unit: str) -> str:
+        """ "≥ 75 % of 312 TFLOPS (profile a100, SuperBench)" """
+        return f"≥ {self.percent:g} % of {figure(peak)} {unit} ({self.source})"
+
+
+def floor(evidence: Evidence, name: str) -> Floor | None:
+    """The threshold `name` ("fp16_percent_of_peak"); None where the profile has none."""
+    value = evidence.thresholds.get(name)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    sources = evidence.thresholds.get("sources")
+    said = sources.get(name) if isinstance(sources, dict) else None
+    return Floor(float(value), ", ".join(filter(None, [f"profile {evidence.wanted.profile}", said])))
+
+
+def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:
+    """What `percent` below a comparison is worth: "FAIL", "WARN" or "PASS". A border counts as reached."""
+    slack = 1e-9
+    if fail is not None and percent >= fail.percent - slack:
+        return "FAIL"
+    return "WARN" if warn is not None and percent >= warn.percent - slack else "PASS"
+
+
+def figure(value: float) -> str:
+    """Three figures that count."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,0 +1,112 @@
+"""Several GPUs of one machine: each against the best, and all at once against each alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuprep import attribution
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor, below, figure, floor
+from gpuprep.checks.gemmrecord import Gpu, speed, spread, unit
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.roofline import number
+
+TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
+REMEDY = (
+    "compare clocks, power and temperature of the two; if it stays when measured again, show the provider this report"
+)
+
+
+def findings(evidence: Evidence, gpus: Sequence[Gpu], values: Mapping[str, Any]) -> list[Finding]:
+    if len(gpus) < 2:
+        return []
+    return [*(_against_best(evidence, gpu, gpus) for gpu in gpus), *_together(evidence, gpus, values)]
+
+
+def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu]) -> Finding:
+    """The data type in which this GPU is furthest behind the best one of its kind."""
+    warn, fail = floor(evidence, "peers_warn_percent"), floor(evidence, "peers_fail_percent")
+    expected = f"less than {warn.percent:g} % below the best ({warn.source})" if warn else "as fast as the best"
+    peers = [other for other in gpus if other.pci_device_id == gpu.pci_device_id and other is not gpu]
+    behind = [found for kind in gpu.kinds() for other in peers if (found := _behind(gpu, other, kind))]
+    if not peers:
+        return Finding(gpu.subject, "gemm_against_best", Status.SKIP, expected, "no other GPU of its kind",
+                       "there is no other GPU of the same kind in this machine")  # fmt: skip
+    if not behind:
+        why = "no product was measured soundly on this GPU and on another one of its kind"
+        return Finding(gpu.subject, "gemm_against_best", Status.UNKNOWN, expected, "no figure", why, "measure again")
+    percent, varied, shown = max(behind, key=lambda found: found[0] - found[1])
+    status = Status(below(max(0.0, percent - varied), warn, fail))
+    if status is Status.PASS and below(percent, warn, fail) == "FAIL":
+        why = f"it is {percent:.1f} % slower, and the figures varied by {varied:.1f} %: which it is cannot be told"
+        return Finding(gpu.subject, "gemm_against_best", Status.UNKNOWN, expected, shown, why, "measure again")
+    if status is Status.PASS:
+        return Finding(gpu.subject, "gemm_against_best", status, expected, shown)
+    why = f"this GPU is {percent:.1f} % slower than the best of its kind in this machine"
+    return Finding(gpu.subject, "gemm_against_best", status, expected, shown, why, REMEDY)
+
+
+def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, str] | None:
+    """How many per cent slower in the shape in which the other one is fastest, and by how many the two figures varied.
+
+    None without a shape of both.
+
+    Some GPUs are measured in fewer shapes than others, so only equal ones are compared. What the figures varied by is
+    no difference between the GPUs.
+    """
+    mine, best = gpu.by_shape(kind), other.by_shape(kind)
+    both = sorted(set(mine) & set(best), key=lambda shape: -best[shape])
+    if not both:
+        return None
+    slow, fast = mine[both[0]], best[both[0]]
+    percent = max(0.0, 100.0 * (1.0 - slow / fast))
+    varied = max(spread(one, kind, both[0]) for one in (gpu, other))
+    return percent, varied, f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {unit(kind[0])} ({both[0]})"
+
+
+def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Mapping[str, Any]) -> list[Finding]:
+    """All at once: heat and power supply are shared. Slower than alone by the limit of peers is worth knowing."""
+    limit = floor(evidence, "peers_fail_percent")
+    listed = values.get("together")
+    entries = [e for e in listed if isinstance(e, Mapping)] if isinstance(listed, (list, tuple)) else []
+    if not entries and (values.get("quick") is True or gpus[0].published):
+        return []
+    quick = values.get("quick") is True
+    return [_one_together(gpu, [e for e in entries if e.get("index") == gpu.index], gpus, limit, quick) for gpu in gpus]
+
+
+def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
+    """What to compare a common load with: a lasting load of this GPU, else of one of its kind.
+
+    A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
+    """
+    kin = [gpu, *(other for other in gpus if other.pci_device_id == gpu.pci_device_id)]
+    lasting = [lasts for one in kin for gemm in one.sound((dtype, "")) if (lasts := speed(attribution.sustained(gemm)))]
+    return lasting[0] if lasting else None
+
+
+def _one_together(
+    gpu: Gpu, entries: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu], limit: Floor | None, quick: bool
+) -> Finding:
+    expected = f"less than {limit.percent:g} % slower than alone ({limit.source})" if limit else "as fast as alone"
+    said = [f"{entry.get('dtype')} {figure(speed(entry))}" for entry in entries if speed(entry) > 0]
+    if said and quick and not any(_alone(gpu, str(entry.get("dtype")), gpus) for entry in entries):
+        why = "a common load is compared with a lasting one of a GPU alone, and none was measured (--quick has none)"
+        return Finding(gpu.subject, "gemm_together", Status.SKIP, expected, ", ".join(said), why)
+    drops = []
+    for entry in entries:
+        dtype, mine = str(entry.get("dtype")), number(entry, "tflops")
+        alone = _alone(gpu, dtype, gpus)
+        if alone and not isinstance(mine, Missing) and mine > 0:
+            shown = f"{dtype} {figure(mine)} together, {figure(alone)} {unit(dtype)} alone"
+            drops.append((100.0 * (1.0 - mine / alone), shown))
+    if not drops:
+        why = "all GPUs at once were not measured, or the GPU not alone"
+        return Finding(gpu.subject, "gemm_together", Status.UNKNOWN, expected, "no figure", why, "measure again")
+    percent, shown = max(drops)
+    if limit is None or percent < limit.percent:
+        return Finding(gpu.subject, "gemm_together", Status.PASS, expected, shown)
+    why = f"with all GPUs at work it is {percent:.1f} % slower than alone: they share cooling or power"
+    status = Status.FAIL if percent >= TOGETHER_FAIL_PERCENT else Status.WARN
+    return Finding(gpu.subject, "gemm_together", status, expected, shown, why, REMEDY)

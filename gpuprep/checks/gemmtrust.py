@@ -1,0 +1,177 @@
+"""May the figures of a GPU be trusted: are the results right, was it alone, what held its clock, whose library ran."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from gpuprep.catalogue import parse
+from gpuprep.checks.common import REMEDIES
+from gpuprep.checks.gemmrecord import Gpu, error_of, masks, shape_of
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.roofline import number
+from gpuprep.slowdowns import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
+
+GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
+MANY_SAMPLES = 20  # one sample of so many is a passing moment
+SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
+
+
+def results(gpu: Gpu) -> list[Finding]:
+    """Wrong results are worse than slow ones; results that nobody compared are not known to be right."""
+    ran = [gemm for gemm in gpu.gemms if not error_of(gemm)]
+    wrong = [said for said in map(_wrong, ran) if said]
+    expected = "exact, or within the tolerance of the data type"
+    if wrong:
+        return [Finding(gpu.subject, "gemm_results", Status.FAIL, expected, f"{len(wrong)} of {len(ran)} wrong",
+                        f"wrong results: {'; '.join(wrong[:3])}",
+                        "do not calculate on this GPU; stop the machine and start it again (another GPU), and show the "
+                        "provider this report")]  # fmt: skip
+    unproven = [gemm for gemm in ran if not _right(gemm)]
+    if unproven or not ran:
+        named_first = f"{unproven[0].get('dtype')} {shape_of(unproven[0])}" if unproven else "nothing"
+        why = f"{len(unproven)} of {len(ran)} results were not compared with anything ({named_first})"
+        return [Finding(gpu.subject, "gemm_results", Status.UNKNOWN, expected, "not compared", why, "measure again")]
+    return [Finding(gpu.subject, "gemm_results", Status.PASS, expected, f"{len(ran)} right")]
+
+
+def _wrong(gemm: Mapping[str, Any]) -> str:
+    what = f"{gemm.get('dtype')} {shape_of(gemm)}"
+    if gemm.get("exact") is False:
+        return f"{what} differs from the exact result"
+    raw = gemm.get("max_relative_error")
+    if isinstance(raw, float) and not math.isfinite(raw):
+        return f"{what} has results that are no numbers"
+    error, tolerance = number(gemm, "max_relative_error"), number(gemm, "error_tolerance")
+    if not isinstance(error, Missing) and not isinstance(tolerance, Missing) and error > tolerance:
+        return f"{what} is off by {error:.2g}, and {tolerance:.2g} is allowed"
+    return ""
+
+
+def _right(gemm: Mapping[str, Any]) -> bool:
+    error, tolerance = number(gemm, "max_relative_error"), number(gemm, "error_tolerance")
+    within = not isinstance(error, Missing) and not isinstance(tolerance, Missing) and 0 <= error <= tolerance
+    return gemm.get("exact") is True or within
+
+
+def errors(gpu: Gpu) -> list[Finding]:
+    """Products that failed; none is no finding."""
+    failed = [gemm for gemm in gpu.gemms if error_of(gemm)]
+    whole = error_of(gpu.values)
+    if not failed and not whole and not gpu.unreadable:
+        return []
+    said = [whole] if whole else []
+    said += [f"{gpu.unreadable} entries are no products"] if gpu.unreadable else []
+    said += [f"{gemm.get('dtype')} {shape_of(gemm)}: {error_of(gemm)}" for gemm in failed[:3]]
+    lost = "lost" in whole or any("lost" in error_of(gemm) for gemm in failed)
+    status = Status.FAIL if lost else Status.UNKNOWN
+    count = len(failed) + gpu.unreadable
+    shown = f"{count} of {len(gpu.gemms) + gpu.unreadable} failed" if count else "failed"
+    remedy = REMEDIES["gpu_is_lost"] if lost else "mend what the message names, then measure again"
+    return [Finding(gpu.subject, "gemm_errors", status, "every product runs", shown, "; ".join(said), remedy)]
+
+
+def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
+    """(why the figures do not count, the finding): another process on the GPU takes what is measured."""
+    listed = gpu.values.get("other_processes")
+    expected = "no other process on the GPU"
+    remedy = "stop what uses the GPU (nvidia-smi shows it), then measure again"
+    if not isinstance(listed, (list, tuple)):
+        said = listed.get("detail", "") if isinstance(listed, Mapping) else ""
+        why = f"whether another process used the GPU is not known{f' ({said})' if said else ''}"
+        return why, [Finding(gpu.subject, "alone", Status.UNKNOWN, expected, "not known", why, remedy)]
+    if not listed:
+        return "", [Finding(gpu.subject, "alone", Status.PASS, expected, "none")]
+    names = ", ".join(_process(entry) for entry in listed[:3])
+    why = f"another process used the GPU while it was measured: {names}"
+    return why, [Finding(gpu.subject, "alone", Status.UNKNOWN, expected, names, why, remedy)]
+
+
+def _process(entry: object) -> str:
+    if not isinstance(entry, Mapping):
+        return f"{entry!r:.40}"
+    return f"{entry.get('name') or 'a process'} (pid {entry.get('pid', '?')})"
+
+
+def slowdowns(gpu: Gpu) -> list[Finding]:
+    """Hardware slowdowns fail; heat warns; the power cap is how these cards work under load."""
+    expected = "no slowdown by heat or by the hardware"
+    read = [mask for gemm in gpu.gemms if not error_of(gemm) for mask in masks(gemm)]
+    known = [mask for mask in read if mask is not None]
+    seen = 0
+    for mask in known:
+        seen |= mask
+    shown = ", ".join(reason.name for reason in named(seen)) or "none"
+    if seen & GRAVE:
+        hits, samples = _samples(gpu, GRAVE)
+        passing = samples >= MANY_SAMPLES and hits <= 1
+        said = f" in {hits} of {samples} samples" if samples else ""
+        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{said}"
+        return [Finding(gpu.subject, "slowdowns", Status.WARN if passing else Status.FAIL, expected, shown, why,
+                        SHOW_PROVIDER)]  # fmt: skip
+    if not known or len(known) < len(read):
+        why = "why the clock was what it was could not be read (NVML's event reasons)"
+        return [Finding(gpu.subject, "slowdowns", Status.UNKNOWN, expected, "not readable", why, "measure again")]
+    if seen & SW_THERMAL:
+        why = "the driver lowered the clock because of heat while it was measured"
+        return [Finding(gpu.subject, "slowdowns", Status.WARN, expected, shown, why, "look at the machine's cooling")]
+    return [Finding(gpu.subject, "slowdowns", Status.PASS, expected, shown)]
+
+
+def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
+    """(samples with one of these bits, samples in all) of every telemetry."""
+    hits = samples = 0
+    for gemm in gpu.gemms:
+        for part in (gemm, gemm.get("sustained")):
+            telemetry = part.get("telemetry") if isinstance(part, Mapping) else None
+            column = telemetry.get("event_reasons") if isinstance(telemetry, Mapping) else None
+            masks_read = [m for m in column if isinstance(m, int)] if isinstance(column, (list, tuple)) else []
+            samples += len(masks_read)
+            hits += sum(1 for mask in masks_read if mask & bits)
+    return hits, samples
+
+
+def library(values: Mapping[str, Any]) -> Finding:
+    """The cuBLASLt that ran is the installed toolkit's: a figure of a bundled one says nothing of the installation."""
+    toolkit, listed = values.get("toolkit"), values.get("libraries")
+    entries = [lib for lib in listed if isinstance(lib, Mapping)] if isinstance(listed, (list, tuple)) else []
+    folders, version = _toolkit(toolkit)
+    named_so = [lib for lib in entries if str(lib.get("name", "")).lower().removeprefix("lib") == "cublaslt"]
+    # Where several were loaded, one that is not the toolkit's is what to tell.
+    strangers = [lib for lib in named_so if not any(_inside(str(lib.get("path")), folder) for folder in folders)]
+    loaded = next(iter([*strangers, *named_so]), None)
+    expected = f"CUDA {version}'s, in {' or '.join(folders)}" if folders else "the installed toolkit's"
+    remedy = "take the folder out of LD_LIBRARY_PATH or of the agent's environment; gpuprep provision sets the loader's"
+    path = loaded.get("path") if loaded else None
+    if not isinstance(path, str) or not path or not folders:
+        what = "where the toolkit's libraries are" if isinstance(path, str) and path else "which cuBLASLt was loaded"
+        return Finding("cuda", "cublaslt", Status.UNKNOWN, expected, "not recorded", f"{what} is not recorded",
+                       "measure again")  # fmt: skip
+    own = str(loaded.get("version", "")) if loaded else ""
+    shown = f"{path} ({own or 'version not known'})"
+    if not any(_inside(path, folder) for folder in folders):
+        why = f"the products ran with {path}, not with the installed toolkit's libraries in {' or '.join(folders)}"
+        return Finding("cuda", "cublaslt", Status.FAIL, expected, shown, why, remedy)
+    majors = [parse(text)[:1] if text[:1].isdigit() else () for text in (own, version)]
+    if not all(majors):
+        why = "the version of the loaded cuBLASLt or of the toolkit is not recorded"
+        return Finding("cuda", "cublaslt", Status.UNKNOWN, expected, shown, why, "measure again")
+    if majors[0] != majors[1]:
+        why = f"{path} is version {own}, and the installed toolkit is CUDA {version} (in {' or '.join(folders)})"
+        return Finding("cuda", "cublaslt", Status.FAIL, expected, shown, why, remedy)
+    return Finding("cuda", "cublaslt", Status.PASS, expected, shown)
+
+
+def _toolkit(toolkit: object) -> tuple[list[str], str]:
+    if not isinstance(toolkit, Mapping):
+        return [], ""
+    folders, version = toolkit.get("library_dirs"), toolkit.get("version")
+    texts = [f for f in folders if isinstance(f, str) and f] if isinstance(folders, (list, tuple)) else []
+    return texts, version if isinstance(version, str) else ""
+
+
+def _inside(path: str, folder: str) -> bool:
+    whole = posixpath.normpath(path)
+    return whole.startswith(posixpath.normpath(folder).rstrip("/") + "/")

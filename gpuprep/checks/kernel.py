@@ -1,0 +1,58 @@
+"""Kernels and their headers: what the driver is built for, now and at the next boot."""
+
+from __future__ import annotations
+
+from gpuprep.checks.common import check, unknown
+from gpuprep.records import Finding, Missing, Snapshot, Status
+
+ROLE = "gpu_driver"
+
+
+def findings(snapshot: Snapshot) -> list[Finding]:
+    kernel = snapshot.kernel
+    found = [
+        check(
+            "kernel",
+            "headers",
+            kernel.headers_running,
+            kernel.headers_running is True,
+            expected="installed",
+            shown="installed" if kernel.headers_running else "absent",
+            why=f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build the driver",
+            role=ROLE,
+        )
+    ]
+    if isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running:
+        found.append(
+            check(
+                "kernel",
+                "headers_next_boot",
+                kernel.headers_next_boot,
+                kernel.headers_next_boot is True,
+                expected="installed",
+                shown="installed" if kernel.headers_next_boot else "absent",
+                why=f"the headers of {kernel.next_boot}, which the next boot starts, are not installed: the driver"
+                " would be gone after a reboot",
+                role=ROLE,
+            )
+        )
+    return [*found, _waiting(snapshot)]
+
+
+def _waiting(snapshot: Snapshot) -> Finding:
+    """A newer kernel that waits for a reboot is no fault: driver.next_boot_module says whether the driver is ready."""
+    kernel, driver = snapshot.kernel, snapshot.driver
+    if isinstance(kernel.next_boot, Missing):
+        return unknown("kernel", "next_boot", kernel.next_boot, expected=kernel.running)
+    following = kernel.next_boot or kernel.running
+    if following == kernel.running:
+        return Finding("kernel", "next_boot", Status.PASS, kernel.running, following)
+    if isinstance(driver.module_version, Missing):
+        return unknown("kernel", "next_boot", driver.module_version, expected=kernel.running, role=ROLE)
+    if driver.module_version is not None:
+        reason = f"kernel {following} waits for a reboot"
+        return Finding(
+            "kernel", "next_boot", Status.WARN, kernel.running, following, reason, "reboot when it suits you"
+        )
+    reason = f"kernel {following} waits for a reboot, which comes first: the driver is then built for it"
+    return check("kernel", "next_boot", following, False, expected=kernel.running, why=reason, role=ROLE)

@@ -1,0 +1,111 @@
+"""The agent, provenance, extras and the mounted disk."""
+
+from __future__ import annotations
+
+from gpuprep.catalogue.agent import agent_libraries
+from gpuprep.checks.common import check
+from gpuprep.records import Finding, Missing, Snapshot
+from gpuprep.wanted import Wanted
+
+AGENT_ROLE, EXTRAS_ROLE = "gpu_agent", "gpu_extras"
+
+
+def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    installed = snapshot.agent_installed_version
+    provenance = snapshot.provenance
+    why = "gpuprep's agent is not installed: nothing would set the clocks at boot"
+    if isinstance(installed, str):
+        why = f"gpuprep's agent is of version {installed}, and this is {wanted.agent_version}"
+    return [
+        *_libraries(wanted, snapshot),
+        check(
+            "agent",
+            "version",
+            installed,
+            installed == wanted.agent_version,
+            expected=wanted.agent_version,
+            why=why,
+            role=AGENT_ROLE,
+        ),
+        check(
+            "provenance",
+            "file",
+            provenance,
+            isinstance(provenance, dict) and bool(provenance),
+            expected="present",
+            shown="present" if provenance else "absent",
+            why="nothing on the host says who installed what (/etc/gpuprep/provenance.json)",
+            role=AGENT_ROLE,
+        ),
+    ]
+
+
+def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """What the probes are bound to. Nothing without an agent: agent.version says that."""
+    if not isinstance(snapshot.agent_installed_version, str):
+        return []
+    pins, there = agent_libraries(wanted.cudnn_cuda_major), snapshot.agent_libraries
+    wrong = [f"{name} {there.get(name) or 'absent'}" for name, version in pins.items() if there.get(name) != version]
+    named = ", ".join(f"{name} {version}" for name, version in pins.items() if there.get(name) != version)
+    return [
+        check(
+            "agent", "libraries", len(wrong), not wrong, expected=f"{len(pins)} libraries of the versions wanted",
+            shown=", ".join(wrong) or "all there", role=AGENT_ROLE,
+            why=f"the agent's environment lacks what its probes are bound to: {named}",
+        )
+    ]  # fmt: skip
+
+
+def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    found = [_command(name, snapshot) for name in wanted.extras_commands]
+    found += [_module(name, snapshot) for name in wanted.extras_python_modules]
+    absent = [name for name in wanted.extras_packages if name not in snapshot.packages]
+    if wanted.extras_packages:
+        found.append(
+            check(
+                "extras",
+                "packages",
+                len(absent),
+                not absent,
+                expected="all installed",
+                shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
+                why=f"packages the profile names are not installed: {', '.join(absent)}",
+                role=EXTRAS_ROLE,
+            )
+        )
+    return found + _mount(wanted, snapshot)
+
+
+def _command(name: str, snapshot: Snapshot) -> Finding:
+    path = snapshot.commands.get(name, Missing("command_failed", f"{name} was not looked for"))
+    why = f"{name} is not on the PATH"
+    return check("extras", name, path, isinstance(path, str), expected="on the PATH", why=why, role=EXTRAS_ROLE)
+
+
+def _module(name: str, snapshot: Snapshot) -> Finding:
+    version = snapshot.python_modules.get(name, Missing("command_failed", f"{name} was not looked for"))
+    why = f"the system's python3 has no module {name}"
+    ok = isinstance(version, str)
+    return check("extras", f"python {name}", version, ok, expected="importable", why=why, role=EXTRAS_ROLE)
+
+
+def _mount(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """A device may be named by UUID or label, so the path and the file system are what is compared."""
+    wish = wanted.mount
+    if wish is None:
+        return []
+    there = next((m for m in snapshot.mounts if m.path == wish.path), None)
+    named = wish.device.startswith("/dev/")
+    ok = there is not None and there.fstype == wish.fstype and (not named or there.device == wish.device)
+    shown = f"{there.device} ({there.fstype})" if there else "nothing mounted"
+    return [
+        check(
+            "extras",
+            "mount",
+            shown,
+            ok,
+            expected=f"{wish.device} ({wish.fstype}) on {wish.path}",
+            why=f"{wish.path} has {shown}, and {wish.device} ({wish.fstype}) is wanted there",
+            role=EXTRAS_ROLE,
+        )
+    ]

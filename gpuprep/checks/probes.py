@@ -1,0 +1,98 @@
+"""What probes measured, a judge a probe: does nvcc compile, does FFmpeg have its parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from gpuprep.baselines import Baseline
+from gpuprep.checks import bandwidth, cudnn, gemm, throughput, toolkitprobe, transcode
+from gpuprep.checks import baseline as history
+from gpuprep.checks.common import check, unknown
+from gpuprep.checks.evidence import Evidence, Values
+from gpuprep.records import Finding, Missing, ProbeResult, Snapshot
+from gpuprep.wanted import Wanted
+
+LISTED = ("encoders", "decoders", "filters", "hwaccels")
+# Kinds that ffmpeg does not list, or lists under other names, are looked up among configure's arguments.
+CONFIGURED = {
+    "muxers": "muxer", "demuxers": "demuxer", "parsers": "parser",
+    "bsfs": "bsf", "protocols": "protocol", "indevs": "indev",
+}  # fmt: skip
+HWACCEL = re.compile(r"_(nvdec|cuvid)$")
+
+
+def findings(
+    wanted: Wanted,
+    snapshot: Snapshot,
+    probed: Sequence[ProbeResult],
+    asked: Collection[str],
+    thresholds: Mapping[str, Any],
+    baseline: Baseline | None = None,
+) -> list[Finding]:
+    """Nothing for probes that nobody ran; UNKNOWN for those that ran and gave no answer."""
+    absent = Missing("command_failed", "the probe gave no result")
+    results: dict[str, Values] = dict.fromkeys(asked, absent)
+    results.update({result.probe: result.values for result in probed})
+    evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
+    found = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
+    return found + history.findings(evidence)
+
+
+def _codec(evidence: Evidence) -> list[Finding]:
+    wanted, values = evidence.wanted, evidence.results["codec"]
+    if wanted.ffmpeg_version == "none":
+        return []
+    return [_kind(kind, names, values) for kind, names in wanted.parts.items() if names]
+
+
+def _kind(kind: str, names: Sequence[str], values: Values) -> Finding:
+    expected = f"{len(names)} {kind}"
+    if isinstance(values, Missing):
+        return unknown("ffmpeg", kind, values, expected=expected, role="gpu_codec")
+    source = kind if kind in LISTED else "buildconf"
+    listed = values.get(source)
+    texts = isinstance(listed, list) and all(isinstance(name, str) for name in listed)
+    if not isinstance(listed, list) or not texts or (kind not in LISTED and kind not in CONFIGURED):
+        reading = Missing("unparsable", f"the probe lists no {source}")
+        return unknown("ffmpeg", kind, reading, expected=expected, role="gpu_codec")
+    have = set(listed) if kind in LISTED else configured(listed, CONFIGURED[kind])
+    absent = [name for name in names if _listed_name(kind, name) not in have]
+    return check(
+        "ffmpeg",
+        kind,
+        len(absent),
+        not absent,
+        expected=expected,
+        shown=f"lacks {', '.join(absent)}" if absent else expected,
+        why=f"FFmpeg lacks the {kind} {', '.join(absent)}",
+        role="gpu_codec",
+    )
+
+
+def _listed_name(kind: str, name: str) -> str:
+    """configure knows h264_nvdec; `ffmpeg -hwaccels` shows all of that kind as cuda."""
+    return "cuda" if kind == "hwaccels" and HWACCEL.search(name) else name
+
+
+def configured(arguments: Sequence[str], singular: str) -> set[str]:
+    """Names of `--enable-muxer=mp4,mov`, however they are spread over arguments."""
+    found: set[str] = set()
+    for argument in arguments:
+        key, _, value = argument.strip().partition("=")
+        if key == f"--enable-{singular}":
+            found.update(name.strip("'\"") for name in value.strip("'\"").split(","))
+    return found
+
+
+# In the order in which a report shows them.
+JUDGES: dict[str, Callable[[Evidence], list[Finding]]] = {
+    "toolkit": toolkitprobe.findings,
+    "cudnn": cudnn.findings,
+    "codec": _codec,
+    "gemm": gemm.findings,
+    "bandwidth": bandwidth.findings,
+    "transcode": transcode.findings,
+    "throughput": throughput.findings,
+}

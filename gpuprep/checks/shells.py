@@ -1,0 +1,56 @@
+"""nvcc and ffmpeg in the three ways programs are started: login shells, non-login shells, services."""
+
+from __future__ import annotations
+
+import re
+
+from gpuprep.checks.common import check, unknown
+from gpuprep.records import Finding, Missing, OptStr, Snapshot, Str
+from gpuprep.wanted import Wanted
+
+# Way of starting ► (field of the snapshot, file that prepares it, what the file must say, in words).
+WAYS = {
+    "login_shell": ("/etc/profile.d/gpuprep.sh", r"\bCUDA_HOME=", "a login shell"),
+    "non_login_shell": ("/etc/environment", r"^\s*PATH=", "a non-login shell (ssh HOST COMMAND)"),
+    "systemd_service": ("/etc/systemd/system.conf.d/gpuprep.conf", r"\bCUDA_HOME=", "a systemd service"),
+}
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Only where the tool itself is there: without it, its own check says so."""
+    found = []
+    for way, (path, pattern, words) in WAYS.items():
+        tools: dict[str, OptStr] = getattr(snapshot.shells, way)
+        if wanted.cuda_version != "none" and snapshot.cuda.nvcc_path is not None:
+            found.append(_tool(way, words, tools, "nvcc", snapshot.cuda.nvcc_path, "gpu_cuda", exact=False))
+            found.append(_environment(way, words, path, pattern, snapshot))
+        if wanted.ffmpeg_version != "none" and snapshot.codec.ffmpeg_path is not None:
+            found.append(_tool(way, words, tools, "ffmpeg", snapshot.codec.ffmpeg_path, "gpu_codec", exact=True))
+    return found
+
+
+def _tool(
+    way: str, words: str, tools: dict[str, OptStr], name: str, expected: Str, role: str, *, exact: bool
+) -> Finding:
+    """`exact`: it must be the same file as elsewhere; several nvcc may lead to one toolkit."""
+    path = tools.get(name, Missing("command_failed", f"{name} was not looked for"))
+    if isinstance(expected, Missing):
+        return unknown(way, name, expected, expected=f"a path of {name}", role=role)
+    ok = isinstance(path, str) and (path == expected or not exact)
+    why = f"{words} finds {path} as {name}, not {expected}" if path else f"{words} does not find {name}"
+    return check(way, name, path, ok, expected=expected, why=why, role=role)
+
+
+def _environment(way: str, words: str, path: str, pattern: str, snapshot: Snapshot) -> Finding:
+    text = snapshot.files.get(path, Missing("not_installed", f"{path} was not looked at"))
+    ok = isinstance(text, str) and re.search(pattern, text, re.MULTILINE) is not None
+    return check(
+        way,
+        "environment",
+        text,
+        ok,
+        expected=f"set by {path}",
+        shown=f"set by {path}" if ok else f"{path} does not set it",
+        why=f"{words} does not get PATH and CUDA_HOME from {path}",
+        role="gpu_cuda",
+    )

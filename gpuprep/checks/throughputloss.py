@@ -1,0 +1,93 @@
+"""Why video engines gave less than their floor, and why their clock was low, from what was seen meanwhile. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+BUSY_PERCENT = 90  # an engine that is used less waits for someone
+CPU_FULL_PERCENT = 85
+STORAGE_PERCENT = 10  # of all CPUs' time
+USED = {"decode": "decoder_utilization_percent", "encode": "encoder_utilization_percent"}
+ENGINE = {"decode": "decoders", "encode": "encoders"}
+# NVML's nvmlClocksEventReasons, the ones that lower a clock.
+LOWERS = {
+    0x2: ("application clocks are set below the highest", "gpuprep tune sets them (tuning.clocks in the profile)"),
+    0x4: ("the power limit holds it back", "raise tuning.power_limit_watts, or accept the cap of this card"),
+    0x8: (
+        "hardware slowdown: power supply or temperature",
+        "ask the provider: this machine's power or cooling is at fault",
+    ),
+    0x20: ("it is too warm (software thermal slowdown)", "ask the provider: this machine's cooling is at fault"),
+    0x40: ("it is too hot (hardware thermal slowdown)", "ask the provider: this machine's cooling is at fault"),
+    0x80: ("an external power brake holds it back", "ask the provider: this machine's power supply is at fault"),
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    reason: str
+    remedy: str
+
+
+def explain(steps: Sequence[Mapping[str, Any]], best: Mapping[str, Any], bound: str, engines: int, rate: float) -> Loss:
+    """Of the step with the most frames a second. `bound` is the kind of engine that limits, `rate` the fps of one."""
+    if best.get("died"):
+        line = best.get("died_because") or "they died"
+        return Loss(
+            f"{best['died']} of {best.get('sessions')} sessions ended early ({line}), so the engines were not filled",
+            "put that right first, then measure again",
+        )
+    used = _percent(best.get(USED[bound]))
+    if used is None:
+        reason = f"NVML did not say how busy the {ENGINE[bound]} were, so it is open where the rest went"
+        return Loss(reason, "look at `nvidia-smi dmon -s u` while FFmpeg runs")
+    if used < BUSY_PERCENT:
+        return _waited(best, bound, used)
+    alone = next((float(step["fps"]) for step in steps if step.get("sessions") == 1 and step.get("fps")), None)
+    if alone is not None and engines > 1 and alone >= 0.85 * rate:
+        works = float(best["fps"]) / alone
+        return Loss(
+            f"one session alone reaches {alone:.0f} of {rate:.0f} fps, all together no more than {works:.1f} of them: "
+            f"it looks like fewer than {engines} {ENGINE[bound]} at work",
+            "ask the provider whether this is a slice of a GPU (MIG, vGPU) or a GPU with engines switched off",
+        )
+    return Loss(
+        f"the {ENGINE[bound]} were {used:.0f} % busy and yet slow: each gives less than its rate at this clock",
+        "stop and start the machine; if it stays so, ask the provider for another GPU",
+    )
+
+
+def _waited(best: Mapping[str, Any], bound: str, used: float) -> Loss:
+    said = f"the {ENGINE[bound]} were only {used:.0f} % busy: "
+    storage, cpu = _percent(best.get("io_wait_percent")), _percent(best.get("cpu_percent"))
+    if storage is not None and storage >= STORAGE_PERCENT:
+        return Loss(
+            f"{said}they waited for the storage (the CPUs spent {storage:.0f} % of their time waiting for it)",
+            "keep inputs on a faster disk or in memory",
+        )
+    if cpu is not None and cpu >= CPU_FULL_PERCENT:
+        return Loss(
+            f"{said}they waited for the CPU, which was {cpu:.0f} % busy",
+            "use a machine with more CPU cores for this GPU, or end other work on it",
+        )
+    seen = "" if cpu is None else f" (CPU {cpu:.0f} % busy)"
+    return Loss(
+        f"{said}they waited for the host, though neither CPU nor storage was full{seen}; more sessions did not help",
+        "look for a slow PCIe link, a CPU in power-saving mode, or limits of the virtual machine",
+    )
+
+
+def low_clock(event_reasons: object) -> tuple[str, str]:
+    """(why the clock was low, what to do) from NVML's event reasons."""
+    if not isinstance(event_reasons, int) or isinstance(event_reasons, bool):
+        return "NVML did not say why", "look at `nvidia-smi -q -d PERFORMANCE` under load"
+    known = [words for bit, words in LOWERS.items() if event_reasons & bit]
+    if not known:
+        return f"NVML names no reason (event reasons {event_reasons:#x})", "look at `nvidia-smi -q -d CLOCK` under load"
+    return "; ".join(why for why, _ in known), known[-1][1]
+
+
+def _percent(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

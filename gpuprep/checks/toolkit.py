@@ -1,0 +1,104 @@
+"""CUDA toolkit and cuDNN as a program would find them."""
+
+from __future__ import annotations
+
+from gpuprep import catalogue
+from gpuprep.checks.common import check, skip
+from gpuprep.checks.driver import holds
+from gpuprep.records import Finding, Missing, Snapshot
+from gpuprep.wanted import Wanted
+
+CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
+
+
+def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    if wanted.cuda_version == "none":
+        return [skip("cuda", "version", expected="none", actual="not checked", reason="the profile asks for no CUDA")]
+    version, cupti = found(wanted, snapshot)
+    absent = [name for name in wanted.cuda_packages if name not in snapshot.packages]
+    if snapshot.cuda.nvcc_version is None and len(absent) == len(wanted.cuda_packages):
+        return [version]
+    return [
+        version,
+        check(
+            "cuda",
+            "packages",
+            len(absent),
+            not absent,
+            expected="all installed",
+            shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
+            why=f"packages of the CUDA toolkit are not installed: {', '.join(absent)}",
+            role=CUDA_ROLE,
+        ),
+        cupti,
+        *holds("cuda", wanted.cuda_packages, wanted.cuda_hold, snapshot, CUDA_ROLE),
+    ]
+
+
+def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
+    """What a program would find, whoever installed it: nvcc's version and CUPTI."""
+    facts = snapshot.cuda
+    version = check(
+        "cuda",
+        "version",
+        facts.nvcc_version,
+        isinstance(facts.nvcc_version, str) and catalogue.matches(facts.nvcc_version, wanted.cuda_version),
+        expected=wanted.cuda_version,
+        why="no CUDA toolkit is installed (no nvcc)"
+        if facts.nvcc_version is None
+        else f"nvcc is of CUDA {facts.nvcc_version}, and {wanted.cuda_version} is wanted",
+        role=CUDA_ROLE,
+    )
+    cupti = check(
+        "cuda",
+        "cupti",
+        facts.cupti_path,
+        isinstance(facts.cupti_path, str),
+        expected="found by the loader",
+        why="the loader does not find libcupti: profilers cannot read the GPU's counters",
+        role=CUDA_ROLE,
+    )
+    return version, cupti
+
+
+def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    if wanted.cudnn_version == "none":
+        return [skip("cudnn", "version", expected="none", actual="not checked", reason="the profile asks for no cuDNN")]
+    facts, role = snapshot.cudnn, CUDNN_ROLE
+    path = facts.library_path
+    if path is None:
+        why = "no cuDNN is found by the loader"
+        return [check("cudnn", "library", path, False, expected=wanted.cudnn_directory, why=why, role=role)]
+    home = f"{wanted.cudnn_directory}/"
+    wheel, major = facts.wheel_version, facts.cuda_major
+    short = ".".join(wanted.cudnn_version.split(".")[:3])
+    identity = next((part for part in (wheel, major) if isinstance(part, Missing)), f"{wheel} for CUDA {major}")
+    return [
+        check(
+            "cudnn",
+            "library",
+            path,
+            isinstance(path, str) and path.startswith(home),
+            expected=wanted.cudnn_directory,
+            why=f"the loader finds another cuDNN: {path}",
+            role=role,
+        ),
+        check(
+            "cudnn",
+            "version",
+            identity,
+            wheel == wanted.cudnn_version and major == wanted.cudnn_cuda_major,
+            expected=f"{wanted.cudnn_version} for CUDA {wanted.cudnn_cuda_major}",
+            why=f"the cuDNN that the loader finds is {wheel or 'of unknown origin'} for CUDA {major or 'unknown'}",
+            role=role,
+        ),
+        check(
+            "cudnn",
+            "header",
+            facts.version,
+            facts.version == short,
+            expected=short,
+            why=f"the header beside the library is of cuDNN {facts.version or 'none'}, and the library is {short}",
+            role=role,
+        ),
+    ]

@@ -1,0 +1,51 @@
+"""Do programs get the installed toolkit's libraries, or does an older copy come first on the loader's path?"""
+
+from __future__ import annotations
+
+import posixpath
+
+from gpuprep.checks.common import unknown
+from gpuprep.records import Finding, Missing, Snapshot, Status
+
+# cuDNN has a check of its own; the driver's libraries do not come with the toolkit.
+STEMS = ("libcublas.so.", "libcublasLt.so.", "libcudart.so.", "libnvJitLink.so.", "libnvrtc.so.")
+REMEDY = (
+    "take the other folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and start programs in a new shell"
+)
+
+
+def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
+    """Nothing without a toolkit: cuda.* says that. A library that the loader does not know at all is no wrong one."""
+    cuda, expected = snapshot.cuda, "the installed toolkit's"
+    if cuda.nvcc_path is None or cuda.nvcc_version is None:
+        return []
+    for reading in (cuda.nvcc_path, cuda.nvcc_version, cuda.library_folders):
+        if isinstance(reading, Missing):
+            return [unknown("cuda", "libraries", reading, expected=expected, what="where the toolkit's libraries are")]
+    assert isinstance(cuda.nvcc_version, str)
+    assert not isinstance(cuda.library_folders, Missing)
+    if not cuda.library_folders:
+        nowhere = Missing("not_read", f"no folder of libraries belongs to {cuda.nvcc_path}")
+        return [unknown("cuda", "libraries", nowhere, expected=expected, what="where the toolkit's libraries are")]
+    major = cuda.nvcc_version.split(".")[0]
+    names = [name for name in snapshot.libraries if any(_is(name, stem, major) for stem in STEMS)]
+    wrong = []
+    for name in names:
+        path = snapshot.libraries[name]
+        if isinstance(path, Missing):
+            return [unknown("cuda", "libraries", path, expected=expected, what=f"where the loader finds {name}")]
+        if path is not None and not any(_inside(path, folder) for folder in cuda.library_folders):
+            wrong.append(f"{name} from {path}")
+    folders = " or ".join(cuda.library_folders)
+    if not wrong:
+        return [Finding("cuda", "libraries", Status.PASS, expected, f"{len(names)} from {folders}")]
+    why = f"programs get {', '.join(wrong)}, and the toolkit of {cuda.nvcc_path} keeps its libraries in {folders}"
+    return [Finding("cuda", "libraries", Status.FAIL, expected, ", ".join(wrong), why, REMEDY)]
+
+
+def _is(name: str, stem: str, major: str) -> bool:
+    return name.startswith(stem) and name[len(stem) :].split(".")[0] == major
+
+
+def _inside(path: str, folder: str) -> bool:
+    return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")

@@ -1,0 +1,100 @@
+"""Does the toolkit work: compile, run, and may an ordinary user read the performance counters?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.checks.common import check, skip, unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.records import Finding, Missing
+
+CUDA_ROLE, DRIVER_ROLE = "gpu_cuda", "gpu_driver"
+# What a program prints that cannot run, and what that asks for.
+RUN_REMEDIES = {
+    "InsufficientDriver": "the driver is older than the toolkit needs: install a newer driver or an older CUDA",
+    "NoDevice": "no GPU is visible: see the driver's findings, and CUDA_VISIBLE_DEVICES",
+    "SystemNotReady": "start Fabric Manager (nvidia-fabricmanager): without it GPUs behind an NVSwitch do not start",
+    "SystemDriverMismatch": "reboot, so that module and library are of one version",
+    "NoKernelImageForDevice": "this CUDA does not make code for this GPU: choose a CUDA that still knows it",
+}
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """Compiles, with which nvcc; runs; counters. What was not compiled is not asked whether it runs."""
+    if evidence.wanted.cuda_version == "none":
+        return []
+    values = evidence.results["toolkit"]
+    compiled = _compiles(values)
+    if isinstance(values, Missing):
+        return [compiled]
+    runs = [_runs(values)] if values.get("compiles") is True else []
+    return [compiled, _compiler(evidence, values), *runs, _counters(evidence, values)]
+
+
+def _compiles(values: Mapping[str, Any] | Missing) -> Finding:
+    compiles = values if isinstance(values, Missing) else values.get("compiles", Missing("unparsable", "no verdict"))
+    output = "" if isinstance(values, Missing) else str(values.get("output", "")).strip()
+    why = f"nvcc does not compile: {output.splitlines()[-1] if output else 'it said nothing'}"
+    remedy = "gpuprep provision does it (step cuda); the probe's output has nvcc's last lines"
+    return check("cuda", "compiles", compiles, compiles is True, expected="yes", why=why, role=CUDA_ROLE, remedy=remedy)
+
+
+def _compiler(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
+    version, wanted = values.get("version"), evidence.wanted.cuda_version
+    reading = version if isinstance(version, str) else Missing("unparsable", "the probe names no version")
+    good = isinstance(version, str) and catalogue.matches(version, wanted)
+    why = f"the nvcc that compiled is of CUDA {version}"
+    return check("cuda", "compiler", reading, good, expected=wanted, why=why, role=CUDA_ROLE)
+
+
+def _runs(values: Mapping[str, Any]) -> Finding:
+    runs = reading(values, "runs")
+    output = str(values.get("run_output", "")).strip()
+    last = output.splitlines()[-1] if output else "it said nothing"
+    remedy = next((advice for word, advice in RUN_REMEDIES.items() if word in last), "see the driver's findings")
+    what = "whether a compiled CUDA program runs"
+    if isinstance(runs, Missing):
+        return unknown("cuda", "runs", runs, expected="yes", what=what, remedy="measure again")
+    why = f"a compiled CUDA program does not run: {last}"
+    return check("cuda", "runs", runs, runs is True, expected="yes", why=why, remedy=remedy)
+
+
+def _counters(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
+    cupti, wish = values.get("cupti"), evidence.wanted.profiling_counters
+    if wish != "open":
+        reason = "the profile leaves the performance counters to administrators"
+        return skip("cupti", "counters", expected=wish, actual="not checked", reason=reason)
+    table: Mapping[str, Any] = cupti if isinstance(cupti, Mapping) else {}
+    if "missing" in table:
+        table = {"counters": table}
+    counters, user = reading(table, "counters"), str(table.get("as_user", "an ordinary user"))
+    expected = f"readable by {user}"
+    remedy = "gpuprep provision opens them (step driver: NVreg_RestrictProfilingToAdminUsers=0); it asks for a reboot"
+    if isinstance(counters, Missing):
+        what = "whether an ordinary user may read the performance counters"
+        return unknown("cupti", "counters", counters, expected=expected, remedy="measure again", what=what)
+    detail = str(table.get("detail", ""))
+    why = f"{user} may not read the GPU's performance counters{f': {detail}' if detail else ''}"
+    return check(
+        "cupti",
+        "counters",
+        counters,
+        counters is True,
+        expected=expected,
+        why=why,
+        role=DRIVER_ROLE,
+        remedy=remedy,
+        shown="readable" if counters is True else "restricted to administrators",
+    )
+
+
+def reading(values: Mapping[str, Any], key: str) -> bool | Missing:
+    """A yes or no of the record; what is absent, or no such thing, is Missing."""
+    value = values.get(key)
+    if isinstance(value, Missing):
+        return value
+    if isinstance(value, Mapping) and "missing" in value:
+        return Missing(str(value["missing"]), str(value.get("detail", "")))
+    return value if isinstance(value, bool) else Missing("unparsable", f"the probe says nothing of {key}")

@@ -1,0 +1,236 @@
+"""Did the transcodes of NVIDIA's guide work? Pure.
+
+What a GPU cannot do is known twice: from the catalogue and from the driver's own refusal. Where both say so the case is
+skipped; where they disagree, one of them is wrong and that is a finding. Every other failure is explained by the table
+of FFmpeg's errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.catalogue.video import capabilities, is_verified
+from gpuprep.checks import transcodeoutput
+from gpuprep.checks.common import provision, skip, unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.onhost.ffmpegerrors import Cause, cause
+from gpuprep.onhost.probes.transcodecases import CASES
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.roofline import whole
+
+COMPLETED = "completed"
+CAPABILITY = "capability"
+ROLE = "gpu_codec"
+EXPECTED = "it works"
+RETRY = "run the case's command by hand on the host; it is in the record"
+WORDS = {
+    "h264": "H.264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1", "b_frames": "with B-frames", "444": "4:4:4",
+    "b_ref": "with B-frames as references", "10bit": "10 bit", "lookahead": "with look-ahead",
+    "temporal_aq": "with temporal AQ",
+}  # fmt: skip
+# Kinds of FFmpeg's parts as the probe names them ► as a profile does.
+KINDS = {"encoder": "encoders", "decoder": "decoders", "filter": "filters", "hwaccel": "hwaccels"}
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    values = evidence.results["transcode"]
+    if evidence.wanted.ffmpeg_version == "none":
+        return []
+    if isinstance(values, Missing):
+        return [
+            unknown("transcode", COMPLETED, values, expected=EXPECTED, role=ROLE, what="whether the GPU transcodes")
+        ]
+    cases = [case for case in values.get("cases") or [] if isinstance(case, dict)]
+    model = _model(evidence, values)
+    known = None if model is None else capabilities(model.key)
+    found = [finding for case in cases for finding in _case(evidence, case, model, known)]
+    return [*found, *_left_out(values, cases), *_chunks(values, known)]
+
+
+def _model(evidence: Evidence, values: Mapping[str, Any]) -> catalogue.Model | None:
+    """The GPU that transcoded; where the probe could not name it, the host's first one."""
+    named = values.get("gpu")
+    device = named.get("pci_device_id") if isinstance(named, dict) else None
+    if not isinstance(device, str) and evidence.wanted.gpus:
+        device = evidence.wanted.gpus[0].pci_device_id
+    known = catalogue.gpu(str(device))
+    return None if known is None else known.model
+
+
+def _case(
+    evidence: Evidence, case: Mapping[str, Any], model: catalogue.Model | None, known: frozenset[str] | None
+) -> list[Finding]:
+    subject = f"transcode {case.get('id')}"
+    outcome = case.get("outcome")
+    lacking = _lacking(case, known)
+    if outcome == "completed":
+        return [*_beyond(subject, _title(model), lacking), *transcodeoutput.findings(subject, case)]
+    if outcome == "not_built":
+        return [_not_built(evidence, subject, case)]
+    if outcome == "not_run":
+        return [_not_run(subject, case)]
+    if outcome in ("failed", "timed_out"):
+        return [_failed(subject, case, model, known, lacking)]
+    return [unknown(subject, COMPLETED, Missing("unparsable", f"outcome {outcome!r}"), expected=EXPECTED)]
+
+
+def _title(model: catalogue.Model | None) -> str:
+    return "this GPU" if model is None else model.title
+
+
+def _lacking(case: Mapping[str, Any], known: frozenset[str] | None) -> list[str]:
+    """What the case needs and the catalogue denies this GPU."""
+    needs = case.get("needs") or {}
+    return [] if known is None else [name for name in needs.get("capabilities") or [] if name not in known]
+
+
+def _beyond(subject: str, title: str, lacking: Sequence[str]) -> list[Finding]:
+    """It ran although the catalogue says that it cannot."""
+    if not lacking:
+        return []
+    words = in_words(lacking)
+    return [
+        Finding(
+            subject, CAPABILITY, Status.WARN, f"no {words}", "it ran",
+            f"the catalogue says that {title} has no {words}, and yet FFmpeg did it",
+            "catalogue/video.yml is wrong about this GPU: please report it; or FFmpeg used another device",
+        )
+    ]  # fmt: skip
+
+
+def _not_built(evidence: Evidence, subject: str, case: Mapping[str, Any]) -> Finding:
+    parts = [str(part) for part in case.get("missing_parts") or []]
+    words = ", ".join(parts) or "a part"
+    asked = [part for part in parts if _is_asked(evidence, part)]
+    if asked:
+        why = f"FFmpeg was built without {', '.join(asked)}, which the profile asks for"
+        return Finding(subject, COMPLETED, Status.FAIL, EXPECTED, f"lacks {words}", why, provision(ROLE), ROLE)
+    reason = f"FFmpeg was built without {words}, and the profile asks for no such part"
+    return skip(subject, COMPLETED, expected=EXPECTED, actual=f"lacks {words}", reason=reason, role=ROLE)
+
+
+def _is_asked(evidence: Evidence, part: str) -> bool:
+    kind, _, name = part.partition(" ")
+    wanted = evidence.wanted.parts.get(KINDS.get(kind, ""), ())
+    if kind == "hwaccel":  # a profile names h264_nvdec, FFmpeg lists all of them as cuda
+        return bool(wanted)
+    return name in wanted or (name == "scale_npp" and evidence.wanted.npp)
+
+
+def _not_run(subject: str, case: Mapping[str, Any]) -> Finding:
+    line = str(case.get("decisive_line") or "")
+    known = cause(line)
+    reading = Missing("not_run", line)
+    return unknown(
+        subject, COMPLETED, reading, expected=EXPECTED, what="the case's inputs could not be made: whether it works",
+        remedy=known.remedy if known else "install imageio-ffmpeg for the agent, or a distribution's ffmpeg",
+    )  # fmt: skip
+
+
+def _failed(
+    subject: str,
+    case: Mapping[str, Any],
+    model: catalogue.Model | None,
+    known: frozenset[str] | None,
+    lacking: Sequence[str],
+) -> Finding:
+    title = _title(model)
+    line = str(case.get("decisive_line") or "FFmpeg said nothing")
+    explained = cause(line)
+    needs = [str(name) for name in (case.get("needs") or {}).get("capabilities") or []]
+    refused = [name for name in needs if explained is not None and denies(explained, name)]
+    if refused and known is None:
+        reason = f'the driver: "{line}"; the catalogue does not know this GPU'
+        return skip(subject, COMPLETED, expected=EXPECTED, actual="refused by the driver", reason=reason)
+    if any(name in lacking for name in refused):
+        reason = f'{title} has no {in_words(lacking)} (catalogue), and the driver says so: "{line}"'
+        return skip(subject, COMPLETED, expected=EXPECTED, actual="not supported by this GPU", reason=reason)
+    if refused:
+        sure = any(is_verified(model.key, name) for name in refused) if model is not None else False
+        return Finding(
+            subject, CAPABILITY, Status.FAIL if sure else Status.WARN, in_words(refused), "refused by the driver",
+            f'the catalogue says that {title} has {in_words(refused)}, and the driver refuses it: "{line}"',
+            "see that the driver's video libraries are of the driver's version, and that no vGPU or MIG profile "
+            "takes the engine away; if this card has none, the catalogue is wrong: please report it",
+        )  # fmt: skip
+    meaning = f": {explained.meaning}" if explained else ""
+    if lacking:
+        return Finding(
+            subject, COMPLETED, Status.UNKNOWN, EXPECTED, "not confirmed",
+            f'{title} has no {in_words(lacking)} (catalogue), but the driver said something else: "{line}"{meaning}',
+            explained.remedy if explained else RETRY,
+        )  # fmt: skip
+    actual = "stopped: it did not end" if case.get("outcome") == "timed_out" else f"exit code {case.get('exit_code')}"
+    return Finding(
+        subject,
+        COMPLETED,
+        Status.FAIL,
+        EXPECTED,
+        actual,
+        f'"{line}"{meaning}',
+        explained.remedy if explained else RETRY,
+    )
+
+
+def denies(explained: Cause, capability: str) -> bool:
+    """Whether the driver's words are about this capability: "nvenc.*.10bit" and nvenc.hevc.10bit."""
+    if not explained.denies:
+        return False
+    said, asked = explained.denies.split("."), capability.split(".")
+    if len(said) == 1:
+        return said[0] == asked[0]
+    if said[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
+        return asked[0] == "nvdec"
+    return len(said) == len(asked) and all(one in ("*", other) for one, other in zip(said, asked, strict=True))
+
+
+def in_words(names: Sequence[str]) -> str:
+    """ "NVENC for H.264, NVDEC for HEVC 10 bit"; what follows from another of them is left out."""
+    chief = [name for name in names if name.rpartition(".")[0] not in names]
+    said = []
+    for name in chief:
+        engine, codec, *feature = name.split(".")
+        said.append(" ".join([f"{engine.upper()} for {WORDS.get(codec, codec)}", *(WORDS.get(f, f) for f in feature)]))
+    return ", ".join(said)
+
+
+def _left_out(values: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Commands of the guide of which there is no word, in a run that was to try all of them."""
+    tried = {case.get("id") for case in cases}
+    wanted = [case.id for case in CASES if case.quick or not values.get("quick")]
+    absent = [name for name in wanted if name not in tried]
+    if not absent:
+        return []
+    reading = Missing("not_recorded", ", ".join(absent))
+    return [unknown("transcode", "cases", reading, expected=f"{len(wanted)} cases", what=f"{len(absent)} cases")]
+
+
+def _chunks(values: Mapping[str, Any], known: frozenset[str] | None) -> list[Finding]:
+    """Chapter 6.2: one process for several files must not be slower than one for each output."""
+    subject, prop, expected = "transcode chunks", "saved_seconds", "one process is faster"
+    chunks = values.get("chunks")
+    if values.get("quick"):
+        return []
+    if not isinstance(chunks, dict) or "missing" in chunks:
+        found = chunks if isinstance(chunks, dict) else {"missing": "not_recorded", "detail": ""}
+        reading = Missing(str(found["missing"]), str(found.get("detail", "")))
+        explained = cause(reading.detail)
+        without = known is not None and "nvenc.h264" not in known
+        if explained is not None and denies(explained, "nvenc.h264") and (without or known is None):
+            reason = f'this GPU does not encode: "{reading.detail}"'
+            return [skip(subject, prop, expected=expected, actual="not supported by this GPU", reason=reason)]
+        return [unknown(subject, prop, reading, expected=expected)]
+    one, many, saved = (chunks.get(key) for key in ("one_process_seconds", "many_processes_seconds", "saved_seconds"))
+    if not isinstance(one, (int, float)) or not isinstance(many, (int, float)) or not isinstance(saved, (int, float)):
+        return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
+    if one <= 0 or many <= 0:
+        return [unknown(subject, prop, Missing("unparsable", "seconds that are none"), expected=expected)]
+    files, each = whole(chunks, "files"), whole(chunks, "renditions")
+    shown = f"{one:.1f} s in one process, {many:.1f} s in {files * each if files and each else 'several'}"
+    if saved > 0:
+        return [Finding(subject, prop, Status.PASS, expected, shown)]
+    why = f"one process for all files took longer ({one:.1f} s) than a process for each output ({many:.1f} s)"
+    remedy = "see that nothing else uses the GPU and its CPU cores, and validate again"
+    return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]

@@ -1,0 +1,248 @@
+"""Persistence, clocks, power, ECC, compute mode: on each GPU now, and set again at the next boot."""
+
+from __future__ import annotations
+
+import json
+
+from gpuprep import hostrules
+from gpuprep.checks import clocks
+from gpuprep.checks.common import check, skip, unknown, why_missing
+from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
+from gpuprep.wanted import Wanted, tuning_document
+
+ROLE = "gpu_tuning"
+SETTINGS = "/etc/gpuprep/tuning.json"
+UDEV_RULE = "/etc/udev/rules.d/60-gpuprep-tune.rules"
+DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
+PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
+NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
+STARTS_AT_BOOT = ("enabled", "static")
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    found = [_settings(wanted, snapshot)]
+    if wanted.persistence:
+        found += _unit(
+            snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver awake"
+        )
+    found += _unit(
+        snapshot, TUNE, "the clocks are back at the default after the next boot", "the settings were not applied"
+    )
+    if not _never_set_up(snapshot):
+        found += [_daemon_options(wanted, snapshot), _udev_rule(snapshot)]
+    return found + gpus(wanted, snapshot)
+
+
+def _never_set_up(snapshot: Snapshot) -> bool:
+    unit = snapshot.units.get(TUNE)
+    return unit is not None and unit.enabled == NOT_FOUND
+
+
+def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    text = snapshot.files.get(SETTINGS, Missing("not_installed", f"{SETTINGS} was not looked at"))
+    expected = tuning_document(wanted)
+    differing = _differences(text, expected) if isinstance(text, str) else [f"{SETTINGS} is absent"]
+    return check(
+        "gpuprep-tune",
+        "settings",
+        text,
+        not differing,
+        expected="as wanted",
+        shown="as wanted" if not differing else "; ".join(differing),
+        why=f"the settings for every boot are not the wanted ones: {'; '.join(differing)}",
+        role=ROLE,
+    )
+
+
+def _differences(text: str, expected: dict[str, object]) -> list[str]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return [f"{SETTINGS} is not JSON"]
+    if not isinstance(document, dict):
+        return [f"{SETTINGS} holds no object"]
+    return [
+        f"{key} is {json.dumps(document.get(key))}, wanted {json.dumps(value)}"
+        for key, value in expected.items()
+        if document.get(key) != value
+    ]
+
+
+def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Finding]:
+    subject = unit.removesuffix(".service")
+    facts = snapshot.units.get(unit)
+    if facts is None:
+        reading = Missing("command_failed", f"systemctl said nothing of {unit}")
+        return [unknown(subject, "unit", reading, expected="enabled, active", role=ROLE)]
+    if facts.enabled == NOT_FOUND:
+        why = f"{unit} is not installed: {disabled}"
+        return [check(subject, "enabled", NOT_FOUND, False, expected="enabled", why=why, role=ROLE)]
+    enabled, active = facts.enabled in STARTS_AT_BOOT, facts.active == "active"
+    why = f"{unit} is {facts.enabled}: {disabled}"
+    remedy = f"gpuprep provision does it (step tuning); systemctl status {unit} says why it stopped"
+    return [
+        check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE),
+        check(
+            subject,
+            "active",
+            facts.active,
+            active,
+            expected="active",
+            why=f"{unit} is {facts.active}: {stopped}",
+            role=ROLE,
+            remedy=remedy,
+        ),
+    ]
+
+
+def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
+    text = snapshot.files.get(DROP_IN, Missing("not_installed", f"{DROP_IN} was not looked at"))
+    on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
+    return check(
+        PERSISTENCED.removesuffix(".service"),
+        "mode_at_boot",
+        text,
+        isinstance(text, str) and on == wanted.persistence,
+        expected="on" if wanted.persistence else "off",
+        shown=f"{DROP_IN} is absent" if text is None else "on" if on else "off",
+        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if wanted.persistence else 'off'} ({DROP_IN})",
+        role=ROLE,
+    )
+
+
+def _udev_rule(snapshot: Snapshot) -> Finding:
+    text = snapshot.files.get(UDEV_RULE, Missing("not_installed", f"{UDEV_RULE} was not looked at"))
+    return check(
+        "gpuprep-tune",
+        "driver_reload",
+        text,
+        isinstance(text, str) and "gpuprep-tune" in text,
+        expected="applied again",
+        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{UDEV_RULE} absent",
+        why="the clocks are back at the default after a reload of the driver",
+        role=ROLE,
+    )
+
+
+# ---------------------------------------------------------------- each GPU
+
+
+def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """One finding a GPU where NVML cannot be asked: five that say the same would hide it."""
+    devices = hostrules.nvidia_gpus(snapshot)
+    if isinstance(snapshot.gpus, Missing):
+        reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"
+        remedy = "gpuprep provision does it (steps driver and tuning)"
+        actual = f"not readable: {snapshot.gpus.reason}"
+        return [
+            Finding(f"gpu {i}", "settings", Status.UNKNOWN, "as wanted", actual, reason, remedy, ROLE)
+            for i in range(len(devices))
+        ]
+    count = check(
+        "gpus",
+        "count",
+        len(snapshot.gpus),
+        len(snapshot.gpus) == len(devices),
+        expected=str(len(devices)),
+        why=f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}",
+        remedy="see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started",
+    )
+    return [count, *(finding for gpu in snapshot.gpus for finding in _gpu(wanted, snapshot, gpu))]
+
+
+def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
+    found = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
+    if wanted.ecc != "keep":
+        found.append(_ecc(wanted, gpu))
+    else:
+        found.append(_ecc_kept(gpu))
+    return [*found, _compute_mode(wanted, gpu)]
+
+
+def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    mode = gpu.persistence_mode
+    shown = "on" if mode is True else "off"
+    return check(
+        f"gpu {gpu.index}",
+        "persistence_mode",
+        mode,
+        mode == wanted.persistence,
+        expected="on" if wanted.persistence else "off",
+        shown=shown,
+        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if wanted.persistence else 'off'} is wanted",
+        role=ROLE,
+    )
+
+
+def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    subject, limits, wish = f"gpu {gpu.index}", gpu.power, wanted.power_limit_watts
+    current, usual = limits.current_watts, limits.default_watts
+    target = usual if isinstance(wish, str) else float(wish)
+    if isinstance(current, Missing) and current.reason == "not_supported" and wish == "default":
+        return skip(subject, "power_limit", expected="default", actual="none", reason=f"{gpu.name} has no power limit")
+    for reading in (current, target):
+        if isinstance(reading, Missing):
+            return unknown(subject, "power_limit", reading, expected=f"{wish}", role=ROLE)
+    assert not isinstance(current, Missing)
+    assert not isinstance(target, Missing)
+    return check(
+        subject,
+        "power_limit",
+        current,
+        abs(current - target) < 1,
+        expected=f"{target:g} W",
+        shown=f"{current:g} W",
+        why=f"the power limit of gpu {gpu.index} is {current:g} W, and {target:g} W is wanted",
+        role=ROLE,
+    )
+
+
+def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    want = wanted.ecc == "enabled"
+    for reading in (gpu.ecc_current, gpu.ecc_pending):
+        if isinstance(reading, Missing):
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wanted.ecc, role=ROLE)
+    shown = "enabled" if gpu.ecc_current else "disabled"
+    waits = gpu.ecc_pending == want and gpu.ecc_current != want
+    return check(
+        f"gpu {gpu.index}",
+        "ecc",
+        gpu.ecc_current,
+        gpu.ecc_current == want and gpu.ecc_pending == want,
+        expected=wanted.ecc,
+        shown=shown + (", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""),
+        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wanted.ecc}"),
+        role=ROLE,
+    )
+
+
+def _ecc_kept(gpu: GpuFacts) -> Finding:
+    """The profile leaves the mode alone; somebody changed it all the same, and the next boot brings it."""
+    words, expected = {True: "enabled", False: "disabled"}, "no change waiting"
+    current, pending = gpu.ecc_current, gpu.ecc_pending
+    for reading in (current, pending):
+        if isinstance(reading, Missing) and reading.reason == "not_supported":
+            return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
+        if isinstance(reading, Missing):
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected)
+    assert isinstance(current, bool)
+    assert isinstance(pending, bool)
+    if current == pending:
+        return Finding(f"gpu {gpu.index}", "ecc", Status.PASS, expected, words[current])
+    reason = f"ECC of gpu {gpu.index} is {words[current]} and becomes {words[pending]} at the next reboot"
+    remedy = f"reboot when it suits you, or take it back: nvidia-smi -i {gpu.index} -e {int(current)}"
+    actual = f"{words[current]}, {words[pending]} after a reboot"
+    return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy)
+
+
+def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    return check(
+        f"gpu {gpu.index}",
+        "compute_mode",
+        gpu.compute_mode,
+        gpu.compute_mode == wanted.compute_mode,
+        expected=wanted.compute_mode,
+        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.compute_mode} is wanted",
+        role=ROLE,
+    )

@@ -1,0 +1,44 @@
+"""The command line: options in, rendered record out, exit code.
+
+Starting up imports click and nothing else of weight: `gpuprep --help` and shell completion answer at once.
+Each command's module is imported when that command runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from gpuprep import __version__
+from gpuprep.cli.lazy import LazyGroup
+
+EPILOG = """\b
+Exit codes:
+  0    done, and every check that counts passed
+  1    done, but a check failed
+  2    wrong usage, a bad profile, or a plan that cannot be
+  3    could not tell: host unreachable, evidence missing, an error inside gpuprep
+  4    a provisioning step failed
+  130  interrupted; the same command goes on where it stopped
+
+\b
+HOST is a host name, an SSH alias, user@host:port, [v6-address]:port, local, sim:NAME,
+or, with -i, a host or group pattern of an Ansible inventory."""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gpuprep", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Turn a bare cloud VM into a certified GPU machine, and prove it.
+
+    Start with `gpuprep provision HOST --profile t4`, or rehearse it on a simulated machine: `gpuprep sim up t4`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: runs one command line and exits with its code."""
+    from gpuprep.cli.edge import run
+
+    sys.exit(run(cli, list(sys.argv[1:] if arguments is None else arguments)))

@@ -1,0 +1,5 @@
+"""`python -m gpuprep.cli` is `gpuprep`."""
+
+from gpuprep.cli import main
+
+main()

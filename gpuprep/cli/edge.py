@@ -1,0 +1,129 @@
+"""The one translator between what went wrong and what a user sees: lines on stderr and an exit code.
+
+An expected error explains itself. An unexpected one is written in full to a file and shown as one line with
+its path; its exit code is 3, because nothing can be said about the hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from types import FrameType
+
+import click
+
+from gpuprep import __version__
+from gpuprep.errors import GpuprepError
+
+INTERRUPTED = 130
+UNEXPECTED = 3
+
+
+@dataclass
+class Session:
+    """What the edge must know of the command line, filled in while it is parsed."""
+
+    json: bool = False
+
+
+def run(cli: click.Group, arguments: list[str]) -> int:
+    """Run one command line; returns its exit code and never raises for anything but a second interrupt."""
+    session = Session(json="--json" in arguments)
+    _terminate_as_interrupt()
+    stdout = sys.stdout
+    try:
+        code = cli.main(args=arguments, prog_name="gpuprep", obj=session, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        _json_error(session, error.format_message(), "", error.exit_code)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say_interrupted(arguments)
+        return INTERRUPTED
+    except GpuprepError as error:
+        show(error)
+        _json_error(session, error.what, error.hint, error.exit_code)
+        return error.exit_code
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        drop_stdout()  # click replaces stdout and leaves when its reader is gone
+        return 0
+    except Exception as error:  # noqa: BLE001  the edge: whatever is left becomes one line and a log
+        return _unexpected(session, error, arguments)
+
+
+def show(error: GpuprepError) -> None:
+    first, *rest = error.explain().splitlines() or [type(error).__name__]
+    click.echo(f"Error: {first}", err=True)
+    for line in rest:
+        click.echo(f"  {line}", err=True)
+
+
+def say_interrupted(arguments: list[str]) -> None:
+    again = shlex.join(["gpuprep", *arguments])
+    click.echo(
+        f"Interrupted. Steps that were done stay done; to go on, run the same command again:\n  {again}", err=True
+    )
+
+
+def _unexpected(session: Session, error: Exception, arguments: list[str]) -> int:
+    from datetime import datetime, timezone
+
+    from gpuprep.paths import state_dir
+
+    text = "".join(traceback.format_exception(error))
+    moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    path = state_dir() / "errors" / f"{moment}-{os.getpid()}.log"
+    head = f"gpuprep {__version__}\npython {sys.version}\ncommand: {shlex.join(['gpuprep', *arguments])}\n\n"
+    what = f"An error inside gpuprep: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(head + text, encoding="utf-8")
+    except OSError as unwritable:
+        click.echo(head + text, err=True)
+        click.echo(f"{what} (its log could not be written: {unwritable})", err=True)
+    else:
+        click.echo(f"{what}. The whole of it is in {path}", err=True)
+    _json_error(session, what, f"see {path}", UNEXPECTED)
+    return UNEXPECTED
+
+
+def _json_error(session: Session, what: str, hint: str, exit_code: int) -> None:
+    """With --json, stdout holds one document even when there is nothing but an error to tell."""
+    if not session.json:
+        return
+    from gpuprep.records import SCHEMA_VERSION
+
+    document = {"schema_version": SCHEMA_VERSION, "error": {"what": what, "hint": hint}, "exit_code": exit_code}
+    try:
+        click.echo(json.dumps(document, indent=2))
+    except BrokenPipeError:
+        drop_stdout()
+
+
+def drop_stdout() -> None:
+    """The reader went away: drop what is still buffered, or the interpreter complains about it while it exits."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # stdout is no real file, as under a test runner
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _terminate_as_interrupt() -> None:
+    """SIGTERM stops a run as Ctrl-C does: the record is still written and the lock let go."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:
+        return  # not in the main thread: whoever started us handles signals

@@ -1,0 +1,75 @@
+"""gpuprep judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuprep.cli import options
+from gpuprep.cli.console import check_output, emit, page_width, want_color
+
+
+@click.command()
+@click.argument("record", metavar="RECORD.json", type=click.Path(path_type=Path))
+@options.profile
+@click.option("--history", is_flag=True, help="Judge real hosts by their baselines in the store, too.")
+@click.option("--keep", is_flag=True, help="Put the new verdict into the store, as a run of its own.")
+@options.output
+@options.store
+def judge(
+    record: Path,
+    profile: str | None,
+    history: bool,
+    keep: bool,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags; there is nothing more to say
+    quiet: bool,  # noqa: ARG001
+    no_color: bool,
+    store: str | None,
+) -> int:
+    """Judge a recorded run anew, without a host.
+
+    RECORD.json is what `gpuprep report RUN --format json` or a command's --json printed, or figures from elsewhere in
+    that form (docs/records.md). It is judged by the same rules as `gpuprep validate` uses, with the thresholds of
+    PROFILE; the exit code is that of the gravest new verdict.
+    """
+    from gpuprep import profile as profiles
+    from gpuprep import siteconfig
+    from gpuprep.errors import UsageError
+
+    check_output(output)
+    if profile is None:
+        known = ", ".join(profiles.available())
+        raise UsageError("`gpuprep judge` needs --profile", f"profiles: {known}, or a path to a YAML file")
+    chosen = profiles.load(profile)
+
+    from gpuprep import rejudge, workflows
+    from gpuprep.history import Store
+    from gpuprep.reports import json, text
+
+    opened = Store.open(store or siteconfig.load().store) if history or keep else None
+    try:
+        past = (lambda host, measured: opened.baseline(host, list(measured))) if opened and history else None
+        records = rejudge.judge_file(record, chosen, past)
+        if opened is not None and keep:
+            for one in records:
+                opened.append(one)
+    finally:
+        if opened is not None:
+            opened.close()
+    code = workflows.gravest([one.exit_code for one in records])
+    if as_json:
+        emit(json.render_several(records, code), output)
+        return code
+    import sys
+
+    color = output is None and want_color(sys.stdout, no_color)
+    pages = [text.render(one, color=color, width=page_width()) for one in records]
+    if len(records) > 1:
+        pages.append(text.render_summary(records, color=color, width=page_width()))
+    if keep:
+        pages.append("".join(f"Report: gpuprep report {one.run_id}\n" for one in records))
+    emit("\n".join(pages), output)
+    return code

@@ -1,0 +1,56 @@
+"""The table of commands, and a click group that imports a command's module only when the command is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    module: str
+    help: str  # equal to the command's own short help: tests/test_cli.py compares them
+
+
+COMMANDS: dict[str, Entry] = {
+    "provision": Entry("gpuprep.cli.provision", "Plan, install, tune and check machines; ends with a verdict"),
+    "plan": Entry("gpuprep.cli.plan", "Show what provision would do and why, changing nothing"),
+    "tune": Entry("gpuprep.cli.tune", "Set persistence, clocks, power limit, ECC and compute mode only"),
+    "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile, changing nothing"),
+    "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
+    "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
+    "judge": Entry("gpuprep.cli.judge", "Judge a recorded run anew, without a host"),
+    "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
+    "sim": Entry("gpuprep.cli.sim", "Simulated GPU VMs: real Linux machines with a stand-in for the GPU"),
+}
+
+
+class LazyGroup(click.Group):
+    """Answers --help and completion from COMMANDS alone."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{meant} Commands: {', '.join(COMMANDS)}.")
+        return super().resolve_command(ctx, args)

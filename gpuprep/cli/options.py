@@ -1,0 +1,90 @@
+"""Options that several commands share, with their help in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+    session = ctx.find_root().obj
+    if session is not None:
+        session.json = bool(value)
+    return value
+
+
+def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def names(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of an option that may be given several times or as a,b."""
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+output = _stack(
+    click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="One JSON document on stdout."
+    ),
+    click.option(
+        "--output",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write the result to FILE in place of stdout.",
+    ),
+    click.option("-v", "--verbose", count=True, help="Say more: every task, also those that changed nothing."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr; errors still show."),
+    click.option("--no-color", is_flag=True, help="No colour. The NO_COLOR variable does the same."),
+)
+
+store = click.option(
+    "--store",
+    metavar="URL",
+    envvar="GPUPREP_STORE",
+    show_envvar=True,
+    help="Database of runs, as an SQLAlchemy URL. Default: SQLite in the XDG state folder.",
+)
+
+profile = click.option(
+    "-p",
+    "--profile",
+    metavar="PROFILE",
+    help="Wanted state: a name of `gpuprep profiles list`, or a path to a YAML file.",
+)
+
+hosts = _stack(
+    click.argument("hosts", metavar="HOST...", nargs=-1),
+    click.option(
+        "-i",
+        "--inventory",
+        metavar="PATH",
+        help="Ansible inventory (file, folder or plugin); HOST is then a host or group pattern of it.",
+    ),
+    click.option("--limit", metavar="PATTERN", help="With -i: of the hosts matched, only those that match this too."),
+    click.option("--forks", type=click.IntRange(min=1), help="Hosts to work on at the same time. Default: 5."),
+    click.option("--ssh-key", metavar="FILE", type=click.Path(path_type=Path), help="Private key to log in with."),
+    click.option(
+        "--accept-new-host-key",
+        is_flag=True,
+        help="Trust and remember the key of a host that is not known yet. A changed key is still refused.",
+    ),
+    click.option(
+        "-b",
+        "--become",
+        is_flag=True,
+        help="Use sudo on the host. gpuprep does so anyway where the user who logs in is not root.",
+    ),
+    click.option(
+        "-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password; needed where sudo wants one."
+    ),
+)

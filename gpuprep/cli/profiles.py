@@ -1,0 +1,89 @@
+"""gpuprep profiles: what can be asked for, what a name really means, and whether a file says it well."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group()
+def profiles() -> None:
+    """List, show and check profiles."""
+
+
+@profiles.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+def list_profiles(as_json: bool) -> None:
+    """List the profiles that can be named: those shipped and your own."""
+    import json
+
+    from gpuprep.errors import ProfileError
+    from gpuprep.profile import available, document
+
+    rows = []
+    for name, path in available().items():
+        try:
+            data = document(str(path))
+            row = {"name": name, "gpus": data["gpus"], "description": data["description"], "path": str(path)}
+        except ProfileError as error:
+            count = len(error.problems)
+            note = f"has {count} problem{'s' if count > 1 else ''}: see gpuprep profiles check {name}"
+            row = {"name": name, "gpus": [], "description": note, "path": str(path)}
+        rows.append(row)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], ", ".join(r["gpus"]), r["description"]) for r in rows)]
+    widths = [max(len(row[column]) for row in table) for column in (0, 1)]
+    for name, gpus, description in table:
+        click.echo(f"{name:<{widths[0]}}  {gpus:<{widths[1]}}  {description}")
+
+
+@profiles.command()
+@click.argument("profile", metavar="NAME|PATH")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
+def show(profile: str, as_json: bool) -> None:
+    """Show a profile as it is used: what it extends merged in, every value stated."""
+    from gpuprep.profile import document
+
+    data = document(profile)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110), nl=False)
+
+
+@profiles.command()
+@click.argument("names", metavar="NAME|PATH...", nargs=-1, required=True)
+@click.pass_context
+def check(context: click.Context, names: tuple[str, ...]) -> None:
+    """Check profiles without touching a machine.
+
+    Prints `file:line: key: what is wrong, what is allowed` for every problem, wishes that no machine could fulfil
+    among them, and one line for each profile that is sound. Exits 2 when any is not.
+    """
+    found = {name: _problems(name) for name in names}
+    for name, problems in found.items():
+        click.echo("\n".join(problems) if problems else f"{name}: ok")
+    context.exit(2 if any(found.values()) else 0)
+
+
+def _problems(name: str) -> list[str]:
+    from gpuprep.errors import ProfileError, UsageError
+    from gpuprep.profile import build, resolve
+    from gpuprep.wanted import check_profile
+
+    try:
+        resolved = resolve(name)
+    except ProfileError as error:
+        return list(error.problems)
+    except UsageError as error:
+        return [error.what]
+    lines = []
+    for refusal in check_profile(build(resolved)):  # "driver.flavour: reason; works: ..."
+        place = resolved.place(*refusal.partition(": ")[0].split("."))
+        lines.append(f"{place.file}:{place.line}: {refusal}")
+    return lines

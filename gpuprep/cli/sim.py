@@ -1,0 +1,141 @@
+"""gpuprep sim: simulated GPU VMs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+
+@click.group("sim", short_help="Simulated GPU VMs: real Linux machines with a stand-in for the GPU")
+def sim() -> None:
+    """Simulated GPU VMs: real Linux machines with a stand-in for the GPU.
+
+    A machine has real Debian, systemd, sshd and apt, an ordinary user `debian` with sudo and no root login. Its GPU,
+    its running kernel and NVML are stand-ins; the driver loads only after a reboot, and only when DKMS built it.
+    Other commands reach it as sim:NAME. Needs root on Linux.
+    """
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    return (lambda _line: None) if quiet else (lambda line: click.echo(line, err=True))
+
+
+def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Without --gpu, a machine called after a model (t4, v100-2) has that GPU; any other name a t4."""
+    from gpuprep.sim import gpus
+
+    if wanted:
+        return wanted
+    models = sorted(gpus.models(), key=len, reverse=True)
+    return (next((model for model in models if name == model or name.startswith(f"{model}-")), "t4"),)
+
+
+@sim.command("up", short_help="Boot a machine, making it first if needed")
+@click.argument("name")
+@click.option("--os", "os_name", metavar="OS", default="debian13", show_default=True, help="debian12 or debian13.")
+@click.option(
+    "--gpu",
+    "gpu_names",
+    metavar="MODEL",
+    multiple=True,
+    help="A GPU of the machine; several times for several; `none` for none. Default: what NAME says, or t4.",
+)
+@click.option("--clone-of", metavar="OTHER", help="Start on a copy of the disk of OTHER, which must be stopped.")
+@click.option("--nouveau/--no-nouveau", default=True, show_default=True, help="Is nouveau loaded on the bare machine?")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def up(name: str, os_name: str, gpu_names: tuple[str, ...], clone_of: str | None, nouveau: bool, quiet: bool) -> None:
+    """Boot the machine NAME, making it first if there is none.
+
+    A machine that runs already is left as it is. The first machine of a release takes about a minute more: its base
+    disk is made then.
+    """
+    from gpuprep import sim as rooms
+
+    gpus = _gpus_of(name, gpu_names)
+    machine = rooms.up(name, os=os_name, gpus=gpus, progress=_say(quiet), clone_of=clone_of, nouveau=nouveau)
+    state = "is up" if machine.booted else "was up already"
+    click.echo(
+        f"{name} {state}: {machine.os}, GPUs {', '.join(machine.gpus) or 'none'}, SSH on 127.0.0.1:{machine.port}"
+    )
+    click.echo(f"use it as sim:{name}, or look inside with: gpuprep sim exec {name} -- bash")
+
+
+@sim.command("down", short_help="Stop a machine and delete its disk")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--keep", is_flag=True, help="Shut down and keep the disk: `up` boots it again, `--clone-of` can use it.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def down(names: tuple[str, ...], keep: bool, quiet: bool) -> None:
+    """Stop machines and, unless --keep is given, delete their disks."""
+    from gpuprep import sim as rooms
+
+    for name in names:
+        rooms.down(name, keep=keep, progress=_say(quiet))
+        click.echo(f"{name} is {'stopped, its disk kept' if keep else 'gone'}")
+
+
+@sim.command("list", short_help="List the machines there are")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def list_machines(as_json: bool) -> None:
+    """List the machines there are, running or stopped."""
+    import json
+
+    from gpuprep import sim as rooms
+
+    machines = rooms.machines()
+    if as_json:
+        rows = [
+            {
+                "name": m.name,
+                "os": m.os,
+                "gpus": list(m.gpus),
+                "address": m.address,
+                "port": m.port,
+                "user": m.user,
+                "identity_file": m.identity_file,
+                "known_hosts": m.known_hosts,
+                "running": m.running,
+            }
+            for m in machines
+        ]
+        click.echo(json.dumps({"schema_version": 1, "machines": rows}, indent=2))
+        return
+    if not machines:
+        click.echo("no simulated VMs; gpuprep sim up t4 makes one")
+    for m in machines:
+        state = "running" if m.running else "stopped"
+        click.echo(f"{m.name:20} {state:8} {m.os:10} {','.join(m.gpus) or 'none':24} {m.address}:{m.port}")
+
+
+@sim.command("exec", short_help="Run a command inside a machine as root")
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def execute(ctx: click.Context, name: str, command: tuple[str, ...]) -> None:
+    """Run COMMAND inside the machine NAME as root and end with its exit code.
+
+    Write -- before the command: gpuprep sim exec t4 -- nvidia-smi -L
+    """
+    from gpuprep.sim import inside
+
+    ctx.exit(inside.run(name, command))
+
+
+@sim.command("fault", short_help="Play a fault on a running machine")
+@click.argument("name", required=False)
+@click.argument("kind", required=False)
+@click.option("--gpu", type=click.IntRange(min=0), default=0, show_default=True, help="The GPU it happens to.")
+@click.option("--clear", is_flag=True, help="Take the fault away.")
+@click.option("--list", "list_kinds", is_flag=True, help="List the kinds of faults there are.")
+def fault(name: str | None, kind: str | None, gpu: int, clear: bool, list_kinds: bool) -> None:
+    """Play the fault KIND on the machine NAME, or take it away."""
+    from gpuprep.sim import faults
+
+    if list_kinds:
+        for key, data in faults.kinds().items():
+            click.echo(f"{key:28} {data['help']}")
+        return
+    if name is None or kind is None:
+        raise click.UsageError(f"NAME and KIND are needed; kinds: {', '.join(faults.kinds())}")
+    faults.play(name, kind, gpu=gpu, clear=clear)
+    click.echo(f"{kind} {'taken away from' if clear else 'played on'} {name}")

@@ -1,0 +1,202 @@
+"""What provision, plan, tune and validate have in common: from options to targets, over the hosts, to a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
+
+if TYPE_CHECKING:
+    from gpuprep.host import Target
+    from gpuprep.profile import Profile
+    from gpuprep.records import RunRecord
+    from gpuprep.runs import Line, Options
+    from gpuprep.siteconfig import SiteConfig
+
+    Workflow = Callable[[Target, Profile, Options, Line], RunRecord]
+
+DEFAULT_FORKS = 5
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options that all four commands share, as click hands them over."""
+
+    hosts: tuple[str, ...]
+    profile: str | None
+    inventory: str | None
+    limit: str | None
+    forks: int | None
+    ssh_key: Path | None
+    accept_new_host_key: bool
+    become: bool
+    ask_become_pass: bool
+    as_json: bool
+    output: Path | None
+    verbose: int
+    quiet: bool
+    no_color: bool
+    store: str | None = None
+
+
+def execute(command: str, request: Request, *, stored: bool = True, **chosen: Any) -> int:
+    """Run one workflow on every host and show the result; returns the exit code."""
+    from gpuprep import siteconfig
+
+    check_output(request.output)
+    site = siteconfig.load()
+    profile = _profile(command, request)
+
+    from gpuprep import runs, targets, workflows
+    from gpuprep.history import Store
+
+    options = runs.Options(
+        accept_new_host_key=request.accept_new_host_key,
+        mirrors=site.mirrors,
+        verbosity=max(0, request.verbose - 1),
+        **chosen,
+    )
+    workflows.check_request(profile, options)
+    found = targets.parse(
+        request.hosts,
+        request.inventory,
+        request.limit,
+        ssh_key=str(request.ssh_key) if request.ssh_key else None,
+        note=lambda text: click.echo(f"note: {text}", err=True),
+    )
+    if request.ask_become_pass:
+        options = dataclasses.replace(options, become_password=_ask_password())
+    store = Store.open(request.store or site.store) if stored else None
+    try:
+        records = _on_hosts(getattr(workflows, command), found, profile, options, store, request, site)
+    finally:
+        if store is not None:
+            store.close()
+    return _show(records, request, as_plan=options.check or command == "plan")
+
+
+def _on_hosts(
+    workflow: Workflow,
+    found: Sequence[Target],
+    profile: Profile,
+    options: Options,
+    store: Any,
+    request: Request,
+    site: SiteConfig,
+) -> list[RunRecord]:
+    from gpuprep.runs import Line, on_each
+
+    cancel = threading.Event()
+    with Console(
+        verbose=request.verbose, quiet=request.quiet, no_color=request.no_color, several=len(found) > 1
+    ) as console:
+        line = Line(console.progress, store, cancel.is_set)
+
+        def interrupted() -> None:
+            console.say("Interrupted: ending what runs and writing the record; this takes a few seconds")
+
+        return on_each(
+            found,
+            lambda target: workflow(target, profile, options, line),
+            forks=request.forks or site.forks or DEFAULT_FORKS,
+            cancel=cancel,
+            interrupted=interrupted,
+        )
+
+
+def _profile(command: str, request: Request) -> Profile:
+    """The profile asked for; without a host or a profile, what there is to ask for. Raises UsageError, ProfileError."""
+    from gpuprep.errors import UsageError
+
+    if not request.hosts and request.inventory is None:
+        raise UsageError(f"`gpuprep {command}` needs a HOST", _what_exists(command))
+    if request.profile is None:
+        raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command))
+    from gpuprep import profile
+
+    try:
+        return profile.load(request.profile)
+    except UsageError as error:
+        raise UsageError(error.what, f"{error.hint}\n{_machines()}") from error
+
+
+def _what_exists(command: str) -> str:
+    from gpuprep import profile
+
+    return "\n".join(
+        [
+            f"gpuprep {command} HOST --profile PROFILE",
+            f"profiles: {', '.join(profile.available())}, or a path to a YAML file",
+            _machines(),
+        ]
+    )
+
+
+def _machines() -> str:
+    from gpuprep import sim
+    from gpuprep.errors import GpuprepError
+
+    try:
+        machines = ", ".join(f"sim:{machine.name}" for machine in sim.machines())
+    except GpuprepError:  # simulated machines cannot run here: then there is none
+        machines = ""
+    return f"simulated machines: {machines or 'none yet; `gpuprep sim up t4` makes one'}"
+
+
+def _ask_password() -> str:
+    """The sudo password, typed unseen at a terminal or piped in as one line. Raises UsageError where there is none."""
+    import getpass
+    import sys
+
+    from gpuprep.errors import UsageError
+
+    if sys.stdin.isatty():
+        password = getpass.getpass("sudo password on the host: ", stream=sys.stderr)
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise UsageError("--ask-become-pass got no password", "type it at a terminal, or pipe it in as one line")
+    return password
+
+
+def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
+    import sys
+
+    from gpuprep import workflows
+    from gpuprep.reports import json, text
+
+    code = workflows.gravest([record.exit_code for record in records])
+    if request.as_json:
+        emit(json.render_several(records, code), request.output)
+        _errors_to_stderr(records)
+        return code
+    color = request.output is None and want_color(sys.stdout, request.no_color)
+    render = text.render_plan if as_plan else text.render
+    # An error is told on stderr, as any program's; a file of --output holds the whole page all the same.
+    told = [record for record in records if request.output is not None or not record.error]
+    pages = [render(record, color=color, width=page_width()) for record in told]
+    if len(records) > 1:
+        pages.append(text.render_summary(records, color=color, width=page_width()))
+    if told and not as_plan:
+        pages.append("".join(f"Report: gpuprep report {record.run_id}\n" for record in told))
+    if pages:
+        emit("\n".join(pages), request.output)
+    _errors_to_stderr(records)
+    return code
+
+
+def _errors_to_stderr(records: list[RunRecord]) -> None:
+    for record in records:
+        if record.error:
+            first, *rest = record.error.splitlines()
+            lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
+            if record.command != "plan":
+                lines.append(f"  report: gpuprep report {record.run_id}")
+            click.echo("\n".join(lines), err=True)

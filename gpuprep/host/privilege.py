@@ -1,0 +1,73 @@
+"""How to become root on a host: already root, sudo without a password, or sudo with one."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+
+from gpuprep.errors import NoPrivilege
+from gpuprep.host.connection import Connection
+
+PROBE_TIMEOUT = 30.0  # sudo can hang on a directory service that does not answer
+
+# What sudo says in the C locale ► (what it means, what to do). The first that fits counts.
+CAUSES = (
+    ("not in the sudoers file", "{user} may not use sudo here", "add {user} to the group sudo (wheel on RHEL)"),
+    ("may not run sudo", "{user} may not use sudo here", "add {user} to the group sudo (wheel on RHEL)"),
+    ("is not allowed to", "sudo does not allow {user} to run every command", "give {user} a sudoers rule for ALL"),
+    ("must have a tty", "sudo insists on a terminal", "remove `Defaults requiretty` from /etc/sudoers"),
+    ("a password is required", "sudo wants a password for {user}", "run again with --ask-become-pass"),
+    ("a terminal is required", "sudo wants a password for {user}", "run again with --ask-become-pass"),
+    ("not found", "{user} is not root and sudo is not installed", "log in as root, or install sudo"),
+)
+WRONG_PASSWORD = ("incorrect password", "try again", "no password was provided", "authentication failure")
+
+
+@dataclass(frozen=True)
+class Privilege:
+    """`prefix` goes before the command, `stdin_prefix` (a password, so never shown) before its input."""
+
+    prefix: str
+    stdin_prefix: bytes = field(default=b"", repr=False)
+
+    def wrap(self, command: str) -> str:
+        return f"{self.prefix} /bin/sh -c {shlex.quote(command)}" if self.prefix else command
+
+
+# -k ignores cached credentials: without it sudo -S might not read the password, and the command would get it
+# as the first line of its input.
+WITHOUT_PASSWORD = Privilege("sudo -n --")
+WITH_PASSWORD = "sudo -k -S -p '' --"
+
+
+def learn_privilege(connection: Connection, where: str, password: str | None) -> Privilege:
+    """Try, in this order: root already, sudo without a password, sudo with `password`. Raises NoPrivilege."""
+    raw = connection.execute('id -u; id -un; test "$(id -u)" -eq 0 || LC_ALL=C sudo -k -n -- true', b"", PROBE_TIMEOUT)
+    uid, _, user = raw.stdout.decode(errors="backslashreplace").strip().partition("\n")
+    if uid == "0":
+        return Privilege("")
+    if raw.exit_code == 0:
+        return WITHOUT_PASSWORD
+    said = raw.stderr.decode(errors="backslashreplace")
+    if password is None or "password is required" not in said:
+        raise _refusal(said, user, where)
+    privilege = Privilege(WITH_PASSWORD, password.encode() + b"\n")
+    raw = connection.execute(f"LC_ALL=C {privilege.wrap('true')}", privilege.stdin_prefix, PROBE_TIMEOUT)
+    if raw.exit_code == 0:
+        return privilege
+    said = raw.stderr.decode(errors="backslashreplace")
+    if any(words in said.lower() for words in WRONG_PASSWORD):
+        raise NoPrivilege(
+            f"{where}: sudo does not accept this password for {user}",
+            "run again with --ask-become-pass and type the sudo password of that user",
+            where=where,
+        )
+    raise _refusal(said, user, where)
+
+
+def _refusal(said: str, user: str, where: str) -> NoPrivilege:
+    for words, what, hint in CAUSES:
+        if words in said:
+            return NoPrivilege(f"{where}: {what.format(user=user)}", hint.format(user=user), where=where)
+    last = (said.strip().splitlines() or ["no message"])[-1]
+    return NoPrivilege(f"{where}: sudo refuses {user}: {last}", f"check `sudo -l -U {user}` on the host", where=where)

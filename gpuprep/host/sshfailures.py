@@ -1,0 +1,88 @@
+"""Why a connection failed: paramiko's and the kernel's errors in plain words."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import paramiko
+
+from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable
+from gpuprep.host import hostkeys
+
+DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
+NETWORK_WORDS = {
+    errno.ECONNREFUSED: ("refuses connections on port {port}", "is sshd running there, and is this its port?"),
+    errno.EHOSTUNREACH: ("cannot be reached: no route to {host}", "check the address, the network and the firewall"),
+    errno.ENETUNREACH: ("cannot be reached: no network leads to {host}", "check your network or VPN"),
+    errno.ETIMEDOUT: ("does not answer on {host} port {port}", "is the machine up, and does a firewall allow SSH?"),
+    errno.ECONNRESET: ("closed the connection at once", "sshd there may be overloaded or refuse your address"),
+}
+
+
+def explain(
+    error: BaseException, connection: Any, where: str, known_hosts: Path, timeout: float
+) -> GpuprepError | None:
+    """The error of gpuprep that says what `error` means; None where it is not ours to explain."""
+    if isinstance(error, GpuprepError):
+        return error
+    if isinstance(error, paramiko.BadHostKeyException):
+        return hostkeys.changed(where, error.hostname, error.key, error.expected_key, known_hosts)
+    if isinstance(error, socket.gaierror):
+        return HostUnreachable(
+            f"{where}: the name {connection.host} does not resolve",
+            "check the spelling; is it in ~/.ssh/config, /etc/hosts or DNS?",
+            where=where,
+        )
+    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
+        codes: Sequence[int] = [cause.errno or 0 for cause in error.errors.values()]
+        return _network(codes[0], connection, where, str(error))
+    if isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno == errno.ETIMEDOUT):
+        return HostUnreachable(
+            f"{where}: no answer from {connection.host} port {connection.port} within {timeout:g} s",
+            NETWORK_WORDS[errno.ETIMEDOUT][1],
+            where=where,
+        )
+    transport = connection.client.get_transport()
+    if isinstance(error, (paramiko.SSHException, EOFError)):
+        if isinstance(error, paramiko.AuthenticationException) or (transport and transport.initial_kex_done):
+            return _authentication(error, connection, where)
+        return HostUnreachable(
+            f"{where}: {connection.host} port {connection.port} answers, but not as an SSH server should: {error}",
+            "is this the port of sshd? `ssh -v` shows how far it comes",
+            where=where,
+        )
+    if isinstance(error, OSError):
+        return _network(error.errno or 0, connection, where, str(error))
+    return None
+
+
+def _network(code: int, connection: Any, where: str, text: str) -> HostError:
+    what, hint = NETWORK_WORDS.get(code, (f"cannot be reached: {text}", "check the address and the network"))
+    words = {"host": connection.host, "port": connection.port}
+    return HostUnreachable(f"{where}: {connection.host} {what.format(**words)}", hint, where=where)
+
+
+def _authentication(error: BaseException, connection: Any, where: str) -> AuthenticationRefused:
+    user = connection.user
+    files = list(connection.connect_kwargs.get("key_filename", []))
+    files += [str(path) for name in DEFAULT_KEYS if (path := Path("~/.ssh").expanduser() / name).is_file()]
+    if isinstance(error, paramiko.PasswordRequiredException):
+        return AuthenticationRefused(
+            f"{where}: the key {', '.join(files)} is locked by a passphrase",
+            "unlock it first: `ssh-add KEYFILE`",
+            where=where,
+        )
+    tried = ", ".join(dict.fromkeys(files)) or "no key file"
+    agent_keys = len(paramiko.Agent().get_keys())
+    if agent_keys:
+        tried += f" and {agent_keys} of the SSH agent"
+    return AuthenticationRefused(
+        f"{where}: {connection.host} does not let {user} in (tried {tried})",
+        f"is {user} the right user (user@host)? Name a key with --ssh-key, or allow yours there:"
+        f" `ssh-copy-id {user}@{connection.host}`",
+        where=where,
+    )

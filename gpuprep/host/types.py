@@ -1,0 +1,42 @@
+"""What callers of Host hand in and get back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine to work on. Empty fields are left to ~/.ssh/config and its defaults."""
+
+    name: str  # as the user wrote it
+    address: str = ""  # what to connect to; "" is the name
+    port: int = 22  # 22 gives way to the Port of ~/.ssh/config
+    user: str | None = None
+    identity_file: str | None = None
+    known_hosts: str | None = None  # a file to use in place of the user's and the system's
+    local: bool = False  # this machine, without SSH
+    simulated: bool = False
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended. Bytes that are not UTF-8 are shown as \\xNN."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class LockOwner:
+    """Who works on a host: the content of its lock file."""
+
+    user: str
+    controller: str
+    run_id: str
+    since: str  # UTC, ISO 8601

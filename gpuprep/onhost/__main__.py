@@ -1,0 +1,90 @@
+"""gpuprep-agent: facts, probes and tuning on the GPU VM itself.
+
+    gpuprep-agent --version
+    gpuprep-agent facts              < request.json  > snapshot.json
+    gpuprep-agent probe NAME         < arguments.json > result.json
+    gpuprep-agent tune apply|check --settings /etc/gpuprep/tuning.json  > report.json
+
+`facts` and `probe` take `--expect IDENTITY`: an agent that is not that very one ends with 97 and prints nothing,
+so that a controller can use it and check it in one call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import List, Optional
+
+from gpuprep import __version__
+from gpuprep.onhost import children
+from gpuprep.onhost.probes import PROBES
+from gpuprep.onhost.run import ReadingFailed
+from gpuprep.records import DecodeError, FactsRequest, from_json, to_json
+
+OTHER_AGENT = 97
+FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lacks
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    options = _parser().parse_args(argv)
+    if getattr(options, "expect", None) is not None and not _is_this_agent(options.expect):
+        return OTHER_AGENT
+    try:
+        if options.verb == "tune":
+            return _tune(options.action, options.settings)
+        children.watch()
+        return _facts() if options.verb == "facts" else _probe(options.name)
+    except (ReadingFailed, DecodeError, OSError) as error:
+        print(f"gpuprep-agent: {error}", file=sys.stderr)
+        return 2 if options.verb == "tune" else FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuprep-agent", description="Facts, probes and tuning on a GPU VM.")
+    parser.add_argument("--version", action="version", version=f"gpuprep-agent {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    facts = verbs.add_parser("facts", help="all facts of this machine; request as JSON on stdin")
+    probe = verbs.add_parser("probe", help="one probe; its arguments as JSON on stdin")
+    probe.add_argument("name", choices=PROBES)
+    for verb in (facts, probe):
+        verb.add_argument("--expect", metavar="IDENTITY", help=argparse.SUPPRESS)
+    tune = verbs.add_parser("tune", help="set or compare persistence, clocks, power limit, ECC, compute mode")
+    tune.add_argument("action", choices=("apply", "check"))
+    tune.add_argument("--settings", default="/etc/gpuprep/tuning.json", metavar="FILE")
+    return parser
+
+
+def _is_this_agent(expected: str) -> bool:
+    from gpuprep.onhost.identity import identity
+
+    return expected == identity()
+
+
+def _facts() -> int:
+    from gpuprep.onhost.system import snapshot
+
+    text = sys.stdin.read()
+    print(to_json(snapshot(from_json(FactsRequest, text) if text.strip() else FactsRequest())))
+    return 0
+
+
+def _probe(name: str) -> int:
+    from gpuprep.onhost.probes import run_probe
+
+    text = sys.stdin.read()
+    arguments = json.loads(text) if text.strip() else {}
+    if not isinstance(arguments, dict):
+        raise DecodeError("a probe's arguments are an object")
+    print(to_json(run_probe(name, arguments)))
+    return 0
+
+
+def _tune(action: str, settings: str) -> int:
+    from gpuprep.onhost.tune import main as tune
+
+    return tune(action, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

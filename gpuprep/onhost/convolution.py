@@ -1,0 +1,91 @@
+"""A small convolution: its shape, its inputs, and what some of its outputs must be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass
+from typing import Any, Callable, List, Tuple
+
+Value = Callable[[int, int, int, int], float]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`images` pictures of `channels` x `height` x `width`, `filters` of `channels` x `kernel`², padded to size."""
+
+    images: int
+    channels: int
+    height: int
+    width: int
+    filters: int
+    kernel: int
+
+    def __str__(self) -> str:
+        picture = f"{self.images}x{self.channels}x{self.height}x{self.width}"
+        return f"{picture} * {self.filters}x{self.channels}x{self.kernel}x{self.kernel}"
+
+    @property
+    def padding(self) -> int:
+        return self.kernel // 2
+
+    @property
+    def operations(self) -> int:
+        """A multiply and an add each count."""
+        outputs = self.images * self.filters * self.height * self.width
+        return 2 * outputs * self.channels * self.kernel**2
+
+
+SHAPE = Shape(images=32, channels=64, height=56, width=56, filters=64, kernel=3)
+SAMPLES = 512
+# Of the largest output. FP16 has 11 bits, FP32 on Tensor Cores (TF32) as many; sums of 576 products are kept in FP32.
+TOLERANCE = {"fp16": 0.01, "fp32": 0.01}
+
+
+def strides(dims: Tuple[int, int, int, int], layout: str) -> List[int]:
+    """In elements, of (n, c, h, w), as NCHW or NHWC lies in memory."""
+    _, c, h, w = dims
+    return [c * h * w, h * w, w, 1] if layout == "NCHW" else [c * h * w, 1, w * c, c]
+
+
+def inputs(numpy: Any, shape: Shape, dtype: str) -> Tuple[Any, Any]:
+    """(pictures NCHW, filters KCRS), normal random, from a fixed seed, rounded to `dtype`."""
+    normal = numpy.random.default_rng(20261120).standard_normal
+    kind = numpy.float16 if dtype == "fp16" else numpy.float32
+    pictures = normal((shape.images, shape.channels, shape.height, shape.width))
+    filters = normal((shape.filters, shape.channels, shape.kernel, shape.kernel))
+    return pictures.astype(kind), (filters / (shape.channels * shape.kernel**2) ** 0.5).astype(kind)
+
+
+def laid_out(numpy: Any, values: Any, layout: str) -> Any:
+    """NCHW values as they lie in memory in `layout`."""
+    return numpy.ascontiguousarray(values if layout == "NCHW" else values.transpose(0, 2, 3, 1))
+
+
+def sampled_error(shape: Shape, picture: Value, weight: Value, got: Value, samples: int = SAMPLES) -> float:
+    """The largest difference of `samples` outputs and all corners from FP64, over the largest output.
+
+    picture(n, c, y, x), weight(k, c, row, column) and got(n, k, y, x) give single values. Not-a-numbers give infinity.
+    """
+    draw = random.Random(1)
+    sizes = (shape.images, shape.filters, shape.height, shape.width)
+    ends = [(n, k, y, x) for n, k, y, x in itertools.product(*((0, size - 1) for size in sizes))]
+    places = [*ends, *(tuple(draw.randrange(size) for size in sizes) for _ in range(samples))]
+    largest = worst = 0.0
+    for n, k, y, x in places:
+        want = _output(shape, picture, weight, (n, k, y, x))
+        difference = abs(got(n, k, y, x) - want)
+        largest = max(largest, abs(want))
+        worst = max(worst, difference if math.isfinite(difference) else math.inf)
+    return worst / largest if largest else math.inf
+
+
+def _output(shape: Shape, picture: Value, weight: Value, place: Tuple[int, int, int, int]) -> float:
+    n, k, y, x = place
+    products = []
+    for row, column in itertools.product(range(shape.kernel), repeat=2):
+        above, left = y + row - shape.padding, x + column - shape.padding
+        if 0 <= above < shape.height and 0 <= left < shape.width:
+            products += [picture(n, c, above, left) * weight(k, c, row, column) for c in range(shape.channels)]
+    return math.fsum(products)

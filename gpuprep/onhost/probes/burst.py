@@ -1,0 +1,73 @@
+"""When a measurement is long enough: repeat until the spread is small, within bounds of time."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Callable, List, NamedTuple
+
+
+class Rule(NamedTuple):
+    """When a burst ends. Seconds are those of the work itself, as the device measured them.
+
+    A power cap bites 50 to 100 ms after a rest (seen on an H200): a burst of at least `least_samples` that is not
+    steady after `short_seconds` ends before that, and is tried again, `tries` times in all.
+    """
+
+    least_samples: int = 30
+    rel_stdev_percent: float = 1.0
+    short_seconds: float = 0.045
+    most_seconds: float = 0.8
+    batch_seconds: float = 0.015
+    tries: int = 3
+
+
+class Burst(NamedTuple):
+    milliseconds: float  # median
+    rel_stdev_percent: float
+    iterations: int
+    number: int = 0  # of the tries
+
+
+def best_burst(begin: Callable[[], None], time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
+    """The first burst that is steady enough, else the fastest; before each `begin` lets the device rest.
+
+    The fastest, for what disturbs a burst slows it down, and one that the power cap hit from its start is steady.
+    """
+    bursts: List[Burst] = []
+    while True:
+        begin()
+        found = burst(time_some, rule)._replace(number=len(bursts))
+        bursts.append(found)
+        short = rule.least_samples * found.milliseconds / 1000 <= 2 * rule.short_seconds
+        if found.rel_stdev_percent <= rule.rel_stdev_percent or not short or len(bursts) >= rule.tries:
+            return min(bursts)
+
+
+def burst(time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
+    """`time_some(n)` does the work n times and gives n durations in milliseconds.
+
+    As nvbench: enough samples whose standard deviation is within a share of their mean; or time is used up, and then
+    the spread that is reported says so.
+    """
+    samples = time_some(1)
+    while True:
+        seconds = sum(samples) / 1000
+        spread = rel_stdev(samples)
+        enough = len(samples) >= rule.least_samples
+        steady = spread <= rule.rel_stdev_percent
+        if (enough and (steady or seconds >= rule.short_seconds)) or seconds >= rule.most_seconds:
+            return Burst(statistics.median(samples), round(spread, 3), len(samples))
+        samples += time_some(batch(samples, rule.batch_seconds))
+
+
+def batch(samples: List[float], seconds: float) -> int:
+    """How many more at once: about `seconds` of work, at least one."""
+    typical = statistics.median(samples) / 1000
+    return max(1, min(int(seconds / max(typical, 1e-6)), 10000))
+
+
+def rel_stdev(samples: List[float]) -> float:
+    """Standard deviation in per cent of the mean; of one sample 100, since nothing is known of its spread."""
+    if len(samples) < 2:
+        return 100.0
+    return 100 * statistics.stdev(samples) / statistics.fmean(samples)

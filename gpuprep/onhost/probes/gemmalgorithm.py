@@ -1,0 +1,32 @@
+"""cuBLASLt's names of an algorithm's parts, in numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Dict, Optional, Tuple
+
+
+def described(tile: str, stages: str, split_k: int, waves: float) -> Dict[str, Any]:
+    """cuBLASLt's names in numbers: TILE_128x256 is 128 rows of D by 256 columns; STAGES_64x4 is four stages of 64 in k.
+
+    A part without a number (TILE_UNDEFINED, "AUTO") is None.
+    """
+    rows, columns = _numbers(tile, "TILE")
+    depth, count = _numbers(stages, "STAGES")
+    return {
+        "tile": tile,
+        "tile_m": rows,
+        "tile_n": columns,
+        "tile_k": depth,
+        "stages": count,
+        "split_k": max(1, split_k),
+        "waves": waves if math.isfinite(waves) else None,
+    }
+
+
+def _numbers(name: str, kind: str) -> Tuple[Optional[int], Optional[int]]:
+    found = re.match(rf"{kind}_(\d+)x(\d+|AUTO)$", name)
+    if found is None:
+        return None, None
+    return int(found[1]), None if found[2] == "AUTO" else int(found[2])

@@ -1,0 +1,106 @@
+"""The state of the simulated GPUs of a simulated VM, and what is running on them now.
+
+`state` is an ini file that the stand-in for NVML keeps ([system], [gpu.N]; see docs/simulated-machines.md). `loads` is
+a folder: each piece of work that uses a GPU holds a file there, locked with flock(2) for as long as it lives, so what
+a killed program leaves behind counts for nothing. Standard library only: the stand-in for ffmpeg uses it too.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+FOLDER = Path("/run/gpuprep-sim/nvml")
+
+
+def read(folder: Path = FOLDER) -> Dict[str, Dict[str, str]]:
+    """Sections of the state; {} where there is none (no simulated VM, or no driver was ever loaded)."""
+    try:
+        with (folder / "state").open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            text = file.read()
+    except OSError:
+        return {}
+    state = configparser.ConfigParser(interpolation=None)
+    state.read_string(text)
+    return {name: dict(state[name]) for name in state.sections()}
+
+
+def gpu_sections(state: Dict[str, Dict[str, str]]) -> List[Dict[str, str]]:
+    """The GPUs that the loaded driver drives, by NVML's index; none when no driver is loaded."""
+    if "driver" not in state.get("system", {}):
+        return []
+    found: List[Dict[str, str]] = []
+    while f"gpu.{len(found)}" in state:
+        found.append(state[f"gpu.{len(found)}"])
+    return found
+
+
+class Load:
+    """One piece of work on a GPU. `values` are shown by NVML until it ends (see `loads` in sim/native/loads.c)."""
+
+    def __init__(self, gpu: int, values: Dict[str, Any], folder: Path = FOLDER) -> None:
+        self.path = folder / "loads" / f"{gpu}.{os.getpid()}.{uuid.uuid4().hex[:12]}"
+        # Under its final name only when it is locked: whoever finds it unlocked takes it for a dead program's.
+        temporary = self.path.with_name(f".{self.path.name}")
+        self._file = temporary.open("wb")
+        self._length = 0
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.change(values)
+        temporary.rename(self.path)
+
+    def change(self, values: Dict[str, Any]) -> None:
+        """Replace the values by others. One write, padded to what was there, so that no reader sees half of it."""
+        text = "".join(f"{key} = {value}\n" for key, value in values.items()).encode()
+        self._length = max(self._length, len(text))
+        os.pwrite(self._file.fileno(), text.ljust(self._length, b"\n"), 0)
+
+    def end(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        self._file.close()
+
+
+@contextlib.contextmanager
+def load(gpu: int, values: Dict[str, Any], folder: Path = FOLDER) -> Iterator[Load]:
+    """NVML shows `values` of this GPU while the block runs."""
+    held = Load(gpu, values, folder)
+    try:
+        yield held
+    finally:
+        held.end()
+
+
+def loads(gpu: int, folder: Path = FOLDER) -> List[Dict[str, str]]:
+    """The values of every living piece of work on a GPU, with its `pid`."""
+    found = []
+    for path in sorted((folder / "loads").glob(f"{gpu}.*")):
+        values = _living(path)
+        if values is not None:
+            found.append({**values, "pid": path.name.split(".")[1]})
+    return found
+
+
+def _living(path: Path) -> Optional[Dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pairs = (line.partition(" = ") for line in file.read().split("\n") if line)
+                return {key: value for key, _, value in pairs}
+    except OSError:
+        return None
+    return None
+
+
+def performance(section: Dict[str, str]) -> Dict[str, Any]:
+    """The `performance` of a GPU of sim/gpus.yml; {} for a state that an older gpuprep wrote."""
+    data: Dict[str, Any] = json.loads(section.get("performance", "{}"))
+    return data

@@ -1,0 +1,135 @@
+"""Which series the throughput probe runs, with which commands, and how far sessions are raised. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+REPEAT = 4  # `encode`: how often each decoded picture is encoded
+GROWTH = 1.03  # more sessions that bring less than this did not help
+FULL_PERCENT = 97  # NVML's word for engines without a pause
+MOST_SESSIONS = 32
+CLIPS = {"h264": "h264-1080p", "hevc": "hevc-1080p", "hevc10": "hevc10-1080p", "vp9": "vp9-1080p"}
+# A preset of NVIDIA's table near the middle, for what is measured with one preset only.
+MIDDLE = "p3"
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Of one GPU, by the catalogue; None: it does not know this GPU."""
+
+    nvenc: Optional[int]
+    nvdec: Optional[int]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One kind of work, measured with rising numbers of sessions. `ladder`: from one up, else from full engines.
+
+    `one_step`: no number of sessions but the first.
+    """
+
+    kind: str  # "decode" | "encode" | "transcode"
+    codec: str  # "h264", "hevc", "hevc10" (Main10), "vp9"
+    preset: Optional[str]
+    ladder: bool
+    one_step: bool = False
+
+    @property
+    def needs(self) -> str:
+        """The part of FFmpeg without which it cannot run: an encoder's name, "" for none."""
+        return "" if self.kind == "decode" else f"{self.codec}_nvenc"
+
+
+def plan(quick: bool, engines: Engines) -> List[Series]:
+    """In order of worth: what a time budget leaves out comes last.
+
+    Where the catalogue says that there is no encoder, one session an encoder's codec is tried all the same: the
+    driver's own words confirm it.
+    """
+    if quick:
+        encode = [] if engines.nvenc == 0 else [Series("encode", "h264", MIDDLE, False, one_step=True)]
+        return [Series("decode", "h264", None, False, one_step=True), *encode]
+    decode = [Series("decode", codec, None, codec == "h264") for codec in CLIPS]
+    if engines.nvenc == 0:
+        return [
+            decode[0],
+            Series("encode", "h264", MIDDLE, False),
+            Series("encode", "hevc", MIDDLE, False),
+            *decode[1:],
+        ]
+    return [
+        decode[0],
+        Series("encode", "h264", MIDDLE, True),
+        Series("transcode", "h264", MIDDLE, True),
+        decode[1],
+        Series("encode", "hevc", MIDDLE, False),
+        *decode[2:],
+        *(Series("encode", codec, preset, False) for preset in ("p1", "p7") for codec in ("h264", "hevc")),
+    ]
+
+
+def engines_of(series: Series, engines: Engines) -> Optional[int]:
+    """How many sessions it takes to fill what this series uses; None: not known."""
+    if series.kind == "decode":
+        return engines.nvdec
+    if series.kind == "encode" or engines.nvenc is None or engines.nvdec is None:
+        return engines.nvenc
+    return max(engines.nvenc, engines.nvdec)
+
+
+def next_sessions(steps: Sequence[Mapping[str, Any]], engines: Optional[int], ladder: bool) -> Optional[int]:
+    """How many sessions to try after `steps` (records.md's form); None: enough.
+
+    A ladder is 1, 2, 4, ... below the engines, the engines, one more, then half as many again. Without a ladder it
+    begins with two sessions an engine: they fill each other's pauses, which are long with HEVC and VP9 (on a real H200
+    8 sessions of HEVC used 85 % of 7 engines, 18 used 99 %).
+    """
+    if not steps:
+        return 1 if ladder or engines == 0 else min(2 * (engines or 2), MOST_SESSIONS)
+    last = steps[-1]
+    if last["died"] or last["fps"] <= 0 or _full(last):
+        return None
+    best_before = max((step["fps"] for step in steps[:-1]), default=0.0)
+    if last["fps"] < GROWTH * best_before:
+        return None
+    count = int(last["sessions"])
+    if engines is None or count * 2 < engines:
+        following = count * 2
+    elif count < engines:
+        following = engines
+    elif count == engines:
+        following = count + 1
+    else:
+        following = count + (count + 1) // 2
+    return following if following <= MOST_SESSIONS else None
+
+
+def _full(step: Mapping[str, Any]) -> bool:
+    used = [step["encoder_utilization_percent"], step["decoder_utilization_percent"]]
+    return any(isinstance(percent, (int, float)) and percent >= FULL_PERCENT for percent in used)
+
+
+def command(ffmpeg: str, series: Series, clip: Path, fps: int) -> List[str]:
+    """One session. The GPU is chosen by CUDA_VISIBLE_DEVICES. `fps` is the clip's.
+
+    `-threads 1`: a core of its own for each decoder thread would ask for more surfaces than NVDEC has.
+    """
+    repeat = ["-vf", f"fps={fps * REPEAT}"] if series.kind == "encode" else []
+    encoder = ["-c:v", series.needs, "-preset", str(series.preset), "-b:v", "5M"] if series.needs else []
+    return [
+        ffmpeg, "-hide_banner", "-nostdin", "-nostats", "-v", "warning", "-progress", "pipe:1", "-stats_period", "0.1",
+        "-threads", "1", "-hwaccel", "cuda", "-hwaccel_output_format", "cuda", "-i", str(clip),
+        "-map", "0:v:0", *repeat, *encoder, "-fps_mode", "passthrough", "-f", "null", "-",
+    ]  # fmt: skip
+
+
+def engines_from(arguments: Mapping[str, Any], pci_device_id: str) -> Engines:
+    """What the controller's catalogue said of this GPU; forms of `gpus` as probing.arguments gives them."""
+    known: Any = arguments.get("gpus")
+    entry: Dict[str, Any] = known.get(pci_device_id, {}) if isinstance(known, dict) else {}
+    model: Any = entry.get("model") or {}
+    counts = [model.get(key) for key in ("nvenc_engines", "nvdec_engines")]
+    nvenc, nvdec = (count if isinstance(count, int) and count >= 0 else None for count in counts)
+    return Engines(nvenc, nvdec)

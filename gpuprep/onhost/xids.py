@@ -1,0 +1,107 @@
+"""Xids: what the driver wrote about its GPUs into the kernel log of this boot.
+
+The journal keeps all of a boot; without one that may be read, the kernel's own ring buffer has what it has not dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Iterator, List, Tuple, Union
+
+from gpuprep.onhost.run import run
+from gpuprep.records import Missing, Str, Xid
+
+KMSG = Path("/dev/kmsg")
+JOURNALS = ("/var/log/journal", "/run/log/journal")
+# NVRM: Xid (PCI:0000:83:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
+# NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: ...     of a MIG instance
+LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): (\d+),?\s*(.*)")
+
+
+def xids() -> Union[Tuple[Xid, ...], Missing]:
+    """Every Xid since boot, oldest first. Missing("no_permission") where neither log may be read."""
+    if journal_is_readable():
+        text = run(
+            ["journalctl", "--quiet", "-k", "-b", "--no-pager", "-o", "short-unix", "-g", "NVRM: Xid"], accept=(0, 1)
+        )
+        if isinstance(text, str):
+            return tuple(from_journal(text))
+    return from_ring_buffer()
+
+
+def journal_is_readable(folders: Tuple[str, ...] = JOURNALS) -> bool:
+    files = [path for folder in folders for path in Path(folder).glob("*/system.journal")]
+    return any(os.access(str(path), os.R_OK) for path in files)
+
+
+def from_journal(text: str) -> List[Xid]:
+    """Lines of `journalctl -o short-unix`: seconds since 1970, host, "kernel:", message."""
+    found = []
+    for line in text.splitlines():
+        seconds = line.split(" ", 1)[0]
+        when: Str = _utc(float(seconds)) if re.fullmatch(r"\d+\.\d+", seconds) else Missing("unparsable", seconds)
+        found += list(_parsed(line, when))
+    return found
+
+
+def from_ring_buffer(path: Path = KMSG) -> Union[Tuple[Xid, ...], Missing]:
+    """Records of /dev/kmsg: "priority,number,microseconds since boot,flags;message". Reading them takes none away."""
+    try:
+        if not stat.S_ISCHR(path.stat().st_mode):  # in a container it may be journald's own pipe
+            return Missing("command_failed", f"{path} is no kernel log, and no journal is kept")
+        descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)
+    except PermissionError as error:
+        return Missing("no_permission", f"neither the journal nor the kernel log may be read: {error}")
+    except OSError as error:
+        return Missing("command_failed", str(error))
+    try:
+        return tuple(from_records(list(_records(descriptor)), time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)))
+    except OSError as error:
+        return Missing("command_failed", f"{path}: {error}")
+    finally:
+        os.close(descriptor)
+
+
+def _records(descriptor: int) -> Iterator[str]:
+    while True:
+        try:
+            record = os.read(descriptor, 8192)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # records were overwritten while we read: the next read goes on after them
+            continue
+        if not record:
+            return
+        yield record.decode(errors="replace")
+
+
+def from_records(records: List[str], booted: float) -> List[Xid]:
+    """`booted`: the seconds since 1970 at which the kernel's clock was 0."""
+    found = []
+    for record in records:
+        head, _, message = record.partition(";")
+        fields = head.split(",")
+        if len(fields) > 2 and fields[2].isdigit():
+            found += list(_parsed(message.split("\n")[0], _utc(booted + int(fields[2]) / 1e6)))
+    return found
+
+
+def _parsed(line: str, when: Str) -> Iterator[Xid]:
+    match = LINE.search(line)
+    if match:
+        address, code, message = match.groups()
+        yield Xid(int(code), _address(address), message.strip(), when)
+
+
+def _address(text: str) -> str:
+    """ "0000:83:00" or "0000:83:00.0" ─► "0000:83:00.0"."""
+    return text.lower() if "." in text else f"{text.lower()}.0"
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")

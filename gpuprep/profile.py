@@ -1,0 +1,254 @@
+"""Profiles: the wanted state of a machine, as data. YAML ─► Profile; every error names file, line and key.
+
+    load("t4"), load("./mine.yml")   a whole Profile, or ProfileError with every problem at once
+    document("t4")                   the same as plain data, with what it extends merged in
+    available()                      the profiles that can be named
+
+What a profile may say is in profile.schema.json; this module adds `extends`, the search path and the few rules that
+compare two values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from gpuprep import profileschema
+from gpuprep.errors import ProfileError
+from gpuprep.profilefiles import available, find, read_chain
+from gpuprep.records import ClockPair
+from gpuprep.yamlnodes import Node, Place, Problem, plain
+
+__all__ = [
+    "ClockPair",
+    "CodecWish",
+    "CudaWish",
+    "CudnnWish",
+    "DriverWish",
+    "ExtrasWish",
+    "GemmWish",
+    "MountWish",
+    "ProbesWish",
+    "Profile",
+    "Resolved",
+    "TuningWish",
+    "available",
+    "build",
+    "document",
+    "find",
+    "load",
+    "resolve",
+]
+
+
+@dataclass(frozen=True)
+class DriverWish:
+    source: str  # "distribution" | "nvidia"
+    version: str  # "auto" | branch "550" | exact "550.163.01"
+    flavour: str  # "auto" | "open" | "proprietary"
+    hold: bool
+    gpu_firmware: bool  # False sets NVreg_EnableGpuFirmware=0
+
+
+@dataclass(frozen=True)
+class CudaWish:
+    version: str  # "auto" | "none" | "12.4"
+    hold: bool
+
+
+@dataclass(frozen=True)
+class CudnnWish:
+    version: str  # "none" | "9.10.2.21"
+    source: str  # "pypi"
+
+
+@dataclass(frozen=True)
+class CodecWish:
+    headers: str  # "12.1.14.0"
+    ffmpeg: str  # "none" | "7.1.5"
+    prefix: str  # "/opt/gpuprep"
+    npp: bool
+    nvenc: str  # "auto" | "required": required is refused on GPUs without an encoder
+    parts: dict[str, tuple[str, ...]]  # "encoders", "decoders", "filters", "hwaccels", "muxers", ... -> names
+
+
+@dataclass(frozen=True)
+class TuningWish:
+    persistence: bool
+    clocks: Union[str, ClockPair]  # "max" | "default" | a pair
+    power_limit_watts: Union[str, int]  # "default" | watts
+    ecc: str  # "keep" | "enabled" | "disabled"
+    compute_mode: str  # "default" | "exclusive_process" | "prohibited"
+    profiling_counters: str  # "open" | "restricted"
+
+
+@dataclass(frozen=True)
+class MountWish:
+    device: str
+    path: str
+    fstype: str
+    options: str
+
+
+@dataclass(frozen=True)
+class ExtrasWish:
+    tools: tuple[str, ...]  # names of catalogue/extras.yml: "python3", "gcc", "tmux", "opencv"
+    framework: str  # "none" | "torch"
+    mount: Optional[MountWish]
+
+
+@dataclass(frozen=True)
+class GemmWish:
+    main_dtype: str  # "auto" | "fp16": also measured under sustained load
+    shapes: tuple[tuple[int, int, int], ...]  # m, n, k; (): large ones that fit the GPU
+
+
+@dataclass(frozen=True)
+class ProbesWish:
+    gemm: GemmWish
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    description: str
+    gpus: tuple[str, ...]  # catalogue models this profile is for: ("t4",)
+    driver: DriverWish
+    cuda: CudaWish
+    cudnn: CudnnWish
+    codec: CodecWish
+    tuning: TuningWish
+    extras: ExtrasWish
+    probes: ProbesWish
+    thresholds: dict[str, Any]  # per cent by name; "sources": where a figure is from, by name
+    drift_at: str  # "02:30"
+    path: str  # the file it was read from
+    sha256: str  # of the resolved content
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A profile with everything it extends merged in, and where each value came from."""
+
+    path: Path
+    root: Node
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Plain data in the schema's order, without `extends`."""
+        values: dict[str, Any] = plain(self.root)
+        order = profileschema.schema()["properties"]
+        return {name: values[name] for name in order if name in values and name != "extends"}
+
+    def place(self, *keys: str) -> Place:
+        """Where the value at `keys` was written, for a message that names file and line."""
+        node = self.root
+        for key in keys:
+            if not isinstance(node.value, dict) or key not in node.value:
+                break
+            node = node.value[key]
+        return node.place
+
+
+def load(name_or_path: str) -> Profile:
+    """The profile of this name or path. Raises UsageError (no such name) or ProfileError (all its problems)."""
+    return build(resolve(name_or_path))
+
+
+def document(name_or_path: str) -> dict[str, Any]:
+    """The resolved profile as plain data, every default stated. Raises as load() does."""
+    return resolve(name_or_path).data
+
+
+def resolve(name_or_path: str) -> Resolved:
+    """Read, merge and check. Raises as load() does."""
+    path = find(name_or_path)
+    root, problems = read_chain(path, name_or_path if path == Path(name_or_path) else str(path))
+    if root is not None:
+        problems += profileschema.check_complete(root)
+        if not problems:
+            problems += _compare_values(root)
+    if problems or root is None:
+        raise ProfileError([str(p) for p in _in_order(problems)])
+    return Resolved(path, root)
+
+
+# ---------------------------------------------------------------- rules between two values
+
+
+def _compare_values(root: Node) -> list[Problem]:
+    """What a schema cannot say. Only for a profile that is whole and well-formed."""
+    values = plain(root)
+    thresholds = values["thresholds"]
+    problems = []
+    for kind in ("history", "peers"):
+        warn, fail = thresholds[f"{kind}_warn_percent"], thresholds[f"{kind}_fail_percent"]
+        if warn > fail:
+            place = Resolved(Path(), root).place("thresholds", f"{kind}_warn_percent")
+            what = f"is {warn}, more than {kind}_fail_percent ({fail}); allowed: at most {fail}"
+            problems.append(Problem(place, f"thresholds.{kind}_warn_percent", what))
+    return problems
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    """By file as they were read, then by line; a problem that two checks found is told once."""
+    files = list(dict.fromkeys(p.place.file for p in problems))
+    return sorted(dict.fromkeys(problems), key=lambda p: (files.index(p.place.file), p.place.line))
+
+
+# ---------------------------------------------------------------- data ─► Profile
+
+
+def build(resolved: Resolved) -> Profile:
+    """The dataclasses of a checked profile."""
+    data = resolved.data
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return Profile(
+        name=resolved.path.stem,
+        description=data["description"],
+        gpus=tuple(data["gpus"]),
+        driver=DriverWish(**data["driver"]),
+        cuda=CudaWish(**data["cuda"]),
+        cudnn=CudnnWish(**data["cudnn"]),
+        codec=_codec(data["codec"]),
+        tuning=_tuning(data["tuning"]),
+        extras=_extras(data["extras"]),
+        probes=_probes(data["probes"]),
+        thresholds=_thresholds(data["thresholds"]),
+        drift_at=data["drift"]["at"],
+        path=str(resolved.path),
+        sha256=hashlib.sha256(canonical.encode()).hexdigest(),
+    )
+
+
+def _codec(data: dict[str, Any]) -> CodecWish:
+    return CodecWish(**{**data, "parts": {kind: tuple(names) for kind, names in data["parts"].items()}})
+
+
+def _tuning(data: dict[str, Any]) -> TuningWish:
+    clocks = data["clocks"]
+    return TuningWish(**{**data, "clocks": ClockPair(**clocks) if isinstance(clocks, dict) else clocks})
+
+
+def _probes(data: dict[str, Any]) -> ProbesWish:
+    shapes = (tuple(int(size) for size in shape.split("x")) for shape in data["gemm"]["shapes"])
+    return ProbesWish(GemmWish(data["gemm"]["main_dtype"], tuple((m, n, k) for m, n, k in shapes)))
+
+
+def _thresholds(data: dict[str, Any]) -> dict[str, Any]:
+    """A floor is written as 75, or as {percent: 75, source: SuperBench}."""
+    figures = {name: floor["percent"] if isinstance(floor, dict) else floor for name, floor in data.items()}
+    sources = {name: floor["source"] for name, floor in data.items() if isinstance(floor, dict)}
+    return {**figures, "sources": sources}
+
+
+def _extras(data: dict[str, Any]) -> ExtrasWish:
+    mount = data["mount"]
+    return ExtrasWish(
+        tools=tuple(data["tools"]),
+        framework=data["framework"],
+        mount=None if mount is None else MountWish(**mount),
+    )

@@ -1,0 +1,46 @@
+"""One self-contained HTML page: opens offline, prints, dark and light, no script and nothing fetched.
+
+page.html is the template and style.css its looks; the *_chart modules draw, contents.py chooses what is shown.
+Jinja2 escapes whatever a host said; drawings are built of escaped parts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+import jinja2
+from markupsafe import Markup
+
+from gpuprep.records import RunRecord
+from gpuprep.reports.html.contents import contents
+from gpuprep.reports.readings import figure
+
+
+def render(record: RunRecord) -> str:
+    style = Markup(_file("style.css"))  # our own file, no words of a host in it
+    return _environment().get_template("page.html").render(style=style, **contents(record))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(figure=figure, sentence=_sentence)
+    return environment
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _sentence(words: str) -> str:
+    """A capital and a full stop; a letter that stands alone is the name of a dimension and stays small."""
+    if words[1:2] == " ":
+        return words + ("" if words.endswith(".") else ".")
+    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")

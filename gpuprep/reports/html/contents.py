@@ -1,0 +1,208 @@
+"""What the page shows of a record, in the order of page.html."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from gpuprep.records import Finding, OptStr, RunRecord, Snapshot, Source, Status
+from gpuprep.reports import measured
+from gpuprep.reports.html import drawings
+from gpuprep.reports.readings import figure, known, values
+from gpuprep.reports.rows import Series, share
+from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, shown
+
+Pairs = list[tuple[str, str]]
+
+
+def contents(record: RunRecord) -> dict[str, Any]:
+    """The variables of page.html."""
+    word, line = outcome(record)
+    findings = record.verdict.findings if record.verdict else record.findings
+    simulated = measured.simulated(record)
+    bad = [one for status in BAD_FIRST for one in findings if one.status is status]
+    bandwidths = measured.bandwidths(record)
+    return {
+        "record": record,
+        "word": word,
+        "summary": line,
+        "simulated": SIMULATED if simulated else "",
+        "source": (Source.SIMULATED if simulated else record.source).value,
+        "about": _about(record),
+        "tiles": _tiles(record, findings),
+        "bad": [one for one in bad if one.status is not Status.SKIP],
+        "skipped": [one for one in bad if one.status is Status.SKIP],
+        "todo": _todo(bad),
+        "gemms": measured.gemms(record),
+        "rooflines": drawings.rooflines(record),
+        "falls": drawings.falls(record),
+        "timelines": drawings.timelines(record),
+        "together": measured.together(record),
+        "bandwidths": bandwidths,
+        "several": len({row.gpu.index for row in bandwidths if row.crosses != "peer"}) > 1,
+        "links": _links(record),
+        "convolutions": measured.convolutions(record),
+        "transcodes": drawings.transcodes(record),
+        "chunks": _chunks(record),
+        "series": measured.throughputs(record),
+        "sessions": drawings.sessions(record),
+        "unanswered": measured.unanswered(record),
+        "checks": findings,
+        "counted": ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
+        "plan": record.plan if record.plan and not record.verdict else None,
+        "steps": _steps(record),
+        "system": _system(record.after or record.before),
+        "libraries": _libraries(record),
+        "packages": _packages(record.after or record.before),
+    }
+
+
+def _about(record: RunRecord) -> Pairs:
+    began, ended = (datetime.fromisoformat(moment) for moment in (record.started_at, record.ended_at))
+    minutes, seconds = divmod(round((ended - began).total_seconds()), 60)
+    found = [
+        ("host", record.host),
+        ("profile", record.profile.name if record.profile else ""),
+        ("when", f"{began:%Y-%m-%d %H:%M} {began.tzname() or ''}".strip()),
+        ("took", f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
+        ("run", record.run_id),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def _tiles(record: RunRecord, findings: Iterable[Finding]) -> list[dict[str, str]]:
+    """The few figures that most people look for."""
+    found = []
+    gemms = [row for row in measured.gemms(record) if known(row.tflops) is not None]
+    # The profile's main data type is the one with a long run; without one, the fastest.
+    main = max(gemms, key=lambda row: (known(row.sustained_tflops) is not None, known(row.tflops) or 0), default=None)
+    if main:
+        share = "" if main.percent is None else f", {main.percent:.0f} % of peak"
+        unit = "TOPS" if main.dtype == "int8" else "TFLOPS"
+        found.append((figure(main.tflops), unit, f"{main.title} {main.shape}{share}"))
+    copies = [row for row in measured.bandwidths(record) if row.what == "device copy" and known(row.gb_per_s)]
+    if copies:
+        share = "" if copies[0].percent is None else f", {copies[0].percent:.0f} % of peak"
+        found.append((figure(copies[0].gb_per_s), "GB/s", f"device copy{share}"))
+    cases = measured.transcodes(record)
+    if cases:
+        done = sum(case.outcome == "completed" for case in cases)
+        skipped = sum(case.status is Status.SKIP for case in cases)
+        more = f", {skipped} skipped" if skipped else ""
+        found.append((f"{done}", f"of {len(cases) - skipped}", f"transcodes completed{more}"))
+    series = max((one for one in measured.throughputs(record) if one.best), key=_fps, default=None)
+    if series:
+        found.append(
+            (f"{_fps(series):.0f}", "fps", f"{series.name}, {series.best.sessions if series.best else 0} sessions")
+        )
+    counts = _counts(findings)
+    judged = sum(counts.values()) - counts[Status.SKIP]
+    if judged:
+        found.append((str(counts[Status.PASS]), f"of {judged}", "checks passed"))
+    return [{"value": value, "unit": unit, "what": what} for value, unit, what in found]
+
+
+def _fps(series: Series) -> float:
+    return series.best.fps if series.best else 0.0
+
+
+def _counts(findings: Iterable[Finding]) -> Counter[Status]:
+    counts = Counter(dict.fromkeys(Status, 0))
+    counts.update(one.status for one in findings)
+    return counts
+
+
+def _todo(bad: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Each remedy once, the gravest first, with all that it is for."""
+    found: dict[str, list[str]] = {}
+    for one in bad:
+        if one.remedy:
+            found.setdefault(one.remedy, []).append(f"{one.subject} {one.property.replace('_', ' ')}")
+    return [{"what": what, "subjects": subjects} for what, subjects in found.items()]
+
+
+def _steps(record: RunRecord) -> list[dict[str, Any]]:
+    """The roles that ran, in their order: how long each took, how much of the longest that is, how much it changed."""
+    found: dict[str, dict[str, Any]] = {}
+    for task in record.playbook.tasks if record.playbook else ():
+        name = task.role.removeprefix("gpu_") or "playbook"
+        step = found.setdefault(name, {"name": name, "seconds": 0.0, "tasks": 0, "changed": 0})
+        step["seconds"] += task.seconds
+        step["tasks"] += 1
+        step["changed"] += task.outcome == "changed"
+    longest = max((step["seconds"] for step in found.values()), default=0.0)
+    return [{**step, "percent": share(step["seconds"], longest)} for step in found.values()]
+
+
+def _links(record: RunRecord) -> list[str]:
+    found = []
+    for view in values(record, "bandwidth").views("gpus"):
+        gpu, pcie = measured.gpu_of(view), view.view("pcie")
+        if pcie:
+            now, best = (
+                f"generation {figure(pcie.number(g), 0)} ×{figure(pcie.number(w), 0)}"
+                for g, w in (("generation", "width"), ("max_generation", "max_width"))
+            )
+            found.append(f"{gpu.label}: PCIe {now} under load, at most {best}")
+    return found
+
+
+def _chunks(record: RunRecord) -> str:
+    view = values(record, "transcode").view("chunks")
+    saved = view.number("saved_seconds")
+    if known(saved) is None:
+        return ""
+    return (
+        f"{figure(view.number('files'), 0)} files into {figure(view.number('renditions'), 0)} renditions each: "
+        f"{figure(view.number('one_process_seconds'))} s in one process for all, "
+        f"{figure(view.number('many_processes_seconds'))} s in a process a rendition; {figure(saved)} s saved."
+    )
+
+
+def _system(snapshot: Snapshot | None) -> Pairs:
+    if snapshot is None:
+        return [("facts", "none were recorded")]
+    driver, cuda, codec = snapshot.driver, snapshot.cuda, snapshot.codec
+    found = [
+        ("host", snapshot.hostname),
+        ("system", f"{snapshot.os.pretty_name}, {snapshot.os.architecture}, {snapshot.virtualization}"),
+        ("kernel", snapshot.kernel.running),
+        ("driver", _joined(driver.loaded_version, (driver.loaded_flavour, "{} modules"))),
+        ("CUDA", _joined(cuda.nvcc_version, (cuda.nvcc_path, "nvcc {}"))),
+        ("cuDNN", _joined(snapshot.cudnn.version, (snapshot.cudnn.library_path, "{}"))),
+        ("FFmpeg", _joined(codec.ffmpeg_version, (codec.ffmpeg_path, "{}"), (codec.build_key, "build {}"))),
+        ("NVENC headers", shown(codec.headers_version)),
+    ]
+    if not isinstance(snapshot.gpus, tuple):
+        return [*found, ("GPUs", f"{len(snapshot.pci_gpus)} on the PCI bus; NVML {shown(snapshot.gpus)}")]
+    for gpu in snapshot.gpus:
+        persistence = {True: "persistence on", False: "persistence off"}.get(gpu.persistence_mode is True)
+        ecc = {True: "ECC on", False: "ECC off"}[gpu.ecc_current] if isinstance(gpu.ecc_current, bool) else "ECC –"
+        parts = (
+            gpu.name, gpu.uuid, gpu.pci_address, f"{shown(gpu.memory_total_mib)} MiB",
+            f"limit {shown(gpu.power.current_watts)} W", f"SM at most {shown(gpu.max_graphics_clock_mhz)} MHz",
+            ecc, persistence or "",
+        )  # fmt: skip
+        found.append((f"GPU {gpu.index}", ", ".join(parts)))
+    return found
+
+
+def _joined(version: OptStr, *more: tuple[OptStr, str]) -> str:
+    """A version, and what else was read of the same thing."""
+    return ", ".join([shown(version), *(words.format(value) for value, words in more if isinstance(value, str))])
+
+
+def _libraries(record: RunRecord) -> Pairs:
+    """Each once, by the path that /proc/self/maps showed."""
+    found: dict[str, str] = {}
+    for probe in ("gemm", "bandwidth", "cudnn"):
+        for view in values(record, probe).views("libraries"):
+            found[view.text("path")] = f"{view.text('name')} {view.text('version')}".strip()
+    return [(name or "library", path) for path, name in found.items()]
+
+
+def _packages(snapshot: Snapshot | None) -> Pairs:
+    packages = snapshot.packages if snapshot else {}
+    return [(name, f"{one.version}{' (held)' if one.held else ''}") for name, one in sorted(packages.items())]

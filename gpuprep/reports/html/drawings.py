@@ -1,0 +1,129 @@
+"""The charts and thumbnails of the page, each drawn twice: for a desktop's width and for a phone's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from markupsafe import Markup
+
+from gpuprep.records import RunRecord, Status
+from gpuprep.reports import measured
+from gpuprep.reports.html import roofline_chart, sessions_chart, timeline_chart, waterfall_chart
+from gpuprep.reports.html.svg import NARROW, WIDE, mark, picture
+from gpuprep.reports.readings import View, figure, known, values
+from gpuprep.reports.rows import Gemm, Series
+
+# An image of the record itself, never an address: the page must not fetch anything.
+IMAGE = re.compile(r"data:image/(?:jpeg|png|webp);base64,[A-Za-z0-9+/]+={0,2}")
+Drawing = dict[str, Any]
+
+
+def _both(draw: Callable[..., Markup | None], *arguments: object) -> Drawing:
+    return {"wide": draw(*arguments, WIDE), "narrow": draw(*arguments, NARROW)}
+
+
+def rooflines(record: RunRecord) -> list[Drawing]:
+    """One a model of GPU; several alike share a plot."""
+    models: dict[str, list[Gemm]] = {}
+    for row in measured.gemms(record):
+        models.setdefault(row.gpu.pci_device_id, []).append(row)
+    found = []
+    for device_id, rows in models.items():
+        gpu = rows[0].gpu.facts
+        if gpu is None:
+            continue
+        read = [
+            known(row.gb_per_s)
+            for row in measured.bandwidths(record)
+            if row.gpu.pci_device_id == device_id and row.crosses == "memory"
+        ]
+        memory = max((value for value in read if value), default=None)
+        made = [one for one in measured.convolutions(record) if one.gpu.pci_device_id == device_id]
+        drawn = _both(roofline_chart.draw, gpu, rows, made, memory)
+        if drawn["wide"]:
+            dtypes = dict.fromkeys(row.dtype for row in rows if row.attribution)
+            marks = [(name, picture(16, 16, name, [mark(name, 8, 8, 5.5)])) for name in dtypes]
+            found.append({**drawn, "name": gpu.name, "marks": marks, "convolutions": bool(made)})
+    return found
+
+
+def falls(record: RunRecord) -> list[dict[str, Any]]:
+    """Waterfalls, a group a GPU: `cards` of the telling products, `others` of the rest."""
+    rows = measured.gemms(record)
+    telling = measured.telling(rows)
+    groups: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        for why, lasting in ((row.attribution, False), (row.lasting, True)):
+            if why:
+                group = groups.setdefault(row.gpu.label, {"label": row.gpu.label, "cards": [], "others": []})
+                shown = lasting or any(row is one for one in telling)
+                card = {"row": row, "why": why, "lasting": lasting, "chart": waterfall_chart.draw(why)}
+                group["cards" if shown else "others"].append(card)
+    return list(groups.values())
+
+
+def timelines(record: RunRecord) -> list[Drawing]:
+    """The longest load of each GPU, then its memory transfers."""
+    longest: dict[str, tuple[str, View]] = {}
+    for row in measured.gemms(record):
+        if _lasted(row.telemetry) > _lasted(longest.get(row.gpu.label, ("", View(None)))[1]):
+            longest[row.gpu.label] = (f"{row.title} {row.shape}", row.telemetry)
+    moved = {
+        measured.gpu_of(view).label: ("memory and link transfers", view.view("telemetry"))
+        for view in values(record, "bandwidth").views("gpus")
+    }
+    of = {measured.gpu_of(view).label: view for view in values(record, "gemm").views("gpus")}
+    found = []
+    for label, (what, telemetry) in [*longest.items(), *moved.items()]:
+        around = of.get(label, View(None))
+        lines = {
+            "graphics_clock_mhz": known(around.number("max_graphics_clock_mhz")),
+            "power_watts": known(around.number("power_limit_watts")),
+        }
+        title = f"{label} during {what}, {_lasted(telemetry):.0f} s"
+        drawn = _both(timeline_chart.draw, telemetry, lines, title)
+        if drawn["wide"]:
+            found.append({**drawn, "title": title})
+    return found
+
+
+def _lasted(telemetry: View) -> float:
+    seconds = [at for at in telemetry.column("seconds") if at is not None]
+    return max(seconds) - min(seconds) if seconds else 0.0
+
+
+def sessions(record: RunRecord) -> list[Drawing]:
+    """A chart a GPU."""
+    groups: dict[str, list[Series]] = {}
+    for one in measured.throughputs(record):
+        groups.setdefault(one.gpu.label, []).append(one)
+    drawn = [(label, _both(sessions_chart.draw, every)) for label, every in groups.items()]
+    return [{**one, "title": label} for label, one in drawn if one["wide"]]
+
+
+def transcodes(record: RunRecord) -> list[dict[str, Any]]:
+    return [
+        {
+            "case": case,
+            "skipped": case.status is Status.SKIP,
+            # A command that did not complete has made nothing to look at.
+            "outputs": [_output(view) for view in case.outputs] if case.outcome == "completed" else [],
+        }
+        for case in measured.transcodes(record)
+    ]
+
+
+def _output(view: View) -> dict[str, Any]:
+    name = view.text("name") or "output"
+    frames = [
+        (view.text(key), f"{which} frame of {name}")
+        for key, which in (("first_frame", "first"), ("last_frame", "last"))
+        if IMAGE.fullmatch(view.text(key))
+    ]
+    size = [figure(view.number(key), 0) for key in ("width", "height")]
+    rate = view.number("bit_rate_kbps")
+    parts = [name, view.text("codec"), "×".join(size) if "–" not in size else ""]
+    parts += [f"{figure(rate, 0)} kbit/s" if known(rate) is not None else "", view.text("audio"), view.text("error")]
+    return {"frames": frames, "words": ", ".join(part for part in parts if part)}

@@ -1,0 +1,23 @@
+"""A record, or the records of one command on several hosts, as one JSON document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from gpuprep.records import SCHEMA_VERSION, RunRecord, to_json, to_json_value
+
+
+def render(record: RunRecord) -> str:
+    """One run; the document is described by gpuprep/record.schema.json."""
+    return to_json(record, indent=2)
+
+
+def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
+    """What a command on hosts prints with --json, however many they are: one shape for programs to read."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [to_json_value(record) for record in records],
+        "exit_code": exit_code,
+    }
+    return json.dumps(document, indent=2)

@@ -1,0 +1,100 @@
+"""JUnit XML for CI servers: one suite a run, one test case a finding.
+
+FAIL is a failure, UNKNOWN an error, SKIP skipped with its reason; WARN passes and says why in system-out, for the
+format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin (junit-10.xsd).
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from datetime import datetime, timezone
+
+from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.reports.measured import simulated
+from gpuprep.reports.text import seen
+
+KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error", Status.SKIP: "skipped"}
+# XML 1.0, section 2.2: what no document may hold, however it is escaped.
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(record: RunRecord) -> str:
+    findings = record.verdict.findings if record.verdict else record.findings
+    counts = Counter(finding.status for finding in findings)
+    errors = counts[Status.UNKNOWN] + bool(record.error)
+    started, seconds = _times(record)
+    totals = {
+        "tests": str(len(findings) + bool(record.error)),
+        "failures": str(counts[Status.FAIL]),
+        "errors": str(errors),
+        "skipped": str(counts[Status.SKIP]),
+        "time": f"{seconds:.3f}",
+    }
+    name = _clean(f"gpuprep {record.command} {record.host}" + (" (SIMULATED)" if simulated(record) else ""))
+    counted = {key: value for key, value in totals.items() if key != "skipped"}  # Jenkins' schema: not on the root
+    root = ET.Element("testsuites", {"name": name, **counted})
+    suite = ET.SubElement(
+        root, "testsuite", {"name": name, **totals, "timestamp": started, "hostname": _clean(record.host)}
+    )
+    properties = ET.SubElement(suite, "properties")
+    for key, value in _properties(record).items():
+        ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
+    if record.error:
+        case = ET.SubElement(suite, "testcase", {"name": "run", "classname": _class(record, "run"), "time": "0"})
+        first = record.error.splitlines()[0]
+        ET.SubElement(case, "error", {"message": _clean(first), "type": "error"}).text = _clean(record.error)
+    for finding in findings:
+        _case(suite, record, finding)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, record: RunRecord, finding: Finding) -> None:
+    # No finding has a time of its own: its probe measured once for many.
+    attributes = {"name": finding.property, "classname": _class(record, finding.subject), "time": "0"}
+    case = ET.SubElement(suite, "testcase", {key: _clean(value) for key, value in attributes.items()})
+    if finding.status is Status.PASS:
+        return
+    line = seen(finding)
+    whole = [line, finding.reason, f"what to do: {finding.remedy}" if finding.remedy else ""]
+    text = _clean("\n".join(part for part in whole if part))
+    if finding.status is Status.WARN:
+        ET.SubElement(case, "system-out").text = f"WARN: {text}"
+    elif finding.status is Status.SKIP:
+        ET.SubElement(case, "skipped", {"message": _clean(finding.reason or line)})
+    else:
+        kind = KIND[finding.status]
+        ET.SubElement(case, kind, {"message": _clean(line), "type": finding.status.value}).text = text
+
+
+def _class(record: RunRecord, subject: str) -> str:
+    """CI servers group by what stands before the last dot."""
+    host = record.host.replace(".", "_")
+    return _clean(f"gpuprep.{host}.{subject}")
+
+
+def _properties(record: RunRecord) -> dict[str, str]:
+    return {
+        "run": record.run_id,
+        "gpuprep": record.gpuprep_version,
+        "profile": record.profile.name if record.profile else "",
+        "source": (Source.SIMULATED if simulated(record) else record.source).value,
+        "verdict": record.verdict.status.value if record.verdict else "",
+        "summary": record.verdict.summary if record.verdict else "",
+        "exit_code": str(record.exit_code),
+    }
+
+
+def _times(record: RunRecord) -> tuple[str, float]:
+    """When it began, in UTC without a zone as the schema wants it, and how many seconds it took."""
+    began = datetime.fromisoformat(record.started_at)
+    lasted = (datetime.fromisoformat(record.ended_at) - began).total_seconds()
+    if began.tzinfo is not None:
+        began = began.astimezone(timezone.utc).replace(tzinfo=None)
+    return began.isoformat(timespec="seconds"), max(0.0, lasted)
+
+
+def _clean(text: str) -> str:
+    return NOT_XML.sub("\ufffd", text)

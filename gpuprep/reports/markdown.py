@@ -1,0 +1,133 @@
+"""Markdown with GitHub's tables: for a pull request, an issue or a wiki page."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+from gpuprep.records import RunRecord, Status
+from gpuprep.reports import measured
+from gpuprep.reports.readings import figure
+from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, words
+
+MARKS = {Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔"}
+# Nothing that a host said may become a link, a mention, a heading or a new column.
+SPECIAL = re.compile(r"([\\`*_\[\]#|~@]|:(?=\S))")
+
+
+def render(record: RunRecord) -> str:
+    word, line = outcome(record)
+    mark = MARKS[Status[word]] + " " if word in Status.__members__ else ""
+    parts = [f"# {mark}{word}: gpuprep {plain(record.command)} {plain(record.host)}"]
+    if measured.simulated(record):
+        parts.append(f"> **{SIMULATED}**")
+    parts.append(plain(line))
+    if record.error:
+        parts.append("## What went wrong\n\n" + _code(record.error))
+    findings = record.verdict.findings if record.verdict else record.findings
+    rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
+    heads = ("", "Check", "Expected", "Found", "Why", "What to do")
+    rows = [
+        (
+            f"{MARKS[one.status]} {one.status.value}",
+            *map(plain, (f"{one.subject}: {words(one.property)}", one.expected, one.actual, one.reason, one.remedy)),
+        )
+        for one in rest
+    ]
+    parts += _section("Did not pass", heads, rows)
+    parts += _measurements(record)
+    passed = [one for one in findings if one.status is Status.PASS]
+    rows = [(plain(one.subject), plain(words(one.property)), plain(one.actual)) for one in passed]
+    table = _table(("Subject", "Check", "Found"), rows)
+    if passed:
+        parts.append(f"<details><summary>Passed ({len(passed)})</summary>\n\n{table}\n\n</details>")
+    profile = f", profile {plain(record.profile.name)}" if record.profile else ""
+    parts.append(
+        f"Run {plain(record.run_id)} of {plain(record.started_at)}{profile}, "
+        f"gpuprep {plain(record.gpuprep_version)}, {record.source.value}."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _measurements(record: RunRecord) -> list[str]:
+    gemms = [
+        (
+            plain(row.gpu.label),
+            plain(row.type),
+            plain(row.shape),
+            figure(row.tflops),
+            _percent(row.percent),
+            figure(row.sustained_tflops),
+            figure(row.graphics_clock_mhz, 0),
+            figure(row.power_watts, 0),
+            plain(row.error or (row.attribution.words if row.attribution else "")),
+        )
+        for row in measured.gemms(record)
+    ]
+    heads: tuple[str, ...] = (
+        "GPU",
+        "Type",
+        "Shape",
+        "TFLOPS",
+        "of peak",
+        "sustained",
+        "MHz",
+        "W",
+        "Where the speed went",
+    )
+    parts = _section("Matrix products", heads, gemms, right=("TFLOPS", "of peak", "sustained", "MHz", "W"))
+    moved = [
+        (plain(row.gpu.label), plain(row.what), figure(row.gb_per_s), figure(row.peak_gb_per_s), _percent(row.percent))
+        for row in measured.bandwidths(record)
+    ]
+    parts += _section("Bandwidth", ("GPU", "Path", "GB/s", "peak", "of peak"), moved, right=("GB/s", "peak", "of peak"))
+    convolved = [
+        (plain(row.dtype), plain(row.layout), plain(row.shape), figure(row.tflops), plain(row.error))
+        for row in measured.convolutions(record)
+    ]
+    parts += _section("Convolutions", ("Type", "Layout", "Shape", "TFLOPS", "Error"), convolved, right=("TFLOPS",))
+    cases = [
+        (
+            "" if row.number is None else str(row.number), plain(row.title or row.id), plain(row.result),
+            figure(row.seconds), figure(row.fps, 0), figure(row.psnr_db, 1), plain(row.decisive_line),
+        )
+        for row in measured.transcodes(record)
+    ]  # fmt: skip
+    heads = ("#", "Transcode", "Result", "s", "fps", "PSNR dB", "Decisive line")
+    parts += _section("Transcodes", heads, cases, right=("#", "s", "fps", "PSNR dB"))
+    series = [
+        (
+            plain(row.gpu.label), plain(row.name), row.size, plain(row.result),
+            str(row.best.sessions) if row.best else "–",
+            figure(row.best.fps if row.best else None, 0), plain(row.decisive_line),
+        )
+        for row in measured.throughputs(record)
+    ]  # fmt: skip
+    heads = ("GPU", "Series", "Size", "Result", "sessions", "fps", "Decisive line")
+    return parts + _section("Throughput", heads, series, right=("sessions", "fps"))
+
+
+def plain(text: str) -> str:
+    """`text` so that Markdown shows it as it is, on one line."""
+    return SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f} %"
+
+
+def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
+    return [f"## {title}\n\n{_table(heads, rows, right)}"] if rows else []
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
+    rule = ("---:" if head in right else "---" for head in heads)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, tuple(rule), *rows))
+
+
+def _code(text: str) -> str:
+    """A fenced block whose fence is longer than any in the text."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

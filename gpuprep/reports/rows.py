@@ -1,0 +1,201 @@
+"""Rows of what was measured, one small dataclass a table: all formats show these same figures.
+
+Nothing here says whether a figure is good: that is the verdict's. Peaks are the catalogue's, for scale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuprep import catalogue, roofline
+from gpuprep.attribution import Attribution
+from gpuprep.records import Source, Status
+from gpuprep.reports.readings import Number, View, known
+
+# "NxCxHxW * KxCxRxS" of a convolution.
+SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int | None
+    uuid: str
+    name: str
+    pci_device_id: str
+
+    @property
+    def label(self) -> str:
+        return "GPU" if self.index is None else f"GPU {self.index}"
+
+    @property
+    def facts(self) -> catalogue.Gpu | None:
+        return catalogue.gpu(self.pci_device_id)
+
+
+@dataclass(frozen=True)
+class Gemm:
+    gpu: Gpu
+    source: Source
+    dtype: str
+    accumulate: str
+    m: int | None
+    n: int | None
+    k: int | None
+    tflops: Number
+    attribution: Attribution | None  # None: no speed, no shape, or no peak in the catalogue
+    lasting: Attribution | None  # the same of the long run
+    graphics_clock_mhz: Number
+    power_watts: Number
+    temperature_c: Number
+    sustained_tflops: Number
+    exact: bool | None
+    error: str
+    values: Mapping[str, Any] = field(repr=False)  # the whole measurement
+    telemetry: View = field(repr=False, compare=False)  # of the long run where there was one
+
+    @property
+    def shape(self) -> str:
+        sizes = (self.m, self.n, self.k)
+        if None in sizes:
+            return "?"
+        return f"{self.m}³" if len(set(sizes)) == 1 else "×".join(str(size) for size in sizes)
+
+    @property
+    def type(self) -> str:
+        """The data type, and what the sums are kept in where that is not the usual."""
+        usual = {"fp64": "fp64", "int8": "int32"}.get(self.dtype, "fp32")
+        return self.dtype if self.accumulate in ("", usual) else f"{self.dtype}+{self.accumulate}"
+
+    @property
+    def title(self) -> str:
+        name, _, sums = self.type.upper().partition("+")
+        return f"{name} ({sums} sums)" if sums else name
+
+    @property
+    def percent(self) -> float | None:
+        """Of the catalogue's peak at boost clock."""
+        return self.attribution.percent_of_peak if self.attribution else None
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    gpu: Gpu
+    source: Source
+    what: str
+    gb_per_s: Number
+    peak_gb_per_s: float | None
+    crosses: str  # "memory", "link" or "peer"
+
+    @property
+    def percent(self) -> float | None:
+        return share(self.gb_per_s, self.peak_gb_per_s)
+
+
+@dataclass(frozen=True)
+class Together:
+    """One GPU while all of the host calculate."""
+
+    label: str
+    dtype: str
+    tflops: Number
+    graphics_clock_mhz: Number
+    percent: float | None  # of the fastest
+
+
+@dataclass(frozen=True)
+class Transcode:
+    id: str
+    number: int | None
+    title: str
+    command: str
+    outcome: str
+    seconds: Number
+    fps: float | None  # frames of the outputs in all, divided by the seconds of the process
+    psnr_db: float | None  # the lowest of the outputs
+    ssim: float | None
+    decisive_line: str
+    outputs: tuple[View, ...]
+    source: Source
+    status: Status | None  # the gravest of what the checks said of it; None: not judged
+
+    @property
+    def result(self) -> str:
+        return result(self.outcome, self.status)
+
+
+@dataclass(frozen=True)
+class Step:
+    sessions: int
+    fps: float
+    encoder_percent: Number
+    decoder_percent: Number
+    video_clock_mhz: Number
+
+
+@dataclass(frozen=True)
+class Series:
+    gpu: Gpu
+    source: Source
+    kind: str
+    codec: str
+    preset: str
+    size: str
+    outcome: str
+    decisive_line: str
+    engines: int | None  # how many sessions keep all engines at work, by the catalogue
+    steps: tuple[Step, ...]
+    status: Status | None  # as of Transcode
+
+    @property
+    def result(self) -> str:
+        return result(self.outcome, self.status)
+
+    @property
+    def name(self) -> str:
+        return " ".join(part for part in (self.kind, self.codec, self.preset) if part)
+
+    @property
+    def best(self) -> Step | None:
+        return max(self.steps, key=lambda step: step.fps, default=None)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    gpu: Gpu
+    dtype: str
+    layout: str
+    shape: str
+    tflops: Number
+    microseconds: Number
+    max_relative_error: Number
+    error: str
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations a byte when input, filter and output cross the memory bus once.
+
+        The operations are the speed times the time; they tell the size of the output too, so no padding is guessed.
+        """
+        sizes = SHAPE.fullmatch(self.shape)
+        tflops, microseconds = known(self.tflops), known(self.microseconds)
+        item = roofline.INPUT_BYTES.get(self.dtype)
+        if not sizes or not tflops or not microseconds or item is None:
+            return None
+        n, c, h, w, k, _, r, s = map(int, sizes.groups())
+        operations = tflops * microseconds * 1e6
+        output = operations / max(1, 2 * c * r * s)
+        moved = item * (n * c * h * w + k * c * r * s + output)
+        return operations / moved if moved > 0 and operations > 0 else None
+
+
+def result(outcome: str, status: Status | None) -> str:
+    """The word of the verdict; what happened, where nobody judged it. A refusal that was expected is no failure."""
+    return status.value if status else outcome.replace("_", " ")
+
+
+def share(value: Number, peak: float | None) -> float | None:
+    read = known(value)
+    return None if read is None or not peak else 100.0 * read / peak

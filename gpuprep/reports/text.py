@@ -1,0 +1,268 @@
+"""A record as text for a terminal: the verdict first, then what did not pass and what to do, then everything else."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
+from gpuprep.reports import text_measured
+
+COLORS = {Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36"}
+BAD_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.SKIP)
+WORD_WIDTH = 7  # of the longest word for how a run ended
+SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
+
+
+def render(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
+    """The whole report of one run, in lines of at most `width` columns where words allow it."""
+    page = _Page(color, max(40, width))
+    _head(page, record)
+    _error(page, record)
+    findings = record.verdict.findings if record.verdict else record.findings
+    if record.verdict or not record.plan or record.error:
+        _not_passed(page, findings)
+    if record.plan is not None and record.verdict is None:
+        plan_lines(page, record.plan)
+    text_measured.lines(page, record)
+    if record.verdict:
+        _passed(page, findings)
+    _steps(page, record)
+    _versions(page, record.after or record.before)
+    page.heading("Run")
+    page.field("started", f"{record.started_at}, took {_duration(_seconds_between(record))}")
+    page.field("gpuprep", record.gpuprep_version)
+    page.field("source", record.source.value)
+    if record.profile:
+        page.field("profile", f"{record.profile.name} ({record.profile.sha256[:12]}) {record.profile.path}")
+    if record.playbook and record.playbook.log:
+        page.field("whole log", record.playbook.log)
+    if record.source is Source.SIMULATED:
+        page.blank()
+        page.text(SIMULATED)
+    return page.done()
+
+
+def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
+    """What would be done on one host and why: the same list for `plan` and `provision --check`."""
+    page = _Page(color, max(40, width))
+    if record.error:
+        _head(page, record)
+        _error(page, record)
+    elif record.plan:
+        if record.source is Source.SIMULATED:
+            page.text(SIMULATED)
+        plan_lines(page, record.plan)
+        if record.playbook and record.playbook.status != "not needed":
+            page.text(
+                f"Check mode: {_count(record.playbook.changed, 'task')} would change something. "
+                f"Whole log: {record.playbook.log}"
+            )
+    return page.done()
+
+
+def render_summary(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
+    """A row a host, for several hosts."""
+    page = _Page(color, max(40, width))
+    wide = max(len(record.host) for record in records)
+    for record in records:
+        word, line = outcome(record)
+        mark = page.paint(word, word) + " " * (WORD_WIDTH - len(word))
+        line = line.removeprefix(f"{record.host}: ")
+        page.text(f"{record.host:<{wide}}  {mark}  {line}", later=" " * (wide + WORD_WIDTH + 4))
+    return page.done()
+
+
+def outcome(record: RunRecord) -> tuple[str, str]:
+    """One word and one line on how a run ended."""
+    if record.error:
+        word = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}.get(record.exit_code, "UNKNOWN")
+        return word, record.error.splitlines()[0]
+    if record.verdict:
+        word = record.verdict.status.value
+        return word, record.verdict.summary.removeprefix(f"{word}: ")
+    if record.plan is not None:
+        steps = len(record.plan.steps)
+        return "PLAN", f"{_count(steps, 'step')} to do" if steps else "nothing to do"
+    return "DONE", "no verdict was asked for"
+
+
+class _Page:
+    def __init__(self, color: bool, width: int) -> None:
+        self.color, self.width = color, width
+        self.lines: list[str] = []
+
+    def paint(self, text: str, key: Status | str) -> str:
+        known = {"REFUSED": "31", "FAILED": "31", "STOPPED": "33", "PLAN": "36", "DONE": "32", "bold": "1"}
+        code = COLORS.get(key) if isinstance(key, Status) else known.get(key)
+        if code is None and key in Status.__members__:
+            code = COLORS[Status[key]]
+        return f"\x1b[{code}m{text}\x1b[0m" if self.color and code else text
+
+    def blank(self) -> None:
+        if self.lines and self.lines[-1]:
+            self.lines.append("")
+
+    def heading(self, text: str) -> None:
+        self.blank()
+        self.lines.append(self.paint(text, "bold"))
+
+    def text(self, text: str, indent: str = "", later: str | None = None) -> None:
+        self.lines += textwrap.wrap(
+            text,
+            self.width + (len(text) - len(_plain(text))),
+            initial_indent=indent,
+            subsequent_indent=indent if later is None else later,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+
+    def field(self, name: str, value: str) -> None:
+        self.text(value, indent=f"  {name:<16} ", later=" " * 19)
+
+    def done(self) -> str:
+        return "\n".join(self.lines).rstrip() + "\n"
+
+
+def _plain(text: str) -> str:
+    import re
+
+    return re.sub(r"\x1b\[\d+m", "", text)
+
+
+def _head(page: _Page, record: RunRecord) -> None:
+    if record.source is Source.SIMULATED:
+        page.text(SIMULATED)
+    word, line = outcome(record)
+    profile = f" --profile {record.profile.name}" if record.profile else ""
+    page.text(f"{page.paint(word, word)}  {record.command} {record.host}{profile}")
+    if not record.error:
+        page.text(line, indent="  ")
+    page.text(f"run {record.run_id}", indent="  ")
+
+
+def _error(page: _Page, record: RunRecord) -> None:
+    if not record.error:
+        return
+    page.heading("What went wrong")
+    for line in record.error.splitlines():
+        if line.startswith("  |"):
+            page.lines.append(f"  {line}")
+        else:
+            page.text(line, indent="  ", later="    ")
+
+
+def _not_passed(page: _Page, findings: Iterable[Finding]) -> None:
+    rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
+    if not rest:
+        return
+    page.heading("Did not pass")
+    alike: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in rest:
+        alike.setdefault((finding.status.value, seen(finding), finding.reason, finding.remedy), []).append(finding)
+    for (_, shown, reason, remedy), group in alike.items():
+        mark = page.paint(f"{group[0].status.value:<7}", group[0].status)
+        names = "; ".join(f"{finding.subject}: {words(finding.property)}" for finding in group)
+        page.text(f"{mark} {names}", indent="  ", later=" " * 10)
+        page.text(shown, indent=" " * 10)
+        if reason:
+            page.text(f"why: {reason}", indent=" " * 10, later=" " * 12)
+        if remedy:
+            page.text(f"what to do: {remedy}", indent=" " * 10, later=" " * 12)
+
+
+def seen(finding: Finding) -> str:
+    """What was wanted and what was there; a check that was skipped may have wanted nothing."""
+    wanted = f"expected {finding.expected}, " if finding.expected or finding.status is not Status.SKIP else ""
+    return f"{wanted}found {finding.actual or 'nothing'}"
+
+
+def plan_lines(page: _Page, plan: Plan) -> None:
+    page.heading(f"Plan for {plan.host}, profile {plan.profile}")
+    if not plan.steps:
+        page.text("nothing to do: the host's facts already match", indent="  ")
+    for number, step in enumerate(plan.steps, 1):
+        reboot = " (may reboot the machine)" if step.may_reboot else ""
+        name = page.paint(step.role.removeprefix("gpu_"), "bold")
+        page.text(f"{number}. {name}: {step.title}{reboot}", indent="  ", later="     ")
+        for reason in step.reasons:
+            page.text(f"- {reason}", indent="     ", later="       ")
+    for note in plan.notes:
+        page.text(f"note: {note}", indent="  ", later="    ")
+
+
+def _passed(page: _Page, findings: Iterable[Finding]) -> None:
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.status is Status.PASS:
+            groups.setdefault(finding.subject, []).append(finding)
+    if not groups:
+        return
+    page.heading(f"Passed ({sum(len(group) for group in groups.values())})")
+    for subject, group in groups.items():
+        shown = "; ".join(f"{words(finding.property)} {finding.actual}".rstrip() for finding in group)
+        page.field(subject, shown)
+
+
+def _steps(page: _Page, record: RunRecord) -> None:
+    if record.playbook is None:
+        return
+    page.heading("Steps")
+    if record.playbook.status == "not needed":
+        page.text("none was needed: the host's facts already matched, Ansible was not started", indent="  ")
+        return
+    roles: dict[str, list[float]] = {}
+    changed: dict[str, int] = {}
+    for task in record.playbook.tasks:
+        name = task.role.removeprefix("gpu_") or "playbook"
+        roles.setdefault(name, []).append(task.seconds)
+        changed[name] = changed.get(name, 0) + (task.outcome == "changed")
+    for name, seconds in roles.items():
+        page.field(name, f"{_duration(sum(seconds)):>10}  {_count(len(seconds), 'task')}, {changed[name]} changed")
+    total = record.playbook
+    page.field("all", f"{_duration(total.seconds):>10}  {total.changed} changed, {total.failed} failed")
+
+
+def _versions(page: _Page, snapshot: Snapshot | None) -> None:
+    if snapshot is None:
+        return
+    page.heading("Found on the host")
+    page.field("system", f"{snapshot.os.pretty_name}, kernel {snapshot.kernel.running}, {snapshot.os.architecture}")
+    if isinstance(snapshot.gpus, Missing):
+        page.field("GPUs", f"{len(snapshot.pci_gpus)} on the PCI bus; NVML: {shown(snapshot.gpus)}")
+    else:
+        page.field("GPUs", "; ".join(f"{gpu.index}: {gpu.name}" for gpu in snapshot.gpus) or "none")
+    loaded = snapshot.driver.loaded_version
+    flavour = f" ({shown(snapshot.driver.loaded_flavour)})" if isinstance(loaded, str) else ""
+    page.field("driver", "not loaded" if loaded is None else f"{shown(loaded)}{flavour}")
+    page.field("CUDA", shown(snapshot.cuda.nvcc_version))
+    page.field("cuDNN", shown(snapshot.cudnn.version))
+    page.field("NVENC headers", shown(snapshot.codec.headers_version))
+    page.field("FFmpeg", shown(snapshot.codec.ffmpeg_version))
+
+
+def shown(value: object) -> str:
+    if isinstance(value, Missing):
+        return f"could not be read ({words(value.reason)}{': ' + value.detail if value.detail else ''})"
+    return "none" if value is None else str(value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _seconds_between(record: RunRecord) -> float:
+    from datetime import datetime
+
+    return (datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)).total_seconds()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02d} s"

@@ -1,0 +1,142 @@
+"""The roofs over a GPU's speed: what its units calculate at a clock, what its memory delivers. Pure.
+
+    roof(gpu, "fp16", "fp32")     peak at the data type's best rate; Missing where the catalogue lacks it
+    roofs(gpu), points(...)       what a roofline plot draws
+    intensity(dtype, m, n, k)     operations a byte of C = A B
+
+Sources: peak = SMs x FMA a clock and SM x 2 x clock, and the intensity of a GEMM as in NVIDIA's "Matrix Multiplication
+Background User's Guide" and "GPU Performance Background User's Guide"; the rates are the catalogue's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+from gpuprep import catalogue
+from gpuprep.records import Missing
+
+# What a data type is calculated on, best first: keys of the catalogue's rates.
+UNITS: Mapping[str, tuple[str, ...]] = {
+    "fp64": ("tensor_fp64", "fp64"), "fp32": ("fp32",), "tf32": ("tensor_tf32",), "fp16": ("tensor_fp16", "fp16"),
+    "bf16": ("tensor_bf16",), "int8": ("tensor_int8", "int8"), "fp8": ("tensor_fp8",),
+}  # fmt: skip
+# Some GPUs add half precision to half precision faster than to single precision.
+HALF_ACCUMULATE = "tensor_fp16_accumulate_fp16"
+INPUT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}
+OUTPUT_BYTES: Mapping[str, int] = {**INPUT_BYTES, "int8": 4, "fp8": 2}  # sums of bytes are written wider
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What one kind of unit can calculate: TFLOPS (TOPS for integers) at `clock_mhz`."""
+
+    dtype: str
+    unit: str  # key of the catalogue's rates, "tensor_fp16"
+    tflops: float
+    clock_mhz: float
+    formula: str  # "40 SMs x 512 FMA x 2 x 1590 MHz"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One GEMM in a roofline plot. `attainable_tflops` is the roof above it at the clock it ran at."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    intensity: float  # operations a byte
+    tflops: float
+    attainable_tflops: float
+    memory_bound: bool
+
+
+def number(values: object, key: str) -> float | Missing:
+    """A finite figure of a measurement, whatever else stands there: a Missing, never an exception."""
+    value = values.get(key) if isinstance(values, Mapping) else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
+        return float(value)  # NaN fails the comparison
+    if isinstance(value, Missing):
+        return value
+    if isinstance(value, Mapping) and "missing" in value:
+        return Missing(str(value["missing"]), str(value.get("detail", "")))
+    return Missing("not_recorded", f"no figure {key}")
+
+
+def whole(values: object, key: str) -> int | None:
+    """A positive whole number, or None."""
+    value = number(values, key)
+    return None if isinstance(value, Missing) or value < 1 or value != int(value) else int(value)
+
+
+def roof(gpu: catalogue.Gpu, dtype: str, accumulate: str = "", clock_mhz: float | None = None) -> Roof | Missing:
+    """The data type's best rate, at the catalogue's boost clock where none is given.
+
+    Missing("not_in_catalogue") where a figure is not known, Missing("no_such_units") where this architecture has none.
+    """
+    rates = gpu.model.fma_per_clock_per_sm
+    if dtype not in UNITS:
+        return Missing("not_in_catalogue", f"no data type {dtype!r:.40}")
+    if not rates or gpu.sms is None or gpu.boost_mhz is None:
+        return Missing("not_in_catalogue", f"the catalogue has no {dtype} peak of the {gpu.name}")
+    units = (HALF_ACCUMULATE, *UNITS[dtype]) if (dtype, accumulate) == ("fp16", "fp16") else UNITS[dtype]
+    unit = next((name for name in units if name in rates), None)
+    if unit is None:
+        return Missing("no_such_units", f"{gpu.model.title} has no units for {dtype}: it is emulated")
+    clock = gpu.boost_mhz if clock_mhz is None else clock_mhz
+    tflops = gpu.sms * rates[unit] * 2 * clock / 1e6
+    return Roof(dtype, unit, tflops, clock, f"{gpu.sms} SMs x {rates[unit]} FMA x 2 x {clock:.0f} MHz")
+
+
+def roofs(gpu: catalogue.Gpu, clock_mhz: float | None = None) -> tuple[Roof, ...]:
+    """One for each data type that this GPU has units for, highest first; () where the catalogue lacks them."""
+    found = [roof(gpu, dtype, clock_mhz=clock_mhz) for dtype in UNITS]
+    return tuple(sorted((one for one in found if isinstance(one, Roof)), key=lambda one: -one.tflops))
+
+
+def bandwidth(gpu: catalogue.Gpu, memory_clock_mhz: float | None = None) -> float | Missing:
+    """GB/s of the GPU's memory: the catalogue's, less where the memory clock is below the catalogue's."""
+    if gpu.memory_gb_per_s is None:
+        return Missing("not_in_catalogue", f"the catalogue has no memory bandwidth of the {gpu.name}")
+    slower = 1.0
+    if gpu.memory_mhz and memory_clock_mhz and memory_clock_mhz > 0:
+        slower = min(1.0, memory_clock_mhz / gpu.memory_mhz)
+    return gpu.memory_gb_per_s * slower
+
+
+def ridge(tflops: float, gb_per_s: float) -> float:
+    """Operations a byte from which on calculating takes longer than loading."""
+    return tflops * 1e3 / gb_per_s
+
+
+def intensity(dtype: str, m: int, n: int, k: int) -> float:
+    """Operations a byte when each matrix crosses the memory bus once: 2mnk / bytes of A, B and C."""
+    moved = INPUT_BYTES[dtype] * (m * k + k * n) + OUTPUT_BYTES[dtype] * m * n
+    return 2.0 * m * n * k / moved
+
+
+def points(gemms: Iterable[Mapping[str, Any]], gpu: catalogue.Gpu) -> tuple[Point, ...]:
+    """GEMMs of docs/records.md under the roofs of `gpu`; those without a figure or a roof are left out."""
+    found = (point(gemm, gpu) for gemm in gemms)
+    return tuple(one for one in found if isinstance(one, Point))
+
+
+def point(gemm: Mapping[str, Any], gpu: catalogue.Gpu) -> Union[Point, Missing]:
+    m, n, k = (whole(gemm, key) for key in ("m", "n", "k"))
+    tflops, clock, memory_clock = (number(gemm, key) for key in ("tflops", "graphics_clock_mhz", "memory_clock_mhz"))
+    dtype, accumulate = str(gemm.get("dtype")), str(gemm.get("accumulate", ""))
+    if m is None or n is None or k is None or isinstance(tflops, Missing):
+        return Missing("not_recorded", "no shape or no speed")
+    above = roof(gpu, dtype, accumulate, None if isinstance(clock, Missing) or clock <= 0 else clock)
+    memory = bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
+    if isinstance(above, Missing):
+        return above
+    if isinstance(memory, Missing):
+        return memory
+    density = intensity(dtype, m, n, k)
+    under_memory = density * memory / 1e3
+    bound = not math.isclose(under_memory, above.tflops) and under_memory < above.tflops
+    return Point(dtype, m, n, k, density, tflops, min(under_memory, above.tflops), bound)

@@ -1,0 +1,231 @@
+"""One run on one host while it happens, and several of them side by side."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprep import __version__
+from gpuprep.baselines import Baseline, Measured
+from gpuprep.errors import GpuprepError, Interrupted, StoreError
+from gpuprep.host import Host, HostLock, LockOwner, Target
+from gpuprep.paths import state_dir
+from gpuprep.playbook_events import Progress
+from gpuprep.profile import Profile
+from gpuprep.records import (
+    Finding,
+    Plan,
+    PlaybookResult,
+    ProbeResult,
+    ProfileRef,
+    RunRecord,
+    Snapshot,
+    Source,
+    Verdict,
+    to_json,
+)
+
+if TYPE_CHECKING:
+    from gpuprep.history import Store
+
+UNEXPECTED = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose for a run. `only` and `skip` are names of steps, `probes` of probes (none: all of them)."""
+
+    check: bool = False
+    diff: bool = False
+    deep: bool = False
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
+    quick: bool = False
+    reboot: bool = True
+    validate: bool = True
+    accept_new_host_key: bool = False
+    become_password: str | None = field(default=None, repr=False)
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    verbosity: int = 0
+
+    def as_recorded(self) -> dict[str, Any]:
+        """For the record: what was chosen, and never the password."""
+        return {
+            "check": self.check,
+            "diff": self.diff,
+            "deep": self.deep,
+            "only": list(self.only),
+            "skip": list(self.skip),
+            "probes": list(self.probes),
+            "quick": self.quick,
+            "reboot": self.reboot,
+            "validate": self.validate,
+        }
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a run reports to and asks of its surroundings."""
+
+    progress: Callable[[str, Progress], None]  # host, what happened
+    store: Store | None
+    cancelled: Callable[[], bool]
+
+
+class Run:
+    """The record of one run, filled in stage by stage."""
+
+    def __init__(self, command: str, target: Target, profile: Profile, options: Options, line: Line) -> None:
+        self.command = command
+        self.target = target
+        self.profile = profile
+        self.options = options
+        self.cancelled = line.cancelled
+        self._line = line
+        self._began = time.monotonic()
+        self.started_at = now()
+        self.run_id = new_run_id()
+        self.log_dir: Path = state_dir() / "runs" / self.run_id
+        self.exit_code = 0
+        self.error: str | None = None
+        self.before: Snapshot | None = None
+        self.after: Snapshot | None = None
+        self.plan: Plan | None = None
+        self.playbook: PlaybookResult | None = None
+        self.measurements: tuple[ProbeResult, ...] = ()
+        self.baseline: Measured = {}  # figures that become the host's, unless it has them
+        self.findings: tuple[Finding, ...] = ()
+        self.verdict: Verdict | None = None
+
+    def record(self, body: Callable[[Run], None], *, keep: bool = True) -> RunRecord:
+        """Run `body`, turn its expected errors into the record's, store the record and return it."""
+        try:
+            self.stop_if_cancelled()
+            body(self)
+        except GpuprepError as error:
+            self._fail(error.explain(), error.exit_code)
+        except BaseException as error:
+            self._fail(f"an error inside gpuprep: {type(error).__name__}: {error}", UNEXPECTED)
+            self._store(keep)
+            raise
+        return self._store(keep)
+
+    def _fail(self, error: str, exit_code: int) -> None:
+        self.error, self.exit_code = error, exit_code
+
+    def _store(self, keep: bool) -> RunRecord:
+        record = self._as_record()
+        if not keep or self._line.store is None:
+            return record
+        self.log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.log_dir / "record.json").write_text(to_json(record, indent=2) + "\n", encoding="utf-8")
+        try:
+            self._line.store.append(record, self.baseline)
+        except StoreError as error:
+            kept = f"this run is not in the store; its record is {self.log_dir / 'record.json'}"
+            self._fail(
+                "\n".join(filter(None, [self.error, error.explain(), kept])), max(self.exit_code, error.exit_code)
+            )
+            return self._as_record()
+        return record
+
+    def _as_record(self) -> RunRecord:
+        seen = self.after or self.before
+        simulated = Source.SIMULATED if self.target.simulated else Source.MEASURED
+        return RunRecord(
+            run_id=self.run_id,
+            command=self.command,
+            host=self.target.name,
+            started_at=self.started_at,
+            ended_at=now(),
+            source=seen.source if seen else simulated,
+            exit_code=self.exit_code,
+            gpuprep_version=__version__,
+            profile=ProfileRef(self.profile.name, self.profile.path, self.profile.sha256),
+            plan=self.plan,
+            playbook=self.playbook,
+            before=self.before,
+            after=self.after,
+            measurements=self.measurements,
+            verdict=self.verdict,
+            findings=self.findings,
+            error=self.error,
+            options=self.options.as_recorded(),
+        )
+
+    @contextmanager
+    def connect(self) -> Iterator[Host]:
+        """The host, reached and with root rights shown."""
+        self.stage("connecting")
+        with Host(
+            self.target,
+            become_password=self.options.become_password,
+            accept_new_host_key=self.options.accept_new_host_key,
+        ) as host:
+            host.check_privilege()
+            yield host
+
+    def lock(self, host: Host) -> HostLock:
+        owner = LockOwner(getpass.getuser(), socket.gethostname(), self.run_id, self.started_at)
+        return host.lock(owner)
+
+    def past(self, measured: Measured) -> Baseline:
+        """What the host measured when it first passed, under the keys of what it measures now."""
+        store = self._line.store
+        return store.baseline(self.target.name, list(measured)) if store is not None and measured else {}
+
+    def stage(self, what: str) -> None:
+        self.tell(Progress("stage", "", "", what, time.monotonic() - self._began))
+
+    def tell(self, progress: Progress) -> None:
+        self._line.progress(self.target.name, progress)
+
+    def stop_if_cancelled(self) -> None:
+        if self.cancelled():
+            raise Interrupted(f"{self.target.name}: interrupted", "run the same command again")
+
+
+def on_each(
+    targets: Sequence[Target],
+    work: Callable[[Target], RunRecord],
+    *,
+    forks: int,
+    cancel: threading.Event,
+    interrupted: Callable[[], None],
+) -> list[RunRecord]:
+    """One record per target, `forks` hosts at a time, in the order of `targets`.
+
+    Ctrl-C sets `cancel` and calls `interrupted`; hosts at work then end their run and hosts that wait do not
+    begin. An unexpected error of one host is raised after the others have ended.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, min(forks, len(targets)))) as pool:
+        futures: list[Future[RunRecord]] = [pool.submit(work, target) for target in targets]
+        pending = set(futures)
+        while pending:
+            try:
+                pending = wait(pending, return_when=FIRST_COMPLETED).not_done
+            except KeyboardInterrupt:
+                cancel.set()
+                interrupted()
+        return [future.result() for future in futures]
+
+
+def new_run_id() -> str:
+    """Sorts by time, to a quarter of a millisecond; the last two digits keep runs of the same moment apart."""
+    moment = datetime.now(timezone.utc)
+    return f"{moment:%Y%m%d-%H%M%S}-{moment.microsecond // 250:03x}{secrets.token_hex(1)}"
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,211 @@
+"""The disk that every machine of a release starts from: what a Debian cloud image has, made once by mmdebstrap.
+
+The base is kept under a name made of its recipe, so a changed recipe makes a new one, and it appears under that name
+only when it is whole: a killed build leaves a temporary folder that the next build removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gpuprep.errors import SimError
+from gpuprep.sim import controller, paths
+
+RELEASES = {"debian12": "bookworm", "debian13": "trixie"}
+PACKAGES = (
+    "systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "openssh-server", "sudo", "python3",
+    "ca-certificates", "iproute2", "iputils-ping", "procps", "pciutils", "cron", "netbase", "less", "logrotate",
+    "linux-image-cloud-amd64", "initramfs-tools", "e2fsprogs", "fdisk", "gpgv", "apt-utils",
+)  # fmt: skip
+USER = "debian"
+RECIPE_VERSION = 3
+Progress = Callable[[str], None]
+
+SSHD = """\
+# A simulated VM shares the network of its computer: its port is in gpuprep-sim-port.conf.
+PermitRootLogin no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+HostKey /etc/ssh/ssh_host_ed25519_key
+UseDNS no
+"""
+
+
+def release(os_name: str) -> str:
+    """Debian's codename of `debian12` or `debian13`; raises SimError for another."""
+    try:
+        return RELEASES[os_name]
+    except KeyError:
+        raise SimError(f"no simulated OS {os_name!r}", f"known: {', '.join(RELEASES)}") from None
+
+
+def ensure(os_name: str, progress: Progress = lambda _: None) -> Path:
+    """The base of a release, made now if it is not there (about 40 s and 700 MB)."""
+    codename = release(os_name)
+    recipe = _recipe(codename)
+    folder = paths.cache_dir() / "bases"
+    path = folder / f"{codename}-{_digest(recipe)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / f".{codename}.lock"):
+        for abandoned in folder.glob(f".making-{codename}-*"):
+            _remove(abandoned)
+        if path.is_dir():
+            return path
+        progress(f"making the base disk of {os_name} ({codename}); this is done once")
+        making = Path(tempfile.mkdtemp(prefix=f".making-{codename}-", dir=folder))
+        try:
+            root = making / "root"
+            _bootstrap(root, codename, recipe)
+            _customise(root, codename, recipe)
+            root.rename(path)
+        finally:
+            _remove(making)
+    return path
+
+
+def _recipe(codename: str) -> dict[str, object]:
+    mirrors = controller.mirrors()
+    return {
+        "version": RECIPE_VERSION,
+        "codename": codename,
+        "packages": PACKAGES,
+        "sshd": SSHD,
+        "mirror": mirrors.debian,
+        "security": mirrors.security,
+        "proxies": controller.proxies(),
+        "pip": controller.pip_settings(),
+        "certificates": _digest(controller.certificates()),
+    }
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _remove(path: Path) -> None:
+    # A build killed half-way can leave mmdebstrap's own /proc or /dev mounts below; never delete through a mount.
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in sorted((m for m in mounts if m.startswith(f"{path}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _sources(codename: str, debian: str, security: str) -> str:
+    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    return (
+        f"Types: deb\nURIs: {debian}\nSuites: {codename} {codename}-updates\nComponents: main\nSigned-By: {keyring}\n\n"
+        f"Types: deb\nURIs: {security}\nSuites: {codename}-security\nComponents: main\nSigned-By: {keyring}\n"
+    )
+
+
+def _bootstrap(root: Path, codename: str, recipe: dict[str, object]) -> None:
+    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--mode=root", "--quiet"]
+    # Without a mirror of the controller mmdebstrap takes Debian's own default.
+    arguments = [codename, str(root)]
+    source = ""
+    if recipe["mirror"]:
+        arguments.append("-")
+        source = _sources(codename, str(recipe["mirror"]), str(recipe["security"] or recipe["mirror"]))
+        if not recipe["security"]:
+            source = source.split("\n\n")[0] + "\n"
+    environment = {
+        **os.environ,
+        "DEBIAN_FRONTEND": "noninteractive",
+        **{k: str(v) for k, v in controller.proxies().items()},
+    }
+    done = subprocess.run(
+        command + arguments, input=source, capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode != 0:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-8:])
+        raise SimError(
+            f"mmdebstrap could not make the base disk of {codename}:\n{last}", "is Debian's mirror reachable?"
+        )
+
+
+def _customise(root: Path, codename: str, recipe: dict[str, object]) -> None:
+    found = controller.find_mirrors(controller.read_sources(root / "etc/apt"))
+    debian = str(recipe["mirror"] or found.debian)
+    security = str(recipe["security"] or found.security or "")
+    text = _sources(codename, debian, security)
+    (root / "etc/apt/sources.list").unlink(missing_ok=True)
+    for old in (root / "etc/apt/sources.list.d").iterdir():
+        old.unlink()
+    _write(root / "etc/apt/sources.list.d/debian.sources", text if security else text.split("\n\n")[0] + "\n")
+    _write(root / "etc/ssh/sshd_config.d/10-cloud.conf", SSHD)
+    for key in (root / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()
+    _write(root / "etc/gpuprep-sim", "a simulated VM: its GPU and its running kernel are stand-ins\n")
+    _write(root / "etc/fstab", "")
+    _write(root / "etc/default/locale", "LANG=C.UTF-8\n")
+    _write(root / "etc/machine-id", "")
+    _network(root)
+    _in(root, "useradd", "--create-home", "--shell", "/bin/bash", "--groups", "adm,sudo,cdrom,dip,video,plugdev", USER)
+    _write(root / "etc/sudoers.d/90-cloud-init-users", f"{USER} ALL=(ALL) NOPASSWD:ALL\n", 0o440)
+    _in(root, "passwd", "--lock", "root")
+    _certificates(root)
+    _divert(root)
+
+
+def _divert(root: Path) -> None:
+    """nvidia-persistenced's program needs hardware: dpkg puts the package's own aside and leaves ours in its place."""
+    program = "/usr/bin/nvidia-persistenced"
+    _in(root, "dpkg-divert", "--local", "--no-rename", "--divert", f"{program}.real", "--add", program)
+    (root / program.lstrip("/")).symlink_to("/usr/lib/gpuprep-sim/nvidia-persistenced")
+
+
+def _network(root: Path) -> None:
+    proxies = controller.proxies()
+    if proxies:
+        lines = [f'{name}="{value}"' for name, value in proxies.items()]
+        _write(root / "etc/environment", "\n".join(lines) + "\n")
+        settings = [
+            f'Acquire::{scheme}::Proxy "{proxies[scheme + "_proxy"]}";'
+            for scheme in ("http", "https")
+            if scheme + "_proxy" in proxies
+        ]
+        _write(root / "etc/apt/apt.conf.d/90proxy", "\n".join(settings) + "\n")
+    pip = controller.pip_settings()
+    # pip carries its own list of certificates: point it at the system's, which has the controller's.
+    pip["cert"] = "/etc/ssl/certs/ca-certificates.crt"
+    _write(root / "etc/pip.conf", "[global]\n" + "".join(f"{key} = {value}\n" for key, value in pip.items()))
+
+
+def _certificates(root: Path) -> None:
+    bundle = root / "etc/ssl/certs/ca-certificates.crt"
+    known = set(controller.CERTIFICATE.findall(bundle.read_text()))
+    extra = [pem for pem in controller.certificates() if pem.strip() not in known]
+    for number, pem in enumerate(extra):
+        _write(root / f"usr/local/share/ca-certificates/controller-{number}.crt", pem)
+    if extra:
+        _in(root, "update-ca-certificates")
+
+
+def _in(root: Path, *command: str) -> None:
+    done = subprocess.run(["chroot", str(root), *command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SimError(
+            f"{' '.join(command)} failed in the base disk: {done.stderr.strip()}", "this is a defect of gpuprep"
+        )
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)

@@ -1,0 +1,72 @@
+"""What a boot of a machine finds: writes the fakes from what is installed on its disk at that moment."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from gpuprep.sim import driver, gpus, modprobe, nvmlstate, pci, sysfs
+from gpuprep.sim.store import Description
+
+
+def newest_kernel(root: Path) -> str:
+    """The release of the newest kernel in /boot, which a boot loader would start; "" when there is none."""
+    releases = [path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*")]
+    return max(releases, key=_version_key, default="")
+
+
+def _version_key(release: str) -> list[tuple[int, int, str]]:
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", release)]
+
+
+def prepare(description: Description, root: Path, folder: Path) -> driver.Loaded | None:
+    """Writes kernel, modules, driver, NVML state and PCI bus of the boot that comes; returns the driver that loads.
+
+    `root` is the machine's disk; of `folder`, the machine's own, run/ becomes its /run/gpuprep-sim and sys/ is mounted
+    over parts of its /sys.
+    """
+    run, sys = folder / "run", folder / "sys"
+    devices = gpus.devices(description.identity or description.name, description.gpus)
+    release = str(description.options.get("kernel") or newest_kernel(root))
+    configuration = modprobe.read(root)
+    module = modprobe.nvidia_module(root, release, configuration)
+    options = modprobe.nvidia_options(configuration, module) if module else {}
+    loaded = driver.load(module, devices, options)
+    graphics = [device.bus_id for device in devices if not device.model.is_switch]
+    free = [bus_id for bus_id in graphics if not loaded or bus_id not in loaded.drives]
+    nouveau = description.nouveau and bool(free) and "nouveau" not in configuration.blacklist
+    bound = dict.fromkeys(free, "nouveau") if nouveau else {}
+    bound |= dict.fromkeys(loaded.drives, "nvidia") if loaded else {}
+
+    _write(run / "kernel/release", release + "\n")
+    modules = driver.modules_text(loaded, nouveau)
+    _write(run / "proc/modules", modules)
+    sysfs.write_modules(sys / "module", modules, loaded.version if loaded else "")
+    sysfs.write_drivers(sys / "bus/pci/drivers", bound)
+    (run / "host-sys-module").mkdir(exist_ok=True)
+    _write(run / "proc/osrelease", release + "\n")
+    _write_proc_driver(run / "proc/driver", loaded, devices)
+    nvmlstate.write_boot(run / "nvml", loaded, devices)
+    pci.write(sys / "bus/pci/devices", devices, bound)
+    return loaded
+
+
+def _write_proc_driver(folder: Path, loaded: driver.Loaded | None, devices: list[gpus.Device]) -> None:
+    nvidia = folder / "nvidia"
+    if nvidia.exists():
+        shutil.rmtree(nvidia)
+    folder.mkdir(parents=True, exist_ok=True)
+    if loaded is None:
+        return
+    _write(nvidia / "version", driver.version_text(loaded))
+    _write(nvidia / "params", driver.params_text(loaded.options))
+    _write(nvidia / "registry", 'Binary: ""\n')
+    for device in devices:
+        if device.bus_id in loaded.drives:
+            _write(nvidia / "gpus" / device.bus_id / "information", driver.information_text(device, loaded))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

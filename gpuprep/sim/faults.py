@@ -1,0 +1,155 @@
+"""Faults played on a running machine; what each does is data in faults.yml."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, MutableMapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuprep.errors import SimError
+from gpuprep.sim import driver, inside, nvmlstate, store
+
+# Scripts go in by stdin: systemd-run puts its own values in place of ${words} of a command line.
+# The pipe has no name when the script ends: a program that logged to it while nobody reads would wait for ever.
+KERNEL_LOG = """
+rm -f /dev/kmsg && mkfifo -m 600 /dev/kmsg
+exec 3<>/dev/kmsg
+systemctl restart systemd-journald
+rm /dev/kmsg
+printf '%s\\n' "$1" >&3
+for _ in $(seq 100); do journalctl --quiet -k --no-pager | grep -qF "${1#*;}" && exit 0; sleep 0.05; done
+echo 'journald did not take the line' >&2
+exit 1
+"""
+
+
+@functools.cache
+def kinds() -> dict[str, dict[str, Any]]:
+    text = (resources.files("gpuprep.sim") / "faults.yml").read_text(encoding="utf-8")
+    data: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return data
+
+
+def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
+    """Plays a fault on a machine, or takes it away. Raises SimError for an unknown kind, GPU or machine."""
+    if kind not in kinds():
+        raise SimError(f"no fault {kind!r}", f"known: {', '.join(kinds())}")
+    fault = kinds()[kind]
+    run = store.folder(name) / "run"
+    inside.leader(name)
+    if fault.keys() & {"gpu", "present", "system"}:
+        _nvml(name, run, fault, gpu, clear)
+    for file, text in fault.get("pci", {}).items():
+        _pci_file(name, gpu, file, None if clear else text)
+    if "kernel_log" in fault and not clear:
+        _kernel_log(name, run, fault["kernel_log"], gpu)
+    if script := fault.get("clear_run" if clear else "run"):
+        done = inside.output(name, ["env", f"GPU={gpu}", "sh", "-es"], stdin=script)
+        if done.returncode != 0:
+            raise SimError(f"the fault {kind} could not be played on {name}: {done.stderr.strip()}")
+    if "kernel" in fault:
+        _kernel(name, run, "" if clear else fault["kernel"])
+    if fault.get("loaded_differs"):
+        _mismatch(name, run, clear)
+    if fault.get("nouveau"):
+        _nouveau(run, clear)
+
+
+def _section(name: str, state: Mapping[str, Any], section: str) -> Any:
+    if section not in state or "driver" not in state["system"]:
+        number = section.rpartition(".")[2]
+        raise SimError(f"{name} has no GPU {number} that a driver drives", "install the driver and reboot first")
+    return state[section]
+
+
+def _nvml(name: str, run: Path, fault: dict[str, Any], gpu: int, clear: bool) -> None:
+    with nvmlstate.changed(run / "nvml") as state:
+        values = _section(name, state, "system" if "system" in fault else f"gpu.{gpu}")
+        put_gpu(values, fault, clear=clear)
+
+
+def _pci_file(name: str, gpu: int, file: str, text: str | None) -> None:
+    """A file of the GPU's folder below /sys; without a text, the one of its other link file (max_ for current_)."""
+    folder = store.folder(name) / "sys/bus/pci/devices" / _bus_id(name, store.folder(name) / "run", gpu)
+    if text is None:
+        text = (folder / file.replace("current_", "max_")).read_text().rstrip("\n")
+    (folder / file).write_text(text + "\n")
+
+
+def _bus_id(name: str, run: Path, gpu: int) -> str:
+    """As the kernel writes it."""
+    with nvmlstate.changed(run / "nvml") as state:
+        return str(_section(name, state, f"gpu.{gpu}")["bus_id"])[4:].lower()
+
+
+def _kernel_log(name: str, run: Path, text: str, gpu: int) -> None:
+    """A line of the kernel in the machine's journal: journald is given a pipe for the /dev/kmsg that machines lack."""
+    bus = _bus_id(name, run, gpu).partition(".")[0]
+    # priority, sequence number (journald drops what is not newer), microseconds since the boot, flags
+    stamp = time.monotonic_ns() // 1000
+    record = f"3,{stamp},{stamp},-;{text.format(bus=bus)}"
+    done = inside.output(name, ["bash", "-es", "--", record], stdin=KERNEL_LOG)
+    if done.returncode != 0:
+        raise SimError(f"the kernel log of {name} could not be written: {done.stderr.strip()}")
+
+
+def put_gpu(section: MutableMapping[str, str], fault: Mapping[str, Any], *, clear: bool) -> None:
+    """Puts a fault into the section of a GPU (or of the system) or takes it out."""
+    put(section, fault.get("clear", {}) if clear else fault.get("gpu") or fault.get("system") or {})
+    present = fault.get("clear_present" if clear else "present", {})
+    put(section, {key: value for key, value in present.items() if key in section})
+
+
+def put(section: MutableMapping[str, str], values: dict[str, Any]) -> None:
+    """Puts a fault's values into a section of the state; null takes a key away, a key's name stands for its value."""
+    for key, value in values.items():
+        if value is None:
+            section.pop(key, None)
+        else:
+            section[key] = section.get(str(value), str(value))
+
+
+def _kernel(name: str, run: Path, release: str) -> None:
+    """The machine runs a kernel that somebody brought: newer than any of the archive's, so the next boot has it too."""
+    description = store.read(name)
+    options = {key: value for key, value in description.options.items() if key != "kernel"}
+    if release:
+        options["kernel"] = release
+        inside.output(name, ["sh", "-c", f"mkdir -p /lib/modules/{release} && touch /boot/vmlinuz-{release}"])
+    elif was := description.options.get("kernel"):
+        inside.output(name, ["sh", "-c", f"rm -rf /lib/modules/{was} /boot/vmlinuz-{was}"])
+    store.write(store.Description(**{**description.__dict__, "options": options}))
+    before = run / "kernel/release.installed"
+    current = run / "kernel/release"
+    if release and not before.exists():
+        before.write_text(current.read_text())
+    current.write_text(f"{release}\n" if release else before.read_text() if before.exists() else current.read_text())
+    (run / "proc/osrelease").write_text(current.read_text())
+    if not release:
+        before.unlink(missing_ok=True)
+
+
+def _mismatch(name: str, run: Path, clear: bool) -> None:
+    """The loaded module gets an older version than the libraries have: what is left of an upgrade without a reboot."""
+    with nvmlstate.changed(run / "nvml") as state:
+        system = state["system"]
+        if "driver" not in system:
+            raise SimError(f"no driver is loaded in {name}", "install the driver and reboot first")
+        installed = system.get("installed_driver", system["driver"])
+        branch = int(installed.split(".")[0])
+        system["driver"] = installed if clear else f"{branch}.54.14"
+        system["installed_driver"] = installed
+        version = run / "proc/driver/nvidia/version"
+        is_open = "Open Kernel Module" in version.read_text()
+        version.write_text(driver.version_text(driver.Loaded(system["driver"], is_open, (), {})))
+
+
+def _nouveau(run: Path, clear: bool) -> None:
+    modules = run / "proc/modules"
+    lines = [line for line in modules.read_text().splitlines(keepends=True) if "nouveau" not in line]
+    modules.write_text("".join(lines) if clear else driver.modules_text(None, True) + "".join(lines))

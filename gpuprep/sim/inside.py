@@ -1,0 +1,63 @@
+"""Runs commands inside a machine as root, through its own systemd and without SSH."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuprep.errors import SimError
+from gpuprep.sim import store
+
+
+def leader(name: str) -> int:
+    """The process id, on this computer, of a running machine's init. Raises SimError when it does not run."""
+    store.read(name)
+    nspawn = store.process(name, "nspawn")
+    children: list[str] = []
+    if nspawn is not None:
+        try:
+            children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()
+        except FileNotFoundError:
+            children = []
+    if not children:
+        raise SimError(f"the simulated VM {name!r} is not running", f"gpuprep sim up {name}")
+    return int(children[0])
+
+
+def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[str]:
+    """The command line that runs `arguments` inside the machine.
+
+    The machine's systemd starts it, so it has the rights, limits and groups that things in the machine have: a process
+    that was only moved into the machine's namespaces could load modules into this computer's kernel.
+    """
+    enter = [
+        "nsenter",
+        f"--target={leader(name)}",
+        "--mount",
+        "--uts",
+        "--ipc",
+        "--pid",
+        "--cgroup",
+        "--root",
+        "--wd=/",
+    ]
+    clean = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm-256color"]
+    start = [
+        "systemd-run", "--quiet", "--collect", "--wait", "--service-type=exec", "--working-directory=/root",
+        "--setenv=HOME=/root", "--setenv=LANG=C.UTF-8", "--setenv=TERM=xterm-256color", "--pty" if tty else "--pipe",
+        "--property=KillMode=mixed", "--",
+    ]  # fmt: skip
+    return [*enter, *clean, *start, *arguments]
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Runs a command with this process's stdin, stdout and stderr; returns its exit code."""
+    tty = sys.stdin.isatty() and sys.stdout.isatty()
+    return subprocess.run(command(name, arguments, tty=tty), check=False).returncode
+
+
+def output(name: str, arguments: Sequence[str], *, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs a command and captures what it says."""
+    return subprocess.run(command(name, arguments), input=stdin, capture_output=True, text=True, check=False)

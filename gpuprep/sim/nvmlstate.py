@@ -1,0 +1,142 @@
+"""The file that the NVML stand-in keeps its GPUs in: written at boot from gpus.yml, changed by faults, under flock."""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import fcntl
+import io
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpuprep.sim import driver
+from gpuprep.sim.gpus import NVIDIA, Device
+
+# NVML's own numbers
+ARCHITECTURES = {"volta": 5, "turing": 6, "ampere": 7, "hopper": 9}
+BRAND_TESLA, BRAND_NVIDIA = 2, 14
+# What outlives a reboot: ECC is the board's, faults are ours, counters of ECC errors the board's
+LASTING = ("ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected")
+
+
+def of_device(device: Device, index: int) -> dict[str, str]:
+    """A GPU as it is right after the driver loaded: no volatile setting made."""
+    data = device.model.data
+    clocks, power, pci, heat = data["clocks"], data["power"], data["pci"], data["temperature"]
+    new = device.model.architecture in ("ampere", "hopper")
+    supported = device.model.supported_clocks()
+    values: dict[str, object] = {
+        "name": data["name"],
+        "index": index,
+        "uuid": device.uuid,
+        "serial": device.serial,
+        "bus_id": f"0000{device.bus_id.upper()}",
+        "bus": 0,
+        "slot": int(device.bus_id.split(":")[2].split(".")[0], 16),
+        "pci_id": (pci["device"] << 16) | NVIDIA,
+        "pci_subsystem": (pci["subsystem"] << 16) | NVIDIA,
+        "board_id": 256 * (index + 1),
+        "irq": 10 + device.index,
+        "brand": BRAND_NVIDIA if data["name"].startswith("NVIDIA") else BRAND_TESLA,
+        "architecture": ARCHITECTURES[device.model.architecture],
+        "capability_major": data["compute_capability"][0],
+        "capability_minor": data["compute_capability"][1],
+        "multiprocessors": data["multiprocessors"],
+        "cores": data["multiprocessors"] * data["cores_per_multiprocessor"],
+        "memory_mib": data["memory_mib"],
+        "memory_reserved_mib": 400,
+        "memory_bus_width": data["memory_bus_width"],
+        "bar1_mib": data["bar1_mib"],
+        "vbios": data["vbios"],
+        "memory_clocks": " ".join(map(str, supported)),
+        "default_memory": clocks["default_memory"],
+        "default_graphics": clocks["default_graphics"],
+        "max_memory": max(clocks["memory"]),
+        "max_graphics": clocks["graphics_max"],
+        "idle_memory": min(clocks["memory"]),
+        "idle_graphics": clocks["graphics_min"],
+        "video_clock_percent": data["performance"]["video"]["clock_percent"],
+        "performance": json.dumps(data["performance"]),
+        "locks_memory": int(new),
+        "mig_capable": int(new),
+        "power_min_mw": power["min"] * 1000,
+        "power_max_mw": power["max"] * 1000,
+        "power_default_mw": power["default"] * 1000,
+        "power_usage_mw": power["idle"] * 1000,
+        "power_management": 1,
+        "temperature": heat["idle"],
+        "temperature_slowdown": heat["slowdown"],
+        "temperature_shutdown": heat["shutdown"],
+        "temperature_max": heat["slowdown"] - 4,
+        "performance_state": 8,
+        "pcie_generation": pci["generation"],
+        "pcie_generation_now": 1,
+        "pcie_width": pci["width"],
+        "pcie_width_now": pci["width"],
+        "pcie_replays": 0,
+        "nvlinks": data["performance"].get("nvlinks", 0),
+        "nvlinks_up": data["performance"].get("nvlinks", 0),
+        "persistence": 0,
+        "compute_mode": 0,
+        "event_reasons": 1,
+        "utilization": 0,
+        "display_mode": 0,
+        "display_active": 0,
+        "multi_gpu_board": 0,
+        "virtualization": 1,
+        "accounting": 0,
+        "accounting_buffer": 4000,
+    }
+    for memory, graphics in supported.items():
+        values[f"graphics_clocks_{memory}"] = " ".join(map(str, graphics))
+    if data["ecc"]:
+        values |= {"ecc": 1, "ecc_pending": 1, "ecc_default": 1, "ecc_corrected": 0, "ecc_uncorrected": 0}
+    values |= {"remapped_rows": 0, "remap_pending": 0} if new else {"retired_pages_pending": 0, "retired_pages": 0}
+    return {key: str(value) for key, value in values.items()}
+
+
+def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Device]) -> None:
+    """Writes the state of a boot. NVML lists the GPUs that the driver drives; pending ECC modes become current."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("state", "clients"):
+        (folder / name).touch()
+        (folder / name).chmod(0o644)
+    loads = folder / "loads"  # anybody may use a GPU, and nobody may take away another's work
+    shutil.rmtree(loads, ignore_errors=True)
+    loads.mkdir()
+    loads.chmod(0o1777)
+    with changed(folder) as state:
+        before = {section: dict(state[section]) for section in state.sections()}
+        state.clear()
+        state["system"] = {key: value for key, value in before.get("system", {}).items() if key.startswith("fault_")}
+        if state["system"].get("fault_application_clocks_removed"):
+            state["system"]["application_clocks_removed"] = "1"
+        if loaded is None:
+            return
+        known = driver.branch(loaded.version)
+        state["system"].update({"driver": loaded.version, "cuda": str(known["cuda"]), "nvenc_api": known["nvenc"]})
+        for index, device in enumerate(d for d in devices if d.bus_id in loaded.drives):
+            section = f"gpu.{index}"
+            state[section] = of_device(device, index)
+            old = before.get(section, {})
+            state[section].update({k: v for k, v in old.items() if k in LASTING or k.startswith("fault_")})
+            if "ecc_pending" in state[section]:
+                state[section]["ecc"] = state[section]["ecc_pending"]
+
+
+@contextlib.contextmanager
+def changed(folder: Path) -> Iterator[configparser.ConfigParser]:
+    """The state, locked against the machine's processes, written in place when the block ends."""
+    with (folder / "state").open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        state = configparser.ConfigParser(interpolation=None)
+        state.read_string(file.read())
+        yield state
+        text = io.StringIO()
+        state.write(text)
+        file.seek(0)
+        file.truncate()
+        file.write(text.getvalue())
+        file.flush()

@@ -1,0 +1,54 @@
+"""What simulated VMs need of this computer, said plainly and all at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from gpuprep.errors import SimError
+
+# command -> (Debian package, what it is for)
+COMMANDS = {
+    "mmdebstrap": ("mmdebstrap", "makes the machine's disk"),
+    "systemd-nspawn": ("systemd-container", "boots the machine"),
+    "gcc": ("gcc libc6-dev", "compiles the stand-ins for NVML and uname"),
+    "unshare": ("util-linux", "keeps the machine's mounts to itself"),
+    "nsenter": ("util-linux", "runs commands inside"),
+    "ssh-keygen": ("openssh-client", "makes the machine's keys"),
+}
+KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp")
+
+
+def missing() -> list[tuple[str, str]]:
+    """What is not there, as (command or file, Debian packages)."""
+    lacking = [(command, package) for command, (package, _) in COMMANDS.items() if shutil.which(command) is None]
+    if not any(Path(keyring).exists() for keyring in KEYRINGS):
+        lacking.append(("Debian's archive keys", "debian-archive-keyring"))
+    return lacking
+
+
+def check() -> None:
+    """Raises SimError with one line for each thing that is missing."""
+    if sys.platform != "linux":
+        raise SimError(
+            f"simulated VMs need Linux, this is {sys.platform}",
+            "run gpuprep sim on a Linux computer (or in a Linux VM) as root",
+        )
+    lines = []
+    packages: list[str] = []
+    if os.geteuid() != 0:
+        lines.append("simulated VMs need root (they mount disks and boot systemd); this is an ordinary user")
+    for what, package in missing():
+        purpose = COMMANDS[what][1] if what in COMMANDS else "proves that packages are Debian's"
+        lines.append(f"{what} is missing: it {purpose}")
+        packages += [name for name in package.split() if name not in packages]
+    if not lines:
+        return
+    hints = []
+    if packages:
+        hints.append(f"apt-get install {' '.join(packages)}")
+    if os.geteuid() != 0:
+        hints.append("run it again with sudo")
+    raise SimError("\n".join(lines), "; then ".join(hints))

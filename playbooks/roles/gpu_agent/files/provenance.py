@@ -1,0 +1,101 @@
+"""Writes /etc/gpuprep/provenance.json: what is installed, from where, when, by which run. Says "written" or "same".
+
+Arguments: the run's name and, to change nothing, --check. A record that differs in nothing but time and run is left
+as it is: it then names the run that brought the machine to this state. Stdlib only, Python 3.9 or newer.
+"""
+
+import datetime
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+RECORD = Path("/etc/gpuprep/provenance.json")
+FAMILIES = re.compile(
+    r"^(nvidia-|libnvidia-|firmware-nvidia|libcuda1$|libnvcuvid1$|cuda-|libcudnn|linux-headers-|libcupti|dkms$)"
+)
+
+
+def run(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    except OSError:
+        return ""
+    return done.stdout
+
+
+def read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def packages():
+    """Name ► version and the archive it came from, of the installed packages that this is about."""
+    listing = run("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\n")
+    rows = [line.split() for line in listing.splitlines()]
+    installed = {row[1]: row[2] for row in rows if row[0] == "installed" and FAMILIES.match(row[1])}
+    origins = {}
+    name, installed_block = "", False
+    for line in run("apt-cache", "policy", *installed).splitlines() if installed else []:
+        if line[:1].strip():
+            name, installed_block = line.rstrip(":"), False
+        elif line.startswith(" *** "):
+            installed_block = True
+        elif re.match(r"     \S", line):
+            installed_block = False
+        elif installed_block and ("://" in line or "mirror+" in line):
+            origins.setdefault(name, " ".join(line.split()[1:3]))
+    return {
+        name: {"version": version, "from": origins.get(name, "unknown")} for name, version in sorted(installed.items())
+    }
+
+
+def manifest(path):
+    try:
+        document = json.loads(read(path) or "null")
+    except ValueError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    return {key: value for key, value in document.items() if key != "files"}
+
+
+def record():
+    os_release = dict(line.partition("=")[::2] for line in read("/etc/os-release").splitlines())
+    loaded = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", read("/proc/driver/nvidia/version"))
+    agent = Path("/opt/gpuprep/agent/current")
+    codec = run("readlink", "-f", "/usr/local/bin/ffmpeg").strip()
+    return {
+        "schema_version": 1,
+        "os": os_release.get("PRETTY_NAME", "").strip('"'),
+        "kernel": platform.release(),
+        "driver": loaded.group(1) if loaded else None,
+        "packages": packages(),
+        "agent": agent.resolve().name if agent.exists() else None,
+        "cudnn": manifest("/opt/gpuprep/cudnn/current/manifest.json"),
+        "ffmpeg": manifest(Path(codec).parent.parent / "manifest.json") if codec else None,
+    }
+
+
+def main():
+    wanted = record()
+    there = manifest(RECORD) or {}
+    if {key: value for key, value in there.items() if key not in ("written_at", "run")} == wanted:
+        sys.stdout.write("same")
+        return
+    if "--check" not in sys.argv:
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        RECORD.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        new = RECORD.with_name(".provenance.json.new")
+        new.write_text(json.dumps({"written_at": now, "run": sys.argv[1], **wanted}, indent=1) + "\n")
+        new.chmod(0o644)
+        new.replace(RECORD)
+    sys.stdout.write("written")
+
+
+main()

@@ -1,0 +1,66 @@
+"""The agent's sources as one bundle, and a name that tells two bundles apart."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import zipfile
+from pathlib import Path
+
+# What the agent consists of, inside the package `gpuprep`.
+PARTS = ("__init__.py", "errors.py", "gpufacts.py", "recordcodec.py", "records.py", "onhost/**/*.py")
+
+
+def _files(package: str) -> dict[str, bytes]:
+    root = Path(package)
+    found = sorted({path for part in PARTS for path in root.glob(part)})
+    return {f"gpuprep/{path.relative_to(root).as_posix()}": path.read_bytes() for path in found}
+
+
+def gpu_agent_digest(package: str) -> str:
+    """12 hex digits of the sources; the host computes the same over what it has (files/agent_state.py)."""
+    digest = hashlib.sha256()
+    for name, content in _files(package).items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def gpu_agent_bundle(package: str) -> str:
+    """A zip of the sources in base64."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in _files(package).items():
+            bundle.writestr(name, content)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def gpu_agent_version(package: str) -> str:
+    match = re.search(r'^__version__ = "([^"]+)"', (Path(package) / "__init__.py").read_text(), re.MULTILINE)
+    if not match:
+        raise ValueError(f"{package}/__init__.py names no __version__")
+    return match.group(1)
+
+
+# What a Python environment has of its own.
+ENVIRONMENT = ("pip", "setuptools", "wheel")
+
+
+def gpu_agent_libraries_differ(installed: dict[str, str], wanted: list[str]) -> list[str]:
+    """Names that are absent, of another version than wanted ("psutil==7.2.2"; without one any does), or too many."""
+    pins = dict(requirement.partition("==")[::2] for requirement in wanted)
+    names = {re.split(r"[<>=~! \[]", name)[0].lower().replace("_", "-"): version for name, version in pins.items()}
+    absent = {name for name in names if name not in installed}
+    other = {name for name, version in names.items() if name in installed and version not in ("", installed[name])}
+    return sorted(absent | other | (installed.keys() - names.keys() - set(ENVIRONMENT)))
+
+
+class FilterModule:
+    def filters(self) -> dict[str, object]:
+        return {
+            "gpu_agent_bundle": gpu_agent_bundle,
+            "gpu_agent_digest": gpu_agent_digest,
+            "gpu_agent_libraries_differ": gpu_agent_libraries_differ,
+            "gpu_agent_version": gpu_agent_version,
+        }

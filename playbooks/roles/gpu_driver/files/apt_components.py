@@ -1,0 +1,75 @@
+"""Reads the machine's apt sources, in both formats, and prints what its own mirrors lack, as JSON. Changes nothing.
+
+Arguments: the release's codename, the components wanted (comma-separated) and, for tests, another folder than /etc/apt.
+Output: [{"uri", "suite", "components": [missing ones], "signed_by"}]; only mirrors that already give `main` count.
+`signed_by` is repeated from the machine's own entry, because apt refuses two entries of one archive that differ in it.
+Stdlib only, Python 3.9 or newer.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+OWN = "gpuprep.sources"
+
+
+def one_line_entries(text):
+    """`deb [signed-by=KEY] URI SUITE COMPONENT...`"""
+    for line in text.splitlines():
+        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+([^#]+)", line)
+        if match:
+            options, uri, suite, components = match.groups()
+            signed_by = re.search(r"signed-by=(\S+)", options or "")
+            yield uri, suite, components.split(), signed_by.group(1) if signed_by else ""
+
+
+def deb822_entries(text):
+    """Stanzas of `Field: value`, with continuation lines; a key may stand in Signed-By itself."""
+    for stanza in re.split(r"\n\s*\n", re.sub(r"(?m)^#.*\n?", "", text)):
+        found = re.findall(r"(?m)^([\w-]+):[ \t]*((?:.*)(?:\n[ \t].*)*)", stanza)
+        fields = {name.lower(): value.strip("\n") for name, value in found}
+        off = fields.get("enabled", "yes").strip().lower() in ("no", "false")
+        if off or "deb" not in fields.get("types", "").split():
+            continue
+        for uri in fields.get("uris", "").split():
+            for suite in fields.get("suites", "").split():
+                yield uri, suite, fields.get("components", "").split(), fields.get("signed-by", "").rstrip()
+
+
+def entries(folder):
+    parts = sorted((folder / "sources.list.d").glob("*")) if (folder / "sources.list.d").is_dir() else []
+    for path in [folder / "sources.list", *parts]:
+        if path.name == OWN or not path.is_file():
+            continue
+        if path.suffix == ".list":
+            yield from one_line_entries(path.read_text())
+        elif path.suffix == ".sources":
+            yield from deb822_entries(path.read_text())
+
+
+def missing(folder, codename, wanted):
+    suites = (codename, codename + "-updates", codename + "-security")
+    present = {}
+    for uri, suite, components, signed_by in entries(folder):
+        if suite in suites:
+            known, _ = present.setdefault((uri.rstrip("/"), suite), (set(), signed_by))
+            known.update(components)
+    return [
+        {
+            "uri": uri,
+            "suite": suite,
+            "components": [name for name in wanted if name not in known],
+            "signed_by": signed_by,
+        }
+        for (uri, suite), (known, signed_by) in present.items()
+        if "main" in known and not known.issuperset(wanted)
+    ]
+
+
+def main():
+    folder = Path(sys.argv[3] if len(sys.argv) > 3 else "/etc/apt")
+    json.dump(missing(folder, sys.argv[1], sys.argv[2].split(",")), sys.stdout)
+
+
+main()

@@ -1,0 +1,107 @@
+"""Reads the state of the driver on this machine and prints it as one JSON object. Changes nothing.
+
+Argument: JSON {"modules": [names to try, in order], "packages": [names], "initramfs": "/boot/initrd.img-"}.
+Stdlib only, Python 3.9 or newer; a thing that is not there is an empty string.
+"""
+
+import functools
+import json
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def version_key(kernel):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", kernel)]
+
+
+def read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def module(kernel, names):
+    """Version and flavour of the module on disk for a kernel; the licence tells open from proprietary."""
+    for name in names:
+        fields = run("modinfo", "-k", kernel, name)
+        found = dict(line.partition(":")[::2] for line in reversed(fields.splitlines()) if ":" in line)
+        if "version" in found:
+            flavour = "open" if "MIT" in found.get("license", "") else "proprietary"
+            return {"version": found["version"].strip(), "flavour": flavour}
+    return {"version": "", "flavour": ""}
+
+
+def loaded():
+    text = read("/proc/driver/nvidia/version")
+    match = re.search(r"^NVRM version:.*?(\d+\.\d+(?:\.\d+)?)\s", text, re.MULTILINE)
+    if not match:
+        return {"version": "", "flavour": "", "params": {}}
+    params = dict(line.partition(":")[::2] for line in read("/proc/driver/nvidia/params").splitlines())
+    return {
+        "version": match.group(1),
+        "flavour": "open" if "Open Kernel Module" in text else "proprietary",
+        "params": {name.strip(): value.strip() for name, value in params.items()},
+    }
+
+
+def packages(names):
+    """Name ► (dpkg's status, version) of all that are on the disk, be it half."""
+    fields = "${db:Status-Status}\t${Package}\t${Version}\n"
+    rows = [line.split("\t") for line in run("dpkg-query", "--show", "--showformat=" + fields, *names).splitlines()]
+    gone = ("not-installed", "config-files")
+    return {name: (status, version) for status, name, version in rows if status not in gone}
+
+
+def stale_initramfs(image):
+    """Is a file of ours in /etc/modprobe.d newer than the initramfs that should hold it?"""
+    try:
+        built = Path(image).stat().st_mtime
+    except OSError:
+        return False
+    return any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf"))
+
+
+def nvswitches():
+    """Bridges (class 0680) of vendor 10de: only an NVSwitch shows as that."""
+    found = 0
+    for device in Path("/sys/bus/pci/devices").iterdir():
+        is_bridge = read(device / "class").startswith("0x0680")
+        found += is_bridge and read(device / "vendor").strip() == "0x10de"
+    return found
+
+
+def main():
+    wish = json.loads(sys.argv[1])
+    running = platform.release()
+    kernels = [path.name[len("vmlinuz-") :] for path in Path("/boot").glob("vmlinuz-*")]
+    newest = max(kernels, key=version_key) if kernels else running
+    there = packages(wish["packages"])
+    on_disk = functools.partial(module, names=wish["modules"])
+    state = {
+        "running_kernel": running,
+        "next_kernel": newest,
+        "module": on_disk(running),
+        "module_next": on_disk(newest),
+        "loaded": loaded(),
+        "nouveau": Path("/sys/module/nouveau").exists(),
+        "packages": {name: version for name, (status, version) in there.items() if status == "installed"},
+        "packages_present": sorted(there),
+        "dkms": run("dkms", "status").splitlines(),
+        "initramfs_stale": stale_initramfs(wish["initramfs"] + newest),
+        "nvswitches": nvswitches(),
+    }
+    json.dump(state, sys.stdout)
+
+
+main()

@@ -1,0 +1,53 @@
+"""Filters of the driver role: pure functions over what package managers print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def gpu_driver_upstream(version: str) -> str:
+    """The driver's own version within a package's: "535.309.01-0+deb12u1" ► "535.309.01"."""
+    return re.sub(r"^\d+:", "", version).split("-")[0]
+
+
+def gpu_driver_fits(version: str, wish: str) -> bool:
+    """Is a package's or driver's version the wished one? A wish is exact ("550.163.01") or a branch ("550")."""
+    upstream = gpu_driver_upstream(version)
+    return upstream == wish or upstream.startswith(f"{wish}.")
+
+
+def gpu_driver_installed(installed: Mapping[str, str], packages: Sequence[str], wish: str) -> str:
+    """The one driver version that all of `packages` are installed in and that fits the wish; "" if there is none."""
+    versions = {gpu_driver_upstream(installed.get(package, "")) for package in packages}
+    version = versions.pop() if len(versions) == 1 else ""
+    return version if version and gpu_driver_fits(version, wish) else ""
+
+
+def gpu_driver_offered(madison: Iterable[str], packages: Sequence[str], wish: str) -> dict[str, str]:
+    """The newest offer of one and the same driver version for all of `packages`: name ► package version.
+
+    `madison` are the lines of `apt-cache madison`, newest first for each package. An archive may carry a newer
+    version of some packages only (Debian 12 security has libraries and proprietary modules, but no open modules, at
+    535.309): then the newest version that all of them have is the one. Empty when there is none.
+    """
+    offers: dict[str, dict[str, str]] = {package: {} for package in packages}
+    for line in madison:
+        package, version = (field.strip() for field in line.split("|")[:2])
+        if package in offers and gpu_driver_fits(version, wish):
+            offers[package].setdefault(gpu_driver_upstream(version), version)
+    common = set.intersection(*(set(by_version) for by_version in offers.values()))
+    if not common:
+        return {}
+    newest = max(common, key=lambda version: [int(part) for part in version.split(".")])
+    return {package: by_version[newest] for package, by_version in offers.items()}
+
+
+class FilterModule:
+    def filters(self) -> dict[str, object]:
+        return {
+            "gpu_driver_upstream": gpu_driver_upstream,
+            "gpu_driver_fits": gpu_driver_fits,
+            "gpu_driver_installed": gpu_driver_installed,
+            "gpu_driver_offered": gpu_driver_offered,
+        }

@@ -1,0 +1,198 @@
+"""make bench: what gpuprep costs over the plain tools below it, as ratios of two things timed in the same run.
+
+Absolute times on a shared machine mean little, so none is a result here; the seconds are printed to be read beside
+their ratio. Each pair is timed in turns, and its ratio is that of the medians. Exit code 1 when a limit is passed.
+Every figure of a machine is of a simulated VM: real packages, real Ansible, no GPU. The part `transcode` runs here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import bench_facts
+import bench_transcode
+from bench_ffmpeg import build
+
+from gpuprep import ansible_env, checks, collect, plan, profile, sim, variables, wanted
+from gpuprep.host import Host
+from gpuprep.paths import cache_dir
+
+BIN = Path(sys.executable).parent
+GPUPREP = str(BIN / "gpuprep")
+MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
+SECOND = f"{MACHINE}-second"
+WITHOUT_MACHINE = {"start", "transcode"}
+# Written by gpu_codec on the machine that compiled, and only there.
+COMPILED = "/var/lib/gpuprep/build/compiled.json"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    what: str
+    ours: float  # seconds
+    theirs: float
+    limit: float
+
+    @property
+    def value(self) -> float:
+        return self.ours / self.theirs
+
+    def __str__(self) -> str:
+        word = "ok" if self.value <= self.limit else "TOO SLOW"
+        ratio = f"{self.value:5.2f}x (limit {self.limit:.2f}x)"
+        return f"{self.what:<58} {ratio} {self.ours:7.2f} s / {self.theirs:.2f} s {word}"
+
+
+def run(*command: str, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+
+def timed(action: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def in_turns(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> tuple[float, float]:
+    """Medians of `rounds` rounds, each of both, after one of both that does not count."""
+    ours()
+    theirs()
+    pairs = [(timed(ours), timed(theirs)) for _ in range(rounds)]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+
+def start_up() -> Ratio:
+    ours, theirs = in_turns(lambda: run(GPUPREP, "--help"), lambda: run(str(BIN / "ansible"), "--version"), 5)
+    return Ratio("gpuprep --help / ansible --version", ours, theirs, 0.5)
+
+
+def plain_playbook(machine: str, scratch: Path) -> Callable[[], None]:
+    """`ansible-playbook playbooks/provision.yml` with the variables gpuprep would give it."""
+    target = sim.target(machine)
+    t4 = profile.load("t4")
+    with Host(target) as host:
+        snapshot = collect.snapshot(host, checks.request(t4))
+    wish = wanted.resolve(t4, snapshot)
+    roles = plan.role_variables(wish)
+    known = {
+        **roles,
+        **variables.mirrored(roles, target.mirrors),
+        "gpu_codec_artifact_dir": str(cache_dir() / "artifacts"),
+        "gpuprep_profile": t4.name,
+        "gpuprep_profile_sha256": t4.sha256,
+    }
+    inventory = scratch / "inventory.json"
+    inventory.write_text(json.dumps(ansible_env.inventory(target, known)))
+    playbooks = ansible_env.playbooks_dir()
+    environment = ansible_env.environment(target, scratch, playbooks, accept_new_host_key=False)
+    command = [str(BIN / "ansible-playbook"), "-i", str(inventory), str(playbooks / "provision.yml")]
+    return lambda: run(*command, environment=environment)
+
+
+def finished_host(machine: str, scratch: Path) -> list[Ratio]:
+    theirs = plain_playbook(machine, scratch)
+    again = [GPUPREP, "provision", f"sim:{machine}", "--profile", "t4", "-q"]
+    recognised, plain = in_turns(lambda: run(*again), theirs, 3)
+    deep, plain_too = in_turns(lambda: run(*again, "--deep"), theirs, 3)
+    return [
+        Ratio("second provision of a finished host / ansible-playbook", recognised, plain, 0.2),
+        Ratio("the same with --deep / ansible-playbook", deep, plain_too, 1.25),
+    ]
+
+
+def compiled_on(machine: str) -> tuple[str, float]:
+    """Build key of the machine's FFmpeg, and the seconds that this machine itself spent compiling it."""
+    read = [GPUPREP, "sim", "exec", machine, "--", "cat"]
+    manifest = json.loads(subprocess.check_output([*read, "/opt/gpuprep/ffmpeg/current/manifest.json"]))
+    here = subprocess.run([*read, COMPILED], capture_output=True, text=True, check=False)
+    compiled = json.loads(here.stdout) if here.returncode == 0 else {}
+    return manifest["key"], float(compiled.get("seconds", 0)) if compiled.get("key") == manifest["key"] else 0.0
+
+
+def second_host() -> list[Ratio]:
+    """A second host of the same OS, architecture, versions and parts compiles nothing."""
+    _, first = compiled_on(MACHINE)
+    run(GPUPREP, "sim", "up", SECOND, "--os", "debian13", "--gpu", "t4")
+    try:
+        run(GPUPREP, "provision", f"sim:{SECOND}", "--profile", "t4", "--only", "driver,codec", "--no-validate", "-q")
+        key, second = compiled_on(SECOND)
+    finally:
+        run(GPUPREP, "sim", "down", SECOND)
+    return [Ratio(f"FFmpeg {key} compiled: second host / first", second, first or float("inf"), 0.0)]
+
+
+def facts() -> list[Ratio]:
+    """CPU seconds, and not of the clock: inside the machine, of the agent that is installed there."""
+    script = Path(bench_facts.__file__).read_text()
+    inside = [GPUPREP, "sim", "exec", MACHINE, "--", "python3", "-c", script]
+    cpu = json.loads(subprocess.check_output(inside))
+    limit = bench_facts.LIMIT_SECONDS
+    return [Ratio(f"CPU of facts, less NVML's / {limit} s", cpu["facts"] - cpu["nvml"], limit, 1.0)]
+
+
+def verdict() -> list[Ratio]:
+    """Time to verdict: what connecting, reading facts, judging and recording add to the probes' own seconds."""
+    found = []
+    for words in (["--quick"], []):
+        command = [GPUPREP, "validate", f"sim:{MACHINE}", "--profile", "t4", "--json", "-q", *words]
+        start = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        whole = time.perf_counter() - start
+        (record,) = json.loads(done.stdout)["runs"]
+        probes = sum(measurement["seconds"] for measurement in record["measurements"])
+        found.append(Ratio(f"validate {' '.join(words)}".strip() + " / its probes", whole, probes, 1.3))
+    return found
+
+
+def parts(scratch: Path) -> dict[str, Callable[[], list[Ratio]]]:
+    return {
+        "start": lambda: [start_up()],
+        "finished": lambda: finished_host(MACHINE, scratch),
+        "build": lambda: [Ratio("FFmpeg build / plain make -j of the same configure", *build(MACHINE), 1.15)],
+        "second": second_host,
+        "facts": facts,
+        "verdict": verdict,
+        "transcode": lambda: [
+            Ratio("a transcode case / plain ffmpeg", *bench_transcode.transcode(), bench_transcode.LIMIT)
+        ],
+    }
+
+
+def main(chosen: Sequence[str]) -> int:
+    """Run the parts named on the command line, or all: start, finished, build, second, facts, verdict, transcode."""
+    print("Every machine here is simulated; ratios of two things timed in one run.")
+    with tempfile.TemporaryDirectory(prefix="gpuprep-bench-") as name:
+        known = parts(Path(name))
+        if unknown := [part for part in chosen if part not in known]:
+            sys.exit(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}")
+        if not chosen or set(chosen) - WITHOUT_MACHINE:
+            run(GPUPREP, "sim", "up", MACHINE, "--os", "debian13", "--gpu", "t4")
+            run(GPUPREP, "provision", f"sim:{MACHINE}", "--profile", "t4", "-q")
+        results = []
+        for part in chosen or known:
+            for ratio in known[part]():
+                print(ratio, flush=True)
+                results.append(ratio)
+    return 0 if all(ratio.value <= ratio.limit for ratio in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""CPU seconds of the agent's facts: of its whole process tree, less what NVML's own calls take; and of `nvidia-smi -q`.
+
+    python tests/bench/bench_facts.py            on a GPU machine itself, with gpuprep on PYTHONPATH
+
+Standard library alone: the same text runs inside a simulated VM, where it asks the installed agent.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+
+ROUNDS = 5
+LIMIT_SECONDS = 0.3
+INSTALLED = "/opt/gpuprep/agent/current/bin/python"
+NVML = """
+import resource
+from gpuprep.onhost.nvml import Nvml
+def now():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+before = now()
+with Nvml() as nvml:
+    gpus = nvml.gpus()
+    for gpu in gpus if isinstance(gpus, list) else []:
+        gpu.facts()
+print(now() - before)
+"""
+
+
+def cpu(command: list) -> float:  # type: ignore[type-arg]
+    """User and system seconds of the command and all that it waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, input=b"{}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def measure() -> dict:  # type: ignore[type-arg]
+    """Medians: {"facts": of the agent, "nvml": of NVML's calls among them, "smi": of nvidia-smi -q, null without}."""
+    python = [INSTALLED, "-I"] if os.path.exists(INSTALLED) else [sys.executable]  # noqa: PTH110
+    agent, smi = [*python, "-m", "gpuprep.onhost", "facts"], ["nvidia-smi", "-q"]
+    cpu(agent)  # compiled, and the module's version remembered
+    facts, nvml, theirs = [], [], []
+    for _ in range(ROUNDS):
+        facts.append(cpu(agent))
+        nvml.append(float(subprocess.check_output([*python, "-c", NVML])))
+        try:
+            theirs.append(cpu(smi))
+        except (OSError, subprocess.CalledProcessError):
+            theirs = []
+    found = {"facts": statistics.median(facts), "nvml": statistics.median(nvml)}
+    return {**found, "smi": statistics.median(theirs) if theirs else None}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))

@@ -1,0 +1,365 @@
+"""Hosts as data for tests: a bare machine, and a machine on which everything wanted is true."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpuprep import __version__, catalogue, profile
+from gpuprep.catalogue.agent import agent_libraries
+from gpuprep.checks import clocks
+from gpuprep.checks.libraries import NEEDED
+from gpuprep.profile import Profile
+from gpuprep.records import (
+    ClockPair,
+    CodecFacts,
+    CudaFacts,
+    CudnnFacts,
+    DkmsModule,
+    DriverFacts,
+    EccErrors,
+    GpuFacts,
+    KernelFacts,
+    Missing,
+    Mount,
+    OptStr,
+    OsFacts,
+    Package,
+    PciDevice,
+    PowerLimits,
+    ProbeResult,
+    RemappedRows,
+    RetiredPages,
+    ShellFacts,
+    Snapshot,
+    Source,
+    UnitFacts,
+    from_json_value,
+)
+from gpuprep.wanted import Wanted, resolve, tuning_document
+
+NO_DRIVER = Missing("driver_not_loaded", "NVML: Driver Not Loaded")
+KERNELS = {"debian12": "6.1.0-49-cloud-amd64", "debian13": "6.12.117+deb13-cloud-amd64"}
+NEWER = {"debian12": "6.1.0-50-cloud-amd64", "debian13": "6.12.120+deb13-cloud-amd64"}
+DEVICE_IDS = {"t4": "1eb8", "v100": "1db1", "a100": "20b0", "h200": "2335"}
+OS = {
+    "debian12": OsFacts("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)", "x86_64"),
+    "debian13": OsFacts("debian", "13", "trixie", "Debian GNU/Linux 13 (trixie)", "x86_64"),
+    "ubuntu2404": OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04.1 LTS", "x86_64", ("debian",)),
+}
+CUDA_FULL = {"11.8": "11.8.89", "12.4": "12.4.131"}
+
+
+@cache
+def shipped(name: str) -> Profile:
+    return profile.load(name)
+
+
+def load(name: str = "t4", **parts: Any) -> Profile:
+    """A shipped profile with some wishes changed: load("t4", driver={"flavour": "open"}, gpus=("t4", "v100"))."""
+    base = shipped(name)
+    changed = {
+        part: dataclasses.replace(getattr(base, part), **values) if isinstance(values, dict) else values
+        for part, values in parts.items()
+    }
+    return dataclasses.replace(base, **changed)
+
+
+def pci(models: Sequence[str]) -> tuple[PciDevice, ...]:
+    """GPUs by model ("t4") or PCI device id ("1eb8"), on consecutive slots."""
+    return tuple(
+        PciDevice(f"0000:00:{0x1E - i:02x}.0", "10de", DEVICE_IDS.get(model, model), "030200")
+        for i, model in enumerate(models)
+    )
+
+
+def nowhere() -> dict[str, OptStr]:
+    return {"nvcc": None, "ffmpeg": None}
+
+
+def bare_snapshot(os: str = "debian13", gpus: Sequence[str] = ("t4",)) -> Snapshot:
+    """A fresh cloud VM: nothing of NVIDIA's, no gpuprep."""
+    kernel = KERNELS.get(os, "6.8.0-50-generic")
+    return Snapshot(
+        taken_at="2026-11-20T10:00:00+00:00",
+        source=Source.SIMULATED,
+        agent_version=__version__,
+        hostname="gpu-1",
+        os=OS[os],
+        kernel=KernelFacts(kernel, kernel, False, False, True, False, "boot-1", 300.0),
+        virtualization="kvm",
+        is_root=True,
+        pci_gpus=pci(gpus),
+        nvswitches=0,
+        driver=DriverFacts(None, None, None, None, None, None, None, None, False, None),
+        packages={},
+        gpus=Missing("library_not_found", "libnvidia-ml.so.1"),
+        locked_clocks=(),
+        cuda=CudaFacts(None, None, None),
+        cudnn=CudnnFacts(None, None, None, None, None),
+        codec=CodecFacts(None, None, None, None, None, None),
+        shells=ShellFacts(nowhere(), nowhere(), nowhere()),
+        units={
+            "nvidia-persistenced.service": UnitFacts("not-found", "inactive"),
+            "gpuprep-tune.service": UnitFacts("not-found", "inactive"),
+        },
+        files=dict.fromkeys(FILES),
+        commands={"python3": "/usr/bin/python3", "gcc": None, "g++": None, "make": None, "tmux": None},
+        python_modules={},
+        mounts=(Mount("/dev/vda1", "/", "ext4"),),
+        disk_free_mib={"/": 40000, "/opt": 40000, "/usr": 40000, "/var": 40000, "/tmp": 40000},
+        cloud_init="done",
+        provenance=None,
+        agent_installed_version=None,
+        libraries=dict.fromkeys(NEEDED),
+        xids=(),
+    )
+
+
+FILES = (
+    "/etc/gpuprep/tuning.json",
+    "/etc/modprobe.d/gpuprep-nvidia.conf",
+    "/etc/modprobe.d/gpuprep-nouveau.conf",
+    "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf",
+    "/etc/udev/rules.d/60-gpuprep-tune.rules",
+    "/etc/profile.d/gpuprep.sh",
+    "/etc/environment",
+    "/etc/systemd/system.conf.d/gpuprep.conf",
+    "/etc/apt/apt.conf.d/52gpuprep-holds",
+)
+
+
+def with_driver(snapshot: Snapshot, wanted: Wanted, *, loaded: bool) -> Snapshot:
+    """The driver's packages installed and its module built; loaded, as after a reboot, or not yet."""
+    version, flavour = wanted.driver_archive_version, wanted.driver_flavour
+    kernel = snapshot.kernel.running
+    return dataclasses.replace(
+        snapshot,
+        kernel=dataclasses.replace(snapshot.kernel, headers_running=True, headers_next_boot=True),
+        driver=DriverFacts(
+            loaded_version=version if loaded else None,
+            loaded_flavour=flavour if loaded else None,
+            module_version=version,
+            module_flavour=flavour,
+            module_next_boot_version=version,
+            library_version=version,
+            nvml_version=version if loaded else NO_DRIVER,
+            runfile=None,
+            nouveau_loaded=False,
+            counters_restricted=(wanted.profiling_counters == "restricted") if loaded else None,
+            dkms=(DkmsModule("nvidia-current", version, kernel, "installed"),),
+        ),
+        packages={
+            **snapshot.packages,
+            **{name: Package(f"{version}-1", wanted.driver_hold) for name in wanted.driver_packages},
+        },
+        gpus=tuple(gpu_facts(i, d, wanted) for i, d in enumerate(snapshot.pci_gpus)) if loaded else NO_DRIVER,
+        files={
+            **snapshot.files,
+            "/etc/modprobe.d/gpuprep-nvidia.conf": modprobe_file(wanted),
+            "/etc/modprobe.d/gpuprep-nouveau.conf": "blacklist nouveau\noptions nouveau modeset=0\n",
+            "/etc/apt/apt.conf.d/52gpuprep-holds": holds_file(wanted.driver_packages) if wanted.driver_hold else None,
+        },
+        libraries={name: f"/usr/lib/x86_64-linux-gnu/{name}" for name in NEEDED},
+    )
+
+
+def holds_file(names: Sequence[str]) -> str:
+    patterns = "".join(f'  "^{name}$";\n' for name in names)
+    return f"Unattended-Upgrade::Package-Blacklist {{\n{patterns}}};\n"
+
+
+def modprobe_file(wanted: Wanted) -> str:
+    restrict = 0 if wanted.profiling_counters == "open" else 1
+    firmware = "" if wanted.driver_gpu_firmware else " NVreg_EnableGpuFirmware=0"
+    return f"options nvidia-current NVreg_RestrictProfilingToAdminUsers={restrict}{firmware}\n"
+
+
+def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
+    """The GPU as NVML shows it once it is tuned as wanted."""
+    gpu = catalogue.gpus()[device.device_id]
+    top = gpu.clocks or ClockPair(2619, 1980)
+    supported = (top, *(ClockPair(top.memory_mhz, top.graphics_mhz - 15 * step) for step in range(1, 40)))
+    watts = gpu.power_watts
+    limit = wanted.power_limit_watts
+    facts = GpuFacts(
+        index=index,
+        uuid=f"GPU-{index}",
+        name=gpu.name,
+        pci_address=device.address,
+        pci_device_id=device.device_id,
+        serial="0",
+        memory_total_mib=gpu.memory_gib * 1024,
+        persistence_mode=wanted.persistence,
+        application_clocks=supported[20],
+        default_application_clocks=supported[20],
+        supported_clocks=supported,
+        max_graphics_clock_mhz=top.graphics_mhz,
+        graphics_clock_mhz=top.graphics_mhz,
+        memory_clock_mhz=top.memory_mhz,
+        power=PowerLimits(float(watts if isinstance(limit, str) else limit), float(watts), watts * 0.5, float(watts)),
+        ecc_current=wanted.ecc != "disabled",
+        ecc_pending=wanted.ecc != "disabled",
+        compute_mode=wanted.compute_mode,
+        temperature_c=40,
+        event_reasons=0,
+        ecc_errors=EccErrors(0, 0, 0, 0),
+        retired_pages=RetiredPages(0, 0, False),
+        remapped_rows=RemappedRows(0, 0, False, False),
+        mig_current=False,
+        mig_pending=False,
+        nvlinks=(True, True),
+        processes=(),
+    )
+    pair = clocks.wanted_pair(wanted, facts)
+    return dataclasses.replace(facts, application_clocks=pair) if isinstance(pair, ClockPair) else facts
+
+
+def finished_snapshot(wanted: Wanted, base: Snapshot | None = None) -> Snapshot:
+    """A host on which all of `wanted` is true. `base` gives its OS, kernel and GPUs (default: of `wanted`)."""
+    if base is None:
+        base = bare_snapshot(wanted.os_key.replace("-", ""), [gpu.pci_device_id for gpu in wanted.gpus])
+    snapshot = with_driver(base, wanted, loaded=True)
+    snapshot = _with_tuning(snapshot, wanted)
+    snapshot = _with_toolkit(snapshot, wanted)
+    return _with_extras(snapshot, wanted)
+
+
+def daemon_file(wanted: Wanted) -> str:
+    option = "" if wanted.persistence else " --no-persistence-mode"
+    return f"[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --user nvpd{option}\n"
+
+
+def _with_tuning(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
+    on = UnitFacts("enabled", "active")
+    return dataclasses.replace(
+        snapshot,
+        units={**snapshot.units, "nvidia-persistenced.service": on, "gpuprep-tune.service": on},
+        files={
+            **snapshot.files,
+            "/etc/gpuprep/tuning.json": json.dumps(tuning_document(wanted)),
+            "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf": daemon_file(wanted),
+            "/etc/udev/rules.d/60-gpuprep-tune.rules": 'ACTION=="add", ENV{SYSTEMD_WANTS}="gpuprep-tune.service"\n',
+        },
+        agent_installed_version=wanted.agent_version,
+        agent_libraries={"pip": "25.1.1", **agent_libraries(wanted.cudnn_cuda_major)},
+        provenance={"gpuprep_version": wanted.agent_version},
+    )
+
+
+def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
+    cuda, cudnn, ffmpeg = (v != "none" for v in (wanted.cuda_version, wanted.cudnn_version, wanted.ffmpeg_version))
+    library = f"{wanted.cudnn_directory}/lib/libcudnn.so.9"
+    program = f"{wanted.ffmpeg_directory}/bin/ffmpeg"
+    tools: dict[str, OptStr] = {
+        "nvcc": "/usr/bin/nvcc" if cuda else None,
+        "ffmpeg": "/usr/local/bin/ffmpeg" if ffmpeg else None,
+    }
+    files = dict(snapshot.files)
+    if cuda:
+        files["/etc/profile.d/gpuprep.sh"] = "export CUDA_HOME=/usr/lib/cuda\n"
+        files["/etc/environment"] = 'PATH="/usr/local/bin:/usr/bin:/bin"\nCUDA_HOME=/usr/lib/cuda\n'
+        files["/etc/systemd/system.conf.d/gpuprep.conf"] = "[Manager]\nDefaultEnvironment=CUDA_HOME=/usr/lib/cuda\n"
+    short = ".".join(wanted.cudnn_version.split(".")[:3])
+    return dataclasses.replace(
+        snapshot,
+        packages={
+            **snapshot.packages,
+            **{
+                name: Package(CUDA_FULL.get(wanted.cuda_version, "0"), wanted.cuda_hold)
+                for name in wanted.cuda_packages
+            },
+        },
+        libraries={**snapshot.libraries, **toolkit_libraries(wanted)} if cuda else snapshot.libraries,
+        cuda=CudaFacts(
+            "/usr/bin/nvcc",
+            wanted.cuda_version,
+            "/usr/lib/x86_64-linux-gnu/libcupti.so.12",
+            ("/usr/lib/x86_64-linux-gnu",),
+        )
+        if cuda
+        else snapshot.cuda,
+        cudnn=CudnnFacts(
+            library,
+            short,
+            f"{wanted.cudnn_directory}/include/cudnn_version.h",
+            wanted.cudnn_version,
+            wanted.cudnn_cuda_major,
+        )
+        if cudnn
+        else snapshot.cudnn,
+        codec=CodecFacts(
+            wanted.headers_version,
+            "/usr/local/bin/ffmpeg",
+            program,
+            wanted.ffmpeg_version,
+            wanted.build_key,
+            True,
+            not wanted.npp,
+        )
+        if ffmpeg
+        else snapshot.codec,
+        shells=ShellFacts(dict(tools), dict(tools), dict(tools)),
+        files=files,
+    )
+
+
+def toolkit_libraries(wanted: Wanted) -> dict[str, OptStr]:
+    major = wanted.cuda_version.split(".")[0]
+    names = [f"{stem}{major}" for stem in ("libcublas.so.", "libcublasLt.so.", "libcudart.so.")]
+    return {name: f"/usr/lib/x86_64-linux-gnu/{name}.1.2" for name in names}
+
+
+def _with_extras(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
+    mount = wanted.mount
+    mounts = (Mount(mount.device, mount.path, mount.fstype),) if mount else ()
+    return dataclasses.replace(
+        snapshot,
+        packages={**snapshot.packages, **{name: Package("1", False) for name in wanted.extras_packages}},
+        commands={**snapshot.commands, **{name: f"/usr/bin/{name}" for name in wanted.extras_commands}},
+        python_modules={**snapshot.python_modules, **dict.fromkeys(wanted.extras_python_modules, "1.0")},
+        mounts=(*snapshot.mounts, *mounts),
+    )
+
+
+def measured_t4() -> tuple[ProbeResult, ...]:
+    """What the measuring probes said on a finished simulated T4 (its thumbnails and most of the telemetry left out)."""
+    rows = json.loads((Path(__file__).parent / "cases/records/t4-simulated.json").read_text(encoding="utf-8"))
+    return tuple(from_json_value(ProbeResult, row) for row in rows)
+
+
+def good_probes(wanted: Wanted) -> tuple[ProbeResult, ...]:
+    """What the probes say on a finished host."""
+    singular = {
+        "muxers": "muxer",
+        "demuxers": "demuxer",
+        "parsers": "parser",
+        "bsfs": "bsf",
+        "protocols": "protocol",
+        "indevs": "indev",
+    }
+    codec = {
+        "encoders": list(wanted.parts.get("encoders", ())),
+        "decoders": list(wanted.parts.get("decoders", ())),
+        "filters": list(wanted.parts.get("filters", ())),
+        "hwaccels": ["cuda"],
+        "buildconf": [f"--enable-{singular[k]}={n}" for k in singular for n in wanted.parts.get(k, ())],
+        "version": wanted.ffmpeg_version,
+        "path": "/usr/local/bin/ffmpeg",
+    }
+    toolkit = {"compiles": True, "nvcc": "/usr/bin/nvcc", "version": wanted.cuda_version, "output": "", "seconds": 3.0,
+               "runs": True, "run_output": "", "host_compiler": "gcc 14.2.0",
+               "cupti": {"path": "/usr/lib/x86_64-linux-gnu/libcupti.so.12", "version": 22, "counters": True,
+                         "as_user": "nobody", "detail": ""}}  # fmt: skip
+    return (
+        ProbeResult("toolkit", Source.SIMULATED, toolkit, 3.0),
+        ProbeResult("codec", Source.SIMULATED, codec, 0.2),
+    )
+
+
+def resolved(name: str = "t4", os: str = "debian13", gpus: Sequence[str] | None = None) -> Wanted:
+    return resolve(load(name), bare_snapshot(os, gpus or (name,)))

@@ -1,0 +1,71 @@
+"""End-to-end tests need root on Linux. Where they cannot run, one line says so.
+
+With GPUPREP_REQUIRE_E2E=1 (CI) a run without them has failed.
+
+`make test` runs two workers of pytest-xdist. Tests that look at one machine stay with one worker, which makes that
+machine once; the longest groups begin first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from gpuprep.errors import SimError
+from gpuprep.sim import prerequisites
+
+
+def _why_no_e2e() -> str:
+    try:
+        prerequisites.check()
+    except SimError as error:
+        return f"end-to-end tests start simulated VMs: {'; '.join(error.what.splitlines())}"
+    return ""
+
+
+# Other tests build drivers meanwhile: how long an example takes to make says nothing here.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
+
+# Fixtures that are machines ► the group of the tests that need them. A V100 takes its FFmpeg from the T4.
+GROUPS = {"t4": "t4", "v100": "t4", "a100": "a100"}
+FIRST = ("t4", "a100")
+
+
+def _group(item: pytest.Item) -> str:
+    """Of an end-to-end test; "" of any other, which every worker may take."""
+    if not item.get_closest_marker("e2e"):
+        return ""
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
+    names = [chosen, *getattr(item, "fixturenames", ())]
+    return next((GROUPS[name] for name in names if name in GROUPS), item.path.stem)
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups = {item: _group(item) for item in items}
+    rank = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(groups[item], len(FIRST)))
+    for item in items:
+        if groups[item]:
+            item.add_marker(pytest.mark.xdist_group(groups[item]))
+    reason = _why_no_e2e()
+    if not reason:
+        return
+    for item in items:
+        if item.get_closest_marker("e2e"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """CI asks for the end-to-end part by name: a run that left it out has not passed."""
+    if os.environ.get("GPUPREP_REQUIRE_E2E") != "1" or os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    passed = reporter.stats.get("passed", []) if reporter else []
+    if not any("e2e" in report.keywords for report in passed) and session.exitstatus == pytest.ExitCode.OK:
+        print("\nGPUPREP_REQUIRE_E2E=1, but no end-to-end test ran: this does not count as a pass", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

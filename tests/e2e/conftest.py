@@ -1,0 +1,50 @@
+"""Machines that several end-to-end tests look at: provisioned once a session, taken down at its end.
+
+tests/e2e/state is a suite about one machine: test_state.py runs it, with the profile and the host named.
+GPUPREP_E2E_KEEP=1 leaves the machines up, and uses machines that an earlier session left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.machines import Finished, gpuprep, must, up
+
+if "GPUPREP_STATE_PROFILE" not in os.environ:
+    collect_ignore = ["state"]
+
+KEEP = os.environ.get("GPUPREP_E2E_KEEP") == "1"
+
+
+def provisioned(machine: str, os_name: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
+    if KEEP:
+        must("sim", "up", machine, "--os", os_name, *[word for gpu in gpus for word in ("--gpu", gpu)])
+    else:
+        up(machine, os_name, gpus)
+    wish = ["provision", f"sim:{machine}", "--profile", profile]
+    foreseen = must(*wish, "--check", "--deep", "--json")
+    yield Finished(machine, profile, must(*wish, timeout=3600), foreseen)
+    if not KEEP:
+        gpuprep("sim", "down", machine)
+
+
+@pytest.fixture(scope="session")
+def t4() -> Iterator[Finished]:
+    """One T4 on Debian 13."""
+    yield from provisioned("e2e-t4", "debian13", "t4", ["t4"])
+
+
+@pytest.fixture(scope="session")
+def a100() -> Iterator[Finished]:
+    """Two A100 on Debian 12."""
+    yield from provisioned("e2e-a100", "debian12", "a100", ["a100", "a100"])
+
+
+@pytest.fixture(scope="session")
+def v100(t4: Finished) -> Iterator[Finished]:
+    """A V100 on Debian 13, after the T4: its FFmpeg is the one that was built there."""
+    assert t4.run.exit_code == 0
+    yield from provisioned("e2e-v100", "debian13", "v100", ["v100"])

@@ -1,0 +1,98 @@
+"""What the end-to-end tests share: the installed gpuprep, and machines that were provisioned by it once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# What changes the state of a machine is seen by its facts, and by the two probes that measure no speed.
+UNMEASURED = ("--only", "toolkit,codec")
+GPUPREP = str(Path(sys.executable).parent / "gpuprep")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command of gpuprep; `text` is what a person saw, results and progress together."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        return self.stdout + self.stderr
+
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A machine that `gpuprep provision` finished, what it said, and what --check --deep had foreseen before."""
+
+    machine: str
+    profile: str
+    run: Done
+    foreseen: Done
+
+    @property
+    def host(self) -> str:
+        return f"sim:{self.machine}"
+
+    def made_by(self) -> dict[str, Any]:
+        """The record of the run that made the machine: the first one that was judged."""
+        runs = must("history", self.host, "--json").json()["runs"]
+        made = [run["run_id"] for run in runs if run["command"] == "provision" and run["verdict"]][-1]
+        record: dict[str, Any] = must("report", made, "--format", "json").json()
+        assert record["run_id"] == made
+        return record
+
+
+def gpuprep(*arguments: str, timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:
+    """Run the installed gpuprep as a user would, from a directory that is not the source tree."""
+    process = subprocess.run(
+        [GPUPREP, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd="/",
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return Done(process.returncode, process.stdout, process.stderr)
+
+
+def must(*arguments: str, exit_code: int = 0, timeout: float = 1800) -> Done:
+    done = gpuprep(*arguments, timeout=timeout)
+    assert done.exit_code == exit_code, f"gpuprep {' '.join(arguments)}: exit {done.exit_code}\n{done.text[-6000:]}"
+    return done
+
+
+def inside(machine: str, command: str, *, check: bool = True) -> Done:
+    """`command` as root inside a simulated machine."""
+    done = gpuprep("sim", "exec", machine, "--", "sh", "-c", command)
+    assert not check or done.exit_code == 0, f"{machine}: {command}: exit {done.exit_code}\n{done.text[-4000:]}"
+    return done
+
+
+def up(machine: str, os_name: str, gpus: Sequence[str]) -> str:
+    """A fresh machine of that name: one left over by an earlier run is taken down first."""
+    gpuprep("sim", "down", machine)
+    must("sim", "up", machine, "--os", os_name, *[word for gpu in gpus for word in ("--gpu", gpu)])
+    return machine
+
+
+def until(true: Callable[[], bool], otherwise: str, seconds: float = 30) -> None:
+    """Wait for a condition; fail with `otherwise` when it does not come true in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.1)

@@ -1,0 +1,337 @@
+"""gpu_codec by itself, with nothing around it but a playbook of one role, on simulated VMs that compile for real.
+
+FFmpeg is built here from few parts, so that a build takes a minute. The tests of this file stand in the order of one
+story: a first host, a killed build, a lost controller, a second host, a damaged artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gpuprep import ansible_env, sim
+from gpuprep.host import Host
+from gpuprep.sim import mirror
+
+pytestmark = pytest.mark.e2e
+
+FIRST, SECOND, OLDER = "e2e-codec-first", "e2e-codec-second", "e2e-codec-older"
+UNIT = "gpuprep-ffmpeg-build"
+FEW: dict[str, list[str]] = {
+    "encoders": ["h264_nvenc", "hevc_nvenc", "rawvideo"],
+    "decoders": ["h264", "h264_cuvid", "rawvideo", "wrapped_avframe"],
+    "hwaccels": ["h264_nvdec"],
+    "filters": ["scale_cuda", "testsrc2", "format", "scale", "null"],
+    "muxers": ["mp4", "rawvideo"],
+    "demuxers": ["mov", "rawvideo"],
+    "parsers": ["h264"],
+    "bsfs": ["h264_mp4toannexb"],
+    "protocols": ["file", "pipe"],
+    "indevs": ["lavfi"],
+}
+MORE = {**FEW, "filters": [*FEW["filters"], "psnr"]}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The controller's side: one folder for the playbook, its logs and the artifacts."""
+
+    folder: Path
+    mirrors: dict[str, str]
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def builds(self) -> Path:
+        return self.folder / "artifacts" / "builds"
+
+    def start(self, machine: str, *flags: str, **variables: Any) -> subprocess.Popen[str]:
+        target = sim.target(machine)
+        settings = {
+            "gpu_codec_parts": FEW,
+            "gpu_codec_ffmpeg_url": self.mirrors["ffmpeg"],
+            "gpu_codec_headers_url": self.mirrors["nv_codec_headers"],
+            "gpu_codec_artifact_dir": str(self.folder / "artifacts"),
+            "gpu_codec_poll_seconds": 1,
+            **variables,
+        }
+        inventory, play = self.folder / f"{machine}.json", self.folder / "codec.yml"
+        inventory.write_text(json.dumps(ansible_env.inventory(target, settings)), encoding="utf-8")
+        play.write_text("- hosts: all\n  become: true\n  roles: [gpu_codec]\n", encoding="utf-8")
+        environment = ansible_env.environment(
+            target, self.folder / "ansible", ansible_env.playbooks_dir(), accept_new_host_key=False
+        )
+        command = [str(ansible_env.ansible_program("ansible-playbook")), "-i", str(inventory), *flags, str(play)]
+        process = subprocess.Popen(
+            command,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def play(self, machine: str, *flags: str, **variables: Any) -> Played:
+        process = self.start(machine, *flags, **variables)
+        text, _ = process.communicate(timeout=1800)
+        return Played(process.returncode, text)
+
+
+@dataclass(frozen=True)
+class Played:
+    exit_code: int
+    text: str
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of the tasks that changed something."""
+        blocks = re.split(r"^TASK \[", self.text, flags=re.M)[1:]
+        return [block.partition("]")[0].removeprefix("gpu_codec : ") for block in blocks if "\nchanged: " in block]
+
+    def good(self) -> Played:
+        assert self.exit_code == 0, self.text[-6000:]
+        return self
+
+    def refused(self) -> str:
+        """What the failed task said, on one line."""
+        assert self.exit_code == 2, self.text[-6000:]
+        return " ".join(self.text[self.text.index("fatal: ") :].split())
+
+
+def on(machine: str, command: str) -> str:
+    """`command` as root on the machine; its output."""
+    with Host(sim.target(machine)) as host:
+        done = host.run(command, become=True, timeout=120)
+    assert done.exit_code == 0, f"{command}: exit {done.exit_code}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def manifest(machine: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(on(machine, "cat /opt/gpuprep/ffmpeg/current/manifest.json"))
+    return document
+
+
+def wait_until_compiling(machine: str, process: subprocess.Popen[str]) -> None:
+    """Until some files are compiled and most are not."""
+    deadline = time.monotonic() + 900
+    # Only a unit at work: the log of a killed build lies there until the next one clears it away.
+    ask = f"systemctl --quiet is-active {UNIT} && grep -c ^CC $(ls -t /var/lib/gpuprep/build/*/make.log | head -n 1)"
+    with Host(sim.target(machine)) as host:
+        while int(host.run(ask, become=True, timeout=60).stdout.strip() or 0) < 20:
+            assert process.poll() is None, process.communicate()[0][-4000:]
+            assert time.monotonic() < deadline, "no compilation began within 15 minutes"
+            time.sleep(0.5)  # the poll of a condition on another machine, nothing to wait on
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """As a controller that loses its power: Ansible's workers are sessions of their own, and would go on."""
+    for child in psutil.Process(process.pid).children(recursive=True):
+        child.kill()
+    process.kill()
+    process.communicate(timeout=60)
+
+
+def sim_command(*arguments: str) -> None:
+    """A process of its own starts a machine, because the machine outlives whoever started it."""
+    command = [sys.executable, "-m", "gpuprep.cli", "sim", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def up(name: str, release: str) -> None:
+    sim_command("up", name, "--os", release, "--gpu", "t4")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    names = (FIRST, SECOND, OLDER)
+    known = {machine.name for machine in sim.machines()}
+    for name in names:
+        if name in known:
+            sim_command("down", name)
+    folder = tmp_path_factory.mktemp("codec")
+    stage = Stage(folder, mirror.ensure())
+    yield stage
+    for process in stage.started:  # what an interrupted test left behind
+        if process.poll() is None:
+            kill(process)
+    for machine in sim.machines():
+        if machine.name in names:
+            sim_command("down", machine.name)
+    shutil.rmtree(folder / "artifacts", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def both(stage: Stage) -> tuple[Played, Played]:
+    """Two hosts alike from nothing at once, each by a run of its own; before it a check run that said so."""
+    up(FIRST, "debian13")
+    up(SECOND, "debian13")
+    before = stage.play(FIRST, "--check", "--diff").good()
+    assert before.changed == ["Would install the headers", "Would install FFmpeg", "Would switch to this FFmpeg"]
+    assert on(FIRST, "ls /opt/gpuprep /var/lib/gpuprep/codec 2>/dev/null || true") == ""
+    one = stage.start(FIRST)
+    wait_until_compiling(FIRST, one)
+    other = stage.start(SECOND)
+    text, _ = one.communicate(timeout=1800)
+    second_text, _ = other.communicate(timeout=300)
+    return Played(one.returncode, text).good(), Played(other.returncode, second_text).good()
+
+
+@pytest.fixture(scope="module")
+def first(both: tuple[Played, Played]) -> Played:
+    return both[0]
+
+
+def test_a_bare_host_gets_a_build_with_its_parts(first: Played) -> None:
+    assert "Start the build as a unit of its own" in first.changed
+    assert re.search(r" h264_nvenc .*\n.* hevc_nvenc ", on(FIRST, "ffmpeg -hide_banner -encoders"))
+    assert " h264_cuvid " in on(FIRST, "ffmpeg -hide_banner -decoders")
+    assert " scale_cuda " in on(FIRST, "ffmpeg -hide_banner -filters")
+    assert on(FIRST, "ffmpeg -hide_banner -hwaccels").split()[-1] == "cuda"
+    assert on(FIRST, "ffprobe -version").startswith("ffprobe version 7.1.5")
+    assert on(FIRST, "pkg-config --modversion ffnvcodec") == "12.1.14.0"
+    assert on(FIRST, "ffmpeg -v error -f lavfi -i testsrc2=d=1:s=64x64 -pix_fmt yuv420p -f rawvideo - | wc -c") == str(
+        64 * 64 * 3 // 2 * 25
+    )
+
+
+def test_the_manifest_tells_what_was_built(first: Played) -> None:
+    assert first.exit_code == 0
+    told = manifest(FIRST)
+    assert (told["version"], told["headers_version"], told["os"]) == ("7.1.5", "12.1.14.0", "debian-13")
+    assert told["redistributable"] is True
+    assert "--enable-cuda-llvm" in told["configure"]
+    assert "--enable-nonfree" not in on(FIRST, "ffmpeg -hide_banner -buildconf")
+    assert set(told["files"]) >= {"bin/ffmpeg", "bin/ffprobe", "share/doc/ffmpeg/COPYING.GPLv2"}
+    build = on(FIRST, "readlink -f /opt/gpuprep/ffmpeg/current")
+    for name, digest in told["files"].items():
+        assert on(FIRST, f"sha256sum {build}/{name}").split()[0] == digest
+    assert "clang" in told["compilers"]["clang"].lower()
+    assert on(FIRST, f"find {build} ! -user root") == ""
+
+
+def test_a_second_run_changes_nothing(stage: Stage, first: Played) -> None:
+    assert first.exit_code == 0
+    assert stage.play(FIRST).good().changed == []
+    checked = stage.play(FIRST, "--check", "--diff").good()
+    assert checked.changed == []
+    assert not re.search(r"^(---|\+\+\+) ", checked.text, re.M)
+
+
+def test_a_name_that_ffmpeg_does_not_know_is_named(stage: Stage, first: Played) -> None:
+    said = stage.play(FIRST, gpu_codec_parts={**FEW, "encoders": ["h264_nvenk"]}).refused()
+    assert first.exit_code == 0
+    assert "does not know: --enable-encoder=h264_nvenk" in said
+
+
+def test_a_part_that_configure_drops_is_named(stage: Stage, first: Played) -> None:
+    """libx264 is not there, so configure leaves its encoder out, in silence."""
+    said = stage.play(FIRST, gpu_codec_parts={**FEW, "encoders": ["libx264"]}).refused()
+    assert first.exit_code == 0
+    assert "configure left out, because something they need is missing: libx264_encoder" in said
+
+
+def test_a_forged_tarball_or_signature_is_not_built(stage: Stage, first: Played) -> None:
+    assert first.exit_code == 0
+    forged = stage.folder / "forged"
+    shutil.copytree(stage.mirrors["ffmpeg"].removeprefix("file://"), forged)
+    name = "ffmpeg-7.1.5.tar.xz"
+    # A tarball of the expected sha256, under a signature that is of something else.
+    (forged / f"{name}.asc").write_bytes((forged / f"{name}.asc").read_bytes().replace(b"\n", b"\nA", 3))
+    other = {"gpu_codec_artifact_dir": str(stage.folder / "other"), "gpu_codec_ffmpeg_url": str(forged)}
+    assert "signature of FFmpeg's tarball is not good" in stage.play(FIRST, gpu_codec_parts=MORE, **other).refused()
+    (forged / name).write_bytes(b"not FFmpeg")
+    shutil.rmtree(stage.folder / "other")
+    said = stage.play(FIRST, gpu_codec_parts=MORE, **other).refused()
+    assert "Expected the sha256 de668509caf9e35e3cd162473441fdb29538c6d96ed080292b3cf9e6fc5d558f" in said
+    assert re.search(r"got [0-9a-f]{64}", said)
+
+
+def test_a_killed_build_leaves_the_old_ffmpeg_at_work(stage: Stage, first: Played) -> None:
+    assert first.exit_code == 0
+    before = manifest(FIRST)
+    process = stage.start(FIRST, gpu_codec_parts=MORE)
+    wait_until_compiling(FIRST, process)
+    on(FIRST, f"systemctl kill --signal=KILL {UNIT}")
+    text, _ = process.communicate(timeout=300)
+    assert "stopped from outside while compiling" in " ".join(Played(process.returncode, text).refused().split())
+    assert manifest(FIRST) == before
+    assert on(FIRST, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
+
+
+def test_a_build_outlives_its_controller_and_the_next_run_goes_on_waiting(stage: Stage, first: Played) -> None:
+    assert first.exit_code == 0
+    before = manifest(FIRST)
+    process = stage.start(FIRST, gpu_codec_parts=MORE)
+    wait_until_compiling(FIRST, process)
+    kill(process)
+    assert on(FIRST, f"systemctl is-active {UNIT}") == "active"
+    since = on(FIRST, f"systemctl show --property=InvocationID {UNIT}")
+    done = stage.start(FIRST, "-v", gpu_codec_parts=MORE)
+    assert on(FIRST, f"systemctl show --property=InvocationID {UNIT}") == since
+    text, _ = done.communicate(timeout=1800)
+    played = Played(done.returncode, text).good()
+    assert "Start the build as a unit of its own" not in played.changed
+    assert "Install the build" in played.changed
+    assert manifest(FIRST)["key"] != before["key"]
+    assert " psnr " in on(FIRST, "ffmpeg -hide_banner -filters")
+    kept = on(FIRST, "ls /opt/gpuprep/ffmpeg").split()
+    assert sorted(kept) == sorted([f"7.1.5-{before['key']}", f"7.1.5-{manifest(FIRST)['key']}", "current"])
+
+
+def test_a_second_host_waits_for_the_first_and_compiles_nothing(stage: Stage, both: tuple[Played, Played]) -> None:
+    """It began while the first one was compiling the same."""
+    played = both[1]
+    assert "Install the finished build" in played.changed
+    assert "Start the build as a unit of its own" not in played.changed
+    assert on(SECOND, "command -v gcc clang make nasm || true") == ""
+    assert on(SECOND, "ls /var/lib/gpuprep/build 2>/dev/null || true") == ""
+    assert manifest(SECOND)["built_on"] == on(FIRST, "hostname")
+    assert on(SECOND, "pkg-config --modversion ffnvcodec") == "12.1.14.0"
+    assert " hevc_nvenc " in on(SECOND, "ffmpeg -hide_banner -encoders")
+    assert stage.play(SECOND).good().changed == []
+
+
+def test_a_damaged_build_is_seen_and_a_damaged_artifact_is_built_again(stage: Stage, first: Played) -> None:
+    assert first.exit_code == 0
+    key = manifest(SECOND)["key"]
+    artifact = stage.builds / f"{key}.tar.xz"
+    damaged = bytearray(artifact.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    artifact.write_bytes(damaged)
+    on(SECOND, "printf x >> $(readlink -f /opt/gpuprep/ffmpeg/current)/bin/ffmpeg")
+    checked = stage.play(SECOND, "--check").good()
+    assert checked.changed == ["Would install FFmpeg"]
+    played = stage.play(SECOND).good()
+    assert f"{key}.tar.xz is corrupted" in " ".join(played.text.split())
+    assert "Start the build as a unit of its own" in played.changed
+    assert artifact.with_name(f"{artifact.name}.corrupted").read_bytes() == bytes(damaged)
+    assert manifest(SECOND)["built_on"] == on(SECOND, "hostname")
+    assert stage.play(SECOND).good().changed == []
+
+
+def test_none_leaves_everything_alone(stage: Stage, first: Played) -> None:
+    assert first.exit_code == 0
+    assert stage.play(SECOND, gpu_codec_ffmpeg_version="none", gpu_codec_prefix="/opt/elsewhere").good().changed == []
+
+
+def test_debian_12_builds_its_own(stage: Stage) -> None:
+    up(OLDER, "debian12")
+    played = stage.play(OLDER).good()
+    assert "Start the build as a unit of its own" in played.changed
+    assert manifest(OLDER)["os"] == "debian-12"
+    assert " scale_cuda " in on(OLDER, "ffmpeg -hide_banner -filters")
+    assert on(OLDER, "pkg-config --modversion ffnvcodec") == "12.1.14.0"
+    assert stage.play(OLDER).good().changed == []

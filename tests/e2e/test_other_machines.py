@@ -1,0 +1,44 @@
+"""The other profiles, the other Debian, several GPUs; and a second host, which compiles nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e.machines import Finished, inside, must
+
+pytestmark = pytest.mark.e2e
+
+
+def test_two_a100_on_debian_12(a100: Finished) -> None:
+    assert "PASS" in a100.run.stdout
+    out = inside(a100.machine, "nvidia-smi --query-gpu=name,clocks.applications.graphics --format=csv,noheader").stdout
+    assert [line.split(",")[1].strip() for line in out.splitlines()] == ["1410 MHz", "1410 MHz"]
+    assert "release 11.8" in inside(a100.machine, "nvcc --version").stdout
+    record = a100.made_by()
+    assert len(record["after"]["gpus"]) == 2
+    assert record["after"]["driver"]["loaded_version"].startswith("535.")
+
+
+def test_a_finished_a100_is_recognised(a100: Finished) -> None:
+    (run,) = must("provision", a100.host, "--profile", "a100", "--deep", "--json").json()["runs"]
+    assert run["playbook"]["changed"] == 0
+    (run,) = must("provision", a100.host, "--profile", "a100", "--check", "--diff", "--deep", "--json").json()["runs"]
+    assert run["playbook"]["changed"] == 0
+
+
+def test_v100_gets_the_proprietary_module(v100: Finished) -> None:
+    assert "PASS" in v100.run.stdout
+    assert "Open" not in inside(v100.machine, "cat /proc/driver/nvidia/version").stdout
+
+
+def test_a_second_host_compiles_nothing(t4: Finished, v100: Finished) -> None:
+    def manifest(machine: str) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads(inside(machine, "cat /opt/gpuprep/ffmpeg/current/manifest.json").stdout)
+        return data
+
+    assert manifest(v100.machine)["files"] == manifest(t4.machine)["files"]
+    compiled = inside(v100.machine, "ls -d /var/lib/gpuprep/build/* 2>/dev/null | wc -l; command -v clang || true")
+    assert compiled.stdout.split() == ["0"], compiled.text

@@ -1,0 +1,94 @@
+"""The independent suite passes on finished machines, and sees each single part that a hand undoes. So does gpuprep."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.machines import UNMEASURED, Finished, gpuprep, inside, must
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+UNDO: list[dict[str, str]] = yaml.safe_load((HERE / "undo.yml").read_text())
+
+
+def suite(finished: Finished) -> tuple[int, str]:
+    """Run tests/e2e/state against the machine, over its own SSH; exit code and output."""
+    (machine,) = [m for m in must("sim", "list", "--json").json()["machines"] if m["name"] == finished.machine]
+    # Not pytest's own folder: the path of an SSH control socket may not be longer than about 100 bytes.
+    with tempfile.TemporaryDirectory(prefix="state-") as folder:
+        scratch = Path(folder)
+        profile = scratch / "profile.json"
+        profile.write_text(must("profiles", "show", finished.profile, "--json").stdout)
+        config = scratch / "ssh_config"
+        config.write_text(
+            f"Host machine\n  HostName 127.0.0.1\n  Port {machine['port']}\n  User {machine['user']}\n"
+            f"  IdentityFile {machine['identity_file']}\n  UserKnownHostsFile {machine['known_hosts']}\n"
+            f"  ControlMaster auto\n  ControlPath {scratch}/%C\n  ControlPersist 5\n"
+        )
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
+        command += [f"--ssh-config={config}", "--hosts=ssh://machine", "--sudo", str(HERE / "state")]
+        environment = {**os.environ, "GPUPREP_STATE_PROFILE": str(profile)}
+        root = HERE.parent.parent
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("machine", ["t4", "a100", "v100"])
+def test_the_whole_state(machine: str, request: pytest.FixtureRequest) -> None:
+    finished: Finished = request.getfixturevalue(machine)
+    code, output = suite(finished)
+    assert code == 0, output
+    assert " passed" in output
+
+
+@pytest.mark.parametrize("case", UNDO, ids=[case["what"] for case in UNDO])
+def test_each_part_undone_is_seen(case: dict[str, str], t4: Finished) -> None:
+    inside(t4.machine, case["undo"])
+    try:
+        code, output = suite(t4)
+        verdict = gpuprep("validate", t4.host, "--profile", t4.profile, *UNMEASURED, "--json")
+    finally:
+        inside(t4.machine, case["redo"])
+    assert code == pytest.ExitCode.TESTS_FAILED, output
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", output.splitlines()[-1])}
+    assert counts.get("passed", 0) > 40, f"the machine cannot be reached, or more is wrong than was undone:\n{output}"
+    assert verdict.exit_code in (1, 3), verdict.text
+    (run,) = verdict.json()["runs"]
+    seen = [f for f in run["verdict"]["findings"] if f["status"] in ("FAIL", "UNKNOWN", "WARN")]
+    assert case["finding"] in json.dumps(seen), seen
+    assert all(finding["remedy"] for finding in seen if finding["status"] == "FAIL"), seen
+
+
+def test_after_all_that_the_machine_is_whole(t4: Finished) -> None:
+    code, output = suite(t4)
+    assert code == 0, output
+    must("validate", t4.host, "--profile", t4.profile, *UNMEASURED)
+
+
+def test_provision_repairs_what_was_undone(t4: Finished) -> None:
+    undone: list[Any] = [
+        "apt-mark unhold libcuda1",
+        "rm /etc/modprobe.d/gpuprep-nvidia.conf",
+        "systemctl disable --now nvidia-persistenced",
+        "rm /etc/ld.so.conf.d/gpuprep.conf && ldconfig",
+        "printf x >>$(realpath /usr/local/bin/ffmpeg)",
+        "sed -i '/^PATH=/d' /etc/environment",
+        "rm /etc/gpuprep/provenance.json /etc/apt/apt.conf.d/52gpuprep-holds",
+        "DEBIAN_FRONTEND=noninteractive apt-get remove -qq -y --allow-change-held-packages tmux libnvidia-encode1",
+    ]
+    for command in undone:
+        inside(t4.machine, command)
+    must("provision", t4.host, "--profile", t4.profile, timeout=3600)
+    code, output = suite(t4)
+    assert code == 0, output

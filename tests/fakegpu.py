@@ -1,0 +1,90 @@
+"""GPUs made of facts: a Device whose settings change its facts, and which can refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuprep.records import ClockPair, GpuFacts, Missing, PowerLimits
+
+DEPRECATED = Missing("deprecated", "NVML_ERROR_DEPRECATED")
+NOT_SUPPORTED = Missing("not_supported", "Not Supported")
+LOST = Missing("gpu_is_lost", "GPU is lost")
+T4_PAIRS = tuple(ClockPair(memory, graphics) for memory in (5001, 405) for graphics in (1590, 1575, 585, 300))
+
+
+def t4(index: int = 0, **changes: object) -> GpuFacts:
+    facts = GpuFacts(
+        index=index,
+        uuid=f"GPU-{index:08d}",
+        name="Tesla T4",
+        pci_address=f"0000:00:{index + 4:02x}.0",
+        pci_device_id="1eb8",
+        serial="132",
+        memory_total_mib=15360,
+        persistence_mode=False,
+        application_clocks=ClockPair(5001, 585),
+        default_application_clocks=ClockPair(5001, 585),
+        supported_clocks=T4_PAIRS,
+        max_graphics_clock_mhz=1590,
+        graphics_clock_mhz=300,
+        memory_clock_mhz=405,
+        power=PowerLimits(70.0, 70.0, 60.0, 70.0),
+        ecc_current=True,
+        ecc_pending=True,
+        compute_mode="default",
+        temperature_c=30,
+        event_reasons=1,
+    )
+    return replace(facts, **changes)  # type: ignore[arg-type]
+
+
+class FakeGpu:
+    """`refusals`: method name ─► what it answers instead of doing it. `calls`: what was asked, in order."""
+
+    def __init__(self, facts: GpuFacts, **refusals: Missing) -> None:
+        self.index = facts.index
+        self.state = facts
+        self.refusals = refusals
+        self.calls: list[str] = []
+        self.sticks = True  # False: NVML agrees and nothing changes
+
+    def facts(self) -> GpuFacts:
+        return self.state
+
+    def _do(self, call: str, **changes: object) -> Missing | None:
+        self.calls.append(call)
+        if call in self.refusals:
+            return self.refusals[call]
+        if self.sticks:
+            self.state = replace(self.state, **changes)  # type: ignore[arg-type]
+        return None
+
+    def set_persistence(self, on: bool) -> Missing | None:
+        return self._do("set_persistence", persistence_mode=on)
+
+    def set_application_clocks(self, pair: ClockPair) -> Missing | None:
+        return self._do("set_application_clocks", application_clocks=pair)
+
+    def reset_application_clocks(self) -> Missing | None:
+        return self._do("reset_application_clocks", application_clocks=self.state.default_application_clocks)
+
+    def lock_graphics_clock(self, mhz: int) -> Missing | None:
+        return self._do("lock_graphics_clock", graphics_clock_mhz=mhz)
+
+    def lock_memory_clock(self, mhz: int) -> Missing | None:
+        return self._do("lock_memory_clock", memory_clock_mhz=mhz)
+
+    def unlock_graphics_clock(self) -> Missing | None:
+        return self._do("unlock_graphics_clock")
+
+    def unlock_memory_clock(self) -> Missing | None:
+        return self._do("unlock_memory_clock")
+
+    def set_power_limit(self, watts: float) -> Missing | None:
+        return self._do("set_power_limit", power=replace(self.state.power, current_watts=watts))
+
+    def set_ecc(self, on: bool) -> Missing | None:
+        return self._do("set_ecc", ecc_pending=on)
+
+    def set_compute_mode(self, mode: str) -> Missing | None:
+        return self._do("set_compute_mode", compute_mode=mode)

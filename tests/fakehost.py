@@ -1,0 +1,68 @@
+"""A Host that answers the agent's questions from a list; any other command is an error of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from gpuprep.errors import GpuprepError
+from gpuprep.host import CommandResult, LockOwner, Target
+from gpuprep.records import ProbeResult, Snapshot, to_json
+
+
+@dataclass
+class Script:
+    """What the hosts of one test say: snapshots in their order, probes by name, errors by host."""
+
+    snapshots: list[Snapshot] = field(default_factory=list)
+    probes: dict[str, ProbeResult] = field(default_factory=dict)
+    connecting: dict[str, GpuprepError] = field(default_factory=dict)
+    locking: GpuprepError | None = None
+    events: list[str] = field(default_factory=list)
+    options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
+
+    def host(self) -> Callable[..., FakeHost]:
+        return lambda target, **options: FakeHost(self, target, options)
+
+
+class FakeHost:
+    def __init__(self, script: Script, target: Target, options: dict[str, Any]) -> None:
+        self.script, self.target = script, target
+        script.options.append(options)
+        self.name = target.name
+
+    def __enter__(self) -> FakeHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.script.events.append("closed")
+
+    def check_privilege(self) -> None:
+        if self.name in self.script.connecting:
+            raise self.script.connecting[self.name]
+
+    @contextmanager
+    def lock(self, owner: LockOwner) -> Iterator[SimpleNamespace]:
+        if self.script.locking is not None:
+            raise self.script.locking
+        self.script.events.append(f"locked for {owner.run_id}")
+        yield SimpleNamespace(lost=None)
+        self.script.events.append("unlocked")
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+    ) -> CommandResult:
+        assert stdin
+        assert timeout
+        if " facts " in command:
+            self.script.events.append(f"facts{' as root' if become else ''}")
+            snapshots = self.script.snapshots
+            return CommandResult(0, to_json(snapshots.pop(0) if len(snapshots) > 1 else snapshots[0]), "")
+        for name, result in self.script.probes.items():
+            if f" probe {name} " in command:
+                self.script.events.append(f"probe {name}")
+                return CommandResult(0, to_json(result), "")
+        raise AssertionError(f"nobody prepared an answer to {command!r}")

@@ -1,0 +1,55 @@
+"""What the bandwidth and cuDNN probes say on a finished host whose GPUs are as fast as they should be."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.checks.links import NVLINK_GB_PER_S, NVLINKS
+from gpuprep.onhost.convolution import SHAPE
+from gpuprep.onhost.probes.cudnn import CASES
+from gpuprep.wanted import Wanted
+
+LINK = {"generation": 3, "width": 16, "max_generation": 3, "max_width": 16}
+
+
+def bandwidth(wanted: Wanted) -> dict[str, Any]:
+    gpus = [_gpu(index, gpu.pci_device_id) for index, gpu in enumerate(wanted.gpus)]
+    peers = [_peer(one, other) for one, other in itertools.permutations(gpus, 2)]
+    return {"quick": False, "libraries": [], "bindings": {}, "gpus": gpus, "peers": peers}
+
+
+def _gpu(index: int, device: str) -> dict[str, Any]:
+    facts = catalogue.gpus()[device]
+    peak = facts.memory_gb_per_s or 0
+    named = {"index": index, "uuid": f"GPU-{index}", "name": facts.name, "pci_device_id": device}
+    figures = {"copy_gb_per_s": 0.8 * peak, "read_gb_per_s": 0.9 * peak, "triad_gb_per_s": 0.9 * peak}
+    clocks = {"graphics_clock_mhz": facts.boost_mhz, "memory_clock_mhz": facts.memory_mhz, "event_reasons": 0}
+    host = {"h2d_gb_per_s": 12.8, "d2h_gb_per_s": 13.0, "pcie": dict(LINK)}
+    return {**named, "other_processes": [], "error": None, **figures, **clocks, **host, "buffer_mib": 2048}
+
+
+def _peer(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    links = min(NVLINKS.get(gpu["pci_device_id"], 0) for gpu in (one, other))
+    speed = 0.85 * links * NVLINK_GB_PER_S if links else 12.0
+    pair = {"from": one["index"], "to": other["index"], "can_access": True}
+    return {**pair, "gb_per_s": speed, "nvlinks": links, "error": None}
+
+
+def cudnn(wanted: Wanted) -> dict[str, Any]:
+    version = ".".join(wanted.cudnn_version.split(".")[:3])
+    path = f"{wanted.cudnn_directory}/lib/libcudnn.so.{version}"
+    right = {
+        "max_relative_error": 0.0003,
+        "error_tolerance": 0.01,
+        "microseconds": 100.0,
+        "tflops": 74.0,
+        "error": None,
+    }
+    return {
+        "libraries": [{"name": "cudnn", "path": path, "version": version}],
+        "bindings": {"nvidia-cudnn-frontend": "1.14.0"},
+        "gpu": {"index": 0, "uuid": "GPU-0", "name": "GPU", "pci_device_id": wanted.gpus[0].pci_device_id},
+        "convolutions": [{"dtype": d, "layout": layout, "shape": str(SHAPE), **right} for d, layout in CASES],
+    }

@@ -1,0 +1,108 @@
+"""A private sshd on 127.0.0.1 for one test: its own host key, configuration, port and authorized keys."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from gpuprep.host import Target
+
+SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+START_SECONDS = 10
+
+
+def make_key(path: Path, passphrase: str = "") -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)], check=True)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Sshd:
+    """Runs until stop(); `home` is the HOME of the client side, `key` a key that may log in."""
+
+    def __init__(self, folder: Path, home: Path, *options: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.user = getpass.getuser()
+        self.known_hosts = home / ".ssh" / "known_hosts"
+        self.key = make_key(folder / "user_key")
+        self.host_key = make_key(folder / "host_key")
+        (folder / "authorized_keys").write_text(self.key.with_suffix(".pub").read_text())
+        lines = [
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {self.host_key}",
+            f"PidFile {folder}/pid",
+            f"AuthorizedKeysFile {folder}/authorized_keys",
+            "StrictModes no",
+            "UsePAM no",
+            "PermitRootLogin yes",
+            "KbdInteractiveAuthentication no",
+            *options,
+        ]
+        if not any(option.startswith("PasswordAuthentication") for option in options):
+            lines.append("PasswordAuthentication no")
+        (folder / "sshd_config").write_text("\n".join(lines) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        assert SSHD is not None
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it as root
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdin=subprocess.DEVNULL, stderr=log
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except ConnectionRefusedError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError((self.folder / "log").read_text()) from None
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        """The listener and every session of it, as a reboot would."""
+        if self._process is None:
+            return
+        for child in self._descendants(self._process.pid):
+            subprocess.run(["kill", "-9", str(child)], check=False, stderr=subprocess.DEVNULL)
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def _descendants(self, parent: int) -> list[int]:
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False)
+        children = [int(word) for word in found.stdout.split()]
+        return [deeper for child in children for deeper in [child, *self._descendants(child)]]
+
+    def trust(self) -> None:
+        """Write the host key to the user's known_hosts."""
+        kind, key = self.host_key.with_suffix(".pub").read_text().split()[:2]
+        self.known_hosts.parent.mkdir(exist_ok=True)
+        with self.known_hosts.open("a") as file:
+            file.write(f"[127.0.0.1]:{self.port} {kind} {key}\n")
+
+    def target(self, **changes: object) -> Target:
+        fields: dict[str, object] = {
+            "name": "box",
+            "address": "127.0.0.1",
+            "port": self.port,
+            "user": self.user,
+            "identity_file": str(self.key),
+        }
+        return Target(**{**fields, **changes})  # type: ignore[arg-type]

@@ -1,0 +1,70 @@
+"""A host of a system that gpuprep does not provision: a real H200 on Ubuntu, as its agent described it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gpuprep import checks, profile, wanted
+from gpuprep.errors import PlanRefused
+from gpuprep.profile import Profile
+from gpuprep.records import Finding, Missing, Snapshot, Status, from_json
+from gpuprep.wanted import Wanted
+
+CAPTURED = Path(__file__).parent / "cases/snapshot/h200-ubuntu24.04-captured.json"
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    return from_json(Snapshot, CAPTURED.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def wish() -> Profile:
+    return profile.load("base")
+
+
+def judged(wish: Profile, snapshot: Snapshot) -> tuple[Wanted, dict[str, Finding]]:
+    resolved = wanted.resolve(wish, snapshot, judging=True)
+    return resolved, {finding.key: finding for finding in checks.compare(resolved, snapshot)}
+
+
+def test_it_is_judged_and_not_provisioned(wish: Profile, snapshot: Snapshot) -> None:
+    with pytest.raises(PlanRefused, match="unsupported OS"):
+        wanted.resolve(wish, snapshot)
+    resolved, found = judged(wish, snapshot)
+    assert not resolved.installs
+    assert found["host.provisioning"].status is Status.SKIP
+    assert "Ubuntu" in found["host.provisioning"].actual
+    assert (resolved.cuda_version, found["cuda.version"].status) == ("13.0", Status.PASS)
+    assert found["driver.loaded"].status is found["driver.nvml_version"].status is Status.PASS
+    assert found["gpu 0.clocks"].status is Status.PASS
+    assert not any("held" in key or "packages" in key or "unit" in key for key in found)
+
+
+def test_what_is_wrong_names_no_role_that_cannot_run(wish: Profile, snapshot: Snapshot) -> None:
+    facts = dataclasses.replace(
+        snapshot,
+        driver=dataclasses.replace(snapshot.driver, nvml_version="570.1"),
+        codec=dataclasses.replace(snapshot.codec, ffmpeg_path=None),
+        cuda=dataclasses.replace(snapshot.cuda, cupti_path=None),
+    )
+    _, found = judged(wish, facts)
+    for key in ("driver.nvml_version", "ffmpeg.path", "cuda.cupti"):
+        assert (found[key].status, found[key].role) == (Status.FAIL, "")
+        assert found[key].remedy
+        assert "gpuprep provision" not in found[key].remedy
+
+
+def test_missing_evidence_stays_unknown(wish: Profile, snapshot: Snapshot) -> None:
+    lost = Missing("gpu_is_lost", "NVML: GPU is lost")
+    driver = dataclasses.replace(snapshot.driver, loaded_version=Missing("no_permission", "EACCES"))
+    _, found = judged(wish, dataclasses.replace(snapshot, gpus=lost, driver=driver))
+    assert found["driver.loaded"].status is found["gpu 0.settings"].status is Status.UNKNOWN
+
+
+def test_a_full_disk_does_not_keep_a_host_from_being_judged(wish: Profile, snapshot: Snapshot) -> None:
+    full = dataclasses.replace(snapshot, disk_free_mib=dict.fromkeys(snapshot.disk_free_mib, 0))
+    assert judged(wish, full)[1]

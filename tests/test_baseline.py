@@ -1,0 +1,165 @@
+"""The host against its own past: what becomes its baseline, what is compared, and where the borders are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, load
+from gemmrecords import gemm, gpu, values
+
+from gpuprep import wanted
+from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey, Measured
+from gpuprep.checks import baseline, probes
+from gpuprep.history import Store
+from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+
+HOST = dataclasses.replace(bare_snapshot(gpus=("a100",)), source=Source.MEASURED)
+WANTED = wanted.resolve(load("a100"), HOST, judging=True)
+THEN = "2026-11-01T02:30:00+00:00"
+
+
+def measured(*tflops: float, source: Source = Source.MEASURED, **changed: Any) -> list[ProbeResult]:
+    gemms = [gemm(dtype, value) for dtype, value in zip(("fp16", "bf16"), tflops, strict=False)]
+    return [ProbeResult("gemm", source, values(gpu("20b0", gemms), **changed), 10.0)]
+
+
+def past(of: Measured) -> Baseline:
+    return {
+        key: {name: BaselineFigure(value, "run-1", THEN) for name, value in figures.items()}
+        for key, figures in of.items()
+    }
+
+
+def history(then: list[ProbeResult], now: list[ProbeResult], host: Snapshot = HOST) -> list[Finding]:
+    known = past(baseline.figures(HOST, then))
+    found = probes.findings(WANTED, host, now, ["gemm"], load("a100").thresholds, known)
+    return [finding for finding in found if finding.property.endswith("_history")]
+
+
+def test_what_a_run_can_be_compared_by() -> None:
+    ((key, figures),) = baseline.figures(HOST, measured(280.0, 266.0)).items()
+    assert key == BaselineKey("GPU-0", "gemm", f"gpuprep {HOST.agent_version}, cublasLt 12.4.5, quick")
+    assert figures == {"fp16 8192x8192x8192 TN": 280.0, "bf16 8192x8192x8192 TN": 266.0}
+
+
+@pytest.mark.parametrize(
+    ("now", "status"),
+    [
+        (300.0, "PASS"), (280.0, "PASS"), (266.1, "PASS"), (266.0, "WARN"), (252.1, "WARN"), (252.0, "FAIL"),
+        (100.0, "FAIL"),
+    ],
+)  # fmt: skip
+def test_five_per_cent_warn_and_ten_fail(now: float, status: str) -> None:
+    (finding,) = history(measured(280.0, 266.0), measured(now, 266.0))
+    assert finding.status.value == status
+    if status != "PASS":
+        change = 100 * (now / 280 - 1)
+        assert f"fp16 8192x8192x8192 TN {now:.0f}, was 280 ({change:+.1f} %)" in finding.reason
+        assert "in run run-1 (2026-11-01)" in finding.reason
+        assert "bf16" not in finding.reason
+        assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("now", "spread", "status"),
+    [(262.0, 4.0, "WARN"), (262.0, 6.0, "PASS"), (240.0, 8.0, "WARN"), (200.0, 8.0, "FAIL")],
+)
+def test_a_figure_that_varied_is_slower_only_by_more_than_that(now: float, spread: float, status: str) -> None:
+    """280 before; 262 is 6.4 % less, 240 is 14.3 % less, 200 is 28.6 % less."""
+    gemms = [gemm("fp16", now, rel_stdev_percent=spread)]
+    (finding,) = history(measured(280.0), [ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", gemms)), 10.0)])
+    assert finding.status.value == status
+    assert f"({100 * (now / 280 - 1):+.1f} %)" in finding.actual
+
+
+def test_thresholds_are_the_profiles() -> None:
+    known = past(baseline.figures(HOST, measured(280.0)))
+    loose = {**load("a100").thresholds, "history_warn_percent": 30, "history_fail_percent": 40}
+    found = probes.findings(WANTED, HOST, measured(220.0), ["gemm"], loose, known)
+    (finding,) = (f for f in found if f.property == "gemm_history")
+    assert (finding.status, finding.expected) == (
+        Status.PASS,
+        "less than 30 % below its baseline (profile a100)",
+    )
+
+
+def test_a_simulated_run_is_no_baseline_and_has_none() -> None:
+    assert baseline.figures(HOST, measured(280.0, source=Source.SIMULATED)) == {}
+    assert baseline.figures(dataclasses.replace(HOST, source=Source.SIMULATED), measured(280.0)) == {}
+
+
+def test_other_libraries_have_another_baseline() -> None:
+    newer = measured(200.0, libraries=[{"name": "cublasLt", "path": "/x", "version": "13.1.0"}])
+    assert set(baseline.figures(HOST, newer)) & set(baseline.figures(HOST, measured(280.0))) == set()
+    assert set(baseline.figures(HOST, measured(1.0, quick=False))) & set(baseline.figures(HOST, measured(1.0))) == set()
+
+
+def test_figures_that_do_not_count_are_no_baseline() -> None:
+    assert baseline.figures(HOST, [ProbeResult("gemm", Source.MEASURED, Missing("command_failed"), 1.0)]) == {}
+    shared = values(gpu("20b0", [gemm("fp16", 280.0)], other_processes=[{"pid": 1}]))
+    unsteady = values(gpu("20b0", [gemm("fp16", 280.0, rel_stdev_percent=40.0)]))
+    for doubtful in (shared, unsteady, values(gpu("20b0", [gemm("fp16", 280.0)], uuid="")), {"gpus": 3}):
+        assert baseline.figures(HOST, [ProbeResult("gemm", Source.MEASURED, doubtful, 1.0)]) == {}
+
+
+def test_what_is_no_longer_measured_is_not_compared() -> None:
+    (finding,) = history(measured(280.0), [ProbeResult("gemm", Source.MEASURED, Missing("gpu_is_lost"), 1.0)])
+    assert finding.status is Status.SKIP
+
+
+def test_bandwidth_and_throughput_have_a_past_too() -> None:
+    one = {"uuid": "GPU-0", "index": 0}
+    bandwidth = {"gpus": [{**one, "copy_gb_per_s": 1371.0, "h2d_gb_per_s": 25.9, "read_gb_per_s": {"missing": "x"}}]}
+    series = {
+        "kind": "decode",
+        "codec": "h264",
+        "width": 1920,
+        "height": 1080,
+        "steps": [{"fps": 500.0}, {"fps": 900.0}],
+    }
+    throughput = {"gpu": one, "ffmpeg": {"version": "7.1.5"}, "series": [series]}
+    results = [
+        ProbeResult("bandwidth", Source.MEASURED, bandwidth, 1.0),
+        ProbeResult("throughput", Source.MEASURED, throughput, 1.0),
+    ]
+    found = {key.probe: figures for key, figures in baseline.figures(HOST, results).items()}
+    assert found == {
+        "bandwidth": {"device copy": 1371.0, "host to device": 25.9},
+        "throughput": {"decode h264 1920x1080": 900.0},
+    }
+
+
+# ---------------------------------------------------------------- the store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path}/history.db")
+    yield opened
+    opened.close()
+
+
+def test_the_first_figures_stay(store: Store) -> None:
+    first, second = (baseline.figures(HOST, measured(*tflops)) for tflops in ((280.0,), (250.0, 266.0)))
+    (key,) = first
+    store.set_baseline("gpu-1", "run-1", THEN, first)
+    store.set_baseline("gpu-1", "run-2", "2026-11-02", second)
+    assert store.baseline("gpu-1", [key]) == {
+        key: {
+            "bf16 8192x8192x8192 TN": BaselineFigure(266.0, "run-2", "2026-11-02"),
+            "fp16 8192x8192x8192 TN": BaselineFigure(280.0, "run-1", THEN),
+        }
+    }
+    assert store.baseline("gpu-2", [key]) == {}
+    assert store.baseline("gpu-1", [dataclasses.replace(key, gpu_uuid="GPU-9")]) == {}
+
+
+def test_versions_longer_than_the_column_stay_apart(store: Store) -> None:
+    keys = [BaselineKey("GPU-0", "gemm", "x" * 300 + end) for end in "ab"]
+    store.set_baseline("h", "run-1", THEN, {keys[0]: {"fp16": 1.0}, keys[1]: {"fp16": 2.0}})
+    known = store.baseline("h", keys)
+    assert [known[key]["fp16"].value for key in keys] == [1.0, 2.0]

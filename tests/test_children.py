@@ -1,0 +1,224 @@
+"""Nothing of an agent stays behind: real processes, killed in every way there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sshserver
+
+from gpuprep.errors import GpuprepError
+from gpuprep.host import Host
+from gpuprep.onhost import children
+from gpuprep.onhost.run import run
+from gpuprep.records import Missing
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 15.0
+
+# An agent that starts a program with a child of its own, one of which left its session, and then works on.
+AGENT = """
+import os, signal, sys, time
+from gpuprep.onhost import children
+children.watch()
+{before}
+with children.scratch("test") as folder:
+    (folder / "big").write_text("x")
+    process = children.start(["sh", "-c", "sleep 301 & setsid sleep 302 & : > pids; wait"], cwd={cwd!r})
+    while not os.path.exists({cwd!r} + "/pids"):
+        time.sleep(0.01)
+    print(os.getpid(), folder, flush=True)
+    {then}
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def sleepers(cwd: Path) -> list[int]:
+    """Every process that works in the folder of this test: all that the agent started."""
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdigit() and (path / "cwd").resolve() == cwd.resolve() and alive(int(path.name)):
+                found.append(int(path.name))
+    return found
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def program(cwd: Path, then: str, before: str = "") -> list[str]:
+    return [sys.executable, "-c", AGENT.format(cwd=str(cwd), then=then, before=before)]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "tmp").mkdir(exist_ok=True)
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    yield folder
+    for pid in sleepers(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def nothing_stays(agent: int, tmp_path: Path, cwd: Path) -> None:
+    wait_for(lambda: not alive(agent), "the agent lives on")
+    wait_for(lambda: not sleepers(cwd), "a child stays behind")
+    wait_for(lambda: not list((tmp_path / "tmp").iterdir()), "a scratch folder stays behind")
+
+
+BLOCKED = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])"  # a call that never returns
+
+
+@pytest.mark.parametrize("before", ["", BLOCKED])
+@pytest.mark.parametrize("how", ["kill -9", "terminate", "interrupt", "hang up", "reader gone"])
+def test_nothing_outlives_the_agent(tmp_path: Path, cwd: Path, how: str, before: str) -> None:
+    if before and how in ("terminate", "interrupt"):
+        pytest.skip("a signal that is blocked ends nobody")
+    with subprocess.Popen(
+        program(cwd, "time.sleep(300)", before), env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+    ) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline().split()[0] == str(agent.pid)
+        assert len(sleepers(cwd)) == 3
+        if how == "reader gone":
+            agent.stdout.close()
+        else:
+            names = {"kill -9": "SIGKILL", "terminate": "SIGTERM", "interrupt": "SIGINT", "hang up": "SIGHUP"}
+            agent.send_signal(getattr(signal, names[how]))
+        code = agent.wait(PATIENCE)
+    nothing_stays(agent.pid, tmp_path, cwd)
+    if not before:
+        expected = {"kill -9": -9, "terminate": 143, "interrupt": 130, "hang up": 129, "reader gone": 143}
+        assert code == expected[how]
+
+
+@pytest.mark.parametrize("then", ["pass", "raise ValueError('no')", "os._exit(3)"])
+def test_an_agent_that_ends_by_itself_leaves_nothing_and_its_reader_waits_for_that(
+    tmp_path: Path, cwd: Path, then: str
+) -> None:
+    done = subprocess.run(program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    assert not sleepers(cwd)
+    assert not list((tmp_path / "tmp").iterdir())
+    assert done.returncode == {"pass": 0, "os._exit(3)": 3}.get(then, 1)
+
+
+@pytest.fixture
+def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshserver.Sshd]:
+    if sshserver.SSHD is None:
+        pytest.skip("no sshd here")
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    server = sshserver.Sshd(tmp_path, home)
+    server.trust()
+    yield server
+    server.stop()
+
+
+def remote(tmp_path: Path, cwd: Path) -> str:
+    """The agent as it is started over SSH, as an agent that does not notice TERM either."""
+    words = " ".join(shlex.quote(word) for word in program(cwd, "time.sleep(300)", BLOCKED))
+    return f"PYTHONPATH={ROOT} TMPDIR={tmp_path}/tmp {words}"
+
+
+def test_a_channel_that_closes_ends_the_agent(tmp_path: Path, cwd: Path, sshd: sshserver.Sshd) -> None:
+    environment(tmp_path)
+    with Host(sshd.target()) as host:
+        with pytest.raises(GpuprepError, match="took longer"):
+            host.run(remote(tmp_path, cwd), timeout=3)
+        assert host.run("echo still connected").stdout == "still connected\n"
+        nothing_stays(2**30, tmp_path, cwd)
+
+
+CONTROLLER = """
+import sys
+sys.path.insert(0, {tests!r})
+from gpuprep.host import Host, Target
+Host(Target(**{target!r})).run({command!r})
+"""
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_controller_that_is_killed_ends_the_agent(
+    tmp_path: Path, cwd: Path, sshd: sshserver.Sshd, local: bool
+) -> None:
+    target = {"name": "here", "local": True} if local else vars(sshd.target())
+    code = CONTROLLER.format(tests=str(ROOT), target=target, command=remote(tmp_path, cwd))
+    with subprocess.Popen([sys.executable, "-c", code], env=environment(tmp_path)) as controller:
+        wait_for(lambda: len(sleepers(cwd)) == 3, "the agent did not start")
+        controller.kill()
+    nothing_stays(2**30, tmp_path, cwd)
+
+
+def test_a_time_out_ends_grandchildren_and_does_not_wait_for_them(cwd: Path) -> None:
+    before = time.monotonic()
+    said = run(["sh", "-c", "sleep 303 & echo $$; wait"], timeout=0.5, cwd=str(cwd))
+    assert said == Missing("command_failed", "sh took longer than 0.5 s")
+    assert time.monotonic() - before < PATIENCE
+    wait_for(lambda: not sleepers(cwd), "a grandchild stays behind")
+
+
+def test_what_a_login_shell_starts_on_purpose_lives_on(tmp_path: Path, cwd: Path) -> None:
+    then = "children.run(['sh', '-c', 'sleep 304 >/dev/null 2>&1 & touch started'], timeout=9, marked=False, cwd=%r)"
+    done = subprocess.run(
+        program(cwd, f"process.kill(); {then % str(cwd)}"), env=environment(tmp_path), capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert (cwd / "started").exists()
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in sleepers(cwd)]
+    assert commands == [b"304"]
+
+
+def test_scratch_is_where_room_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with children.scratch("x") as folder:
+        assert folder.parent == tmp_path
+        assert folder.name.startswith("gpuprep-x-")
+    assert not folder.exists()
+    real = os.statvfs
+
+    def full(place: str) -> object:
+        status = real(place)
+        bavail = 0 if place == str(tmp_path) else status.f_bavail
+        return type("Status", (), {"f_bavail": bavail, "f_frsize": status.f_frsize})
+
+    monkeypatch.setattr("os.statvfs", full)
+    with children.scratch("x") as elsewhere:
+        assert elsewhere.parent in (Path("/tmp"), Path("/var/tmp"))
+    with pytest.raises(OSError, match=r"no room for 1073741824 MiB of temporary files: .* free some, or set TMPDIR"):
+        children.scratch("x", 2**30).__enter__()
+
+
+def test_a_number_that_is_free_again_is_not_killed(tmp_path: Path, cwd: Path) -> None:
+    """The keeper forgets a program when it is reaped, by whichever call; what that left is known by its mark."""
+    said: list[str] = []
+    for reap in ("wait()", "communicate()", "poll() or process.wait()"):
+        then = f"p = children.start(['true']); p.{reap.replace('process', 'p')}; print(p.told, flush=True)"
+        done = subprocess.run(program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+        said.append(done.stdout.splitlines()[-1])
+        (cwd / "pids").unlink()
+    assert said == ["True"] * 3
+    assert not sleepers(cwd)

@@ -1,0 +1,427 @@
+"""The command line as a user meets it: help, exit codes, what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
+from fakehost import Script
+from pages import too_wide
+from records_for_tests import record
+
+from gpuprep import ansible_env, profile, runs, wanted
+from gpuprep.cli import cli, edge
+from gpuprep.cli.console import Console
+from gpuprep.cli.lazy import COMMANDS
+from gpuprep.errors import HostUnreachable
+from gpuprep.history import Store
+from gpuprep.playbook_events import Progress
+from gpuprep.records import RunRecord, from_json_value
+from gpuprep.workflows import STEPS
+
+HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "ansible", "ansible_runner", "jsonschema", "gpuprep.records")
+WANTED = wanted.resolve(profile.load("t4"), bare_snapshot())
+ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
+
+
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command there is, groups and their members included."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+ALL = dict(commands())
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    for name in ("STATE", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    for name in ("GPUPREP_STORE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    made = Script(
+        snapshots=[finished_snapshot(WANTED)],
+        probes=ANSWERS,
+    )
+    monkeypatch.setattr(runs, "Host", made.host())
+    return made
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of one command line."""
+        code = edge.run(cli, list(words))
+        captured = self._capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return code, captured.out, captured.err
+
+
+@pytest.fixture
+def gpuprep(script: Script, capsys: pytest.CaptureFixture[str]) -> Shell:  # noqa: ARG001  its folders are needed
+    return Shell(capsys)
+
+
+# ---------------------------------------------------------------- help
+
+
+def test_start_up_imports_nothing_of_weight() -> None:
+    program = "import sys; from gpuprep.cli import cli, edge; code = edge.run(cli, ['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "gpuprep.cli.lazy" in loaded
+    assert loaded.isdisjoint(HEAVY)
+    assert not any(name.startswith("gpuprep.cli.") and name.split(".")[2] in COMMANDS for name in loaded)
+
+
+def test_the_lazy_table_says_what_the_commands_say() -> None:
+    for name, entry in COMMANDS.items():
+        assert ALL[(name,)].get_short_help_str(limit=200).rstrip(".") == entry.help
+    page = cli.get_help(click.Context(cli))
+    for name in COMMANDS:
+        assert f"\n  {name} " in page
+    for code in ("0", "1", "2", "3", "4", "130"):
+        assert f"\n    {code} " in page
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_every_command_and_option_has_help(path: tuple[str, ...]) -> None:
+    command = ALL[path]
+    assert (command.help or "").strip()
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert (parameter.help or "").strip(), f"{path}: {parameter.opts}"
+    page = command.get_help(click.Context(command, info_name=" ".join(("gpuprep", *path))))
+    assert too_wide(page) == []
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_is_answered_with_exit_code_0(gpuprep: Shell, path: tuple[str, ...]) -> None:
+    code, out, err = gpuprep(*path, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage: gpuprep")
+
+
+def test_version(gpuprep: Shell) -> None:
+    assert gpuprep("--version") == (0, "gpuprep 0.1.0\n", "")
+
+
+def test_the_flags_of_the_contract_are_there() -> None:
+    common = {"--inventory", "--limit", "--forks", "--become", "--ask-become-pass", "--ssh-key", "--json", "--output"}
+    common |= {"-i", "-v", "-q", "--no-color", "--accept-new-host-key", "--profile"}
+    own = {
+        "provision": {"--store", "--check", "--diff", "--only", "--skip", "--no-reboot", "--no-validate", "--deep"},
+        "plan": set(),
+        "tune": {"--store", "--check"},
+        "validate": {"--store"},
+    }
+    for name, flags in own.items():
+        have = {opt for parameter in ALL[(name,)].params for opt in parameter.opts}
+        assert common | flags <= have, name
+
+
+# ---------------------------------------------------------------- wrong usage
+
+
+@pytest.mark.parametrize("command", ["provision", "plan", "tune", "validate"])
+@pytest.mark.parametrize("words", [[], ["local"], ["--profile", "t4"], ["local", "--profile", "t5"]])
+def test_without_a_host_or_a_known_profile_it_says_what_exists(gpuprep: Shell, command: str, words: list[str]) -> None:
+    code, out, err = gpuprep(command, *words)
+    assert (code, out) == (2, "")
+    for part in ("t4", "v100", "a100", "simulated machines"):
+        assert part in err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["provsion"], "Did you mean 'provision'"),
+        (["provision", "--nope"], "--nope"),
+        (["provision", "local", "-p", "t4", "--only", "drivers"], "no step 'drivers'"),
+        (["provision", "a b", "-p", "t4"], "is no HOST"),
+        (["provision", "local", "-p", "t4", "--limit", "x"], "--limit needs an inventory"),
+        (["provision", "local", "-p", "t4", "--forks", "0"], "--forks"),
+        (["provision", "local", "-p", "t4", "--output", "/no/such/folder/x"], "no folder /no/such/folder"),
+        (["provision", "local", "-p", "t4", "--store", "nonsense"], "--store nonsense"),
+        (["report", "nosuchrun"], "no run 'nosuchrun'"),
+        (["report", "x", "--format", "pdf"], "pdf"),
+        (["history", "--limit", "0"], "--limit"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_names_the_word(gpuprep: Shell, words: list[str], part: str) -> None:
+    code, out, err = gpuprep(*words)
+    assert (code, out) == (2, "")
+    assert part in err
+
+
+def test_the_sudo_password_is_read_from_a_pipe_and_must_be_there(
+    gpuprep: Shell, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("correct-horse\n"))
+    code, out, err = gpuprep("provision", "local", "-p", "t4", "-K", "--json", "-v")
+    assert code == 0
+    assert script.options[-1]["become_password"] == "correct-horse"
+    assert "correct-horse" not in out + err
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert gpuprep("provision", "local", "-p", "t4", "-K")[0] == 2
+
+
+def test_a_bad_profile_is_exit_code_2_with_lines(gpuprep: Shell, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yml"
+    bad.write_text("extends: t4\ndrivr: {}\n")
+    code, _, err = gpuprep("provision", "local", "-p", str(bad))
+    assert code == 2
+    assert f"{bad}:2: drivr:" in err
+
+
+def test_a_bad_settings_file_is_exit_code_2_with_its_line(gpuprep: Shell, tmp_path: Path) -> None:
+    (tmp_path / "config/gpuprep").mkdir(parents=True)
+    (tmp_path / "config/gpuprep/config.yml").write_text("forks: none\n")
+    code, _, err = gpuprep("provision", "local", "-p", "t4")
+    assert code == 2
+    assert "config.yml:1: forks" in err
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_a_finished_host_gives_the_report_on_stdout_and_progress_on_stderr(gpuprep: Shell) -> None:
+    code, out, err = gpuprep("provision", "local", "-p", "t4")
+    assert code == 0
+    assert "PASS" in out
+    assert "gpuprep report 20" in out
+    assert "plan: nothing to do" in err
+    assert "PASS" not in err
+
+
+def test_json_is_one_document_and_nothing_else(gpuprep: Shell) -> None:
+    code, out, err = gpuprep("provision", "local", "host2", "-p", "t4", "--json")
+    document = json.loads(out)
+    assert (code, document["schema_version"], document["exit_code"]) == (0, 1, 0)
+    made = [from_json_value(RunRecord, run) for run in document["runs"]]
+    assert [run.host for run in made] == ["local", "host2"]
+    assert "host2 | " in err
+    code, out, err = gpuprep("plan", "local", "-p", "t4", "--json", "-q")
+    assert (code, err, len(json.loads(out)["runs"])) == (0, "", 1)
+
+
+@pytest.mark.parametrize(
+    "words", [["provision"], ["provision", "local", "-p", "t5"], ["report", "x"], ["plan", "--zz"]]
+)
+def test_an_error_with_json_is_a_document_too(gpuprep: Shell, words: list[str]) -> None:
+    code, out, err = gpuprep(*words, "--json")
+    document = json.loads(out)
+    assert code == document["exit_code"] == 2
+    assert document["error"]["what"]
+    assert err
+
+
+def test_several_hosts_give_the_gravest_code_and_a_row_each(gpuprep: Shell, script: Script) -> None:
+    script.connecting["gone"] = HostUnreachable("gone: no answer", "switch it on", where="gone")
+    code, out, err = gpuprep("provision", "local", "gone", "-p", "t4")
+    assert code == 3
+    rows = [line.split()[:2] for line in out.splitlines() if line.startswith(("local ", "gone "))]
+    assert rows == [["local", "PASS"], ["gone", "UNKNOWN"]]
+    assert "Error: gone: no answer" in err
+    assert "what to do: switch it on" in err
+
+
+def test_a_refused_plan_is_exit_code_2_on_stderr_and_in_the_history(gpuprep: Shell, script: Script) -> None:
+    script.snapshots = [bare_snapshot(gpus=())]
+    code, out, err = gpuprep("provision", "local", "-p", "t4")
+    assert (code, out) == (2, "")
+    assert "no NVIDIA GPU" in err
+    code, out, _ = gpuprep("history", "local", "-v")
+    assert "no NVIDIA GPU" in out
+
+
+def test_plan_and_check_print_the_same_list(gpuprep: Shell, script: Script) -> None:
+    script.snapshots = [bare_snapshot()]
+    first = gpuprep("plan", "local", "-p", "t4")
+    second = gpuprep("provision", "local", "-p", "t4", "--check")
+    assert first[0] == second[0] == 0
+    assert "1. driver" in first[1]
+    assert first[1] in second[1]
+
+
+def test_a_failed_step_is_exit_code_4_with_its_last_lines(
+    gpuprep: Shell, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ansible.cfg").write_text("")
+    (tmp_path / "provision.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        "    - name: Build\n      ansible.builtin.command: sh -c 'echo no compiler >&2; exit 9'\n      tags: [always]\n"
+    )
+    monkeypatch.setattr(ansible_env, "playbooks_dir", lambda: tmp_path)
+    script.snapshots = [bare_snapshot()]
+    code, out, err = gpuprep("provision", "local", "-p", "t4", "--output", str(tmp_path / "page.txt"))
+    assert (code, out) == (4, "")
+    for part in ("step 'Build' failed", "  | no compiler", "what to do:", "ansible.log", "gpuprep report 20"):
+        assert part in err
+    assert "no compiler" in (tmp_path / "page.txt").read_text()
+
+
+def test_quiet_says_nothing_but_the_result(gpuprep: Shell) -> None:
+    code, out, err = gpuprep("validate", "local", "-p", "t4", "-q")
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_history_and_report_know_the_run(gpuprep: Shell) -> None:
+    assert gpuprep("history")[1:] == ("", "no runs are recorded yet\n")
+    made = json.loads(gpuprep("provision", "local", "-p", "t4", "--json")[1])["runs"][0]
+    gpuprep("plan", "local", "-p", "t4")
+    code, out, _ = gpuprep("history")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert json.loads(gpuprep("history", "--json")[1])["runs"][0]["run_id"] == made["run_id"]
+    assert json.loads(gpuprep("report", made["run_id"], "--format", "json")[1]) == made
+    code, out, _ = gpuprep("report", "last")
+    assert (code, too_wide(out)) == (0, [])
+    for style, start in {"html": "<!doctype html>", "junit": "<?xml", "markdown": "# ", "prometheus": "# HELP"}.items():
+        code, out, err = gpuprep("report", "last", "--format", style)
+        assert (code, out[: len(start)], err) == (0, start, "")
+    assert gpuprep("history", "elsewhere")[1:] == ("", "no runs of elsewhere are recorded\n")
+
+
+def test_store_is_taken_from_flag_environment_and_settings(
+    gpuprep: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [f"sqlite:///{tmp_path}/{name}.db" for name in ("flag", "environment", "settings")]
+    for number, url in enumerate(stores):
+        opened = Store.open(url)
+        opened.append(record(f"run{number}"))
+        opened.close()
+    (tmp_path / "config/gpuprep").mkdir(parents=True)
+    (tmp_path / "config/gpuprep/config.yml").write_text(f"store: {stores[2]}\n")
+    assert "run2" in gpuprep("history")[1]
+    monkeypatch.setenv("GPUPREP_STORE", stores[1])
+    assert "run1" in gpuprep("history")[1]
+    assert "run0" in gpuprep("history", "--store", stores[0])[1]
+
+
+# ---------------------------------------------------------------- the edge
+
+
+def test_an_unexpected_error_is_one_line_and_a_log(gpuprep: Shell, script: Script, tmp_path: Path) -> None:
+    script.probes = {}
+    code, out, err = gpuprep("provision", "local", "-p", "t4", "-q")
+    assert (code, out) == (3, "")
+    (line,) = err.splitlines()
+    log = Path(line.rpartition(" ")[2])
+    assert log.is_relative_to(tmp_path / "state/gpuprep/errors")
+    assert "Traceback" in log.read_text()
+    assert "nobody prepared" in log.read_text()
+
+
+def run_python(program: str, tmp_path: Path, **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, text=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["provision", "--help"], 0), (["profiles", "show", "t4"], 0), (["provision", "--json"], 2)]
+)
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, words: list[str], code: int) -> None:
+    program = f"from gpuprep.cli import main; main({words})"
+    read, write = os.pipe()
+    os.close(read)
+    process = run_python(program, tmp_path, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Broken" not in err
+    assert bool(err) == bool(code)
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_an_interruption_says_how_to_go_on(tmp_path: Path, signal_name: str) -> None:
+    program = (
+        "import os, signal, click; from gpuprep.cli import edge\n"
+        # A shell that starts tests in the background has them ignore SIGINT.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "@click.group()\ndef cli(): pass\n"
+        f"@cli.command()\ndef wait(): os.kill(os.getpid(), signal.{signal_name}); signal.pause()\n"
+        "raise SystemExit(edge.run(cli, ['wait']))"
+    )
+    process = run_python(program, tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "gpuprep wait" in err
+
+
+# ---------------------------------------------------------------- progress
+
+
+def test_progress_has_whole_lines_with_the_host_in_front() -> None:
+    stream = io.StringIO()
+    with Console(verbose=0, quiet=False, no_color=False, several=True, stream=stream) as console:
+        console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
+        console.progress("a", Progress("task_start", "gpu_codec", "Wait for the build", "", 1.0))
+        console.progress("b", Progress("task_start", "gpu_driver", "Look", "", 1.0))
+        console.progress("a", Progress("waiting", "gpu_codec", "Wait for the build", "compiled 4 of 9 files", 2.0))
+        console.progress("a", Progress("waiting", "gpu_codec", "Wait for the build", "compiled 4 of 9 files", 3.0))
+        console.progress("b", Progress("task_end", "gpu_driver", "Look", "ok", 3.0))
+        console.progress("a", Progress("task_end", "gpu_codec", "Wait for the build", "changed", 4.0))
+    lines = [line.strip() for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "0:00 a | reading facts",
+        "0:00 a | codec",
+        "0:00 a |   Wait for the build: compiled 4 of 9 files",
+        "0:00 a |   Wait for the build: changed",
+    ]
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_reader_of_progress_that_goes_away_does_not_stop_a_run() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(text)
+
+    with Console(verbose=0, quiet=False, no_color=True, several=False, stream=Gone()) as console:
+        console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
+        console.say("still here")
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_of_the_command_line_knows_every_command_and_exit_code() -> None:
+    page = (Path(__file__).parent.parent / "docs/cli.md").read_text()
+    for name in COMMANDS:
+        assert f"`gpuprep {name}" in page, name
+    for code in (0, 1, 2, 3, 4, 130):
+        assert f"\n| {code} |" in page
+    for step in STEPS:
+        assert f"`{step}`" in page
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion_works_as_documented(shell: str) -> None:
+    page = (Path(__file__).parent.parent / "docs/cli.md").read_text()
+    variable = f"_GPUPREP_COMPLETE={shell}_source"
+    assert variable in page
+    program = "from gpuprep.cli import main; main()"
+    environment = {
+        **os.environ,
+        "_GPUPREP_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": "gpuprep prov",
+        "COMP_CWORD": "prov" if shell == "fish" else "1",
+    }
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert "provision" in done.stdout

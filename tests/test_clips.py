@@ -1,0 +1,128 @@
+"""Clips are made by a real FFmpeg, once, and whole or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuprep.onhost import clips
+from gpuprep.records import Missing
+
+TINY = {
+    "tiny": clips.Spec("h264", 320, 192, 48, "yuv420p", clips.BARS, 440),
+    "tiny10": clips.Spec("hevc", 320, 192, 48, "yuv420p10le", clips.BARS, 440),
+}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clips, "SPECS", TINY)
+    clips.encoders.cache_clear()
+
+
+def packets(path: Path) -> list[list[str]]:
+    """stream, dts, pts, duration, size, checksum of every packet of the pictures."""
+    argv = [clips.programs()[0], "-v", "error", "-i", str(path), "-map", "0:v", "-c", "copy", "-f", "framecrc", "-"]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line[:1].isdigit()]
+
+
+def test_a_clip_is_made_once(tmp_path: Path) -> None:
+    made = clips.clip("tiny", within=tmp_path)
+    assert isinstance(made, clips.Clip), made
+    assert (made.width, made.frames, made.seconds, made.audio) == (320, 48, 1.6, "aac")
+    assert len(packets(made.path)) == 48
+    first = made.path.stat().st_ino
+    again = clips.clip("tiny", within=tmp_path)
+    assert isinstance(again, clips.Clip)
+    assert again.path.stat().st_ino == first
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.mp4"]
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny10"])
+def test_a_long_clip_is_the_short_one_again_and_again(tmp_path: Path, name: str) -> None:
+    made = clips.clip(name, 4.0, within=tmp_path)
+    assert isinstance(made, clips.Clip), made
+    assert (made.frames, made.seconds) == (144, 4.8)
+    rows = packets(made.path)
+    assert len(rows) == 144
+    times = [int(row[1]) for row in rows]
+    assert times == sorted(set(times))
+    assert [row[5] for row in rows[1:48]] == [row[5] for row in rows[49:96]]  # copied, not encoded anew
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}-x3.mp4", f"{name}.mp4"]
+
+
+def stand_in(folder: Path, script: str) -> Path:
+    program = folder / "ffmpeg"
+    program.write_text(f"#!/bin/sh\ncase \"$*\" in *-encoders*) echo ' V....D libx264   x'; exit 0;; esac\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            "for last; do :; done; echo half > $last; echo 'No space left on device' >&2; exit 1",
+            "No space left on device",
+        ),
+        ("exit 0", "wrote nothing"),
+        ("kill -9 $$", "exit code -9"),
+    ],
+)
+def test_half_a_clip_is_never_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str) -> None:
+    program = stand_in(tmp_path, script)
+    monkeypatch.setattr(clips, "programs", lambda: [str(program)])
+    place = tmp_path / "clips"
+    made = clips.clip("tiny", within=place)
+    assert isinstance(made, Missing)
+    assert words in made.detail
+    assert not list(place.iterdir())
+
+
+def test_without_an_encoder_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clips, "programs", lambda: [])
+    for seconds in (None, 10.0):
+        made = clips.clip("tiny", seconds, within=tmp_path)
+        assert isinstance(made, Missing)
+        assert made.reason == "not_installed"
+        assert "imageio-ffmpeg" in made.detail
+
+
+def test_the_next_encoder_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = stand_in(tmp_path, "exit 1")
+    real = clips.programs()[0]
+    monkeypatch.setattr(clips, "programs", lambda: [str(broken), real])
+    assert isinstance(clips.clip("tiny", within=tmp_path / "clips"), clips.Clip)
+
+
+def test_long_clips_that_nobody_uses_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clips, "LIMIT_BYTES", 1)
+    assert isinstance(clips.clip("tiny", 3.0, within=tmp_path), clips.Clip)
+    assert isinstance(clips.clip("tiny", 4.0, within=tmp_path), clips.Clip)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny-x3.mp4", "tiny.mp4"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    made = clips.clip("tiny", within=tmp_path / "file" / "clips")
+    assert isinstance(made, Missing)
+    assert "file" in made.detail
+
+
+def test_a_cache_folder_with_an_apostrophe(tmp_path: Path) -> None:
+    assert isinstance(clips.clip("tiny", 3.0, within=tmp_path / "it's mine"), clips.Clip)
+
+
+def test_the_installed_agents_encoder_is_found_by_an_agent_that_was_sent_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "python3.11/site-packages/imageio_ffmpeg/binaries"
+    place.mkdir(parents=True)
+    program = stand_in(place, "exit 0").rename(place / "ffmpeg-linux-x86_64-v7")
+    (place / "ffmpeg-readme").write_text("no program")
+    monkeypatch.setattr(clips, "AGENT", tmp_path)
+    assert str(program) in clips.programs()
+    assert not any("readme" in path for path in clips.programs())

@@ -1,0 +1,154 @@
+"""The agent sent along: it answers, leaves nothing, and what is no answer is told in one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import gpuprep
+from gpuprep import __version__, collect
+from gpuprep.errors import AgentFailed
+from gpuprep.host import CommandResult, Host, Target
+from gpuprep.onhost.identity import identity, sources
+from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source, from_json, to_json
+
+HERE = Target("here", local=True)
+NO_FFMPEG = {"path": "/no/such/ffmpeg"}
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host(HERE)
+
+
+class ScriptedHost(Host):
+    """Gives one prepared answer after the other and keeps what it was asked."""
+
+    def __init__(self, *answers: CommandResult) -> None:
+        super().__init__(Target("box", local=True))
+        self.answers = list(answers)
+        self.asked: list[tuple[str, bytes]] = []
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+    ) -> CommandResult:
+        assert timeout is not None
+        assert not become
+        self.asked.append((command, stdin))
+        return self.answers.pop(0)
+
+
+ABSENT = CommandResult(collect.OTHER_AGENT, "", "")
+
+
+def test_the_agent_is_all_of_onhost() -> None:
+    assert {"__init__.py", "records.py", "onhost/__main__.py", "onhost/probes/codec.py"} <= set(sources())
+    roots = {name.partition("/")[0] for name in sources()}
+    assert roots == {"__init__.py", "errors.py", "gpufacts.py", "records.py", "recordcodec.py", "onhost"}
+
+
+def test_a_streamed_agent_reads_this_machine(host: Host) -> None:
+    request = FactsRequest(commands=("sh", "no-such-command"), python_modules=("no_such_module",))
+    snapshot = collect.snapshot(host, request)
+    assert snapshot.agent_version == __version__
+    assert snapshot.kernel.running == os.uname().release
+    assert snapshot.commands["no-such-command"] is None
+    shell = snapshot.commands["sh"]
+    assert isinstance(shell, str)
+    assert shell.endswith("/sh")
+    assert snapshot.python_modules["no_such_module"] is None
+    assert from_json(Snapshot, to_json(snapshot)) == snapshot
+
+
+@pytest.mark.parametrize("memfd", [True, False])
+def test_a_streamed_agent_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memfd: bool) -> None:
+    """With memfd nothing is ever written; without, a folder in TMPDIR that is gone at the end."""
+    temporary, home = tmp_path / "tmp", tmp_path / "home"
+    temporary.mkdir()
+    home.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("HOME", str(home))
+    if not memfd:
+        monkeypatch.setattr(collect, "BOOTSTRAP", "import os\ndel os.memfd_create\n" + collect.BOOTSTRAP)
+    before = temporary.stat().st_mtime_ns
+    if memfd:
+        collect.snapshot(Host(HERE), FactsRequest())
+    collect.probe(Host(HERE), "codec", NO_FFMPEG)
+    assert list(temporary.iterdir()) == []
+    assert list(home.rglob("*")) == []
+    assert (temporary.stat().st_mtime_ns == before) == memfd
+
+
+def test_the_archive_holds_the_agent_and_pynvml_alone() -> None:
+    with zipfile.ZipFile(io.BytesIO(collect.agent_archive())) as archive:
+        names = set(archive.namelist())
+    assert {"pynvml.py", "gpuprep/records.py", "gpuprep/onhost/__main__.py"} <= names
+    assert not any(name.startswith(("gpuprep/host", "gpuprep/cli")) for name in names)
+
+
+def test_an_installed_agent_of_this_version_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = tmp_path / "used"
+    agent = tmp_path / "gpuprep-agent"
+    agent.write_text(f'#!/bin/sh\necho "$@" >> {used}\nexec {sys.executable} -m gpuprep.onhost "$@"\n')
+    agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
+    root = str(Path(gpuprep.__file__).parent.parent)
+    monkeypatch.setenv("PYTHONPATH", root)
+    monkeypatch.setattr(collect, "INSTALLED", str(agent))
+    monkeypatch.setattr(collect, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
+    collect.probe(Host(HERE), "codec", NO_FFMPEG)
+    assert used.read_text() == f"probe codec --expect {identity()}\n"
+
+
+@pytest.mark.parametrize("script", ["exit 97", "echo 'unrecognized arguments: --expect' >&2; exit 2", "exit 126"])
+def test_another_agent_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    agent = tmp_path / "gpuprep-agent"
+    agent.write_text(f"#!/bin/sh\n{script}\n")
+    agent.chmod(0o755)
+    monkeypatch.setattr(collect, "INSTALLED", str(agent))
+    assert collect.probe(Host(HERE), "codec", NO_FFMPEG).probe == "codec"
+
+
+def test_no_python_on_the_host() -> None:
+    host = ScriptedHost(ABSENT, CommandResult(127, "", "/bin/sh: 1: exec: python3: not found\n"))
+    with pytest.raises(AgentFailed, match="box: there is no python3") as caught:
+        collect.snapshot(host, FactsRequest())
+    assert "install" in caught.value.hint
+
+
+def test_the_last_lines_of_a_failed_agent_are_shown() -> None:
+    said = "".join(f"line {n}\n" for n in range(100))
+    with pytest.raises(AgentFailed, match=re.escape("exit code 1: line 95 | line 96 | line 97 | line 98 | line 99")):
+        collect.snapshot(ScriptedHost(ABSENT, CommandResult(1, "", said)), FactsRequest())
+
+
+@pytest.mark.parametrize("answer", ["", "garbage\n", '{"half": ', "[]", '{"schema_version": 99}'])
+def test_what_is_no_snapshot_is_told(answer: str) -> None:
+    with pytest.raises(AgentFailed, match="the agent's answer is no Snapshot"):
+        collect.snapshot(ScriptedHost(ABSENT, CommandResult(0, answer, "")), FactsRequest())
+
+
+def test_words_before_the_answer_do_not_matter() -> None:
+    result = ProbeResult("codec", Source.MEASURED, Missing("not_installed"), 0.1)
+    noisy = CommandResult(0, "Welcome to this machine!\n" + to_json(result) + "\n", "")
+    assert collect.probe(ScriptedHost(ABSENT, noisy), "codec", {}) == result
+
+
+def test_a_python_that_is_too_old_says_so() -> None:
+    old = "import sys\nsys.version_info = (3, 6, 8)\nsys.version = '3.6.8 (default)'\n" + collect.BOOTSTRAP
+    done = subprocess.run([sys.executable, "-I", "-c", old], input=b"", capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"needs Python 3.9 or newer on the host, this one is 3.6.8" in done.stderr
+
+
+def test_a_probe_of_something_that_is_not_there(host: Host) -> None:
+    result = collect.probe(host, "codec", NO_FFMPEG)
+    assert isinstance(result.values, Missing)
+    assert result.values.reason == "command_not_found"

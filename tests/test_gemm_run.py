@@ -1,0 +1,355 @@
+"""Measuring on a GPU, with a device and a library that do as they are told: failures, choices, several GPUs.
+
+The CUDA bindings are not installed where these tests run; in their place stand modules made here.
+"""
+
+# ruff: noqa: ARG001, ARG002, ARG005  (the stand-ins take what the real ones take)
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fakegpu import t4
+from test_sampler import Scripted, row
+
+from gpuprep.onhost import libraries
+from gpuprep.onhost.probes import gemm, gemmtypes, simulated
+from gpuprep.onhost.probes.burst import Rule
+from gpuprep.onhost.probes.gemmshapes import Shape
+from gpuprep.records import GpuFacts, Missing
+
+RUN = "gpuprep.onhost.probes.gemmrun"
+SHAPES = [[256, 256, 256], [512, 256, 256]]
+TOOLKIT = {"nvcc": "/usr/bin/nvcc", "version": "13.0", "library_dirs": ["/usr/lib/x86_64-linux-gnu"]}
+
+
+class CUDAError(Exception):
+    pass
+
+
+class LtError(Exception):
+    pass
+
+
+@dataclass
+class Candidate:
+    milliseconds: float
+    works: bool = True
+    steady: float = 0.0  # ms from the seventh time on; 0: as before
+    ran: int = 0
+    description: dict[str, Any] = field(default_factory=lambda: {"tile": "TILE_128x128"})
+
+
+class World:
+    """What the stand-ins do. `refuse`: (dtype, m) ─► the error of that product's memory."""
+
+    def __init__(self) -> None:
+        self.candidates: Callable[[], list[Candidate]] = lambda: [Candidate(1.0)]
+        self.refuse: dict[tuple[str, int], Exception] = {}
+        self.gone_after: int | None = None
+        self.capability = (8, 0)
+        self.open_products = 0
+        self.products = 0
+        self.readings = 0
+        self.invisible: set[str] = set()
+
+
+class FakeDevice:
+    def __init__(self, world: World, address: str) -> None:
+        if address in world.invisible:
+            raise LookupError(f"CUDA does not see the GPU at {address}, NVML does")
+        self.world, self.sms, self.l2_bytes, self.capability = world, 40, 4 * 2**20, world.capability
+
+    def compile(self, source: str, names: tuple[str, ...]) -> None:
+        assert all(f"void {name}(" in source for name in names)
+
+    def use(self) -> None:
+        pass
+
+    def sync(self) -> None:
+        if self.world.gone_after is not None and self.world.products >= self.world.gone_after:
+            raise CUDAError("CUDA_ERROR_DEVICE_UNAVAILABLE")
+
+    def ticks(self) -> float:
+        self.world.readings += 1
+        return self.world.readings
+
+    def milliseconds(self, works: list[Callable[[], float]]) -> list[float]:
+        return [work() for work in works]
+
+    def elapsed_milliseconds(self, works: list[Callable[[], float]]) -> float:
+        return sum(work() for work in works)
+
+
+class FakeProduct:
+    def __init__(self, world: World, device: FakeDevice, kind: gemmtypes.DataType, shape: Shape) -> None:
+        self.world, self.kind, self.shape, self.operands = world, kind, shape, [()]
+
+    def allocate(self, sets: int | None = None) -> None:
+        self.world.open_products += 1
+        error = self.world.refuse.get((self.kind.key, self.shape.m))
+        if error:
+            raise error
+
+    def close(self) -> None:
+        self.world.open_products -= 1
+
+    def candidates(self, most: int) -> list[Candidate]:
+        return self.world.candidates()[:most]
+
+    def run(self, candidate: Candidate, turn: int | None = None) -> float:
+        if not candidate.works:
+            raise LtError("NOT_SUPPORTED")
+        candidate.ran += 1
+        return candidate.steady if candidate.steady and candidate.ran > 6 else candidate.milliseconds
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    world = World()
+
+    def exact(product: FakeProduct, candidate: Candidate) -> bool:
+        world.products += 1
+        return True
+
+    modules: dict[str, dict[str, Any]] = {
+        "cuda": {},
+        "cuda.core": {},
+        "cuda.core._utils": {},
+        "cuda.core._utils.cuda_utils": {"CUDAError": CUDAError},
+        "gpuprep.onhost.probes.cublaslt": {
+            "Error": LtError,
+            "Candidate": Candidate,
+            "Product": lambda *arguments: FakeProduct(world, *arguments),
+            "version": lambda: "13.1.0",
+        },
+        "gpuprep.onhost.probes.cudadevice": {
+            "CudaDevice": lambda address: FakeDevice(world, address),
+            "clock_mhz": lambda before, after: 1410.0,
+        },
+        "gpuprep.onhost.probes.gemmcheck": {
+            "fill": lambda product, seed, whole=False: None,
+            "reference_error": lambda product, candidate: 1e-4,
+            "exact": exact,
+        },
+    }
+    probes = importlib.import_module("gpuprep.onhost.probes")
+    for name, members in modules.items():
+        module = types.ModuleType(name)
+        module.__dict__.update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+        if name.startswith("gpuprep"):
+            monkeypatch.setattr(probes, name.rpartition(".")[2], module, raising=False)
+    monkeypatch.delitem(sys.modules, RUN, raising=False)
+    yield world
+    sys.modules.pop(RUN, None)
+    probes.__dict__.pop("gemmrun", None)
+
+
+class FakeGpu(Scripted):
+    def __init__(self, facts: GpuFacts) -> None:
+        super().__init__(facts.index, [row(power_watts=69.0, event_reasons=4)])
+        self._facts = facts
+
+    def facts(self) -> GpuFacts:
+        return self._facts
+
+    def processes(self) -> list[Any]:
+        return []
+
+
+def session(world: World, **settings: Any) -> Any:
+    run = importlib.import_module(RUN)
+    fast = {
+        "warm_seconds": 0.0,
+        "rest_seconds": 0.0,
+        "load_seconds": 0.0,
+        "candidates": 8,
+        "finalists": 2,
+        "sustained_seconds": 0.0,
+    }
+    rule = Rule(most_seconds=0.05)
+    given = {**fast, "together_seconds": 0.0, "shapes": SHAPES, "main_dtype": None, "quick": False, "rule": rule}
+    return run.Session(FakeGpu(t4()), "0000:00:04.0", run.Settings(**{**given, **settings}))
+
+
+def test_every_type_and_shape_is_measured(world: World) -> None:
+    gemms: list[dict[str, Any]] = []
+    assert session(world).measure(gemms) is None
+    assert [(one["dtype"], one["m"]) for one in gemms[:2]] == [("bf16", 256), ("bf16", 512)]
+    assert len(gemms) == 2 * len(gemmtypes.of_gpu((8, 0)))
+    assert {one["graphics_clock_mhz"] for one in gemms} == {1410.0}
+    assert {one["event_reasons"] for one in gemms} == {4}
+    assert world.open_products == 0
+
+
+def test_the_clock_is_that_of_the_burst_that_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three bursts, none steady, the second the fastest: the clock is counted while it runs, and not in the others."""
+    tested = session(world, rule=Rule(tries=3))
+    bursts = itertools.chain([[1.4, 1.6], [0.9, 1.1], [1.2, 1.4]], itertools.repeat([1.0]))
+    durations: list[Iterator[float]] = []
+    rests: list[int] = []
+
+    def rest(_: float) -> None:
+        durations.append(itertools.cycle(next(bursts)))
+        rests.append(world.readings)
+
+    run = sys.modules[RUN]
+    monkeypatch.setattr(run.time, "sleep", rest)
+    monkeypatch.setattr(run, "clock_mhz", lambda before, after: 1000.0 * len(rests))
+    monkeypatch.setattr(tested, "times", lambda product, candidate, count: list(itertools.islice(durations[-1], count)))
+    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
+    found = tested.burst(product, Candidate(1.0))
+    assert len(rests) == 3
+    assert found["microseconds"] == pytest.approx(1000, abs=101)
+    assert found["graphics_clock_mhz"] == 2000.0
+
+
+def test_the_main_type_is_also_measured_at_length(world: World) -> None:
+    gemms: list[dict[str, Any]] = []
+    session(world, main_dtype="tf32", sustained_seconds=0.02).measure(gemms)
+    sustained = [(one["dtype"], one["m"]) for one in gemms if one["sustained"]]
+    assert sustained == [("tf32", 256)]
+    assert gemms[0]["sustained"]["tflops"] == pytest.approx(2 * 256**3 / 1e9, abs=0.01)
+
+
+def test_no_memory_for_one_product_leaves_the_others(world: World) -> None:
+    world.refuse["fp64/fp64", 512] = CUDAError("CUDA_ERROR_OUT_OF_MEMORY")
+    gemms: list[dict[str, Any]] = []
+    assert session(world).measure(gemms) is None
+    failed = [one for one in gemms if one["error"]]
+    assert [(one["dtype"], one["m"], one["error"]) for one in failed] == [
+        ("fp64", 512, "CUDAError: CUDA_ERROR_OUT_OF_MEMORY")
+    ]
+    assert isinstance(failed[0]["tflops"], Missing)
+    assert len(gemms) == 2 * len(gemmtypes.of_gpu((8, 0)))
+    assert world.open_products == 0
+
+
+def test_a_gpu_that_is_gone_ends_its_measurements(world: World) -> None:
+    world.gone_after = 3
+    gemms: list[dict[str, Any]] = []
+    assert session(world).measure(gemms) == "CUDAError: CUDA_ERROR_DEVICE_UNAVAILABLE"
+    assert len(gemms) == 3
+
+
+def test_a_type_that_cublaslt_has_nothing_for(world: World) -> None:
+    world.candidates = list
+    one = session(world).product(gemmtypes.TYPES[0], Shape(256, 256, 256), sustain=False)
+    assert one["error"] == "cuBLASLt has no algorithm for it on this GPU"
+
+
+def test_the_fastest_candidate_is_taken_and_one_that_fails_is_left_out(world: World) -> None:
+    candidates = [Candidate(1.2), Candidate(0.5, works=False), Candidate(0.9), Candidate(1.0)]
+    best = session(world).best(FakeProduct(world, None, gemmtypes.TYPES[0], Shape(*SHAPES[0])), candidates)  # type: ignore[arg-type]
+    assert best is candidates[2]
+
+
+def test_cublaslts_own_choice_is_tried_at_length_though_it_looks_slow(world: World) -> None:
+    """Under the power cap the one that looked fast is slower in the end."""
+    candidates = [Candidate(1.3, steady=1.0), *[Candidate(0.9 + i / 100, steady=1.2) for i in range(4)]]
+    best = session(world).best(FakeProduct(world, None, gemmtypes.TYPES[0], Shape(*SHAPES[0])), candidates)  # type: ignore[arg-type]
+    assert best is candidates[0]
+
+
+def test_when_no_candidate_runs_the_product_says_so(world: World) -> None:
+    world.candidates = lambda: [Candidate(1.0, works=False)]
+    one = session(world).product(gemmtypes.TYPES[0], Shape(256, 256, 256), sustain=False)
+    assert one["error"] == "RuntimeError: none of cuBLASLt's proposals runs"
+    assert world.open_products == 0
+
+
+# ------------------------------------------------------------ the whole probe
+
+
+@pytest.fixture
+def machine(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    class Nvml:
+        gpu_count = 1
+
+        def __enter__(self) -> Nvml:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def gpus(self) -> list[FakeGpu]:
+            return [FakeGpu(t4(index)) for index in range(self.gpu_count)]
+
+    def has(count: int) -> None:
+        Nvml.gpu_count = count
+
+    short = {
+        "warm_seconds": 0.0,
+        "rest_seconds": 0.0,
+        "load_seconds": 0.0,
+        "candidates": 8,
+        "finalists": 2,
+        "sustained_seconds": 0.0,
+    }
+    monkeypatch.setattr(gemm, "Nvml", Nvml)
+    monkeypatch.setattr(gemm, "FULL", {**short, "together_seconds": 0.01})
+    monkeypatch.setattr(gemm, "QUICK", {**short, "together_seconds": 0.01})
+    monkeypatch.setattr(gemm, "QUICK_RULE", Rule(most_seconds=0.02))
+    monkeypatch.setattr(gemm, "bindings", lambda: {"nvmath-python": "1.0.0"})
+    monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
+    monkeypatch.setattr(simulated, "available", lambda: False)
+    return has
+
+
+def test_one_gpu_whole(machine: Callable[[int], None]) -> None:
+    values = gemm.measure({"shapes": SHAPES[:1], "quick": True})
+    assert isinstance(values, dict)
+    assert (values["quick"], values["toolkit"], values["together"]) == (True, TOOLKIT, None)
+    assert values["bindings"] == {"nvmath-python": "1.0.0"}
+    (gpu,) = values["gpus"]
+    assert (gpu["sms"], gpu["l2_mib"], gpu["error"], gpu["other_processes"]) == (40, 4, None, [])
+    assert len(gpu["gemms"]) == 7
+
+
+def test_all_at_once_after_each_alone(machine: Callable[[int], None]) -> None:
+    machine(3)
+    values = gemm.measure({"shapes": SHAPES[:1], "quick": True, "main_dtype": "fp16"})
+    assert isinstance(values, dict)
+    assert [gpu["error"] for gpu in values["gpus"]] == [None, None, None]
+    assert [(one["index"], one["dtype"]) for one in values["together"]] == [(0, "fp16"), (1, "fp16"), (2, "fp16")]
+    assert all(one["tflops"] > 0 for one in values["together"])
+
+
+def test_a_gpu_that_cuda_does_not_see_leaves_the_others(world: World, machine: Callable[[int], None]) -> None:
+    machine(2)
+    world.invisible.add("0000:00:04.0")
+    values = gemm.measure({"shapes": SHAPES[:1], "quick": True})
+    assert isinstance(values, dict)
+    hidden, seen = values["gpus"]
+    assert hidden["error"] == "LookupError: CUDA does not see the GPU at 0000:00:04.0, NVML does"
+    assert hidden["gemms"] == []
+    assert hidden["sms"] == {"missing": "not_measured", "detail": "the GPU was not opened"}
+    assert (seen["error"], len(seen["gemms"])) == (None, 7)
+    assert values["together"] is None
+
+
+def test_one_that_fails_when_all_run_does_not_hold_up_the_others(world: World) -> None:
+    run = importlib.import_module(RUN)
+    world.refuse["fp16/fp32", 256] = CUDAError("CUDA_ERROR_ECC_UNCORRECTABLE")
+    well, ill = session(world, together_seconds=0.01), session(world, main_dtype="fp16")
+    ill.gpu.index = 1
+    rows = run.together([well, ill], 0.01)
+    assert rows[0]["tflops"] > 0
+    assert rows[1]["tflops"] == Missing("command_failed", "CUDAError: CUDA_ERROR_ECC_UNCORRECTABLE")
+
+
+def test_a_library_that_is_not_found(world: World, machine: Callable[[int], None]) -> None:
+    def version() -> str:
+        raise RuntimeError("libcublasLt.so.13 was not found")
+
+    sys.modules["gpuprep.onhost.probes.cublaslt"].version = version  # type: ignore[attr-defined]
+    found = gemm.measure({})
+    assert found == Missing("library_not_found", "RuntimeError: libcublasLt.so.13 was not found")

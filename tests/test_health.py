@@ -1,0 +1,230 @@
+"""Every way in which a GPU can be ill is named; what only looks ill (an idle link, the power cap) is not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import finished_snapshot, resolved
+
+from gpuprep.catalogue.xids import _known, xid
+from gpuprep.checks import compare
+from gpuprep.gpufacts import NOT_READ
+from gpuprep.records import (
+    EccErrors,
+    Finding,
+    GpuFacts,
+    Missing,
+    PcieLink,
+    ProcessOnGpu,
+    RemappedRows,
+    RetiredPages,
+    Snapshot,
+    Status,
+    Xid,
+)
+
+WANTED = resolved("t4", "debian13")
+FINISHED = finished_snapshot(WANTED)
+NOT_SUPPORTED = Missing("not_supported", "Not Supported")
+BUS = "0000:00:1e.0"
+Change = Callable[[Snapshot], Snapshot]
+
+
+def gpu(**values: Any) -> Change:
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert not isinstance(snapshot.gpus, Missing)
+        first = dataclasses.replace(snapshot.gpus[0], **values)
+        return dataclasses.replace(snapshot, gpus=(first, *snapshot.gpus[1:]))
+
+    return change
+
+
+def xids(*codes: int, address: str = BUS, message: str = "") -> Change:
+    seen = tuple(Xid(code, address, message, "2026-11-20T10:00:00+00:00") for code in codes)
+    return lambda snapshot: dataclasses.replace(snapshot, xids=seen)
+
+
+def other_library(snapshot: Snapshot) -> Snapshot:
+    path = "/opt/other-cuda/lib64/libcublasLt.so.12.1.3.1"
+    return dataclasses.replace(snapshot, libraries={**snapshot.libraries, "libcublasLt.so.12": path})
+
+
+def findings(change: Change) -> dict[str, Finding]:
+    return {finding.key: finding for finding in compare(WANTED, change(FINISHED))}
+
+
+def named(change: Change) -> dict[str, Finding]:
+    return {key: finding for key, finding in findings(change).items() if finding.status is not Status.PASS}
+
+
+# Key of the finding ─► what makes it, how grave it is, words that must be in its reason and in its remedy.
+HEALTH: dict[str, tuple[Change, Status, str, str]] = {
+    "gpu 0.slowdown_now": (gpu(event_reasons=0x88), Status.FAIL, "power brake", "provider"),
+    "gpu 0.ecc_errors": (gpu(ecc_errors=EccErrors(17, 2, 20, 2)), Status.FAIL, "2 memory errors", "reset"),
+    "gpu 0.retired_pages": (gpu(retired_pages=RetiredPages(1, 0, True)), Status.FAIL, "still in use", "reset"),
+    "gpu 0.remapped_rows": (
+        gpu(remapped_rows=RemappedRows(0, 1, False, True)),
+        Status.FAIL,
+        "no spare row left",
+        "another GPU",
+    ),
+    "gpu 0.mig": (gpu(mig_current=True, mig_pending=True), Status.FAIL, "divided", "nvidia-smi -i 0 -mig 0"),
+    "gpu 0.nvlinks": (gpu(nvlinks=(True, False)), Status.WARN, "1 of 2 NVLinks are down: 1", "nvlink -s"),
+    "driver.xids": (
+        lambda s: dataclasses.replace(s, xids=Missing("no_permission", "kmsg")),
+        Status.UNKNOWN,
+        "the kernel log could not be read: reading it needs root",
+        "sudo",
+    ),
+    "cuda.libraries": (other_library, Status.FAIL, "libcublasLt.so.12 from /opt/other-cuda/lib64", "ldconfig"),
+}
+
+
+@pytest.mark.parametrize("key", HEALTH)
+def test_each_illness_is_named_alone(key: str) -> None:
+    change, status, why, remedy = HEALTH[key]
+    found = named(change)
+    assert list(found) == [key]
+    assert found[key].status is status
+    assert why in found[key].reason
+    assert remedy in found[key].remedy
+    assert found[key].role == ""
+
+
+@pytest.mark.parametrize(
+    ("mask", "status", "word"),
+    [
+        (0x48, Status.FAIL, "thermal"),
+        (0x08, Status.FAIL, "hardware slowdown"),
+        (0x20, Status.WARN, "heat at 40 °C"),
+        (0x04, Status.PASS, ""),  # the power cap: normal life on a 70 W T4
+        (0x01, Status.PASS, ""),
+        (0x02, Status.PASS, ""),
+        (0x00, Status.PASS, ""),
+    ],
+)
+def test_reasons_by_gravity(mask: int, status: Status, word: str) -> None:
+    finding = findings(gpu(event_reasons=mask))["gpu 0.slowdown_now"]
+    assert finding.status is status
+    assert word in finding.reason
+
+
+def test_an_idle_link_is_not_judged() -> None:
+    assert named(gpu(pcie=PcieLink(1, 4, 3, 16, 3, 9))) == {}
+
+
+def test_pages_and_rows_by_gravity() -> None:
+    assert named(gpu(retired_pages=RetiredPages(50, 9, False))) == {}
+    worn = named(gpu(retired_pages=RetiredPages(50, 10, False)))["gpu 0.retired_pages"]
+    assert (worn.status, "60 pages" in worn.reason) == (Status.FAIL, True)
+    assert named(gpu(remapped_rows=RemappedRows(6, 3, False, False))) == {}
+    pending = named(gpu(remapped_rows=RemappedRows(6, 3, True, False)))["gpu 0.remapped_rows"]
+    assert (pending.status, "next reset" in pending.reason) == (Status.FAIL, True)
+
+
+def test_what_a_gpu_does_not_have_is_no_finding() -> None:
+    parts = ("ecc_errors", "retired_pages", "remapped_rows", "mig_current", "mig_pending", "nvlinks", "processes")
+    found = findings(gpu(**dict.fromkeys(parts, NOT_SUPPORTED)))
+    assert not {f"gpu 0.{name}" for name in (*parts, "mig")} & found.keys()
+
+
+def test_links_all_down_matter_where_there_are_several_gpus() -> None:
+    assert named(gpu(nvlinks=(False, False))) == {}
+    two = resolved("t4", "debian13", ("t4", "t4"))
+    pair = finished_snapshot(two)
+    assert [f.key for f in compare(two, gpu(nvlinks=(False, False))(pair)) if f.status is Status.WARN] == [
+        "gpu 0.nvlinks"
+    ]
+    half = [f for f in compare(two, gpu(nvlinks=(False, True))(pair)) if f.status is Status.FAIL]
+    assert [f.key for f in half] == ["gpu 0.nvlinks"]
+
+
+def test_mig_that_waits_for_a_reset() -> None:
+    finding = named(gpu(mig_pending=True))["gpu 0.mig"]
+    assert (finding.status, finding.actual) == (Status.WARN, "on after a reset")
+
+
+def test_another_program_is_a_note_with_its_name() -> None:
+    change = gpu(processes=(ProcessOnGpu(77, "python3", 300), ProcessOnGpu(78, "", NOT_SUPPORTED)))
+    finding = findings(change)["gpu 0.processes"]
+    assert finding.status is Status.PASS
+    assert finding.actual == "python3 (pid 77), a program (pid 78)"
+    assert "beside these programs" in finding.reason
+
+
+def test_the_gravest_xid_speaks() -> None:
+    found = findings(xids(13, 79, 13, 63, message="pid=1, GPU has fallen off the bus."))
+    finding = found["gpu 0.xids"]
+    assert finding.status is Status.FAIL
+    assert finding.actual == "Xid 79, Xid 63, Xid 13 ×2"
+    assert finding.reason == (
+        "Xid 79 at 2026-11-20T10:00:00+00:00: the GPU fell off the bus (pid=1, GPU has fallen off the bus.)"
+    )
+    assert "stop the machine and start it again" in finding.remedy
+    assert "driver.xids" not in found
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(48, Status.FAIL), (63, Status.WARN), (13, Status.PASS), (999, Status.WARN)]
+)
+def test_xids_by_gravity(code: int, status: Status) -> None:
+    finding = findings(xids(code))["gpu 0.xids"]
+    assert finding.status is status
+    assert f"Xid {code}" in finding.actual
+    assert bool(finding.remedy) == (status is not Status.PASS)
+
+
+def test_an_xid_of_a_gpu_that_is_gone_keeps_its_address() -> None:
+    assert named(xids(79, address="0000:81:00.0"))["gpu 0000:81:00.0.xids"].status is Status.FAIL
+
+
+def test_every_xid_we_know_says_what_it_is_and_what_to_do() -> None:
+    assert len(_known()) >= 25
+    for code in _known():
+        meaning = xid(code)
+        assert meaning.gravity in ("fail", "warn", "note")
+        assert " " in meaning.remedy, f"Xid {code}: {meaning.remedy} is no action"
+
+
+def test_a_lost_gpu_is_said_once_by_health() -> None:
+    lost = Missing("gpu_is_lost", "GPU is lost")
+    assert not isinstance(FINISHED.gpus, Missing)
+    readings = {
+        field.name: lost
+        for field in dataclasses.fields(GpuFacts)
+        if "Missing" in str(field.type) or str(field.type) in ("Str", "Int", "Float", "Bool")
+    }
+    found = named(gpu(**readings, uuid="", name="", pci_address="", pci_device_id=""))
+    finding = found["gpu 0.on_the_bus"]
+    assert (finding.status, finding.actual) == (Status.FAIL, "lost")
+    assert "start it again" in finding.remedy
+    assert not {"gpu 0.ecc_errors", "gpu 0.slowdown_now", "gpu 0.nvlinks"} & found.keys()
+
+
+def test_an_old_record_lacks_health_and_says_so_once() -> None:
+    parts = ("ecc_errors", "retired_pages", "remapped_rows", "mig_current", "mig_pending", "nvlinks", "processes")
+    found = named(gpu(**dict.fromkeys(parts, NOT_READ)))
+    assert {key: finding.status for key, finding in found.items()} == {"gpus.health": Status.UNKNOWN}
+    assert "a gpuprep that did not read it yet" in found["gpus.health"].reason
+
+
+def test_libraries_of_another_major_and_of_nobody_are_no_wrong_ones() -> None:
+    extra = {
+        "libcublasLt.so.11": "/opt/old/libcublasLt.so.11",
+        "libnvrtc.so": None,
+        "libcudnn.so.9": "/opt/c/libcudnn.so.9",
+    }
+    found = named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **extra}))
+    assert found == {}
+    unknown = named(lambda s: dataclasses.replace(s, cuda=dataclasses.replace(s.cuda, library_folders=())))
+    assert {key: finding.status for key, finding in unknown.items()} == {"cuda.libraries": Status.UNKNOWN}
+    beside = {"libcudart.so.12": "/usr/lib/x86_64-linux-gnu-other/libcudart.so.12"}
+    assert "cuda.libraries" in named(lambda s: dataclasses.replace(s, libraries={**s.libraries, **beside}))
+
+
+def test_health_says_nothing_where_there_is_no_driver() -> None:
+    change: Change = lambda s: dataclasses.replace(s, gpus=Missing("driver_not_loaded", "NVML"))  # noqa: E731
+    assert not {key for key in findings(change) if key.endswith((".xids", ".ecc_errors")) or key == "cuda.libraries"}

@@ -1,0 +1,378 @@
+"""Host over a real sshd: commands, files, host keys, and every way in which a connection can fail."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sshserver import SSHD, Sshd, free_port, make_key
+
+from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
+from gpuprep.host import Host, Target
+
+pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
+
+Serve = Callable[..., Sshd]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A HOME without keys, agent and known hosts."""
+    folder = tmp_path / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+@pytest.fixture
+def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
+    servers: list[Sshd] = []
+
+    def start(*options: str) -> Sshd:
+        folder = tmp_path / f"sshd{len(servers)}"
+        folder.mkdir()
+        servers.append(Sshd(folder, home, *options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def trusted(serve: Serve) -> Sshd:
+    server = serve()
+    server.trust()
+    return server
+
+
+def hosts(kind: str, request: pytest.FixtureRequest) -> Host:
+    if kind == "local":
+        return Host(Target("here", local=True))
+    server: Sshd = request.getfixturevalue("trusted")
+    return Host(server.target())
+
+
+@pytest.fixture(params=["local", "ssh"])
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    with hosts(request.param, request) as made:
+        yield made
+
+
+# ---------------------------------------------------------------- commands and files
+
+
+def test_run_gives_exit_code_and_both_outputs(host: Host) -> None:
+    result = host.run("echo out; echo err >&2; cat; exit 7", stdin=b"in")
+    assert (result.exit_code, result.stdout, result.stderr) == (7, "out\nin", "err\n")
+
+
+def test_output_that_is_not_utf8_survives(host: Host) -> None:
+    assert host.run(r"printf 'a\377b'").stdout == "a\\xffb"
+
+
+def test_much_on_all_three_streams_at_once_does_not_block(host: Host) -> None:
+    data = b"0123456789abcdef" * 200_000  # 3 MB: more than any pipe or SSH window holds
+    result = host.run("tee /dev/stderr", stdin=data, timeout=120)
+    assert len(result.stdout) == len(result.stderr) == len(data)
+
+
+def test_input_that_nobody_reads_is_no_error(host: Host) -> None:
+    assert host.run("exit 3", stdin=b"x" * 5_000_000, timeout=60).exit_code == 3
+
+
+def test_a_command_that_takes_too_long(host: Host) -> None:
+    started = time.monotonic()
+    with pytest.raises(HostError, match=r"took longer than 0\.5 s: exec sleep 60"):
+        host.run("exec sleep 60", timeout=0.5)
+    assert time.monotonic() - started < 10
+    assert host.run("echo alive").stdout == "alive\n"
+
+
+def test_put_and_get_keep_every_byte(host: Host, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 1000
+    path = tmp_path / "a file's name"
+    host.put(data, str(path))
+    assert path.read_bytes() == data
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert hashlib.sha256(host.get(str(path))).digest() == hashlib.sha256(data).digest()
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("a file")] == ["a file's name"]
+
+
+def test_put_and_get_where_it_cannot_be(host: Host, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="cannot write"):
+        host.put(b"", f"{tmp_path}/no/such/folder/file")
+    with pytest.raises(HostError, match=r"cannot read .*nothing: .*No such file"):
+        host.get(f"{tmp_path}/nothing")
+
+
+def test_a_lost_connection_is_made_again(trusted: Sshd) -> None:
+    with Host(trusted.target()) as host:
+        assert host.run("echo 1").stdout == "1\n"
+        trusted.stop()
+        trusted.start()
+        assert wait_for(lambda: host.run("echo 2").stdout) == "2\n"
+
+
+def wait_for(action: Callable[[], str], seconds: float = 10) -> str:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return action()
+        except HostUnreachable:
+            if time.monotonic() > deadline:
+                raise
+
+
+def test_a_connection_that_breaks_in_the_middle_of_a_command(trusted: Sshd, tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    with Host(trusted.target()) as host:
+        host.run("true")
+
+        def cut() -> None:
+            while not mark.exists():
+                time.sleep(0.01)
+            trusted.stop()
+
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        with pytest.raises(HostUnreachable, match="connection was lost while a command ran"):
+            host.run(f"touch {mark}; exec sleep 30", timeout=60)
+        cutter.join()
+
+
+# ---------------------------------------------------------------- host keys
+
+
+def fingerprint(server: Sshd) -> str:
+    listed = subprocess.run(
+        ["ssh-keygen", "-lf", str(server.host_key)], check=True, capture_output=True, text=True
+    ).stdout
+    return listed.split()[1]
+
+
+def test_unknown_host_key_is_refused_by_fingerprint(serve: Serve) -> None:
+    server = serve()
+    with pytest.raises(HostKeyRefused) as caught, Host(server.target()) as host:
+        host.run("true")
+    assert fingerprint(server) in caught.value.what
+    assert "--accept-new-host-key" in caught.value.hint
+    assert not server.known_hosts.exists()
+
+
+def test_accepted_host_key_is_kept_for_openssh_too(serve: Serve) -> None:
+    server = serve()
+    server.known_hosts.write_text("# a last line without an end")
+    with Host(server.target(), accept_new_host_key=True) as host:
+        assert host.run("echo in").stdout == "in\n"
+    with Host(server.target()) as host:  # known now, without the option
+        assert host.run("echo again").stdout == "again\n"
+    argv = ["ssh", "-o", "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={server.known_hosts}"]
+    argv += ["-o", "BatchMode=yes", "-i", str(server.key), "-p", str(server.port), f"{server.user}@127.0.0.1", "true"]
+    assert subprocess.run(argv, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_changed_host_key_is_never_accepted(serve: Serve, tmp_path: Path, accept: bool) -> None:
+    server = serve()
+    other = make_key(tmp_path / "other")
+    kind, key = other.with_suffix(".pub").read_text().split()[:2]
+    line = f"[127.0.0.1]:{server.port} {kind} {key}\n"
+    server.known_hosts.write_text(line)
+    with (
+        pytest.raises(HostKeyRefused, match="HAS CHANGED") as caught,
+        Host(server.target(), accept_new_host_key=accept) as host,
+    ):
+        host.run("true")
+    assert fingerprint(server) in caught.value.what
+    assert "ssh-keygen" in caught.value.hint
+    assert server.known_hosts.read_text() == line
+
+
+def test_named_known_hosts_file_counts_alone(serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    server.trust()
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.raises(HostKeyRefused), Host(server.target(known_hosts=str(elsewhere))) as host:
+        host.run("true")
+    elsewhere.write_text(server.known_hosts.read_text())
+    server.known_hosts.unlink()
+    with Host(server.target(known_hosts=str(elsewhere))) as host:
+        assert host.run("echo in").stdout == "in\n"
+
+
+# ---------------------------------------------------------------- who is not let in
+
+
+def test_refused_key_names_user_and_key(trusted: Sshd, tmp_path: Path) -> None:
+    stranger = make_key(tmp_path / "stranger")
+    with (
+        pytest.raises(AuthenticationRefused, match=f"does not let {trusted.user} in") as caught,
+        Host(trusted.target(identity_file=str(stranger))) as host,
+    ):
+        host.run("true")
+    assert str(stranger) in caught.value.what
+    assert "--ssh-key" in caught.value.hint
+
+
+def test_no_key_at_all(trusted: Sshd) -> None:
+    with (
+        pytest.raises(AuthenticationRefused, match="tried no key file"),
+        Host(trusted.target(identity_file=None)) as host,
+    ):
+        host.run("true")
+
+
+def test_a_server_that_only_takes_passwords_does_not_hang(serve: Serve) -> None:
+    server = serve("PasswordAuthentication yes", "PubkeyAuthentication no")
+    server.trust()
+    started = time.monotonic()
+    with pytest.raises(AuthenticationRefused), Host(server.target()) as host:
+        host.run("true")
+    assert time.monotonic() - started < 20
+
+
+def test_a_key_locked_by_a_passphrase(trusted: Sshd, tmp_path: Path) -> None:
+    locked = make_key(tmp_path / "locked", "secret words")
+    with (
+        pytest.raises(AuthenticationRefused, match="locked by a passphrase") as caught,
+        Host(trusted.target(identity_file=str(locked))) as host,
+    ):
+        host.run("true")
+    assert "ssh-add" in caught.value.hint
+
+
+def test_a_key_file_that_is_not_there(trusted: Sshd) -> None:
+    with (
+        pytest.raises(AuthenticationRefused, match="no key file /no/such/key"),
+        Host(trusted.target(identity_file="/no/such/key")) as host,
+    ):
+        host.run("true")
+
+
+# ---------------------------------------------------------------- who is not there
+
+
+def refused(target: Target, **options: float) -> str:
+    with pytest.raises(HostUnreachable) as caught, Host(target, **options) as host:  # type: ignore[arg-type]
+        host.run("true")
+    assert caught.value.hint
+    assert caught.value.where == target.name
+    return caught.value.what
+
+
+@pytest.mark.usefixtures("home")
+def test_a_name_that_does_not_resolve() -> None:
+    assert "the name no-such-host.invalid does not resolve" in refused(Target("no-such-host.invalid"))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_port_where_nobody_listens() -> None:
+    port = free_port()
+    assert f"refuses connections on port {port}" in refused(Target("box", address="127.0.0.1", port=port))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_host_that_drops_packets() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        waiting = [socket.socket() for _ in range(3)]  # a full backlog: the kernel drops what comes next
+        try:
+            for client in waiting:
+                client.setblocking(False)
+                client.connect_ex(address)
+            message = refused(Target("box", address="127.0.0.1", port=address[1]), connect_timeout=1)
+        finally:
+            for client in waiting:
+                client.close()
+    assert "no answer" in message
+    assert "within 1 s" in message
+
+
+@pytest.mark.usefixtures("home")
+def test_a_port_that_is_not_ssh() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 200)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        target = Target("box", address="127.0.0.1", port=server.getsockname()[1])
+        message = refused(target, connect_timeout=5)
+        thread.join()
+    assert "answers, but not as an SSH server" in message
+
+
+@pytest.mark.usefixtures("home")
+def test_nothing_of_a_failure_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    test_a_port_that_is_not_ssh()
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+
+
+# ---------------------------------------------------------------- ~/.ssh/config
+
+
+def write_config(home: Path, server: Sshd) -> None:
+    (home / ".ssh" / "config").write_text("Include conf.d/*.conf\n")
+    (home / ".ssh" / "conf.d").mkdir()
+    (home / ".ssh" / "conf.d" / "lab.conf").write_text(
+        f"Host lab\n  HostName 127.0.0.1\n  Port {server.port}\n  User {server.user}\n"
+        f"  IdentityFile ~/.ssh/not-there\n  IdentityFile {server.key}\n"
+    )
+
+
+def test_an_alias_of_the_ssh_configuration(trusted: Sshd, home: Path) -> None:
+    write_config(home, trusted)
+    with Host(Target("lab")) as host:
+        assert host.run("echo in").stdout == "in\n"
+
+
+def test_a_broken_ssh_configuration(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("what is this\nHost\n")
+    with pytest.raises(UsageError, match=r"\.ssh/config"), Host(Target("lab")) as host:
+        host.run("true")
+
+
+def test_through_a_jump_host(serve: Serve, home: Path) -> None:
+    jump, inner = serve(), serve()
+    jump.trust()
+    inner.trust()
+    write_config(home, jump)
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write(f"Host inner\n  HostName localhost\n  Port {inner.port}\n  ProxyJump lab\n")
+    inner.known_hosts.write_text(
+        inner.known_hosts.read_text().replace(f"[127.0.0.1]:{inner.port}", f"[localhost]:{inner.port}")
+    )
+    with Host(Target("inner", user=inner.user, identity_file=str(inner.key))) as host:
+        assert host.run("echo inside").stdout == "inside\n"
+
+
+def test_the_key_of_a_jump_host_is_checked_too(serve: Serve, home: Path) -> None:
+    jump, inner = serve(), serve()
+    inner.trust()
+    write_config(home, jump)
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write(f"Host inner\n  HostName localhost\n  Port {inner.port}\n  ProxyJump lab\n")
+    with pytest.raises(HostKeyRefused) as caught, Host(Target("inner")) as host:
+        host.run("true")
+    assert fingerprint(jump) in caught.value.what
+
+
+def test_the_command_line_does_not_load_paramiko() -> None:
+    code = "import sys, gpuprep.host; sys.exit(any(m in sys.modules for m in ('paramiko', 'fabric', 'invoke')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

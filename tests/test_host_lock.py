@@ -1,0 +1,169 @@
+"""The lock of a host: who holds it is named, it outlives a reboot, and nothing outlives its holder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sshserver import SSHD, Sshd
+
+from gpuprep.errors import GpuprepError, HostError, HostLocked
+from gpuprep.host import HostLock, LockOwner
+from gpuprep.host.connection import Connection
+from gpuprep.host.local import LocalConnection
+from gpuprep.host.ssh import SshConnection
+
+ALICE = LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
+BOB = LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
+
+HOLDER = """
+import sys, time
+from gpuprep.host import HostLock, LockOwner, Target
+from gpuprep.host.local import LocalConnection
+from gpuprep.host.ssh import SshConnection
+lock_file, port, user, key, known_hosts = sys.argv[1:]
+if port == "0":
+    connection = LocalConnection("here")
+else:
+    target = Target("box", "127.0.0.1", int(port), user, key, known_hosts)
+    connection = SshConnection(target, False, 15)
+with HostLock("box", LockOwner("alice", "laptop", "r1", "noon"), connection.start, lock_file=lock_file):
+    print("held", flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
+    if SSHD is None:
+        pytest.skip("no sshd here (package openssh-server)")
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    made = Sshd(folder, home)
+    made.trust()
+    yield made
+    made.stop()
+
+
+Connect = Callable[[], Connection]
+
+
+@pytest.fixture(params=["local", "ssh"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    made: list[Connection] = []
+
+    def make() -> Connection:
+        if request.param == "local":
+            made.append(LocalConnection("box"))
+        else:
+            server: Sshd = request.getfixturevalue("server")
+            made.append(SshConnection(server.target(), False, 15))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        connection.close()
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def lock_of(connection: Connection, path: Path, owner: LockOwner) -> HostLock:
+    return HostLock("box", owner, connection.start, lock_file=str(path))
+
+
+def is_free(connection: Connection, path: Path) -> bool:
+    try:
+        with lock_of(connection, path, BOB):
+            return True
+    except HostLocked:
+        return False
+
+
+def test_the_second_is_told_who_is_first(connect: Connect, tmp_path: Path) -> None:
+    path = tmp_path / "it's a lock"
+    with lock_of(connect(), path, ALICE):
+        with pytest.raises(HostLocked) as caught, lock_of(connect(), path, BOB):
+            pass
+        for word in ("box", ALICE.user, ALICE.controller, ALICE.run_id, ALICE.since):
+            assert word in caught.value.what
+        assert caught.value.exit_code == 3
+    with lock_of(connect(), path, BOB):
+        assert '"user": "bob"' in path.read_text()
+    assert path.read_text() == ""
+
+
+def test_a_file_without_a_holder_is_no_lock(connect: Connect, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text('{"user": "a long gone one", "controller": "x", "run_id": "y", "since": "z"}' * 3)
+    with lock_of(connect(), path, ALICE):
+        assert path.read_text().count("alice") == 1
+        assert "long gone" not in path.read_text()
+
+
+def test_a_place_that_cannot_be_locked(connect: Connect, tmp_path: Path) -> None:
+    with (
+        pytest.raises(HostError, match=r"cannot lock box: .*(No such file|nonexistent)"),
+        lock_of(connect(), tmp_path / "no" / "lock", ALICE),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_no_lock_outlives_a_killed_controller(
+    connect: Connect, tmp_path: Path, request: pytest.FixtureRequest, how: signal.Signals
+) -> None:
+    path = tmp_path / "lock"
+    connection = connect()
+    arguments = [str(path), "0", "", "", ""]
+    if isinstance(connection, SshConnection):
+        server: Sshd = request.getfixturevalue("server")
+        arguments = [str(path), str(server.port), server.user, str(server.key), str(server.known_hosts)]
+    with subprocess.Popen([sys.executable, "-c", HOLDER, *arguments], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert not is_free(connection, path)
+        os.kill(holder.pid, how)
+        holder.wait()
+    until(lambda: is_free(connection, path), "the lock is free")
+
+
+def test_the_lock_is_taken_again_after_a_reboot(server: Sshd, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    other = LocalConnection("box")
+    with lock_of(SshConnection(server.target(), False, 5), path, ALICE) as lock:
+        server.stop()
+        until(lambda: is_free(other, path), "a reboot drops the lock")
+        path.write_text("")
+        server.start()
+        # Looking by locking would be a run that took it: the words in the file are looked at instead.
+        until(lambda: "alice" in path.read_text(), "the lock is held again")
+        assert lock.lost is None
+        assert not is_free(other, path)
+    until(lambda: is_free(other, path), "released at the end")
+
+
+def test_a_lock_that_another_took_during_the_reboot_is_lost(server: Sshd, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock_of(SshConnection(server.target(), False, 5), path, ALICE) as lock:
+        server.stop()
+        until(lambda: is_free(LocalConnection("box"), path), "a reboot drops the lock")
+        with lock_of(LocalConnection("box"), path, BOB):
+            server.start()
+            until(lambda: lock.lost is not None, "the loss is noticed")
+    assert isinstance(lock.lost, GpuprepError)
+    assert "bob" in lock.lost.what

@@ -1,0 +1,60 @@
+"""The local mirror of FFmpeg's sources: which archive it reads, and that a damaged file does not stay."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuprep.errors import SimError
+from gpuprep.sim import mirror
+
+
+def test_the_debian_archive_is_found_among_others() -> None:
+    listed = "https://other.invalid/apt/\nhttp://archive.invalid/debian-security/\nhttp://archive.invalid/debian/\n"
+    if not mirror.KEYRING.is_file():
+        pytest.skip("no Debian keyring here")
+    assert mirror.debian_archive(listed) == "http://archive.invalid/debian"
+
+
+def test_without_a_debian_archive_the_error_says_what_to_do() -> None:
+    with pytest.raises(SimError) as caught:
+        mirror.debian_archive("http://archive.invalid/ubuntu/\n")
+    assert "Debian archive" in caught.value.what
+    assert "mirror directory" in caught.value.hint
+
+
+def test_the_sha256_of_an_absent_file_matches_nothing(tmp_path: Path) -> None:
+    assert mirror.sha256_of(tmp_path / "absent") == ""
+    assert all(file.sha256 != "" for file in mirror.FILES)
+
+
+def apt_names_a_debian_archive() -> bool:
+    if shutil.which("apt-get") is None or not mirror.KEYRING.is_file():
+        return False
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return any(line.rstrip("/").endswith("/debian") for line in done.stdout.splitlines())
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not apt_names_a_debian_archive(), reason="needs a Debian controller with network access")
+def test_a_damaged_file_is_fetched_again_and_whole_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mirrors = mirror.ensure()
+    folder = Path(mirrors["ffmpeg"].removeprefix("file://"))
+    for file in mirror.FILES:
+        assert mirror.sha256_of(folder / file.name) == file.sha256
+    headers = folder / "nv-codec-headers-12.1.14.0.tar.gz"
+    headers.write_bytes(b"not a tarball")
+    said: list[str] = []
+    mirror.ensure(said.append)
+    assert mirror.sha256_of(headers) == mirror.FILES[2].sha256
+    assert [line for line in said if line.startswith("fetching")] == ["fetching nv-codec-headers-12.1.14.0.tar.xz"]
+    said.clear()
+    mirror.ensure(said.append)
+    assert said == []

@@ -1,0 +1,164 @@
+"""What must hold for every profile and every host, tried with many of both."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from builders import OS, bare_snapshot, finished_snapshot, load, with_driver
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuprep import catalogue
+from gpuprep.checks import compare
+from gpuprep.errors import PlanRefused
+from gpuprep.plan import ROLES, make, role_variables
+from gpuprep.profile import Profile
+from gpuprep.records import ClockPair, Missing, Snapshot, Status
+from gpuprep.wanted import Wanted, check_profile, resolve
+
+BASES = {name: load(name) for name in ("t4", "v100", "a100", "base")}
+REASONS = ("not_supported", "no_permission", "command_failed", "driver_not_loaded", "gpu_is_lost", "unparsable")
+
+quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    base = BASES[draw(st.sampled_from(sorted(BASES)))]
+    clocks: Any = draw(
+        st.sampled_from(["max", "default", ClockPair(5001, 1590), ClockPair(877, 1530), ClockPair(1, 1)])
+    )
+    changes: dict[str, dict[str, Any]] = {
+        "driver": {
+            "flavour": draw(st.sampled_from(["auto", "open", "proprietary"])),
+            "version": draw(st.sampled_from(["auto", "535", "550", "580", "590", "620", "550.163.01", "535.261.03"])),
+            "source": draw(st.sampled_from(["distribution", "distribution", "distribution", "nvidia"])),
+            "hold": draw(st.booleans()),
+            "gpu_firmware": draw(st.booleans()),
+        },
+        "cuda": {"version": draw(st.sampled_from(["auto", "auto", "none", "11.8", "12.4", "12.9", "13.0"]))},
+        "cudnn": {"version": draw(st.sampled_from(["none", "9.10.2.21", "9.10.2.21", "9.11.0.98", "9.99.0.0"]))},
+        "codec": {
+            "ffmpeg": draw(st.sampled_from(["7.1.5", "7.1.5", "none", "5.1.9", "9.0.2"])),
+            "headers": draw(st.sampled_from(["12.1.14.0", "12.1.14.0", "11.1.5.2", "13.1.0.0"])),
+            "npp": draw(st.booleans()),
+            "nvenc": draw(st.sampled_from(["auto", "auto", "required"])),
+        },
+        "tuning": {
+            "clocks": clocks,
+            "power_limit_watts": draw(st.sampled_from(["default", "default", 60, 250, 2000])),
+            "ecc": draw(st.sampled_from(["keep", "enabled", "disabled"])),
+            "persistence": draw(st.booleans()),
+            "profiling_counters": draw(st.sampled_from(["open", "restricted"])),
+        },
+    }
+    parts = {name: dataclasses.replace(getattr(base, name), **values) for name, values in changes.items()}
+    models = draw(st.sampled_from([base.gpus, ("t4", "v100"), ("t4", "v100", "a100", "h200")]))
+    return dataclasses.replace(base, gpus=models, **parts)
+
+
+@st.composite
+def bare_hosts(draw: st.DrawFn) -> Snapshot:
+    ids = st.sampled_from(["t4", "v100", "a100", "h200", "1df6", "20b5"])
+    gpus = draw(st.lists(ids, min_size=1, max_size=3))
+    snapshot = bare_snapshot(draw(st.sampled_from(sorted(OS))), gpus)
+    kernel = dataclasses.replace(snapshot.kernel, secure_boot=draw(st.sampled_from([False, False, True])))
+    return dataclasses.replace(snapshot, kernel=kernel, nvswitches=draw(st.sampled_from([0, 0, 0, 6])))
+
+
+def resolve_or_none(profile: Profile, snapshot: Snapshot) -> Wanted | None:
+    """None where it is refused; and what is refused is refused well."""
+    try:
+        return resolve(profile, snapshot)
+    except PlanRefused as refused:
+        reasons = refused.reasons
+    assert reasons
+    assert len(set(reasons)) == len(reasons)
+    for reason in reasons:
+        key, _, rest = reason.partition(": ")
+        why, _, works = rest.partition("; works: ")
+        assert key.replace(".", "").replace("_", "").isalpha(), reason
+        assert why.strip(), reason
+        assert works.strip() not in ("", "none"), reason
+    return None
+
+
+def has_volta(snapshot: Snapshot) -> bool:
+    gpus = [catalogue.gpu(device.device_id) for device in snapshot.pci_gpus]
+    return any(gpu is not None and gpu.model.architecture == "volta" for gpu in gpus)
+
+
+@quick
+@given(profiles(), bare_hosts())
+def test_what_is_resolved_can_be(profile: Profile, bare: Snapshot) -> None:
+    wanted = resolve_or_none(profile, bare)
+    if wanted is None:
+        return
+    if has_volta(bare):
+        assert wanted.driver_flavour == "proprietary"
+        assert catalogue.branch(wanted.driver_archive_version) <= 580
+        assert wanted.cuda_version == "none" or catalogue.parse(wanted.cuda_version) < (13,)
+        assert wanted.cudnn_version == "none" or catalogue.parse(wanted.cudnn_version)[:3] <= (9, 10, 2)
+    if wanted.ffmpeg_version != "none":
+        assert catalogue.ffmpeg_accepts(wanted.ffmpeg_version, wanted.headers_version)
+    if profile.codec.nvenc == "required":
+        assert all(gpu.nvenc_engines for gpu in wanted.gpus)
+    assert len(wanted.gpus) == len(bare.pci_gpus)
+    assert "auto" not in role_variables(wanted).values()
+
+
+@quick
+@given(profiles())
+def test_what_the_profile_alone_rules_out_is_ruled_out_on_every_host_of_its_gpus(profile: Profile) -> None:
+    refused = check_profile(profile)
+    assert all("; works: " in line for line in refused)
+    for key in profile.gpus:
+        assert resolve_or_none(dataclasses.replace(profile, gpus=(key,)), bare_snapshot(gpus=[key])) is None or not [
+            line for line in check_profile(dataclasses.replace(profile, gpus=(key,)))
+        ]
+
+
+@quick
+@given(profiles(), bare_hosts(), st.sampled_from(["bare", "installed", "loaded"]))
+def test_steps_are_in_order_and_a_finished_host_has_none(profile: Profile, bare: Snapshot, state: str) -> None:
+    wanted = resolve_or_none(profile, bare)
+    if wanted is None:
+        return
+    here = bare if state == "bare" else with_driver(bare, wanted, loaded=state == "loaded")
+    plan = make("h", wanted, compare(wanted, here))
+    order = [ROLES.index(step.role) for step in plan.steps]
+    assert order == sorted(set(order))
+    assert order
+    assert all(step.reasons and all(step.reasons) for step in plan.steps)
+    done = finished_snapshot(wanted, bare)
+    assert make("h", wanted, compare(wanted, done)).steps == ()
+    again = resolve_or_none(profile, done)
+    if profile.tuning.power_limit_watts != "default" or isinstance(profile.tuning.clocks, ClockPair):
+        return  # the device, once it can be asked, may refuse what the catalogue could not know
+    assert again is not None
+    assert dataclasses.replace(again, min_free_mib=wanted.min_free_mib) == wanted
+
+
+@quick
+@given(st.data())
+def test_missing_readings_never_pass(data: st.DataObject) -> None:
+    """Any set of readings of a finished host may be missing: no finding that needed one passes."""
+    wanted = resolve(BASES["t4"], bare_snapshot())
+    snapshot = finished_snapshot(wanted)
+    groups = ("driver", "cuda", "cudnn", "codec", "kernel")
+    group = data.draw(st.sampled_from(groups))
+    part = getattr(snapshot, group)
+    optional = [f.name for f in dataclasses.fields(part) if f.name not in NEVER_MISSING]
+    chosen = data.draw(st.lists(st.sampled_from(optional), min_size=1, unique=True))
+    missing = Missing(data.draw(st.sampled_from(REASONS)), "taken away")
+    broken = dataclasses.replace(snapshot, **{group: dataclasses.replace(part, **dict.fromkeys(chosen, missing))})
+    before = {f.key: f for f in compare(wanted, snapshot)}
+    after = {f.key: f for f in compare(wanted, broken)}
+    assert not any("taken away" in f.actual and f.status is Status.PASS for f in after.values())
+    assert len([f for f in after.values() if f.status is Status.PASS]) < len(before) or set(chosen) <= UNREAD
+    assert after.keys() == before.keys(), "a check vanished with its evidence"
+
+
+NEVER_MISSING = {"runfile", "nouveau_loaded", "dkms", "running", "boot_id", "uptime_seconds"}
+UNREAD = {"headers_next_boot", "headers_available", "secure_boot", "header_path"}

@@ -1,0 +1,300 @@
+"""Real ansible-runner runs against this machine, with playbooks of a few tasks."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuprep import ansible_env, playbook
+from gpuprep.errors import HostUnreachable, Interrupted, ProvisionFailed
+from gpuprep.host import Target
+from gpuprep.playbook import Failure, Progress
+from gpuprep.playbook_events import Events, describe_failure, diff_text, waiting_line
+from gpuprep.records import PlaybookResult
+
+LOCAL = Target("local", local=True)
+PASSWORD = "correct-horse-battery"
+
+
+class Run:
+    """One run of a playbook given as text, in a folder of its own."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+        self.logs = tmp_path / "logs"
+        self.events: list[Progress] = []
+
+    def __call__(self, text: str, target: Target = LOCAL, **options: object) -> PlaybookResult | Failure:
+        book = self.folder / "book.yml"
+        book.write_text(textwrap.dedent(text))
+        return playbook.run(
+            target,
+            roles=options.pop("roles", ()),  # type: ignore[arg-type]
+            variables=options.pop("variables", {}),  # type: ignore[arg-type]
+            log_dir=self.logs,
+            on_event=self.events.append,
+            playbook=book,
+            **options,  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    return Run(tmp_path)
+
+
+def test_a_run_counts_changes_and_tells_what_it_waits_for(run: Run) -> None:
+    counter = run.folder / "counter"
+    counter.touch()
+    result = run(
+        f"""
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Greet
+              ansible.builtin.command: echo {{{{ greeting }}}}
+              changed_when: true
+            - name: Compile
+              ansible.builtin.shell: >-
+                echo x >> {counter}; n=$(wc -l < {counter}); echo "compiled $n of 2 files"; [ "$n" -ge 2 ]
+              register: done
+              until: done.rc == 0
+              retries: 5
+              delay: 0
+              changed_when: false
+            - name: Not here
+              ansible.builtin.command: "false"
+              when: false
+            - name: Ignored
+              ansible.builtin.command: "false"
+              changed_when: false
+              ignore_errors: true
+        """,
+        variables={"greeting": "hello"},
+    )
+    assert isinstance(result, PlaybookResult)
+    assert (result.status, result.changed, result.failed) == ("successful", 1, 0)
+    assert [(task.task, task.outcome) for task in result.tasks] == [
+        ("Greet", "changed"),
+        ("Compile", "ok"),
+        ("Not here", "skipped"),
+        ("Ignored", "ok"),
+    ]
+    assert [event.detail for event in run.events if event.kind == "waiting"] == ["compiled 1 of 2 files"]
+    starts = [event.elapsed_seconds for event in run.events if event.kind == "task_start"]
+    assert starts == sorted(starts)
+    assert len(starts) == 4
+    assert "changed: [local]" in Path(result.log).read_text()
+
+
+def test_a_failed_step_shows_its_own_last_lines(run: Run) -> None:
+    outcome = run(
+        """
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Configure
+              ansible.builtin.shell: "seq 100; echo no such header >&2; exit 3"
+        """
+    )
+    assert isinstance(outcome, Failure)
+    error = outcome.error
+    assert isinstance(error, ProvisionFailed)
+    assert error.step == "Configure"
+    assert "exit code 3" in error.what
+    assert error.last_lines[-2:] == ("100", "no such header")
+    assert len(error.last_lines) == 20
+    assert Path(error.log).is_file()
+    assert (outcome.result.status, outcome.result.failed) == ("failed", 1)
+    for part in ("Configure", "no such header", "what to do: ", error.log):
+        assert part in error.explain()
+
+
+def test_no_secret_is_left_in_any_file(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "token-of-the-user")
+    seen = run.folder / "seen"
+    outcome = run(
+        f"""
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: What is visible while it runs
+              ansible.builtin.shell: >-
+                cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' > {seen};
+                grep -rsl {PASSWORD[:8]} {run.folder / "scratch"} {run.logs} >> {seen}; true
+              changed_when: false
+            - name: Fail
+              ansible.builtin.command: "false"
+        """,
+        become_password=PASSWORD,
+    )
+    assert isinstance(outcome, Failure)
+    assert outcome.result.tasks[0].outcome == "ok"
+    assert PASSWORD not in seen.read_text()
+    seen.unlink()
+    left = [path for path in run.folder.rglob("*") if path.is_file()]
+    assert run.logs / "ansible.log" in left
+    for path in left:
+        text = path.read_text(errors="replace")
+        assert PASSWORD not in text, path
+        assert "token-of-the-user" not in text, path
+    assert list((run.folder / "scratch").iterdir()) == []
+    assert (run.logs / "ansible.log").stat().st_mode & 0o077 == 0
+
+
+def test_the_users_ansible_settings_do_not_reach_a_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "no_such_callback")
+    monkeypatch.setenv("ANSIBLE_CALLBACK_PLUGINS", "/nonexistent")
+    monkeypatch.setenv("ANSIBLE_STRATEGY", "no_such_strategy")
+    monkeypatch.setenv("ANSIBLE_CHECK_MODE_MARKERS", "nonsense")
+    (run.folder / "ansible.cfg").write_text("[defaults]\nstrategy = neither_this\n")
+    monkeypatch.chdir(run.folder)
+    result = run("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.command: 'true'\n")
+    assert isinstance(result, PlaybookResult), result
+    assert result.changed == 1
+
+
+def test_an_interruption_ends_the_run_at_once(run: Run) -> None:
+    began = time.monotonic()
+
+    def started() -> bool:
+        return any(event.kind == "task_start" for event in run.events)
+
+    outcome = run(
+        f"""
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Build for ever
+              ansible.builtin.shell: "echo $$ > {run.folder / "pid"}; exec sleep 300"
+        """,
+        cancelled=started,
+    )
+    assert time.monotonic() - began < 30
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, Interrupted)
+    assert "Build for ever" in outcome.error.what
+    assert outcome.result.status == "canceled"
+    assert "Build for ever" in (run.logs / "ansible.log").read_text()
+
+
+def test_a_host_that_does_not_answer_is_unreachable(run: Run, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.touch()
+    gone = Target("gone", address="127.0.0.1", port=9, user="nobody", known_hosts=str(known))
+    outcome = run("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.ping:\n", gone)
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, HostUnreachable)
+    assert "gone" in outcome.error.what
+    assert outcome.result.status == "unreachable"
+
+
+def test_a_playbook_that_cannot_start_is_a_failure_with_ansibles_words(run: Run) -> None:
+    outcome = run("- hosts: all\n  tasks:\n    - no_such_module_anywhere: {}\n")
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, ProvisionFailed)
+    assert any("no_such_module_anywhere" in line for line in outcome.error.last_lines)
+
+
+def test_check_mode_with_diff_changes_nothing_and_shows_the_change(run: Run) -> None:
+    wanted = run.folder / "wanted"
+    outcome = run(
+        f"""
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Write it
+              ansible.builtin.copy: {{dest: "{wanted}", content: "new line\\n", mode: "0644"}}
+              tags: [codec]
+            - name: Of another role
+              ansible.builtin.command: "false"
+              check_mode: false
+              tags: [driver]
+        """,
+        check=True,
+        diff=True,
+        roles=["gpu_codec"],
+    )
+    assert isinstance(outcome, PlaybookResult)
+    assert outcome.changed == 1
+    assert not wanted.exists()
+    assert [task.task for task in outcome.tasks] == ["Write it"]
+    diffs = [event.detail for event in run.events if event.kind == "diff"]
+    assert len(diffs) == 1
+    assert "+new line" in diffs[0]
+
+
+def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(
+        "sim:t4",
+        address="127.0.0.1",
+        port=2222,
+        user="debian",
+        identity_file="/keys/id",
+        known_hosts="/keys/known_hosts",
+        variables={"gpu_codec_npp": True, "gpu_cuda_version": "11.8"},
+    )
+    hosts = ansible_env.inventory(target, {"gpu_cuda_version": "12.4"})["all"]["hosts"]
+    assert list(hosts) == ["sim-t4"]
+    host = hosts["sim-t4"]
+    assert (host["ansible_host"], host["ansible_port"], host["ansible_user"]) == ("127.0.0.1", 2222, "debian")
+    assert (host["gpu_codec_npp"], host["gpu_cuda_version"]) == (True, "12.4")
+    strict = ansible_env.ssh_arguments(target, accept_new_host_key=False)
+    assert "StrictHostKeyChecking=yes" in strict
+    assert "UserKnownHostsFile=/keys/known_hosts" in strict
+    assert "BatchMode=yes" in strict
+    assert "StrictHostKeyChecking=accept-new" in ansible_env.ssh_arguments(target, accept_new_host_key=True)
+    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)  # OpenSSH's ~; another HOME is shown to it
+    assert not any("KnownHosts" in word for word in ansible_env.ssh_arguments(Target("a"), accept_new_host_key=False))
+    monkeypatch.setenv("HOME", str(tmp_path))  # OpenSSH itself does not look at it
+    elsewhere = ansible_env.ssh_arguments(Target("a"), accept_new_host_key=False)
+    assert f"UserKnownHostsFile={tmp_path}/.ssh/known_hosts" in elsewhere
+    plain = ansible_env.inventory(Target("web1"), {})["all"]["hosts"]["web1"]
+    assert "ansible_port" not in plain
+    assert "ansible_user" not in plain
+    assert ansible_env.inventory_name(Target("localhost")) != "localhost"
+
+
+@pytest.mark.parametrize(
+    ("result", "message", "last", "hint"),
+    [
+        ({"msg": "Disk is full. -- What to do: free some"}, "Disk is full", (), "free some"),
+        ({"msg": "first\nsecond\nthird"}, "first", ("second", "third"), ""),
+        (
+            {"results": [{"failed": False, "msg": "ok"}, {"failed": True, "msg": "bad item", "stderr": "why"}]},
+            "bad item",
+            ("why",),
+            "",
+        ),
+        ({"censored": "hidden by no_log"}, "hidden by no_log", (), ""),
+        ({}, "no message", (), ""),
+    ],
+)
+def test_what_a_failed_result_says(result: dict[str, object], message: str, last: tuple[str, ...], hint: str) -> None:
+    failure = describe_failure("gpu_driver", "Install", result)
+    assert (failure.message, failure.last_lines, failure.hint) == (message, last, hint)
+    assert failure.step == "gpu_driver: Install"
+
+
+def test_waiting_line_and_diff_text() -> None:
+    assert waiting_line({"stdout": "one\ntwo \n\n"}) == "two"
+    assert waiting_line({"stdout": "", "attempts": 2, "retries": 9}) == "attempt 2 of 9"
+    assert diff_text([{"prepared": "x"}, {"before": "a\n", "after": "a\n"}]) == "x"
+    assert diff_text(None) == ""
+
+
+def test_tasks_that_preflight_lends_count_for_the_role_at_work(tmp_path: Path) -> None:
+    events = Events(lambda _: None, tmp_path / "log")
+    for role in ("gpu_preflight", "gpu_driver", "gpu_preflight", "gpu_cuda", "gpu_preflight"):
+        events.handle({"event": "runner_on_ok", "event_data": {"role": role, "task": "t", "res": {}}})
+    events.close()
+    assert [task.role for task in events.tasks] == ["gpu_preflight", "gpu_driver", "gpu_driver", "gpu_cuda", "gpu_cuda"]

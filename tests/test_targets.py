@@ -1,0 +1,119 @@
+"""HOST arguments, and patterns matched by the real ansible."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gpuprep import targets
+from gpuprep.errors import SimError, UsageError
+from gpuprep.host import Target
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "port", "user"),
+    [
+        ("web1", "web1", 22, None),
+        ("gpu-1.example.org", "gpu-1.example.org", 22, None),
+        ("10.0.0.7:2222", "10.0.0.7", 2222, None),
+        ("debian@web1", "web1", 22, "debian"),
+        ("debian@web1:2200", "web1", 2200, "debian"),
+        ("[2001:db8::1]:2222", "2001:db8::1", 2222, None),
+        ("root@[2001:db8::1]", "2001:db8::1", 22, "root"),
+        ("[fe80::1%eth0]:22", "fe80::1%eth0", 22, None),
+        ("2001:db8::1", "2001:db8::1", 22, None),
+        ("debian@::1", "::1", 22, "debian"),
+    ],
+)
+def test_forms_of_a_host(text: str, address: str, port: int, user: str | None) -> None:
+    (target,) = targets.parse([text])
+    assert (target.name, target.address, target.port, target.user) == (text, address, port, user)
+    assert not target.local
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "web1:ssh", "web1:", "@web1", "-oProxyCommand=x", "[::1", "web1:0", "w:65536"]
+)
+def test_what_is_no_host(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        targets.parse([text])
+    assert caught.value.hint
+
+
+def test_local_and_unknown_simulated_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (target,) = targets.parse(["local"])
+    assert target.local
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(SimError):
+        targets.parse(["sim:no-such-machine"])
+
+
+def test_a_host_named_twice_is_one() -> None:
+    assert [target.name for target in targets.parse(["a", "b", "a"])] == ["a", "b"]
+
+
+def test_limit_needs_an_inventory() -> None:
+    with pytest.raises(UsageError, match="--limit"):
+        targets.parse(["a"], limit="b")
+
+
+def test_the_key_of_the_command_line_goes_to_all_but_local() -> None:
+    far, near = targets.parse(["a", "local"], ssh_key="/k")
+    assert (far.identity_file, near.identity_file) == ("/k", None)
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> str:
+    (tmp_path / "hosts.yml").write_text(
+        textwrap.dedent(
+            """
+            all:
+              children:
+                t4s:
+                  hosts:
+                    gpu1: {ansible_host: 10.0.0.1, ansible_port: 2222, ansible_user: debian}
+                    gpu2: {ansible_ssh_private_key_file: /keys/gpu2, ansible_become_password: hunter2}
+                v100s:
+                  hosts:
+                    gpu3: {ansible_ssh_host: 10.0.0.3, ansible_ssh_user: root, ansible_ssh_common_args: -J bastion}
+                    here: {ansible_connection: local}
+            """
+        )
+    )
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/t4s.yml").write_text("gpu_codec_npp: true\nother: 1\n")
+    return str(tmp_path / "hosts.yml")
+
+
+def test_inventory_variables_become_targets(inventory: str) -> None:
+    notes: list[str] = []
+    gpu1, gpu2, gpu3, here = targets.parse(["all"], inventory, note=notes.append)
+    assert gpu1 == Target("gpu1", address="10.0.0.1", port=2222, user="debian", variables={"gpu_codec_npp": True})
+    assert (gpu2.address, gpu2.identity_file) == ("gpu2", "/keys/gpu2")
+    assert (gpu3.address, gpu3.user) == ("10.0.0.3", "root")
+    assert here.local
+    assert "hunter2" not in repr(gpu2)
+    assert "hunter2" not in "".join(notes)
+    assert [note.split(":")[0] for note in notes] == ["gpu2", "gpu3"]
+
+
+def test_patterns_are_ansibles_own(inventory: str) -> None:
+    names = [target.name for target in targets.parse(["t4s", "v100s"], inventory, "all:!here:!gpu1")]
+    assert names == ["gpu2", "gpu3"]
+
+
+def test_inventories_that_do_not_help(inventory: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no host of .* matches nosuch"):
+        targets.parse(["nosuch"], inventory)
+    with pytest.raises(UsageError, match="there is no inventory"):
+        targets.parse(["all"], str(tmp_path / "nothere.yml"))
+    broken = tmp_path / "broken.yml"
+    broken.write_text("all: [unclosed\n")
+    with pytest.raises(UsageError, match=r"broken\.yml"):
+        targets.parse(["all"], str(broken))
+    template = tmp_path / "template.yml"
+    template.write_text("all: {hosts: {gpu1: {ansible_host: '{{ x }}'}}}\n")
+    with pytest.raises(UsageError, match="template"):
+        targets.parse(["all"], str(template))

@@ -1,0 +1,328 @@
+"""Sessions of a stand-in for FFmpeg that reports as the real one does; and of the real one, in software."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprep.onhost import clips
+from gpuprep.onhost.clips import Clip
+from gpuprep.onhost.probes import throughput
+from gpuprep.onhost.sessions import environment, together
+from gpuprep.onhost.throughputplan import Series, command
+from gpuprep.records import GpuFacts, Missing
+
+from fakegpu import t4  # isort: skip
+
+NO_NVENC = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: unsupported device (2): (no details)"
+LIMIT = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: incompatible client key (21): (no details)"
+# Reports 100 frames every tenth of a second. Its behaviour is set by files beside it.
+STAND_IN = """
+    #!{python}
+    import os, pathlib, sys, time
+    here = pathlib.Path(__file__).parent
+    if "-encoders" in sys.argv:
+        sys.exit(print(" V....D h264_nvenc           NVIDIA NVENC H.264 encoder\\n V....D hevc_nvenc           x\\n"))
+    if "-version" in sys.argv:
+        sys.exit(print("ffmpeg version 7.1.5 Copyright"))
+    with open(here / "started", "a") as log:
+        log.write(os.environ.get("CUDA_VISIBLE_DEVICES", "") + "\\n")
+    encodes = any(word.endswith("_nvenc") for word in sys.argv)
+    if encodes and (here / "refuses").exists():
+        sys.stderr.write((here / "refuses").read_text() + "\\n[vost#0:0] Error while opening encoder\\n")
+        print("frame=0\\nfps=0.0\\nprogress=end", flush=True)  # as the real one does before it fails
+        sys.stderr.write("Conversion failed!\\n")
+        time.sleep(0.1)
+        sys.exit(218)
+    if (here / "limit").exists():
+        try:
+            os.mkdir(here / "taken-1"); mine = here / "taken-1"
+        except FileExistsError:
+            time.sleep(0.2)
+            sys.stderr.write((here / "limit").read_text() + "\\n")
+            sys.exit(1)
+    frames = 0
+    while not (here / "silent").exists() or frames < 300:
+        frames += 0 if (here / "nothing").exists() else 100
+        sys.stdout.write("frame=%d\\nfps=0.0\\nprogress=continue\\n" % frames)
+        sys.stdout.flush()
+        time.sleep(0.1)
+        if (here / "ends").exists() and frames >= 500:
+            sys.exit(sys.stdout.write("frame=%d\\nprogress=end\\n" % frames) and None)
+        if (here / "crashes").exists() and frames >= 500:
+            sys.stderr.write("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered\\n")
+            os.abort()
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def ffmpeg(tmp_path: Path) -> Path:
+    program = tmp_path / "ffmpeg"
+    program.write_text(textwrap.dedent(STAND_IN.format(python=sys.executable)).lstrip())
+    program.chmod(0o755)
+    return program
+
+
+def one(ffmpeg: Path) -> list[str]:
+    return command(str(ffmpeg), Series("decode", "h264", None, True), Path("in.mp4"), 30)
+
+
+def test_frames_of_the_steady_state(ffmpeg: Path) -> None:
+    done = together([one(ffmpeg)] * 3, seconds=0.8, environment=environment({}))
+    assert done.sessions == 3
+    assert done.died == ()
+    assert done.steady is not None
+    assert 0.5 < done.steady.seconds < 1.3
+    # 1000 frames a second each at most; a busy machine makes them fewer.
+    assert all(300 < fps < 1050 for fps in done.steady.fps_each)
+    assert done.frames > done.steady.frames
+
+
+def test_meanwhile_is_while_all_deliver(ffmpeg: Path) -> None:
+    seen = []
+
+    @contextlib.contextmanager
+    def during() -> Iterator[None]:
+        seen.append("begin")
+        yield
+        seen.append("end")
+
+    together([one(ffmpeg)] * 2, seconds=0.3, environment=environment({}), during=during)
+    assert seen == ["begin", "end"]
+
+
+def test_no_session_is_left_behind(ffmpeg: Path) -> None:
+    pids: list[int] = []
+
+    def stopped() -> contextlib.AbstractContextManager[None]:
+        pids.extend(int(pid.name) for pid in Path("/proc").iterdir() if pid.name.isdigit() and runs(pid, ffmpeg))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together([one(ffmpeg)] * 3, seconds=5, environment=environment({}), during=stopped)
+    assert len(pids) == 3
+    assert not [pid for pid in pids if runs(Path(f"/proc/{pid}"), ffmpeg)]
+
+
+def runs(process: Path, program: Path) -> bool:
+    try:
+        return str(program).encode() in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_session_that_crashes_has_died_and_the_others_count(ffmpeg: Path) -> None:
+    (ffmpeg.parent / "crashes").touch()
+    done = together([one(ffmpeg)] * 2, seconds=5, environment=environment({}))
+    assert [how for how, _ in done.died] == ["it was killed by signal 6"] * 2
+    assert all("ILLEGAL_ADDRESS" in said for _, said in done.died)
+    assert done.steady is None
+
+
+def test_an_input_that_ends_ends_the_measurement(ffmpeg: Path) -> None:
+    (ffmpeg.parent / "ends").touch()
+    done = together([one(ffmpeg)], seconds=30, environment=environment({}))
+    assert done.died == ()
+    assert done.steady is not None
+    assert done.steady.frames == 400
+    assert done.seconds < 10
+
+
+def test_a_session_that_never_delivers(ffmpeg: Path) -> None:
+    (ffmpeg.parent / "nothing").touch()
+    done = together([one(ffmpeg)], seconds=5, environment=environment({}), patience=0.5)
+    assert [how for how, _ in done.died] == ["no frame for 0.5 s"]
+    assert done.steady is None
+
+
+def test_a_session_that_falls_silent(ffmpeg: Path) -> None:
+    (ffmpeg.parent / "silent").touch()
+    done = together([one(ffmpeg)], seconds=30, environment=environment({}), stall=0.6)
+    assert [how for how, _ in done.died] == ["no frame for 0.6 s"]
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        together([[str(tmp_path / "nowhere")]], seconds=1, environment=environment({}))
+
+
+# ---------------------------------------------------------------- the probe
+
+
+class Card:
+    """A GPU that NVML shows at work."""
+
+    def __init__(self, facts: GpuFacts, others: Any = ()) -> None:
+        self.index = facts.index
+        self._facts = facts
+        self._others = others
+
+    def facts(self) -> GpuFacts:
+        return self._facts
+
+    def processes(self) -> Any:
+        return list(self._others)
+
+    def max_video_clock_mhz(self) -> int:
+        return 1470
+
+    def load(self) -> dict[str, Any]:
+        names = ("graphics_clock_mhz", "memory_clock_mhz", "power_watts", "temperature_c", "event_reasons")
+        used = {"gpu_utilization_percent": 3, "encoder_utilization_percent": 0, "decoder_utilization_percent": 88}
+        return {**dict.fromkeys(names, 4), **used, "video_clock_mhz": 1455}
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
+    """What NVML counts; the test fills it."""
+    found: list[Card] = []
+
+    @contextlib.contextmanager
+    def nvml() -> Iterator[Any]:
+        class Open:
+            def gpus(self) -> Any:
+                return found
+
+        yield Open()
+
+    def joined(name: str, seconds: float, within: Path | None = None) -> Clip:
+        assert seconds >= 60
+        assert within is None
+        return Clip(name, tmp_path / f"{name}.mp4", "h264", 1920, 1080, "yuv420p", 6000, 200.0)
+
+    monkeypatch.setattr(throughput, "Nvml", nvml)
+    monkeypatch.setattr(throughput, "clip", joined)
+    monkeypatch.setattr(throughput, "WINDOW_SECONDS", 0.4)
+    monkeypatch.setattr(throughput, "QUICK_WINDOW_SECONDS", 0.4)
+    return found
+
+
+def engines(nvenc: int, nvdec: int) -> dict[str, Any]:
+    return {"1eb8": {"model": {"nvenc_engines": nvenc, "nvdec_engines": nvdec}}}
+
+
+def measured(ffmpeg: Path, **arguments: Any) -> dict[str, Any]:
+    values = throughput.measure({"path": str(ffmpeg), "quick": True, **arguments})
+    assert isinstance(values, dict)
+    return values
+
+
+def test_quick_is_one_series_a_kind_of_engine(ffmpeg: Path, cards: list[Card]) -> None:
+    cards.append(Card(t4()))
+    values = measured(ffmpeg, gpus=engines(1, 2))
+    assert values["ffmpeg"] == {"path": str(ffmpeg), "version": "7.1.5"}
+    assert values["gpu"]["uuid"] == "GPU-00000000"
+    decode, encode = values["series"]
+    assert (decode["kind"], decode["outcome"], decode["engines"]) == ("decode", "completed", 2)
+    assert (encode["kind"], encode["preset"], encode["engines"]) == ("encode", "p3", 1)
+    step = decode["steps"][0]
+    assert step["sessions"] == 4
+    assert step["decoder_utilization_percent"] == 88
+    assert step["video_clock_mhz"] == 1455
+    assert step["event_reasons"] == 4
+    assert step["cpu_percent"] >= 0
+    assert len(step["fps_each"]) == 4
+    assert step["fps"] == pytest.approx(sum(step["fps_each"]), abs=0.2)
+
+
+def test_each_gpu_in_turn_by_its_uuid(ffmpeg: Path, cards: list[Card]) -> None:
+    cards += [Card(t4(0)), Card(t4(1))]
+    values = measured(ffmpeg, gpus=engines(0, 1))
+    assert [one["gpu"]["index"] for one in values["series"]] == [0, 1]
+    started = (ffmpeg.parent / "started").read_text().split()
+    assert set(started) == {"GPU-00000000", "GPU-00000001"}
+    assert started == sorted(started)
+    assert [one["steps"][0]["sessions"] for one in values["series"]] == [2, 2]
+
+
+def test_no_encoder_in_the_drivers_own_words(ffmpeg: Path, cards: list[Card]) -> None:
+    cards.append(Card(t4()))
+    (ffmpeg.parent / "refuses").write_text(NO_NVENC)
+    values = measured(ffmpeg, gpus=engines(0, 1), quick=False, seconds=4)
+    encode = next(one for one in values["series"] if one["kind"] == "encode")
+    assert encode["outcome"] == "failed"
+    assert encode["decisive_line"] == "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
+    assert encode["steps"][0]["sessions"] == 1
+    assert encode["steps"][0]["died"] == 1
+
+
+def test_sessions_beyond_a_limit_are_counted_and_named(ffmpeg: Path, cards: list[Card]) -> None:
+    cards.append(Card(t4()))
+    (ffmpeg.parent / "limit").write_text(LIMIT)
+    decode = measured(ffmpeg, gpus=engines(0, 2))["series"][0]
+    assert decode["outcome"] == "completed"
+    assert decode["steps"][0]["died"] == 3
+    assert "incompatible client key (21)" in decode["steps"][0]["died_because"]
+    assert decode["steps"][0]["fps"] > 0
+    assert len(decode["steps"][0]["fps_each"]) == 1
+
+
+def test_a_part_that_was_not_built(ffmpeg: Path, cards: list[Card], monkeypatch: pytest.MonkeyPatch) -> None:
+    cards.append(Card(t4()))
+    monkeypatch.setattr(throughput, "coders", lambda _: ["aac"])
+    encode = measured(ffmpeg, gpus=engines(1, 2))["series"][1]
+    assert encode["outcome"] == "not_built"
+    assert "h264_nvenc" in encode["decisive_line"]
+
+
+def test_time_that_is_used_up(ffmpeg: Path, cards: list[Card]) -> None:
+    cards.append(Card(t4()))
+    values = measured(ffmpeg, gpus=engines(1, 1), quick=False, seconds=4)
+    assert values["series"][0]["outcome"] == "completed"
+    assert values["series"][-1]["outcome"] == "no_time"
+
+
+def test_a_lost_gpu(ffmpeg: Path, cards: list[Card]) -> None:
+    cards.append(Card(t4(uuid="", name="", pci_device_id="")))
+    values = measured(ffmpeg)
+    assert values["series"] == []
+    assert "fallen off the bus" in values["gpus"][0]["error"]
+
+
+def test_without_clips_it_says_why(ffmpeg: Path, cards: list[Card], monkeypatch: pytest.MonkeyPatch) -> None:
+    cards.append(Card(t4()))
+    refusal = Missing("not_installed", "no ffmpeg here encodes H264")
+    monkeypatch.setattr(throughput, "clip", lambda *_, **__: refusal)
+    decode = measured(ffmpeg, gpus=engines(0, 2))["series"][0]
+    assert (decode["outcome"], decode["steps"]) == ("not_run", [])
+    assert "no ffmpeg here encodes H264" in decode["decisive_line"]
+
+
+def test_no_gpu_and_no_ffmpeg(ffmpeg: Path, cards: list[Card], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(throughput.measure({"path": str(ffmpeg)}), Missing)
+    monkeypatch.setattr(throughput, "which", lambda *_: None)
+    answer = throughput.measure({})
+    assert isinstance(answer, Missing)
+    assert answer.reason == "not_installed"
+    assert not cards
+
+
+# ---------------------------------------------------------------- the real FFmpeg, without its CUDA options
+
+REAL = shutil.which("ffmpeg") or next(iter(clips.programs()), None)
+
+
+@pytest.mark.skipif(REAL is None, reason="no ffmpeg on this machine")
+def test_the_real_one_in_software(tmp_path: Path) -> None:
+    pictures = tmp_path / "in.avi"
+    source = "testsrc2=s=640x360:r=30:d=20"
+    assert REAL is not None
+    made = ["-v", "error", "-f", "lavfi", "-i", source, "-c:v", "mjpeg", str(pictures)]
+    assert os.spawnv(os.P_WAIT, REAL, [REAL, *made]) == 0
+    argv = command(REAL, Series("decode", "h264", None, True), pictures, 30)
+    at = argv.index("-hwaccel")
+    software = argv[:at] + argv[at + 4 :]
+    done = together([[*software[:1], "-re", *software[1:]]] * 2, seconds=1.5, environment=environment({}))
+    assert done.died == ()
+    assert done.steady is not None
+    # -re: at the pictures' own rate, so that the figure is known.
+    assert done.steady.fps == pytest.approx(60, rel=0.12)

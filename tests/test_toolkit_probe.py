@@ -1,0 +1,232 @@
+"""The toolkit: what the compiled program says, who may read the counters, and how both are judged."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import pwd
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import finished_snapshot, resolved
+from test_gemm_simulated import Boot, booted
+
+from gpuprep.checks import toolkitprobe
+from gpuprep.checks.evidence import Evidence
+from gpuprep.onhost import counters, driver, system
+from gpuprep.onhost.probes import toolkit
+from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
+
+__all__ = ["booted"]
+RECORDS = Path(__file__).parent / "cases" / "records"
+WANTED = dataclasses.replace(resolved("h200", gpus=["h200"]), cuda_version="13.0")
+COMPILER = "host compiler: gcc 14.2.0\n"
+
+
+# ---------------------------------------------------------------- the program
+
+
+@pytest.mark.parametrize(
+    ("said", "runs", "output"),
+    [
+        (COMPILER + "right\n", True, ""),
+        (COMPILER + "cudaMalloc: cudaErrorNoDevice (no CUDA-capable device)\n", False,
+         "cudaMalloc: cudaErrorNoDevice (no CUDA-capable device)"),
+        (COMPILER + "element 7 is 7, and must be 14\n", False, "element 7 is 7, and must be 14"),
+        (COMPILER, False, ""),
+        ("", False, ""),
+    ],
+)  # fmt: skip
+def test_what_the_program_says(said: str, runs: bool, output: str) -> None:
+    found = toolkit.judged(said)
+    assert (found["runs"], found["run_output"]) == (runs, output)
+    assert isinstance(found["host_compiler"], Missing) == (not said)
+
+
+def test_a_program_that_hangs_or_dies_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    monkeypatch.setattr(toolkit, "RUN_SECONDS", 0.3)
+    for text, says in (("sleep 60", "longer than"), ("kill -SEGV $$", "program")):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
+        assert isinstance(found["runs"], Missing)
+        assert says in found["runs"].detail
+
+
+@pytest.mark.parametrize(("fault", "runs"), [({}, True), ({"fault_gpu_lost": 1}, False)])
+def test_in_a_simulated_vm_the_gpu_s_part_is_the_model_s(
+    fault: dict[str, int], runs: bool, booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted("t4", **fault)
+    monkeypatch.setattr(system, "SIMULATION_MARK", tmp_path)
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho host compiler: gcc 12.2.0; echo cudaMalloc: cudaErrorNoDevice; exit 1\n")
+    program.chmod(0o755)
+    found = toolkit.judged(toolkit._run(str(program), str(tmp_path)))
+    assert (found["runs"], found["host_compiler"]) == (runs, "gcc 12.2.0")
+
+
+# ---------------------------------------------------------------- counters
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [(0, True), (35, False), (40, False), (26, None), (27, None), (-1, None), (-100, None)],
+)
+def test_refused_is_told_from_other_errors(code: int, verdict: bool | None) -> None:
+    found = counters.verdict({"stage": "cuptiProfilerGetCounterAvailability", "name": "CUPTI_ERROR_X", "code": code})
+    assert isinstance(found["counters"], Missing) if verdict is None else found["counters"] is verdict
+    if code:
+        assert "cuptiProfilerGetCounterAvailability: CUPTI_ERROR_X" in found["detail"]
+    assert ("insufficient privileges" in found["detail"]) == (verdict is False)
+
+
+def test_the_script_says_what_it_could_not_load() -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    answer = counters._ask("/nowhere/libcupti.so.12", me, gpu=True)
+    assert isinstance(answer, dict)
+    assert (answer["stage"], answer["code"]) == ("dlopen", -1)
+    assert "/nowhere/libcupti.so.12" in answer["name"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_root_asks_as_an_ordinary_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "SCRIPT", "import json, os; print(json.dumps({'code': 0, 'who': os.getresuid()}))")
+    answer = counters._ask("", "nobody", gpu=True)
+    assert isinstance(answer, dict)
+    assert set(answer["who"]) == {pwd.getpwnam("nobody").pw_uid}
+    hidden = tmp_path / "python3"
+    hidden.symlink_to("/root/no-such-python")
+    monkeypatch.setattr(sys, "executable", str(hidden))
+    assert isinstance(counters._ask("", "nobody", gpu=True), dict)  # the system's python3 answers then
+
+
+@pytest.mark.parametrize("said", ["", "Traceback\n", '["a list"]\n', '{"no": "code"}\n'])
+def test_an_answer_that_is_none(said: str) -> None:
+    found = counters._parsed(said)
+    assert isinstance(found, Missing)
+    assert found.reason == "unparsable"
+
+
+class Found:
+    """A loader that knows one CUPTI."""
+
+    def __init__(self, path: str | None = "/usr/lib/libcupti.so.12") -> None:
+        self.path = path
+
+    def find_newest(self, stem: str) -> str | None:
+        assert stem == "libcupti.so"
+        return self.path
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, **codes: int) -> dict[str, Any]:
+    """`codes`: what CUPTI answers by user."""
+    monkeypatch.setattr(counters, "Loader", Found)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setattr(
+        counters, "_ask",
+        lambda path, user, *, gpu: {"version": 22, "stage": f"{path} {gpu}", "name": "", "code": codes[user]},
+    )  # fmt: skip
+    found = counters.cupti(simulated=False)
+    assert isinstance(found, dict)
+    json.dumps(found)
+    return found
+
+
+def test_counters_for_everybody_for_root_and_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = asked(monkeypatch, nobody=0)
+    assert (free["counters"], free["as_user"], free["version"]) == (True, "nobody", 22)
+    assert "counters_as_root" not in free
+    restricted = asked(monkeypatch, nobody=35, root=0)
+    assert (restricted["counters"], restricted["counters_as_root"]) == (False, True)
+    broken = asked(monkeypatch, nobody=26, root=26)
+    assert broken["counters"]["missing"] == broken["counters_as_root"]["missing"] == "command_failed"
+
+
+def test_no_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "Loader", lambda: Found(None))
+    found = counters.cupti(simulated=False)
+    assert isinstance(found, Missing)
+    assert found.reason == "not_installed"
+
+
+@pytest.mark.parametrize(("restricted", "readable"), [(True, False), (False, True), (None, None)])
+def test_a_simulated_gpu_s_counters_are_the_driver_s_parameter(
+    restricted: bool | None, readable: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "Loader", Found)
+    monkeypatch.setattr(counters, "_ask", lambda *_, gpu: {"version": 22, "stage": "version", "name": "", "code": +gpu})
+    monkeypatch.setattr(driver, "counters_restricted", lambda: restricted)
+    found = counters.cupti(simulated=True)
+    assert isinstance(found, dict)
+    if readable is None:
+        assert found["counters"]["missing"] == "driver_not_loaded"
+    else:
+        assert (found["counters"], found["version"]) == (readable, 22)
+
+
+# ---------------------------------------------------------------- the judge
+
+
+def real() -> dict[str, Any]:
+    result = from_json(ProbeResult, (RECORDS / "h200-toolkit.json").read_text())
+    assert isinstance(result.values, dict)
+    return copy.deepcopy(result.values)
+
+
+def bad(values: dict[str, Any] | Missing, **wanted: Any) -> dict[str, Finding]:
+    evidence = Evidence(dataclasses.replace(WANTED, **wanted), finished_snapshot(WANTED), {"toolkit": values})
+    return {finding.key: finding for finding in toolkitprobe.findings(evidence) if finding.status is not Status.PASS}
+
+
+def test_a_real_toolkit_passes() -> None:
+    assert bad(real()) == {}
+
+
+REFUSED = {"path": "/usr/lib/libcupti.so.13", "version": 130001, "counters": False, "as_user": "nobody",
+           "detail": "insufficient privileges (cuptiProfilerInitialize: …)"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "status", "says", "remedy"),
+    [
+        ({"cupti": REFUSED}, "cupti.counters", Status.FAIL, "nobody may not read", "NVreg_RestrictProfiling"),
+        ({"cupti": {"missing": "not_installed"}}, "cupti.counters", Status.UNKNOWN, "not installed", "measure again"),
+        ({"cupti": {**REFUSED, "counters": {"missing": "command_failed", "detail": "CUPTI_ERROR_HARDWARE_BUSY"}}},
+         "cupti.counters", Status.UNKNOWN, "HARDWARE_BUSY", "measure again"),
+        ({"runs": False, "run_output": "cudaMalloc: cudaErrorInsufficientDriver (too old)"}, "cuda.runs", Status.FAIL,
+         "cudaErrorInsufficientDriver", "newer driver"),
+        ({"runs": False, "run_output": "element 7 is 7, and must be 14"}, "cuda.runs", Status.FAIL, "element 7", ""),
+        ({"runs": {"missing": "command_failed", "detail": "60 s over"}}, "cuda.runs", Status.UNKNOWN, "60 s", ""),
+        ({"runs": None}, "cuda.runs", Status.UNKNOWN, "says nothing of runs", ""),
+        ({"cupti": None}, "cupti.counters", Status.UNKNOWN, "says nothing of counters", ""),
+        ({"version": "12.4"}, "cuda.compiler", Status.FAIL, "CUDA 12.4", ""),
+    ],
+)  # fmt: skip
+def test_what_does_not_work_is_named(changed: dict[str, Any], key: str, status: Status, says: str, remedy: str) -> None:
+    found = bad({**real(), **changed})
+    assert set(found) == {key}
+    assert (found[key].status, says in found[key].reason) == (status, True), found[key].reason
+    assert found[key].remedy
+    assert remedy in found[key].remedy
+
+
+def test_what_does_not_compile_is_not_run() -> None:
+    found = bad({**real(), "compiles": False, "output": "a\nnvcc fatal: x", "runs": {"missing": "not_supported"}})
+    assert set(found) == {"cuda.compiles"}
+    assert "nvcc fatal: x" in found["cuda.compiles"].reason
+
+
+def test_restricted_counters_may_be_wished() -> None:
+    found = bad({**real(), "cupti": REFUSED}, profiling_counters="restricted")
+    assert {key: finding.status for key, finding in found.items()} == {"cupti.counters": Status.SKIP}
+
+
+def test_without_evidence_nothing_passes() -> None:
+    assert {finding.status for finding in bad(Missing("command_failed", "no answer")).values()} == {Status.UNKNOWN}
+    assert {finding.status for finding in bad({}).values()} == {Status.UNKNOWN}

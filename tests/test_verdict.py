@@ -1,0 +1,51 @@
+"""The verdict: the gravest finding decides, and absent evidence is never a pass."""
+
+from __future__ import annotations
+
+import pytest
+from builders import finished_snapshot, good_probes, resolved
+
+from gpuprep.checks import compare
+from gpuprep.records import Finding, Status
+from gpuprep.verdict import exit_code, judge
+
+WANTED = resolved()
+
+
+def finding(status: Status, subject: str = "driver") -> Finding:
+    return Finding(subject, "version", status, "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "verdict", "code"),
+    [
+        ([Status.PASS], Status.PASS, 0),
+        ([Status.PASS, Status.SKIP], Status.PASS, 0),
+        ([Status.PASS, Status.WARN], Status.WARN, 0),
+        ([Status.PASS, Status.WARN, Status.UNKNOWN], Status.UNKNOWN, 3),
+        ([Status.UNKNOWN, Status.FAIL, Status.PASS], Status.FAIL, 1),
+        ([Status.SKIP], Status.UNKNOWN, 3),
+        ([], Status.UNKNOWN, 3),
+    ],
+)
+def test_the_gravest_decides(statuses: list[Status], verdict: Status, code: int) -> None:
+    judged = judge(WANTED, [finding(status) for status in statuses])
+    assert judged.status is verdict
+    assert exit_code(judged) == code
+    assert len(judged.findings) == len(statuses)
+    assert "\n" not in judged.summary
+
+
+def test_the_summary_names_the_gravest_first_and_counts_the_rest() -> None:
+    statuses = [Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL, Status.FAIL]
+    judged = judge(WANTED, [finding(status, f"s{i}") for i, status in enumerate(statuses)])
+    assert judged.summary == (
+        "FAIL: profile t4, 5 checks: 2 FAIL, 1 UNKNOWN, 1 WARN, 1 PASS; s3.version, s4.version, s2.version and 1 more"
+    )
+    assert [f.subject for f in judged.findings] == ["s3", "s4", "s2", "s1", "s0"]
+
+
+def test_a_finished_host_passes() -> None:
+    judged = judge(WANTED, compare(WANTED, finished_snapshot(WANTED), good_probes(WANTED)))
+    assert judged.status is Status.PASS
+    assert exit_code(judged) == 0

@@ -1,0 +1,277 @@
+"""The wish made concrete, or refused: by name, all at once, each with the nearest thing that works."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import builders
+import pytest
+from builders import bare_snapshot, finished_snapshot, load, resolved
+
+from gpuprep.errors import PlanRefused
+from gpuprep.profile import Profile
+from gpuprep.records import ClockPair, Missing, Mount, Package, Snapshot
+from gpuprep.wanted import build_key, check_profile, resolve, tuning_document
+
+
+def refusals(profile: Profile, snapshot: Snapshot | None = None) -> tuple[str, ...]:
+    with pytest.raises(PlanRefused) as caught:
+        resolve(profile, snapshot or bare_snapshot(gpus=[profile.gpus[0]]))
+    return caught.value.reasons
+
+
+def machine(snapshot: Snapshot, part: str, **values: Any) -> Snapshot:
+    return dataclasses.replace(snapshot, **{part: dataclasses.replace(getattr(snapshot, part), **values)})
+
+
+# ---------------------------------------------------------------- what auto becomes
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100", "a100"])
+@pytest.mark.parametrize(
+    ("os", "branch", "cuda", "major"), [("debian12", "535", "11.8", "11"), ("debian13", "550", "12.4", "12")]
+)
+def test_auto_takes_what_the_archive_has(gpu: str, os: str, branch: str, cuda: str, major: str) -> None:
+    wanted = resolved(gpu, os)
+    assert (wanted.driver_version, wanted.cuda_version, wanted.cudnn_cuda_major) == (branch, cuda, major)
+    assert wanted.driver_flavour == "proprietary"
+    assert set(wanted.cudnn_sha256) >= {"x86_64"}
+
+
+def test_max_clocks_are_the_pair_of_each_variant() -> None:
+    wanted = resolve(load("v100"), bare_snapshot(gpus=["1db1", "1df6"]))
+    models = tuning_document(wanted)["models"]
+    assert models["1db1"] == {"memory_mhz": 877, "graphics_mhz": 1530}
+    assert models["1df6"] == {"memory_mhz": 1107, "graphics_mhz": 1597}
+
+
+def test_one_volta_decides_for_all_gpus_of_a_host() -> None:
+    profile = load("t4", gpus=("t4", "v100"), driver={"flavour": "auto"})
+    wanted = resolve(profile, bare_snapshot(gpus=["t4", "v100"]))
+    assert wanted.driver_flavour == "proprietary"
+    assert [gpu.model for gpu in wanted.gpus] == ["t4", "v100"]
+
+
+def test_an_exact_driver_version_stays_exact() -> None:
+    wanted = resolve(load("t4", driver={"version": "550.163.01"}), bare_snapshot())
+    assert wanted.driver_version == "550.163.01"
+
+
+@pytest.mark.parametrize("release", ["debian12", "debian13"])
+def test_open_modules_that_do_not_compile_are_refused(release: str) -> None:
+    (reason,) = refusals(load("a100", driver={"flavour": "open"}), bare_snapshot(release, gpus=["a100"]))
+    assert reason.startswith("driver.flavour: the open kernel modules 5")
+    assert "does not compile" in reason
+    assert "works: driver.flavour proprietary" in reason
+
+
+def test_nothing_is_left_auto() -> None:
+    for value in dataclasses.asdict(resolved("a100")).values():
+        assert value != "auto"
+
+
+def test_a_finished_host_needs_no_more_room() -> None:
+    wanted = resolved()
+    tight = dataclasses.replace(finished_snapshot(wanted), disk_free_mib={"/": 10})
+    assert resolve(load(), tight).min_free_mib == {}
+
+
+# ---------------------------------------------------------------- the build key
+
+
+def test_the_build_key_names_what_makes_a_build() -> None:
+    parts = {"encoders": ("b", "a"), "decoders": ("c",)}
+    key = build_key("debian-13", "x86_64", "7.1.5", "12.1.14.0", False, parts)
+    # printf '{"arch":"x86_64","ffmpeg":"7.1.5","headers":"12.1.14.0","npp":false,"os":"debian-13",'\
+    #        '"parts":{"decoders":["c"],"encoders":["a","b"]}}' | sha256sum
+    assert key == "f5784c1f01bb"
+    assert key == build_key(
+        "debian-13", "x86_64", "7.1.5", "12.1.14.0", False, {"decoders": ["c"], "encoders": ["a", "b"]}
+    )
+    assert key != build_key("debian-12", "x86_64", "7.1.5", "12.1.14.0", False, parts)
+    assert key != build_key("debian-13", "x86_64", "7.1.5", "12.1.14.0", True, parts)
+
+
+# ---------------------------------------------------------------- refused by the profile alone
+
+
+@pytest.mark.parametrize(
+    ("profile", "key", "says", "works"),
+    [
+        (load("v100", driver={"flavour": "open"}), "driver.flavour", "V100 (Volta) cannot use the open", "proprietary"),
+        (load("v100", driver={"version": "590"}), "driver.version", "R580 is the last driver branch", "580"),
+        (load("v100", cuda={"version": "13.0"}), "cuda.version", "CUDA 12.9 is the last", "12.9 or older"),
+        (load("v100", cudnn={"version": "9.11.0.98"}), "cudnn.version", "cuDNN 9.10.2 is the last", "9.10.2.21"),
+        (load("a100", codec={"nvenc": "required"}), "codec.nvenc", "A100 has no NVENC engine", "T4"),
+        (load("t4", driver={"version": "550"}, codec={"headers": "13.0.19.0"}), "codec.headers", "driver 570", "12.1"),
+        (load("t4", codec={"headers": "11.1.5.2"}), "codec.headers", "FFmpeg 7.1.5 refuses", "with headers 12.1.14.0"),
+        (load("t4", codec={"ffmpeg": "8.1.2"}), "codec.ffmpeg", "no FFmpeg 8.1.2", "7.1.5"),
+        (load("t4", codec={"npp": True}, cuda={"version": "13.0"}), "codec.npp", "libnpp of CUDA 13", "scale_cuda"),
+        (load("t4", codec={"npp": True, "ffmpeg": "9.0.2"}), "codec.npp", "9.0 removed", "scale_cuda"),
+        (load("t4", codec={"npp": True}, cuda={"version": "none"}), "codec.npp", "cuda.version is none", "auto"),
+        (load("t4", cuda={"version": "none"}), "cudnn.version", "cuDNN needs CUDA", "cuda.version: auto"),
+        (load("t4", driver={"version": "550"}, cuda={"version": "13.0"}), "cuda.version", "branch 580", "CUDA 12"),
+        (load("t4", driver={"version": "620", "flavour": "proprietary"}), "driver.flavour", "no proprietary", "open"),
+        (load("a100", driver={"version": "418"}), "driver.version", "450 or newer", "auto"),
+        (load("a100", cuda={"version": "10.2"}), "cuda.version", "first CUDA", "11.0 or newer"),
+        (load("t4", gpus=("rtx",)), "gpus", "no GPU model 'rtx'", "t4"),
+        (load("t4", codec={"parts": {"filters": ("scale_npp",)}}), "codec.parts", "needs libnpp", "scale_cuda"),
+    ],
+)  # fmt: skip
+def test_refused_by_the_profile_alone(profile: Profile, key: str, says: str, works: str) -> None:
+    lines = [line for line in check_profile(profile) if line.startswith(f"{key}: ") and says in line]
+    assert len(lines) == 1, check_profile(profile)
+    assert works in lines[0].split("; works: ")[1]
+
+
+@pytest.mark.parametrize("name", ["base", "t4", "v100", "a100"])
+def test_shipped_profiles_can_be(name: str) -> None:
+    assert check_profile(load(name)) == []
+
+
+def test_all_reasons_at_once() -> None:
+    profile = load(
+        "v100",
+        driver={"flavour": "open", "version": "590"},
+        cuda={"version": "13.0"},
+        cudnn={"version": "9.11.0.98"},
+    )
+    reasons = refusals(profile)
+    assert {reason.split(":")[0] for reason in reasons} >= {
+        "driver.flavour",
+        "driver.version",
+        "cuda.version",
+        "cudnn.version",
+    }
+
+
+# ---------------------------------------------------------------- refused on this host
+
+
+def broken(name: str) -> Snapshot:
+    bare = bare_snapshot()
+    cases = {
+        "no gpu": dataclasses.replace(bare, pci_gpus=()),
+        "unknown gpu": bare_snapshot(gpus=["2684"]),
+        "another model": bare_snapshot(gpus=["v100"]),
+        "two models": bare_snapshot(gpus=["t4", "v100"]),
+        "os": bare_snapshot("ubuntu2404"),
+        "architecture": machine(bare, "os", architecture="aarch64"),
+        "runfile": machine(bare, "driver", runfile="/usr/bin/nvidia-uninstall"),
+        "secure boot": machine(bare, "kernel", secure_boot=True),
+        "no headers": machine(bare, "kernel", headers_available=False),
+        "nvswitch": dataclasses.replace(bare, nvswitches=6),
+        "disk": dataclasses.replace(bare, disk_free_mib={"/": 5000, "/usr": 5000, "/var": 5000}),
+    }
+    return cases[name]
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "says", "works"),
+    [
+        ("no gpu", "host.gpus", "no NVIDIA GPU", "g4dn"),
+        ("unknown gpu", "host.gpus", "10de:2684", "T4"),
+        ("another model", "gpus", "has a V100", "--profile v100"),
+        ("two models", "gpus", "has a V100", "gpus: [t4, v100]"),
+        ("os", "host.os", "unsupported OS ubuntu 24.04 (Ubuntu 24.04.1 LTS): supported are Debian 12", "Debian"),
+        ("architecture", "host.os", "aarch64", "x86_64"),
+        ("runfile", "host.driver", "/usr/bin/nvidia-uninstall", "nvidia-uninstall"),
+        ("secure boot", "host.secure_boot", "Secure Boot is on", "mokutil"),
+        ("no headers", "host.kernel", "6.12.117", "newest kernel"),
+        ("nvswitch", "host.nvswitches", "6 NVSwitches", "without NVSwitch"),
+        ("disk", "host.disk", "/ has 5000 MiB free, and driver, cuda, cudnn, codec need 12200 MiB", "7200 MiB more"),
+    ],
+)
+def test_refused_on_this_host(case: str, key: str, says: str, works: str) -> None:
+    reasons = refusals(load(), broken(case))
+    lines = [line for line in reasons if line.startswith(f"{key}: ") and says in line]
+    assert len(lines) == 1, reasons
+    assert works in lines[0].split("; works: ")[1]
+    assert len(reasons) == 1, reasons
+
+
+@pytest.mark.parametrize(
+    ("parts", "key", "says", "works"),
+    [
+        ({"driver": {"version": "535"}}, "driver.version", "no driver 535, only 550.163.01", "branch 550"),
+        ({"driver": {"version": "550.200.01"}}, "driver.version", "no driver 550.200.01", "branch 550"),
+        ({"driver": {"source": "nvidia"}}, "driver.source", "no packages of source nvidia", "distribution"),
+        ({"cuda": {"version": "12.9"}}, "cuda.version", "no CUDA 12.9", "12.4"),
+        ({"cudnn": {"version": "9.99.0.1"}}, "cudnn.version", "no cuDNN 9.99.0.1 for CUDA 12", "9.10.2.21"),
+        ({"codec": {"headers": "13.0.19.0"}}, "codec.headers", "need driver 570.0", "12.1.14.0"),
+        ({"tuning": {"power_limit_watts": 90}}, "tuning.power_limit_watts", "T4 takes 70 W at most", "70"),
+        ({"tuning": {"clocks": ClockPair(5001, 1900)}}, "tuning.clocks", "5001,1590 MHz", "5001,1590, or max"),
+    ],
+)
+def test_wishes_that_this_host_cannot_have(parts: dict[str, Any], key: str, says: str, works: str) -> None:
+    reasons = refusals(load("t4", **parts))
+    lines = [line for line in reasons if line.startswith(f"{key}: ") and says in line]
+    assert len(lines) == 1, reasons
+    assert works in lines[0].split("; works: ")[1]
+
+
+def test_no_torch_with_cuda_on_debian_12() -> None:
+    reasons = refusals(load("t4", extras={"framework": "torch"}), bare_snapshot("debian12"))
+    assert reasons == (
+        "extras.framework: the archive of Debian 12 has no torch built with CUDA; works: none, or torch on Debian 13",
+    )
+    assert "python3-torch-cuda" in resolve(load("t4", extras={"framework": "torch"}), bare_snapshot()).extras_packages
+
+
+def test_clocks_are_asked_of_the_device_once_it_can_answer() -> None:
+    profile = load("t4", tuning={"clocks": ClockPair(5001, 1234)})
+    snapshot = finished_snapshot(resolved())
+    (reason,) = refusals(profile, snapshot)
+    assert "gpu 0 (T4) does not support 5001,1234 MHz" in reason
+    assert reason.endswith("works: 5001,1230, 5001,1245 or 5001,1215")
+    assert resolve(load("t4", tuning={"clocks": ClockPair(5001, 1245)}), snapshot).clocks == ClockPair(5001, 1245)
+
+
+@pytest.mark.parametrize(("watts", "works"), [(20, "35"), (71, "70")])
+def test_power_limits_are_asked_of_the_device(watts: int, works: str) -> None:
+    profile = load("t4", tuning={"power_limit_watts": watts})
+    (reason,) = refusals(profile, finished_snapshot(resolved()))
+    assert "from 35 to 70 W" in reason
+    assert reason.endswith(f"works: {works}, or default")
+
+
+def test_a_key_of_secure_boot_that_was_enrolled_counts() -> None:
+    snapshot = machine(finished_snapshot(resolved()), "kernel", secure_boot=True)
+    assert resolve(load(), snapshot).driver_version == "550"
+
+
+def test_headers_of_the_next_kernel_are_enough() -> None:
+    bare = bare_snapshot()
+    waiting = machine(
+        bare, "kernel", headers_available=False, next_boot=builders.NEWER["debian13"], headers_next_boot=True
+    )
+    assert resolve(load(), waiting).driver_version == "550"
+
+
+def test_what_cannot_be_read_is_not_refused() -> None:
+    unread = machine(
+        bare_snapshot(), "kernel", headers_available=Missing("not_installed"), secure_boot=Missing("not_supported")
+    )
+    image = f"linux-image-{unread.kernel.running}"
+    cloud = dataclasses.replace(unread, packages={**unread.packages, image: Package("6.12", held=False)})
+    assert resolve(load(), cloud).driver_version == "550"
+
+
+def test_a_kernel_of_nobodys_package_has_no_headers_even_before_the_lists_are_fetched() -> None:
+    unread = machine(bare_snapshot(), "kernel", headers_available=Missing("not_installed"))
+    (reason,) = refusals(load(), unread)
+    assert reason.startswith("host.kernel: no headers for the running kernel")
+
+
+def test_room_is_counted_by_mount_point() -> None:
+    bare = bare_snapshot()
+    split = dataclasses.replace(
+        bare,
+        mounts=(*bare.mounts, Mount("/dev/vdb", "/opt", "ext4")),
+        disk_free_mib={"/": 20000, "/usr": 20000, "/var": 20000, "/opt": 800, "/tmp": 20000},
+    )
+    (reason,) = refusals(load(), split)
+    assert reason.startswith("host.disk: /opt has 800 MiB free, and cudnn, codec need 2200 MiB there")
+    roomy = dataclasses.replace(split, disk_free_mib={"/": 11000, "/opt": 2300})
+    assert resolve(load(), roomy).min_free_mib == {"/": 10000, "/opt": 2200}

@@ -1,0 +1,325 @@
+"""The straight lines from options to a stored record, with facts from a scripted Host and real Ansible runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
+from fakehost import Script
+from gemmrecords import gemm
+from gemmrecords import gpu as gemm_gpu
+from gemmrecords import values as gemm_values
+from records_for_tests import record
+
+from gpuprep import ansible_env, profile, runs, wanted, workflows
+from gpuprep.errors import HostLocked, HostUnreachable, PlanRefused, UsageError
+from gpuprep.history import Store
+from gpuprep.host import Target
+from gpuprep.playbook import Progress
+from gpuprep.records import ProbeResult, RunRecord, Source, Status
+from gpuprep.runs import Line, Options
+from gpuprep.variables import mirrored
+
+T4 = profile.load("t4")
+WANTED = wanted.resolve(T4, bare_snapshot())
+ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
+BARE = bare_snapshot()
+FINISHED = finished_snapshot(WANTED)
+UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
+# Run on this machine by Ansible itself; the facts come from the scripted Host.
+HERE = Target("here", local=True)
+
+BOOK = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: First
+      ansible.builtin.command: "true"
+      tags: [always]
+      changed_when: false
+    - name: The driver of {{ gpuprep_profile }}
+      ansible.builtin.assert:
+        that: not gpu_driver_allow_reboot and gpu_driver_version is defined and gpu_codec_ffmpeg_url is search('^http')
+      tags: [driver]
+    - name: Tune
+      ansible.builtin.command: echo tuned
+      tags: [tuning]
+    - name: Break
+      ansible.builtin.command: sh -c 'echo no compiler >&2; exit 9'
+      tags: [codec]
+"""
+
+
+class Stage:
+    """A workflow run with everything around it."""
+
+    def __init__(self, store: Store, script: Script) -> None:
+        self.store, self.script = store, script
+        self.progress: list[tuple[str, Progress]] = []
+        self.cancel = threading.Event()
+
+    def __call__(
+        self, workflow: Callable[[Target, Any, Options, Line], RunRecord], target: Target = HERE, **options: Any
+    ) -> RunRecord:
+        line = Line(lambda host, event: self.progress.append((host, event)), self.store, self.cancel.is_set)
+        return workflow(target, T4, Options(**options), line)
+
+    @property
+    def stages(self) -> list[str]:
+        return [event.detail for _, event in self.progress if event.kind == "stage"]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    books = tmp_path / "playbooks"
+    books.mkdir()
+    (books / "provision.yml").write_text(BOOK)
+    (books / "tune.yml").write_text(BOOK)
+    (books / "ansible.cfg").write_text("[defaults]\n")
+    monkeypatch.setattr(ansible_env, "playbooks_dir", lambda: books)
+    script = Script(snapshots=[FINISHED], probes=ANSWERS)
+    monkeypatch.setattr(runs, "Host", script.host())
+    store = Store.open(None)
+    yield Stage(store, script)
+    store.close()
+
+
+def test_a_finished_host_is_recognised_and_ansible_is_not_started(stage: Stage) -> None:
+    made = stage(workflows.provision)
+    assert made.error is None
+    assert made.plan is not None
+    assert made.plan.steps == ()
+    assert made.playbook is not None
+    assert made.playbook.status == "not needed"
+    assert made.verdict is not None
+    assert (made.verdict.status, made.exit_code) == (Status.PASS, 0), made.verdict.summary
+    assert made.after == made.before
+    assert stage.store.get(made.run_id) == made
+    locked, *rest = stage.script.events
+    assert locked == f"locked for {made.run_id}"
+    assert rest == ["facts as root", "unlocked", "probe toolkit", "probe codec", "closed"]
+
+
+def test_provision_runs_the_planned_roles_and_looks_again(stage: Stage) -> None:
+    stage.script.snapshots = [BARE, FINISHED]
+    made = stage(workflows.provision, skip=("codec",))
+    assert made.error is None, made.error
+    assert made.playbook is not None
+    assert [task.task for task in made.playbook.tasks] == ["First", "The driver of t4", "Tune"]
+    assert made.playbook.changed == 1
+    assert Path(made.playbook.log).is_relative_to(Path(stage.store._shown_url).parent / "runs" / made.run_id)
+    assert (made.before, made.after) == (BARE, FINISHED)
+    assert made.exit_code == 0
+    assert "codec" not in [step.role for step in made.plan.steps] if made.plan else False
+
+
+def test_deep_runs_all_roles_of_a_finished_host(stage: Stage) -> None:
+    made = stage(workflows.provision, deep=True, only=("tuning", "driver"))
+    assert made.playbook is not None
+    assert [task.task for task in made.playbook.tasks] == ["First", "The driver of t4", "Tune"]
+    assert made.exit_code == 0
+
+
+def test_a_failed_step_is_exit_code_4_and_recorded_with_what_was_done(stage: Stage) -> None:
+    stage.script.snapshots = [BARE]
+    made = stage(workflows.provision)
+    assert made.exit_code == 4
+    assert made.verdict is None
+    assert made.error is not None
+    for part in ("here", "Break", "exit code 9", "no compiler", "what to do", "ansible.log"):
+        assert part in made.error
+    assert made.playbook is not None
+    assert (made.playbook.status, made.playbook.changed) == ("failed", 1)
+    assert made.findings != ()
+    assert stage.store.get("last") == made
+    assert stage.store.runs()[0].summary.startswith("here: step")
+    assert "unlocked" not in stage.script.events  # the lock's context saw the error; it was left all the same
+    assert stage.script.events[-1] == "closed"
+
+
+def test_check_shows_the_plan_of_plan_and_locks_nothing(stage: Stage) -> None:
+    stage.script.snapshots = [BARE]
+    checked = stage(workflows.provision, check=True)
+    planned = stage(workflows.plan)
+    assert checked.plan == planned.plan
+    assert checked.plan is not None
+    assert checked.plan.steps
+    assert (checked.playbook, checked.exit_code, planned.exit_code) == (None, 0, 0)
+    assert set(stage.script.events) == {"facts as root", "closed"}
+    assert [run.command for run in stage.store.runs()] == ["provision"]
+
+
+def test_check_and_deep_run_ansible_in_check_mode(stage: Stage) -> None:
+    made = stage(workflows.provision, check=True, deep=True, only=("tuning",))
+    assert made.playbook is not None
+    assert [(task.task, task.outcome) for task in made.playbook.tasks] == [("First", "skipped"), ("Tune", "skipped")]
+
+
+def test_parts_left_out_do_not_count_and_say_so(stage: Stage) -> None:
+    stage.script.snapshots = [BARE, BARE]
+    made = stage(workflows.provision, only=("driver",))
+    assert made.verdict is not None
+    skipped = [finding for finding in made.verdict.findings if finding.role == "gpu_codec"]
+    assert skipped
+    assert {finding.status for finding in skipped} == {Status.SKIP}
+    assert "would have been" in skipped[0].reason
+    assert [finding for finding in made.verdict.findings if finding.status is Status.FAIL]
+    assert made.exit_code == 1
+    assert made.plan is not None
+    assert any("left out" in note for note in made.plan.notes)
+
+
+def test_no_validate_ends_without_a_verdict(stage: Stage) -> None:
+    made = stage(workflows.provision, validate=False)
+    assert (made.verdict, made.exit_code) == (None, 0)
+
+
+def test_tune_touches_and_judges_nothing_else(stage: Stage) -> None:
+    untuned = dataclasses.replace(FINISHED, codec=BARE.codec, files=BARE.files)
+    stage.script.snapshots = [untuned, FINISHED]
+    made = stage(workflows.tune)
+    assert made.plan is not None
+    assert {step.role for step in made.plan.steps} <= {"gpu_agent", "gpu_tuning"}
+    assert made.playbook is not None
+    assert [task.task for task in made.playbook.tasks] == ["First", "Tune"]
+    assert made.exit_code == 0
+
+
+def test_validate_reads_and_judges(stage: Stage) -> None:
+    made = stage(workflows.validate)
+    assert (made.command, made.exit_code) == ("validate", 0)
+    stage.script.snapshots = [dataclasses.replace(FINISHED, codec=BARE.codec)]
+    assert stage(workflows.validate).exit_code == 1
+    assert not any(event.startswith("locked") for event in stage.script.events)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(HostUnreachable("here: no answer", "switch it on"), 3), (PlanRefused(["a", "b"], "change it"), 2)],
+)
+def test_errors_are_recorded_with_their_exit_code(stage: Stage, error: Any, code: int) -> None:
+    stage.script.connecting = {"here": error}
+    made = stage(workflows.provision)
+    assert (made.exit_code, made.error) == (code, error.explain())
+    assert stage.store.get("last") == made
+
+
+def test_a_host_in_use_says_so(stage: Stage) -> None:
+    stage.script.locking = HostLocked("here is in use by me", "wait")
+    made = stage(workflows.provision)
+    assert (made.exit_code, made.before) == (3, None)
+
+
+def test_an_unexpected_error_is_recorded_and_goes_on_up(stage: Stage) -> None:
+    stage.script.probes = {}
+    with pytest.raises(AssertionError, match="nobody prepared"):
+        stage(workflows.provision)
+    kept = stage.store.get("last")
+    assert kept.exit_code == 3
+    assert kept.error is not None
+    assert "AssertionError" in kept.error
+
+
+def test_an_interruption_is_recorded(stage: Stage) -> None:
+    stage.cancel.set()
+    made = stage(workflows.provision)
+    assert made.exit_code == 130
+    assert stage.store.get("last") == made
+
+
+def test_a_store_that_fails_does_not_lose_the_record(stage: Stage) -> None:
+    stage.store.close()
+    Path(stage.store._shown_url).write_text("spoiled " * 1000)
+    made = stage(workflows.provision)
+    assert made.exit_code == 3
+    assert made.error is not None
+    assert "record.json" in made.error
+    assert made.verdict is not None
+
+
+@pytest.mark.parametrize("options", [{"only": ("drivers",)}, {"skip": ("",)}, {"only": ("preflight",)}])
+def test_unknown_steps_are_wrong_usage(options: dict[str, Sequence[str]]) -> None:
+    with pytest.raises(UsageError, match="no step") as caught:
+        workflows.check_request(T4, Options(**options))  # type: ignore[arg-type]
+    assert "codec" in caught.value.hint
+
+
+def test_what_no_machine_can_be_is_refused_before_one_is_touched() -> None:
+    wish = dataclasses.replace(profile.load("v100"), driver=dataclasses.replace(T4.driver, flavour="open"))
+    with pytest.raises(PlanRefused, match="open"):
+        workflows.check_request(wish, Options())
+
+
+def test_gravest_exit_code() -> None:
+    orders = [([0, 1], 1), ([1, 3], 3), ([4, 3, 1], 4), ([0], 0), ([2, 1], 2), ([3, 2], 3), ([130, 4], 130), ([], 0)]
+    assert [workflows.gravest(codes) for codes, _ in orders] == [code for _, code in orders]
+
+
+def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None:
+    at_work, most = 0, 0
+    lock, together = threading.Lock(), threading.Barrier(2, timeout=20)
+
+    def work(target: Target) -> RunRecord:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        together.wait()
+        with lock:
+            at_work -= 1
+        return record(host=target.name)
+
+    names = [f"h{number}" for number in range(6)]
+    made = runs.on_each(
+        [Target(name) for name in names], work, forks=2, cancel=threading.Event(), interrupted=lambda: None
+    )
+    assert [run.host for run in made] == names
+    assert most == 2
+
+
+def test_mirrors_keep_upstreams_file_names() -> None:
+    roles = {"gpu_codec_ffmpeg_url": "https://ffmpeg.org/releases/ffmpeg-7.1.5.tar.xz"}
+    mirrors = {"ffmpeg": "file:///srv/mirror/", "nv_codec_headers": "https://x"}
+    assert mirrored(roles, mirrors) == {"gpu_codec_ffmpeg_url": "file:///srv/mirror/ffmpeg-7.1.5.tar.xz"}
+
+
+def test_the_password_is_in_no_record() -> None:
+    options = Options(become_password="hunter2")
+    assert "hunter2" not in repr(options)
+    assert "hunter2" not in str(options.as_recorded())
+
+
+def gemm_probe(tflops: float, source: Source = Source.MEASURED) -> dict[str, ProbeResult]:
+    product = gemm("fp16", tflops, memory_clock_mhz=5001, graphics_clock_mhz=800, event_reasons=4)
+    return {"gemm": ProbeResult("gemm", source, gemm_values(gemm_gpu("1eb8", [product], uuid=UUID)), 10.0)}
+
+
+def history_of(made: RunRecord) -> list[Status]:
+    return [finding.status for finding in made.findings if finding.property == "gemm_history"]
+
+
+def test_the_first_run_of_a_real_host_that_passes_is_its_baseline(stage: Stage) -> None:
+    def validate(tflops: float, source: Source = Source.MEASURED) -> RunRecord:
+        stage.script.snapshots = [dataclasses.replace(FINISHED, source=source)]
+        stage.script.probes = gemm_probe(tflops, source)
+        return stage(workflows.validate, probes=("gemm",), quick=True)
+
+    simulated = validate(60.0, Source.SIMULATED)
+    assert (simulated.exit_code, history_of(simulated)) == (0, [])
+    failed = validate(10.0)
+    assert (failed.exit_code, history_of(failed)) == (1, [])
+    first = validate(30.0)
+    assert (first.exit_code, history_of(first)) == (0, [])
+    assert history_of(validate(31.0)) == [Status.PASS]
+    assert history_of(validate(28.0)) == [Status.WARN]
+    slower = validate(26.0)
+    assert (slower.exit_code, history_of(slower)) == (1, [Status.FAIL])
+    assert any(first.run_id in finding.reason for finding in slower.findings)
+    assert history_of(validate(26.0, Source.SIMULATED)) == []

@@ -1,0 +1,93 @@
+"""Xids from the journal and from the kernel's ring buffer; who may read neither learns that."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gpuprep.onhost import xids
+from gpuprep.records import Missing, Xid
+
+JOURNAL = """\
+1732112000.250000 gpu-box kernel: NVRM: Xid (PCI:0000:83:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
+1732112001.000000 gpu-box kernel: NVRM: GPU 0000:83:00.0: GPU has fallen off the bus.
+1732112002.000000 gpu-box kernel: NVRM: Xid (PCI:0000:C1:00.0): 48
+1732112003.000000 gpu-box kernel: NVRM: A GPU crash dump has been created. Xid (PCI:0000:83:00): 79
+"""
+FALLEN = "pid=1234, name=python3, GPU has fallen off the bus."
+
+
+def test_the_journal_line_by_line() -> None:
+    assert xids.from_journal(JOURNAL) == [
+        Xid(79, "0000:83:00.0", FALLEN, "2024-11-20T14:13:20+00:00"),
+        Xid(48, "0000:c1:00.0", "", "2024-11-20T14:13:22+00:00"),
+    ]
+    assert xids.from_journal("") == []
+    instance = "1732112002.0 gpu-box kernel: NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: SM"
+    assert [(xid.code, xid.pci_address) for xid in xids.from_journal(instance)] == [(94, "0000:01:00.0")]
+    torn = xids.from_journal("NVRM: Xid (PCI:0000:83:00): 31, MMU fault")
+    assert [(xid.code, xid.time) for xid in torn] == [(31, Missing("unparsable", "NVRM:"))]
+
+
+def test_the_ring_buffer_record_by_record() -> None:
+    records = [
+        "6,1,0,-;Linux version 6.12\n",
+        f"3,1402,61500000,-;NVRM: Xid (PCI:0000:83:00): 79, {FALLEN}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:83:00.0\n",
+        "4,1403,61500001,-;NVRM: GPU 0000:83:00.0 is lost\n",
+        "garbage",
+        "",
+    ]
+    assert xids.from_records(records, 1732111938.5) == [
+        Xid(79, "0000:83:00.0", FALLEN, "2024-11-20T14:13:20+00:00"),
+    ]
+
+
+def test_a_pipe_in_place_of_the_kernel_log_is_not_drained(tmp_path: Path) -> None:
+    """In a container journald reads /dev/kmsg from a pipe: what we read there, it would never see."""
+    pipe = tmp_path / "kmsg"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(pipe, os.O_WRONLY)
+    os.write(writer, b"3,1,1,-;NVRM: Xid (PCI:0000:83:00): 79, gone\n")
+    found = xids.from_ring_buffer(pipe)
+    assert isinstance(found, Missing)
+    assert found.reason == "command_failed"
+    assert os.read(reader, 100).startswith(b"3,1,1")
+    os.close(reader)
+    os.close(writer)
+
+
+def test_who_may_not_read_learns_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Operation not permitted")
+
+    (tmp_path / "kmsg").touch()
+    monkeypatch.setattr("stat.S_ISCHR", lambda _: True)
+    monkeypatch.setattr("os.open", refused)
+    found = xids.from_ring_buffer(tmp_path / "kmsg")
+    assert isinstance(found, Missing)
+    assert found.reason == "no_permission"
+    assert xids.from_ring_buffer(tmp_path / "none") == Missing(
+        "command_failed", f"[Errno 2] No such file or directory: '{tmp_path}/none'"
+    )
+
+
+def test_a_journal_counts_when_it_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not xids.journal_is_readable((str(tmp_path),))
+    (tmp_path / "0123").mkdir()
+    (tmp_path / "0123" / "system.journal").touch()
+    assert xids.journal_is_readable((str(tmp_path),))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert not xids.journal_is_readable((str(tmp_path),))
+
+
+def test_the_real_kernel_log_of_this_machine() -> None:
+    found = xids.from_ring_buffer()
+    if isinstance(found, Missing):
+        assert found.reason in ("no_permission", "command_failed")
+        return
+    assert stat.S_ISCHR(xids.KMSG.stat().st_mode)
+    assert all(isinstance(xid, Xid) for xid in found)
