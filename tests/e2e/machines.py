@@ -48,7 +48,7 @@ class Finished:
 
     def made_by(self) -> dict[str, Any]:
         """The record of the run that made the machine: the first one that was judged."""
-        runs = must("history", self.host, "--json").json()["runs"]
+        runs = must("history", self.host, "--limit", "10000", "--json").json()["runs"]
         made = [run["run_id"] for run in runs if run["command"] == "provision" and run["verdict"]][-1]
         record: dict[str, Any] = must("report", made, "--format", "json").json()
         assert record["run_id"] == made

@@ -31,9 +31,7 @@ def test_what_the_demo_promises(t4: Finished) -> None:
 
 def test_check_mode_foresaw_what_the_run_changed(t4: Finished) -> None:
     """Tasks that changed something, without those that check mode cannot know: what a restart or a build leads to."""
-    runs = must("history", t4.host, "--json").json()["runs"]
-    first = [run["run_id"] for run in runs if run["command"] == "provision"][-1]
-    record = must("report", first, "--format", "json").json()
+    record = t4.made_by()
     real = {(t["role"], t["task"]) for t in record["playbook"]["tasks"] if t["outcome"] == "changed"}
     (foreseen,) = t4.foreseen.json()["runs"]
     promised = {(t["role"], t["task"]) for t in foreseen["playbook"]["tasks"] if t["outcome"] == "changed"}
