@@ -24,6 +24,8 @@ from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, t
 
 # How long a writer waits for another one. A write takes milliseconds.
 BUSY_SECONDS = 30
+# Commands whose PASS certifies a host: what drift compares with.
+CERTIFYING = ("provision", "validate")
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,20 @@ class Store:
             query = query.where(runs.c.host == host)
         with self._transaction(write=False) as connection:
             return [_summary(row._mapping) for row in connection.execute(query.limit(limit))]
+
+    def certified(self, host: str) -> RunRecord | None:
+        """The newest provision or validate of this host that passed, with its facts; None where there is none."""
+        return self._newest(runs.c.host == host, runs.c.command.in_(CERTIFYING), runs.c.verdict == Status.PASS.value)
+
+    def newest(self, host: str, command: str) -> RunRecord | None:
+        """The newest run of `command` on this host that came to a verdict."""
+        return self._newest(runs.c.host == host, runs.c.command == command, runs.c.verdict.is_not(None))
+
+    def _newest(self, *where: Any) -> RunRecord | None:
+        query = sa.select(runs.c.record).where(*where).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        with self._transaction(write=False) as connection:
+            text = connection.execute(query.limit(1)).scalar()
+        return None if text is None else from_json(RunRecord, text)
 
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".

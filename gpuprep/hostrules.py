@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Gpu, Model, OsRelease, Tool
-from gpuprep.profile import Profile
 from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot
 from gpuprep.refusals import (
     OPEN,
@@ -22,6 +21,7 @@ from gpuprep.refusals import (
     refuse,
     silicon,
 )
+from gpuprep.wishes import Profile
 
 NVIDIA = "10de"
 

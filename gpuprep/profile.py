@@ -14,12 +14,27 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any
 
 from gpuprep import profileschema
 from gpuprep.errors import ProfileError
 from gpuprep.profilefiles import available, find, read_chain
-from gpuprep.records import ClockPair
+from gpuprep.wishes import (
+    ClockPair,
+    CodecWish,
+    CudaWish,
+    CudnnWish,
+    DriftWish,
+    DriverWish,
+    ExtrasWish,
+    GemmWish,
+    MountWish,
+    NotifyWish,
+    ProbesWish,
+    Profile,
+    TuningWish,
+    Waiver,
+)
 from gpuprep.yamlnodes import Node, Place, Problem, plain
 
 __all__ = [
@@ -27,14 +42,17 @@ __all__ = [
     "CodecWish",
     "CudaWish",
     "CudnnWish",
+    "DriftWish",
     "DriverWish",
     "ExtrasWish",
     "GemmWish",
     "MountWish",
+    "NotifyWish",
     "ProbesWish",
     "Profile",
     "Resolved",
     "TuningWish",
+    "Waiver",
     "available",
     "build",
     "document",
@@ -42,91 +60,6 @@ __all__ = [
     "load",
     "resolve",
 ]
-
-
-@dataclass(frozen=True)
-class DriverWish:
-    source: str  # "distribution" | "nvidia"
-    version: str  # "auto" | branch "550" | exact "550.163.01"
-    flavour: str  # "auto" | "open" | "proprietary"
-    hold: bool
-    gpu_firmware: bool  # False sets NVreg_EnableGpuFirmware=0
-
-
-@dataclass(frozen=True)
-class CudaWish:
-    version: str  # "auto" | "none" | "12.4"
-    hold: bool
-
-
-@dataclass(frozen=True)
-class CudnnWish:
-    version: str  # "none" | "9.10.2.21"
-    source: str  # "pypi"
-
-
-@dataclass(frozen=True)
-class CodecWish:
-    headers: str  # "12.1.14.0"
-    ffmpeg: str  # "none" | "7.1.5"
-    prefix: str  # "/opt/gpuprep"
-    npp: bool
-    nvenc: str  # "auto" | "required": required is refused on GPUs without an encoder
-    parts: dict[str, tuple[str, ...]]  # "encoders", "decoders", "filters", "hwaccels", "muxers", ... -> names
-
-
-@dataclass(frozen=True)
-class TuningWish:
-    persistence: bool
-    clocks: Union[str, ClockPair]  # "max" | "default" | a pair
-    power_limit_watts: Union[str, int]  # "default" | watts
-    ecc: str  # "keep" | "enabled" | "disabled"
-    compute_mode: str  # "default" | "exclusive_process" | "prohibited"
-    profiling_counters: str  # "open" | "restricted"
-
-
-@dataclass(frozen=True)
-class MountWish:
-    device: str
-    path: str
-    fstype: str
-    options: str
-
-
-@dataclass(frozen=True)
-class ExtrasWish:
-    tools: tuple[str, ...]  # names of catalogue/extras.yml: "python3", "gcc", "tmux", "opencv"
-    framework: str  # "none" | "torch"
-    mount: Optional[MountWish]
-
-
-@dataclass(frozen=True)
-class GemmWish:
-    main_dtype: str  # "auto" | "fp16": also measured under sustained load
-    shapes: tuple[tuple[int, int, int], ...]  # m, n, k; (): large ones that fit the GPU
-
-
-@dataclass(frozen=True)
-class ProbesWish:
-    gemm: GemmWish
-
-
-@dataclass(frozen=True)
-class Profile:
-    name: str
-    description: str
-    gpus: tuple[str, ...]  # catalogue models this profile is for: ("t4",)
-    driver: DriverWish
-    cuda: CudaWish
-    cudnn: CudnnWish
-    codec: CodecWish
-    tuning: TuningWish
-    extras: ExtrasWish
-    probes: ProbesWish
-    thresholds: dict[str, Any]  # per cent by name; "sources": where a figure is from, by name
-    drift_at: str  # "02:30"
-    path: str  # the file it was read from
-    sha256: str  # of the resolved content
 
 
 @dataclass(frozen=True)
@@ -218,7 +151,8 @@ def build(resolved: Resolved) -> Profile:
         extras=_extras(data["extras"]),
         probes=_probes(data["probes"]),
         thresholds=_thresholds(data["thresholds"]),
-        drift_at=data["drift"]["at"],
+        drift=DriftWish(**{**data["drift"], "notify": NotifyWish(**data["drift"]["notify"])}),
+        waivers=tuple(Waiver(**waiver) for waiver in data["waivers"]),
         path=str(resolved.path),
         sha256=hashlib.sha256(canonical.encode()).hexdigest(),
     )

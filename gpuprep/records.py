@@ -45,10 +45,12 @@ __all__ = [
     "CudnnFacts",
     "DecodeError",
     "DkmsModule",
+    "DriftFacts",
     "DriverFacts",
     "EccErrors",
     "FactsRequest",
     "Finding",
+    "Fix",
     "Float",
     "GpuFacts",
     "Int",
@@ -99,6 +101,7 @@ class Status(str, enum.Enum):
     FAIL = "FAIL"
     SKIP = "SKIP"
     UNKNOWN = "UNKNOWN"
+    WAIVED = "WAIVED"  # did not pass; the profile accepts it for a while. Counts neither for nor against
 
 
 class Source(str, enum.Enum):
@@ -325,6 +328,8 @@ class Finding:
     reason: str = ""  # why it matters or why it is so
     remedy: str = ""  # what to do
     role: str = ""  # the role that would put it right; "" where none can
+    since: str = ""  # drift: when it was first seen so, UTC, ISO 8601
+    waived: str = ""  # how it would have ended without the waiver: "FAIL"
 
     @builtins.property  # the field above hides the plain name
     def key(self) -> str:
@@ -388,11 +393,36 @@ class ProfileRef:
 
 
 @dataclass(frozen=True)
+class Fix:
+    """One thing that `drift --fix` put back, or could not."""
+
+    finding: str  # key of the finding that it is for
+    what: str  # a sentence: "turn persistence mode on"
+    command: str  # as it ran on the host, as root
+    exit_code: int
+    said: str = ""  # the end of what it said where it failed
+
+
+@dataclass(frozen=True)
+class DriftFacts:
+    """What a drift check compared with besides the profile, and what it did."""
+
+    certified_run: str = ""  # the run whose snapshot is "what we certified"; "": there is none yet
+    certified_at: str = ""
+    previous_run: str = ""  # the check before this one; "": this is the first
+    previous_at: str = ""
+    on_host: bool = False  # the host checked itself
+    probe: str = "none"  # "none" | "quick"
+    probe_skipped: str = ""  # why a probe that was wished for was not made
+    fixes: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """One run of one command on one host: what `history`, `report` and `judge` read."""
 
     run_id: str
-    command: str  # "provision", "tune", "validate", "plan"
+    command: str  # "provision", "tune", "validate", "plan", "drift"
     host: str
     started_at: str
     ended_at: str
@@ -410,3 +440,4 @@ class RunRecord:
     error: Optional[str] = None
     options: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
+    drift: Optional[DriftFacts] = None

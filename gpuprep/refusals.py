@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Model
-from gpuprep.profile import Profile
+from gpuprep.wishes import Profile
 
 OPEN, PROPRIETARY = "open", "proprietary"
 

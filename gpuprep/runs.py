@@ -23,6 +23,7 @@ from gpuprep.paths import state_dir
 from gpuprep.playbook_events import Progress
 from gpuprep.profile import Profile
 from gpuprep.records import (
+    DriftFacts,
     Finding,
     Plan,
     PlaybookResult,
@@ -54,6 +55,8 @@ class Options:
     quick: bool = False
     reboot: bool = True
     validate: bool = True
+    probe: str = "none"  # drift: "none" | "quick"
+    fix: bool = False  # drift: put back what can be put back
     accept_new_host_key: bool = False
     become_password: str | None = field(default=None, repr=False)
     mirrors: Mapping[str, str] = field(default_factory=dict)
@@ -71,6 +74,8 @@ class Options:
             "quick": self.quick,
             "reboot": self.reboot,
             "validate": self.validate,
+            "probe": self.probe,
+            "fix": self.fix,
         }
 
 
@@ -107,6 +112,7 @@ class Run:
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
         self.findings: tuple[Finding, ...] = ()
         self.verdict: Verdict | None = None
+        self.drift: DriftFacts | None = None
 
     def record(self, body: Callable[[Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its expected errors into the record's, store the record and return it."""
@@ -162,6 +168,7 @@ class Run:
             findings=self.findings,
             error=self.error,
             options=self.options.as_recorded(),
+            drift=self.drift,
         )
 
     @contextmanager
@@ -175,6 +182,14 @@ class Run:
         ) as host:
             host.check_privilege()
             yield host
+
+    def certified(self) -> RunRecord | None:
+        """The run whose facts are "what we certified": `Store.certified`."""
+        return self._line.store.certified(self.target.name) if self._line.store is not None else None
+
+    def previous(self) -> RunRecord | None:
+        """The newest drift check of this host that came to a verdict."""
+        return self._line.store.newest(self.target.name, "drift") if self._line.store is not None else None
 
     def lock(self, host: Host) -> HostLock:
         owner = LockOwner(getpass.getuser(), socket.gethostname(), self.run_id, self.started_at)

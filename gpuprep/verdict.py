@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from gpuprep.records import Finding, Status, Verdict
 from gpuprep.wanted import Wanted
 
-GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
-EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
+GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP, Status.WAIVED)
+EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
 NAMED = 3  # findings named in the summary; the report has all
 
 
 def judge(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
     """FAIL if any check failed, else UNKNOWN if any could not tell, else WARN, else PASS.
 
-    Nothing checked is UNKNOWN: absent evidence is never PASS. SKIP does not count for or against.
+    Nothing checked is UNKNOWN: absent evidence is never PASS. SKIP and WAIVED do not count for or against.
     """
     present = {finding.status for finding in findings}
     status = next((s for s in GRAVEST_FIRST[:4] if s in present), Status.UNKNOWN)

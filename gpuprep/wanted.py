@@ -12,9 +12,9 @@ from gpuprep import __version__, catalogue, hostrules
 from gpuprep import refusals as rules
 from gpuprep.catalogue import Gpu, OsRelease
 from gpuprep.errors import PlanRefused
-from gpuprep.profile import MountWish, Profile
 from gpuprep.records import ClockPair, Snapshot
 from gpuprep.refusals import OPEN, PROPRIETARY, Refusal, driver_rules
+from gpuprep.wishes import MountWish, Profile
 
 __all__ = ["Wanted", "WantedGpu", "build_key", "check_profile", "resolve", "tuning_document"]
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from gpuprep import checks, collect, playbook, probing
+from gpuprep import checks, collect, playbook, probing, waivers
 from gpuprep import plan as planning
 from gpuprep import verdict as judging
 from gpuprep import wanted as wishing
@@ -117,13 +117,17 @@ def _look(run: Run, host: Host) -> wishing.Wanted:
 def _play(run: Run, book: str, wanted: wishing.Wanted) -> None:
     """Run the roles of the plan, or with --deep all that are chosen."""
     assert run.plan is not None
-    options = run.options
     roles = [step.role for step in run.plan.steps]
-    if options.deep:
-        roles = [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", options)]
+    if run.options.deep:
+        roles = [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", run.options)]
     if not roles:
         run.playbook = playbook.NOT_NEEDED
         return
+    play(run, book, wanted, roles, run.options)
+
+
+def play(run: Run, book: str, wanted: wishing.Wanted, roles: Sequence[str], options: Options) -> None:
+    """Run `roles` on the host; with options.check nothing is changed. Raises what the playbook ended with."""
     run.stop_if_cancelled()
     outcome = playbook.run(
         run.target,
@@ -148,7 +152,7 @@ def _play(run: Run, book: str, wanted: wishing.Wanted) -> None:
 def _judge(run: Run, host: Host, wanted: wishing.Wanted, *, measure: bool) -> None:
     assert run.after is not None
     run.stop_if_cancelled()
-    run.measurements = _probe(run, host, wanted, measure)
+    run.measurements = measure_all(run, host, wanted, measure)
     asked = [result.probe for result in run.measurements]
     if any(kind.measures and kind.name in asked for kind in probing.KINDS):
         run.stage("reading facts again, after the load")  # errors that only work brings about
@@ -162,13 +166,14 @@ def _judge(run: Run, host: Host, wanted: wishing.Wanted, *, measure: bool) -> No
         thresholds=run.profile.thresholds,
         baseline=run.past(measured),
     )
-    run.findings = tuple(set_aside(finding, run.options) for finding in findings)
+    counted = waivers.apply(run.profile.waivers, run.target.name, findings, run.started_at[:10])
+    run.findings = tuple(set_aside(finding, run.options) for finding in counted)
     run.verdict = judging.judge(wanted, run.findings)
     run.exit_code = judging.exit_code(run.verdict)
     run.baseline = measured if run.verdict.status is Status.PASS else {}
 
 
-def _probe(run: Run, host: Host, wanted: wishing.Wanted, measure: bool) -> tuple[ProbeResult, ...]:
+def measure_all(run: Run, host: Host, wanted: wishing.Wanted, measure: bool) -> tuple[ProbeResult, ...]:
     options = run.options
     without = [name for name in STEPS if not is_chosen(f"gpu_{name}", options)]
     told = probing.arguments(run.profile, wanted, quick=options.quick)
@@ -211,7 +216,7 @@ def _chosen(plan: Plan, options: Options) -> Plan:
 
 def set_aside(finding: Finding, options: Options) -> Finding:
     """A check of a part that the user left out does not count; it says what it would have been."""
-    if not finding.role or is_chosen(finding.role, options) or finding.status is Status.PASS:
+    if not finding.role or is_chosen(finding.role, options) or finding.status in (Status.PASS, Status.WAIVED):
         return finding
     reason = f"{finding.role.removeprefix('gpu_')} was left out of this run; it would have been {finding.status.value}"
     return dataclasses.replace(finding, status=Status.SKIP, reason=reason)

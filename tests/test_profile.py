@@ -36,7 +36,7 @@ def test_shipped_profiles_load(name: str) -> None:
     assert profile.cudnn.version == "9.10.2.21"
     assert (profile.codec.ffmpeg, profile.codec.headers) == ("7.1.5", "12.1.14.0")
     assert profile.tuning.profiling_counters == "open"
-    assert profile.drift_at == "02:30"
+    assert profile.drift.at == "02:30"
 
 
 def test_the_models_have_their_own_thresholds() -> None:
@@ -179,7 +179,19 @@ def test_extends_that_cannot_be(tmp_path: Path, wish: str, what: str) -> None:
 def test_missing_keys_are_one_line_each(tmp_path: Path) -> None:
     found = problems(write(tmp_path, "driver: {source: distribution}\n"))
     assert {line.split(": ")[1] for line in found} == {
-        *("description", "gpus", "cuda", "cudnn", "codec", "tuning", "extras", "probes", "thresholds", "drift"),
+        *(
+            "description",
+            "gpus",
+            "cuda",
+            "cudnn",
+            "codec",
+            "tuning",
+            "extras",
+            "probes",
+            "thresholds",
+            "drift",
+            "waivers",
+        ),
         *("driver.version", "driver.flavour", "driver.hold", "driver.gpu_firmware"),
     }
     assert "1: driver.flavour: missing here and in what this extends; allowed: auto, open, proprietary" in found
@@ -210,5 +222,5 @@ def test_sha256_is_of_the_resolved_content(tmp_path: Path) -> None:
 
 def test_document_builds_the_same_profile() -> None:
     data: dict[str, Any] = document("t4")
-    wishes = {f.name for f in dataclasses.fields(Profile)} - {"name", "path", "sha256", "drift_at"}
-    assert set(data) == wishes | {"drift"}
+    wishes = {f.name for f in dataclasses.fields(Profile)} - {"name", "path", "sha256"}
+    assert set(data) == wishes

@@ -12,9 +12,9 @@ from gpuprep import catalogue
 from gpuprep.baselines import Baseline
 from gpuprep.checks import asfound, codec, driver, health, kernel, libraries, machine, probes, shells, toolkit, tuning
 from gpuprep.checks.baseline import figures as comparable
-from gpuprep.profile import Profile
 from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
 from gpuprep.wanted import Wanted
+from gpuprep.wishes import Profile
 
 __all__ = ["comparable", "compare", "compare_figures", "probe_names", "request"]
 

@@ -18,6 +18,9 @@ COMMANDS: dict[str, Entry] = {
     "plan": Entry("gpuprep.cli.plan", "Show what provision would do and why, changing nothing"),
     "tune": Entry("gpuprep.cli.tune", "Set persistence, clocks, power limit, ECC and compute mode only"),
     "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile, changing nothing"),
+    "drift": Entry(
+        "gpuprep.cli.drift", "Compare machines with their profile and with what was certified, changing nothing"
+    ),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run anew, without a host"),

@@ -54,7 +54,7 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
     site = siteconfig.load()
     profile = _profile(command, request)
 
-    from gpuprep import runs, targets, workflows
+    from gpuprep import drifting, runs, targets, workflows
     from gpuprep.history import Store
 
     options = runs.Options(
@@ -75,7 +75,15 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
         options = dataclasses.replace(options, become_password=_ask_password())
     store = Store.open(request.store or site.store) if stored else None
     try:
-        records = _on_hosts(getattr(workflows, command), found, profile, options, store, request, site)
+        records = _on_hosts(
+            drifting.check if command == "drift" else getattr(workflows, command),
+            found,
+            profile,
+            options,
+            store,
+            request,
+            site,
+        )
     finally:
         if store is not None:
             store.close()
