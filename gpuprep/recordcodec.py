@@ -5,6 +5,7 @@ Stdlib only; this module also runs on the GPU VM (Python 3.9 or newer).
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import enum
 import json
@@ -41,7 +42,7 @@ def to_json_value(value: Any) -> Any:
         return {f.name: to_json_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, dict):
+    if isinstance(value, collections.abc.Mapping):
         return {str(k): to_json_value(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json_value(v) for v in value]
@@ -76,7 +77,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
             raise DecodeError(f"{where}: want a list, got {value!r:.60}")
         item = typing.get_args(kind)[0]
         return tuple(_decode(item, v, f"{where}[{i}]") for i, v in enumerate(value))
-    if origin is dict:
+    if origin in (dict, collections.abc.Mapping):
         if not isinstance(value, dict):
             raise DecodeError(f"{where}: want an object, got {value!r:.60}")
         item = typing.get_args(kind)[1]
