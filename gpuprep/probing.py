@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.onhost.probes import PROBES
-from gpuprep.profile import Profile
 from gpuprep.wanted import Wanted
+from gpuprep.wishes import Profile
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprep import __version__, catalogue, hostrules
 from gpuprep import refusals as rules
 from gpuprep.catalogue import Gpu, OsRelease
+from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.errors import PlanRefused
 from gpuprep.records import ClockPair, Snapshot
 from gpuprep.refusals import OPEN, PROPRIETARY, Refusal, driver_rules
@@ -85,6 +86,7 @@ class Wanted:
     min_free_mib: Mapping[str, int]  # by mount point: room the steps not yet done need
     installs: bool = True  # False: gpuprep has no packages for this host; what is there is judged as it was found
     decisions: tuple[str, ...] = ()  # what was chosen for the user, and why; sentences
+    agent_libraries: Mapping[str, str] = field(default_factory=dict)  # in the agent's environment: name ► version
 
     @property
     def ffmpeg_directory(self) -> str:
@@ -187,6 +189,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         min_free_mib=needs,
         installs=installs,
         decisions=_decisions(profile, gpus, offer, driver, flavour, why_flavour, cuda),
+        agent_libraries=agent_libraries(cuda_major),
     )
 
 

@@ -235,9 +235,14 @@ def test_agent_digest_is_the_same_on_both_sides(tmp_path: Path) -> None:
     zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(package))))).extractall(tmp_path)
     functions: dict[str, Any] = {}
     exec(compile(state.read_text().replace("\nmain()\n", "\n"), str(state), "exec"), functions)
+    (tmp_path / "gpuprep/checks/__pycache__").mkdir()
+    (tmp_path / "gpuprep/checks/__pycache__/driver.cpython-313.pyc").write_text("compiled there")
     assert functions["digest"](tmp_path) == agent.gpu_agent_digest(str(package))
-    (tmp_path / "gpuprep/records.py").write_text("")
-    assert functions["digest"](tmp_path) != agent.gpu_agent_digest(str(package))
+    for name in ("records.py", "catalogue/gpus.yml"):
+        content = (tmp_path / "gpuprep" / name).read_bytes()
+        (tmp_path / "gpuprep" / name).write_bytes(content + b"\n")
+        assert functions["digest"](tmp_path) != agent.gpu_agent_digest(str(package)), name
+        (tmp_path / "gpuprep" / name).write_bytes(content)
 
 
 def test_the_agent_knows_its_libraries(tmp_path: Path) -> None:

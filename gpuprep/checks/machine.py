@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.checks.common import check
 from gpuprep.records import Finding, Missing, Snapshot
 from gpuprep.wanted import Wanted
@@ -44,7 +43,7 @@ def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """What the probes are bound to. Nothing without an agent: agent.version says that."""
     if not isinstance(snapshot.agent_installed_version, str):
         return []
-    pins, there = agent_libraries(wanted.cudnn_cuda_major), snapshot.agent_libraries
+    pins, there = wanted.agent_libraries, snapshot.agent_libraries
     wrong = [f"{name} {there.get(name) or 'absent'}" for name, version in pins.items() if there.get(name) != version]
     named = ", ".join(f"{name} {version}" for name, version in pins.items() if there.get(name) != version)
     return [

@@ -6,17 +6,21 @@ so that a damaged installation is not taken for a good one.
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 HOME = Path("/opt/gpuprep/agent")
 PROGRAM = "/usr/local/bin/gpuprep-agent"
+NIGHTLY = "/usr/local/bin/gpuprep-drift"
 
 
 def digest(site):
     total = hashlib.sha256()
-    for path in sorted((site / "gpuprep").rglob("*.py")):
+    for path in sorted((site / "gpuprep").rglob("*")):
+        if not path.is_file() or "__pycache__" in path.parts:
+            continue
         name, content = path.relative_to(site).as_posix(), path.read_bytes()
         total.update(f"{name}\0{len(content)}\0".encode() + content)
     return total.hexdigest()[:12]
@@ -48,6 +52,7 @@ def main():
             "digest": digest(sites[0]) if sites else "",
             "libraries": libraries(sites[0]) if sites else {},
             "answers": answer(),
+            "nightly": os.access(NIGHTLY, os.X_OK),
         },
         sys.stdout,
     )

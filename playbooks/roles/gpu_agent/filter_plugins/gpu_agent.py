@@ -6,16 +6,18 @@ import base64
 import hashlib
 import io
 import re
+import runpy
 import zipfile
 from pathlib import Path
 
-# What the agent consists of, inside the package `gpuprep`.
-PARTS = ("__init__.py", "errors.py", "gpufacts.py", "recordcodec.py", "records.py", "onhost/**/*.py")
+# Inside the package: patterns of all that the agent consists of.
+PARTS = "onhost/parts.py"
 
 
 def _files(package: str) -> dict[str, bytes]:
     root = Path(package)
-    found = sorted({path for part in PARTS for path in root.glob(part)})
+    parts = runpy.run_path(str(root / PARTS))["INSTALLED"]
+    found = sorted({path for part in parts for path in root.glob(part)})
     return {f"gpuprep/{path.relative_to(root).as_posix()}": path.read_bytes() for path in found}
 
 
