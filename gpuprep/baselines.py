@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuprep.records import Compared
+
 # "fp16 8192x8192x8192 TN" ► TFLOPS; more is better in all of them
 Figures = Mapping[str, float]
 
@@ -28,3 +30,13 @@ class BaselineFigure:
 
 Measured = Mapping[BaselineKey, Figures]
 Baseline = Mapping[BaselineKey, Mapping[str, BaselineFigure]]
+
+
+def compared(measured: Measured, baseline: Baseline) -> tuple[Compared, ...]:
+    """Each figure of now that the baseline has, too."""
+    return tuple(
+        Compared(key.gpu_uuid, key.probe, name, now, past[name].value, past[name].run_id)
+        for key, past in baseline.items()
+        for name, now in measured.get(key, {}).items()
+        if name in past
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpuprep import checks, collect, drift, fixes, waivers
+from gpuprep import baselines, checks, collect, drift, fixes, waivers
 from gpuprep import verdict as judging
 from gpuprep import wanted as wishing
 from gpuprep.host import Host, Target
@@ -42,6 +42,9 @@ def _judge(run: Run, host: Host, wanted: wishing.Wanted, past: drift.Past) -> No
         run.measurements = measure_all(run, host, wanted, True)
     deep = _deep(run, wanted) if run.options.deep else []
     measured = checks.comparable(run.after, run.measurements)
+    baseline = run.past(measured)
+    if run.drift is not None:
+        run.drift = dataclasses.replace(run.drift, compared=baselines.compared(measured, baseline))
     found = drift.findings(
         wanted,
         run.after,
@@ -49,7 +52,7 @@ def _judge(run: Run, host: Host, wanted: wishing.Wanted, past: drift.Past) -> No
         run.measurements,
         asked=[result.probe for result in run.measurements],
         thresholds=run.profile.thresholds,
-        baseline=run.past(measured),
+        baseline=baseline,
     )
     counted = waivers.apply(run.profile.waivers, run.target.name, (*found, *deep), run.started_at[:10])
     run.findings = drift.dated(counted, past.previous, run.started_at)

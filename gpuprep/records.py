@@ -41,6 +41,7 @@ __all__ = [
     "Bool",
     "ClockPair",
     "CodecFacts",
+    "Compared",
     "CudaFacts",
     "CudnnFacts",
     "DecodeError",
@@ -404,6 +405,18 @@ class Fix:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """One figure beside the same of the host's baseline; more is better."""
+
+    gpu_uuid: str
+    probe: str  # "gemm"
+    name: str  # "fp16 8192x8192x8192 TN"
+    now: float
+    before: float
+    run_id: str  # the run that the baseline's figure was measured in
+
+
+@dataclass(frozen=True)
 class DriftFacts:
     """What a drift check compared with besides the profile, and what it did."""
 
@@ -415,6 +428,7 @@ class DriftFacts:
     probe: str = "none"  # "none" | "quick"
     probe_skipped: str = ""  # why a probe that was wished for was not made
     fixes: tuple[Fix, ...] = ()
+    compared: tuple[Compared, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,205 @@
+"""Drift records as Prometheus metrics: names, units, what is absent, and a file that is whole or not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import gpu_facts, pci, resolved
+from prometheus_client import Metric, samples
+from prometheus_client.parser import text_string_to_metric_families
+from records_for_tests import SNAPSHOT, record
+from validations_for_tests import h200
+
+from gpuprep import textmetrics
+from gpuprep.records import (
+    ClockPair,
+    Compared,
+    DriftFacts,
+    EccErrors,
+    Finding,
+    Missing,
+    ProfileRef,
+    RunRecord,
+    Source,
+    Status,
+    Throttled,
+    Verdict,
+)
+
+FINDINGS = (
+    Finding("gpu 0", "application_clocks", Status.FAIL, "5001, 1590", "5001, 585", since="2026-11-19T02:30:00+00:00"),
+    Finding("gpu 0", "power_limit", Status.WAIVED, "70 W", "60 W", since="2026-11-01T02:30:00+00:00", waived="FAIL"),
+    Finding("driver", "loaded_version", Status.PASS, "550.163.01", "550.163.01"),
+    Finding("gpu 0", "ecc", Status.SKIP, "", ""),
+)
+
+
+CARD = dataclasses.replace(
+    gpu_facts(0, pci(["t4"])[0], resolved()),
+    application_clocks=ClockPair(5001, 585),
+    ecc_errors=EccErrors(0, 0, 7, Missing("not_supported")),
+    throttled=Throttled(12.5, 0.0, Missing("not_supported"), 0.0, 0.0),
+)
+
+
+def drifted(host: str = "gpu-01", findings: tuple[Finding, ...] = FINDINGS, status: Status = Status.FAIL) -> RunRecord:
+    return dataclasses.replace(
+        record(),
+        run_id=f"20261121-023000-{host}",
+        command="drift",
+        host=host,
+        source=Source.MEASURED,
+        started_at="2026-11-21T02:30:00+00:00",
+        ended_at="2026-11-21T02:30:02+00:00",
+        profile=ProfileRef("t4", "/profiles/t4.yml", "c0ffee" * 10),
+        after=dataclasses.replace(SNAPSHOT, source=Source.MEASURED, gpus=(CARD,)),
+        before=None,
+        measurements=(),
+        verdict=Verdict(status, f"{status.value}: of a test", findings),
+        findings=findings,
+        error=None,
+        drift=DriftFacts("20261101-120000-0aa", "2026-11-01T12:00:00+00:00"),
+    )
+
+
+def families(text: str) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def series(text: str, name: str) -> list[samples.Sample]:
+    return [one for family in families(text).values() for one in family.samples if one.name == name]
+
+
+def only(text: str, name: str, **labels: str) -> float:
+    found = [one for one in series(text, name) if labels.items() <= one.labels.items()]
+    assert len(found) == 1, (name, labels, found)
+    return float(found[0].value)
+
+
+def test_the_verdict_and_what_did_not_pass() -> None:
+    text = textmetrics.render([drifted()])
+    assert only(text, "gpuprep_drift_verdict", status="FAIL") == 1
+    assert sum(one.value for one in series(text, "gpuprep_drift_verdict")) == 1
+    assert only(text, "gpuprep_drift_last_run_timestamp_seconds") == 1795228202
+    assert only(text, "gpuprep_drift_duration_seconds") == 2
+    assert only(text, "gpuprep_drift_waived") == 1
+    assert only(text, "gpuprep_drift_findings", status="PASS") == 1
+    shown = {(one.labels["property"], one.labels["status"]) for one in series(text, "gpuprep_drift_finding")}
+    assert shown == {("application_clocks", "FAIL"), ("power_limit", "WAIVED")}, (
+        "passed and skipped ones have no series"
+    )
+    since = only(text, "gpuprep_drift_finding_since_timestamp_seconds", property="application_clocks")
+    assert since == 1795055400
+    assert only(text, "gpuprep_drift_certified_timestamp_seconds") == 1793534400
+
+
+def test_readings_are_in_base_units_and_absent_where_there_was_none() -> None:
+    text = textmetrics.render([drifted()])
+    assert only(text, "gpuprep_gpu_application_clock_hertz", clock="graphics") == 585e6
+    assert only(text, "gpuprep_gpu_power_limit_watts") == 70
+    assert only(text, "gpuprep_gpu_ecc_errors_total") == 7, "the uncorrected ones could not be read: no series"
+    assert only(text, "gpuprep_gpu_throttled_seconds_total", reason="sw_power_cap") == 12.5
+    assert not [
+        one for one in series(text, "gpuprep_gpu_throttled_seconds_total") if one.labels["reason"] == "sw_thermal"
+    ]
+    blind = dataclasses.replace(drifted(), after=SNAPSHOT)
+    assert "gpuprep_gpu_" not in textmetrics.render([blind])
+
+
+def test_speeds_stand_beside_the_baseline() -> None:
+    probed = dataclasses.replace(drifted(), measurements=h200().measurements)
+    facts = DriftFacts(compared=(Compared(CARD.uuid, "gemm", "fp16 8192x8192x8192 TN", 690.0, 750.0, "r"),))
+    text = textmetrics.render([dataclasses.replace(probed, drift=facts)])
+    assert 763.2e12 in {one.value for one in series(text, "gpuprep_gemm_operations_per_second")}
+    assert 4260e9 in {one.value for one in series(text, "gpuprep_bandwidth_bytes_per_second")}
+    assert only(text, "gpuprep_drift_baseline_ratio", probe="gemm", gpu="0") == pytest.approx(0.92)
+
+
+def test_a_check_without_a_verdict_is_unknown_and_counts_nothing() -> None:
+    lost = dataclasses.replace(drifted(), verdict=None, findings=(), after=None, drift=None, error="gpu-01: no answer")
+    text = textmetrics.render([lost])
+    assert only(text, "gpuprep_drift_verdict", status="UNKNOWN") == 1
+    assert not series(text, "gpuprep_drift_findings")
+    assert only(text, "gpuprep_drift_info", run=lost.run_id) == 1
+
+
+def test_a_fleet_is_one_exposition() -> None:
+    text = textmetrics.render([drifted("a"), drifted("b", FINDINGS[2:], Status.PASS)])
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert len(heads) == len(set(heads))
+    assert {one.labels["host"] for one in series(text, "gpuprep_drift_verdict")} == {"a", "b"}
+    lines = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+
+
+def test_what_is_simulated_says_so_in_every_series() -> None:
+    simulated = dataclasses.replace(drifted(), source=Source.SIMULATED)
+    for family in families(textmetrics.render([simulated])).values():
+        assert {one.labels["source"] for one in family.samples} == {"simulated"}
+
+
+def test_names_follow_the_conventions() -> None:
+    """https://prometheus.io/docs/practices/naming and what promtool check metrics wants."""
+    for name, metric in textmetrics.METRICS.items():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        assert metric.labels[:3] == ("host", "profile", "source")
+        assert metric.help.endswith(".")
+        assert not re.search(r"mhz|mib|percent|milli|_ms$|_count$", name), "base units"
+    kinds = {name: family.type for name, family in families(textmetrics.render([drifted()])).items()}
+    assert {name for name, kind in kinds.items() if kind == "counter"} == {
+        "gpuprep_gpu_ecc_errors", "gpuprep_gpu_throttled_seconds",
+    } | {name for name in kinds if name == "gpuprep_gpu_pcie_replays"}  # fmt: skip
+
+
+def test_a_host_with_thousands_of_findings_does_not_flood_prometheus() -> None:
+    many = tuple(Finding(f"gpu {i}", "p", Status.FAIL, "a", "b", since=FINDINGS[0].since) for i in range(5000))
+    text = textmetrics.render([drifted(findings=many)])
+    assert len(series(text, "gpuprep_drift_finding")) == textmetrics.MOST_FINDINGS
+    assert only(text, "gpuprep_drift_findings", status="FAIL") == 5000
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None, Missing("gpu_is_lost"), "70"])
+def test_what_is_no_number_is_no_series(value: Any) -> None:
+    spoiled = dataclasses.replace(CARD, temperature_c=value)
+    after = dataclasses.replace(SNAPSHOT, gpus=(spoiled,))
+    assert "temperature" not in textmetrics.render([dataclasses.replace(drifted(), after=after)])
+
+
+def test_the_file_is_readable_by_all_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    textmetrics.write(tmp_path, drifted())
+    textmetrics.write(tmp_path, drifted(findings=FINDINGS[2:], status=Status.PASS))
+    assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
+    file = tmp_path / "gpuprep.prom"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert only(file.read_text(), "gpuprep_drift_verdict", status="PASS") == 1
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        textmetrics.write(tmp_path / "nowhere", drifted())
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    textmetrics.write(tmp_path, drifted())
+    before = (tmp_path / "gpuprep.prom").read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        textmetrics.write(tmp_path, drifted("other"))
+    assert (tmp_path / "gpuprep.prom").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
+
+
+def test_hostile_words_stay_words() -> None:
+    words = 'x"} 1\n# HELP \\ \ud800'
+    text = textmetrics.render([drifted(host=words, findings=(dataclasses.replace(FINDINGS[0], subject=words),))])
+    assert {one.labels["subject"] for one in series(text, "gpuprep_drift_finding")} == {'x"} 1\n# HELP \\ ?'}
