@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,22 @@ def _compare_values(root: Node) -> list[Problem]:
             place = Resolved(Path(), root).place("thresholds", f"{kind}_warn_percent")
             what = f"is {warn}, more than {kind}_fail_percent ({fail}); allowed: at most {fail}"
             problems.append(Problem(place, f"thresholds.{kind}_warn_percent", what))
+    return problems + _days(root)
+
+
+def _days(root: Node) -> list[Problem]:
+    """The last days of waivers that no calendar has, such as 30 February."""
+    assert isinstance(root.value, dict)
+    listed = root.value["waivers"].value
+    problems = []
+    for i, waiver in enumerate(listed if isinstance(listed, list) else []):
+        assert isinstance(waiver.value, dict)
+        expires = waiver.value["expires"]
+        try:
+            date.fromisoformat(str(expires.value))
+        except ValueError:
+            what = f"{expires.value} is no day of the calendar; allowed: a day such as '2026-12-31'"
+            problems.append(Problem(expires.place, f"waivers[{i}].expires", what))
     return problems
 
 

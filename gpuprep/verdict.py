@@ -37,4 +37,6 @@ def _summary(wanted: Wanted, status: Status, findings: Sequence[Finding]) -> str
     grave = [f.key for f in findings if f.status in (Status.FAIL, Status.UNKNOWN, Status.WARN)]
     more = f" and {len(grave) - NAMED} more" if len(grave) > NAMED else ""
     named = f"; {', '.join(grave[:NAMED])}{more}" if grave else ""
+    if not grave and not counts[Status.PASS]:
+        named = "; nothing passed and nothing failed"
     return f"{status.value}: profile {wanted.profile}, {len(findings)} checks: {said}{named}"

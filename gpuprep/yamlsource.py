@@ -3,7 +3,7 @@
 It reads events rather than composed nodes: nothing is built before it was looked at, so aliases are never expanded
 and depth is bounded. Refused by name: aliases and anchors, tags, merge keys, several documents, duplicate keys, and
 every plain scalar that YAML 1.1 and 1.2 read differently (`yes`, `0755`, `12:30`): an editor and this reader would
-then disagree about what the file says.
+then disagree about what the file says. A day (`2026-12-31`) is text, as in YAML 1.2: all see the same day in it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _TRUE = {"true", "True", "TRUE"}
 _FALSE = {"false", "False", "FALSE"}
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]+([eE][-+]?[0-9]{1,2})?", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _BEYOND_UNICODE = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff\ufeff]")
 
@@ -242,6 +243,8 @@ class _Reader:
             if len(text) > MAX_DIGITS:
                 return None, f"{shown} is too long for a number; if it is text, write it in quotes"
             return (int(text) if _INT.fullmatch(text) else float(text)), ""
+        if _DAY.fullmatch(text):
+            return text, ""
         tag = self.resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         kind = tag.rpartition(":")[2]
         if kind == "bool":

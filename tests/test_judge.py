@@ -16,7 +16,7 @@ from gemmrecords import gemm, gpu, values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuprep import checks, measurementforms, profile, rejudge, verdict, wanted
+from gpuprep import checks, measurementforms, profile, rejudge, verdict, wanted, wishes
 from gpuprep.cli.judge import judge
 from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.history import Store
@@ -160,6 +160,17 @@ def test_published_figures_need_a_gpu_a_type_a_shape_and_a_speed(tmp_path: Path)
 def test_a_third_of_the_speed_fails(tmp_path: Path) -> None:
     document = {"measurements": [{"probe": "gemm", "source": "measured", "values": products(1 / 3)}]}
     assert again(write(tmp_path, document)).exit_code == 1
+
+
+@pytest.mark.parametrize(("expires", "status"), [("2099-12-31", Status.WAIVED), ("2026-01-01", Status.FAIL)])
+def test_waivers_hold_by_the_day_of_the_judging(tmp_path: Path, expires: str, status: Status) -> None:
+    document = {"measurements": [{"probe": "gemm", "source": "measured", "values": products(0.3)}]}
+    slow = write(tmp_path, document)
+    failed = [one.key for one in again(slow).findings if one.status is Status.FAIL]
+    assert failed
+    given = tuple(wishes.Waiver(key, "*", "a known slow card", expires) for key in failed)
+    made = {one.key: one.status for one in again(slow, dataclasses.replace(A100, waivers=given)).findings}
+    assert {made[key] for key in failed} == {status}
 
 
 def test_a_real_h200_passes(tmp_path: Path) -> None:
