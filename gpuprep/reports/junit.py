@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from gpuprep.records import Finding, RunRecord, Source, Status
@@ -21,22 +22,44 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(record: RunRecord) -> str:
+    return render_several([record])
+
+
+def render_several(records: Sequence[RunRecord]) -> str:
+    """A suite a run, in one document. `records` has one at least."""
+    suites = [_suite(record) for record in records]
+    root = ET.Element("testsuites", {"name": suites[0].attrib["name"] if len(suites) == 1 else _name(records)})
+    for key in ("tests", "failures", "errors"):  # Jenkins' schema has no "skipped" on the root
+        root.set(key, str(sum(int(suite.attrib[key]) for suite in suites)))
+    root.set("time", f"{sum(float(suite.attrib['time']) for suite in suites):.3f}")
+    root.extend(suites)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _name(records: Sequence[RunRecord]) -> str:
+    commands = " ".join(dict.fromkeys(record.command for record in records))
+    note = " (SIMULATED)" if any(simulated(record) for record in records) else ""
+    return _clean(f"gpuprep {commands}, {len(records)} hosts{note}")
+
+
+def _suite(record: RunRecord) -> ET.Element:
     findings = record.verdict.findings if record.verdict else record.findings
     counts = Counter(finding.status for finding in findings)
-    errors = counts[Status.UNKNOWN] + bool(record.error)
     started, seconds = _times(record)
-    totals = {
-        "tests": str(len(findings) + bool(record.error)),
-        "failures": str(counts[Status.FAIL]),
-        "errors": str(errors),
-        "skipped": str(counts[Status.SKIP]),
-        "time": f"{seconds:.3f}",
-    }
-    name = _clean(f"gpuprep {record.command} {record.host}" + (" (SIMULATED)" if simulated(record) else ""))
-    counted = {key: value for key, value in totals.items() if key != "skipped"}  # Jenkins' schema: not on the root
-    root = ET.Element("testsuites", {"name": name, **counted})
-    suite = ET.SubElement(
-        root, "testsuite", {"name": name, **totals, "timestamp": started, "hostname": _clean(record.host)}
+    name = f"gpuprep {record.command} {record.host}" + (" (SIMULATED)" if simulated(record) else "")
+    suite = ET.Element(
+        "testsuite",
+        {
+            "name": _clean(name),
+            "tests": str(len(findings) + bool(record.error)),
+            "failures": str(counts[Status.FAIL]),
+            "errors": str(counts[Status.UNKNOWN] + bool(record.error)),
+            "skipped": str(counts[Status.SKIP]),
+            "time": f"{seconds:.3f}",
+            "timestamp": started,
+            "hostname": _clean(record.host),
+        },
     )
     properties = ET.SubElement(suite, "properties")
     for key, value in _properties(record).items():
@@ -47,8 +70,7 @@ def render(record: RunRecord) -> str:
         ET.SubElement(case, "error", {"message": _clean(first), "type": "error"}).text = _clean(record.error)
     for finding in findings:
         _case(suite, record, finding)
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    return suite
 
 
 def _case(suite: ET.Element, record: RunRecord, finding: Finding) -> None:
