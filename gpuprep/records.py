@@ -59,6 +59,7 @@ __all__ = [
     "LockedClocks",
     "Missing",
     "Mount",
+    "NightlyFacts",
     "OptStr",
     "OsFacts",
     "Package",
@@ -432,11 +433,24 @@ class DriftFacts:
 
 
 @dataclass(frozen=True)
+class NightlyFacts:
+    """What `drift schedule` or `drift unschedule` left on the host."""
+
+    scheduled: bool
+    at: str = ""  # "02:30", local time of the host
+    random_delay_minutes: int = 0
+    probe: str = "none"
+    next_at: str = ""  # UTC, ISO 8601, the random delay included; "": systemd does not say
+    changed: tuple[str, ...] = ()  # files that were written or removed
+    notes: tuple[str, ...] = ()  # sentences that a reader must know
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """One run of one command on one host: what `history`, `report` and `judge` read."""
 
     run_id: str
-    command: str  # "provision", "tune", "validate", "plan", "drift"
+    command: str  # "provision", "tune", "validate", "plan", "drift", "schedule", "unschedule"
     host: str
     started_at: str
     ended_at: str
@@ -455,3 +469,4 @@ class RunRecord:
     options: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     drift: Optional[DriftFacts] = None
+    nightly: Optional[NightlyFacts] = None
