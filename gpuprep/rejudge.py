@@ -14,7 +14,8 @@ from gpuprep.errors import PlanRefused
 from gpuprep.profile import Profile
 from gpuprep.recordfile import Recorded, read, simulated
 from gpuprep.records import Finding, ProfileRef, RunRecord, Snapshot, Source, Status
-from gpuprep.runs import Options, new_run_id, now
+from gpuprep.runids import new_run_id, now
+from gpuprep.runs import Options
 
 Past = Callable[[str, Measured], Baseline]  # host, what it measured ─► its baseline
 

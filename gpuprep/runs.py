@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import secrets
 import socket
 import threading
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +33,7 @@ from gpuprep.records import (
     Verdict,
     to_json,
 )
+from gpuprep.runids import new_run_id, now
 
 if TYPE_CHECKING:
     from gpuprep.history import Store
@@ -173,14 +172,13 @@ class Run:
 
     @contextmanager
     def connect(self) -> Iterator[Host]:
-        """The host, reached and with root rights shown."""
+        """The host. Reaching it and becoming root is part of its first command: a look costs one round trip."""
         self.stage("connecting")
         with Host(
             self.target,
             become_password=self.options.become_password,
             accept_new_host_key=self.options.accept_new_host_key,
         ) as host:
-            host.check_privilege()
             yield host
 
     def certified(self) -> RunRecord | None:
@@ -234,13 +232,3 @@ def on_each(
                 cancel.set()
                 interrupted()
         return [future.result() for future in futures]
-
-
-def new_run_id() -> str:
-    """Sorts by time, to a quarter of a millisecond; the last two digits keep runs of the same moment apart."""
-    moment = datetime.now(timezone.utc)
-    return f"{moment:%Y%m%d-%H%M%S}-{moment.microsecond // 250:03x}{secrets.token_hex(1)}"
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

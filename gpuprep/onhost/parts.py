@@ -15,6 +15,7 @@ JUDGING = (
     "probing.py",
     "refusals.py",
     "roofline.py",
+    "runids.py",
     "selfcheck/**/*.py",
     "shapes.py",
     "slowdowns.py",

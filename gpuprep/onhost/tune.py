@@ -7,12 +7,11 @@ A GPU that refuses a setting stops neither its other settings nor the other GPUs
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Sequence, Tuple, Union
 
+from gpuprep.onhost import atomicfile
 from gpuprep.onhost.device import Device
 from gpuprep.onhost.managed import LOCKED_CLOCKS, locked_clocks_document, read_locked_clocks
 from gpuprep.onhost.nvml import Nvml
@@ -66,7 +65,8 @@ def tune(action: str, gpus: Union[Sequence[Device], Missing], settings: TuningSe
     for gpu in gpus:
         rows += _tune_one(gpu, settings, locks, apply=action == "apply")
     if action == "apply" and locks.changed:
-        _write_atomically(locks_file, locked_clocks_document(tuple(locks.by_uuid.values())))
+        locks_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        atomicfile.write(locks_file, locked_clocks_document(tuple(locks.by_uuid.values())))
     return Report(action, boot, tuple(rows))
 
 
@@ -178,16 +178,3 @@ def _watts(reading: Union[float, Missing]) -> str:
 
 def _on(reading: Bool) -> str:
     return shown(reading) if isinstance(reading, Missing) else "enabled" if reading else "disabled"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=str(path.parent), prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink()
-        raise
