@@ -23,6 +23,7 @@ from gpuprep.profile import Profile
 from gpuprep.records import (
     DriftFacts,
     Finding,
+    NightlyFacts,
     Plan,
     PlaybookResult,
     ProbeResult,
@@ -90,10 +91,10 @@ class Line:
 class Run:
     """The record of one run, filled in stage by stage."""
 
-    def __init__(self, command: str, target: Target, profile: Profile, options: Options, line: Line) -> None:
+    def __init__(self, command: str, target: Target, profile: Profile | None, options: Options, line: Line) -> None:
         self.command = command
         self.target = target
-        self.profile = profile
+        self._profile = profile
         self.options = options
         self.cancelled = line.cancelled
         self._line = line
@@ -112,6 +113,13 @@ class Run:
         self.findings: tuple[Finding, ...] = ()
         self.verdict: Verdict | None = None
         self.drift: DriftFacts | None = None
+        self.nightly: NightlyFacts | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """Only of a command that takes one."""
+        assert self._profile is not None
+        return self._profile
 
     def record(self, body: Callable[[Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its expected errors into the record's, store the record and return it."""
@@ -130,7 +138,7 @@ class Run:
         self.error, self.exit_code = error, exit_code
 
     def _store(self, keep: bool) -> RunRecord:
-        record = self._as_record()
+        record = self.as_record()
         if not keep or self._line.store is None:
             return record
         self.log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -142,10 +150,10 @@ class Run:
             self._fail(
                 "\n".join(filter(None, [self.error, error.explain(), kept])), max(self.exit_code, error.exit_code)
             )
-            return self._as_record()
+            return self.as_record()
         return record
 
-    def _as_record(self) -> RunRecord:
+    def as_record(self) -> RunRecord:
         seen = self.after or self.before
         simulated = Source.SIMULATED if self.target.simulated else Source.MEASURED
         return RunRecord(
@@ -157,7 +165,7 @@ class Run:
             source=seen.source if seen else simulated,
             exit_code=self.exit_code,
             gpuprep_version=__version__,
-            profile=ProfileRef(self.profile.name, self.profile.path, self.profile.sha256),
+            profile=ProfileRef(self.profile.name, self.profile.path, self.profile.sha256) if self._profile else None,
             plan=self.plan,
             playbook=self.playbook,
             before=self.before,
@@ -168,6 +176,7 @@ class Run:
             error=self.error,
             options=self.options.as_recorded(),
             drift=self.drift,
+            nightly=self.nightly,
         )
 
     @contextmanager

@@ -19,6 +19,7 @@ class Script:
 
     snapshots: list[Snapshot] = field(default_factory=list)
     probes: dict[str, ProbeResult] = field(default_factory=dict)
+    commands: dict[str, CommandResult] = field(default_factory=dict)
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
     events: list[str] = field(default_factory=list)
@@ -40,12 +41,13 @@ class FakeHost:
     def __exit__(self, *_: object) -> None:
         self.script.events.append("closed")
 
-    def check_privilege(self) -> None:
+    def _reach(self) -> None:
         if self.name in self.script.connecting:
             raise self.script.connecting[self.name]
 
     @contextmanager
     def lock(self, owner: LockOwner) -> Iterator[SimpleNamespace]:
+        self._reach()
         if self.script.locking is not None:
             raise self.script.locking
         self.script.events.append(f"locked for {owner.run_id}")
@@ -55,8 +57,12 @@ class FakeHost:
     def run(
         self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
     ) -> CommandResult:
-        assert stdin
+        self._reach()
         assert timeout
+        if command in self.script.commands:
+            self.script.events.append(command)
+            return self.script.commands[command]
+        assert stdin
         if " facts " in command:
             self.script.events.append(f"facts{' as root' if become else ''}")
             snapshots = self.script.snapshots

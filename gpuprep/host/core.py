@@ -9,7 +9,7 @@ from gpuprep.errors import HostError
 from gpuprep.host.connection import Connection, Process, RawResult
 from gpuprep.host.local import LocalConnection
 from gpuprep.host.lock import HostLock
-from gpuprep.host.privilege import Privilege, learn_privilege
+from gpuprep.host.privilege import AT_ONCE, Privilege, learn_privilege
 from gpuprep.host.types import CommandResult, LockOwner, Target
 
 
@@ -88,6 +88,10 @@ class Host:
 
     def _execute(self, command: str, stdin: bytes, become: bool, timeout: float | None) -> RawResult:
         if become:
+            if self._privilege is None and self._become_password is None:
+                raw = self._connection.execute(AT_ONCE.wrap(command), stdin, timeout)
+                if not AT_ONCE.refused(raw):
+                    return raw
             privilege = self._need_privilege()
             command, stdin = privilege.wrap(command), privilege.stdin_prefix + stdin
         return self._connection.execute(command, stdin, timeout)

@@ -1,4 +1,8 @@
-"""How to become root on a host: already root, sudo without a password, or sudo with one."""
+"""How to become root on a host: already root, sudo without a password, or sudo with one.
+
+AT_ONCE            a command as root by whichever of the first two works, without asking first: one round trip
+learn_privilege()  try all three; where none works, say why
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import shlex
 from dataclasses import dataclass, field
 
 from gpuprep.errors import NoPrivilege
-from gpuprep.host.connection import Connection
+from gpuprep.host.connection import Connection, RawResult
 
 PROBE_TIMEOUT = 30.0  # sudo can hang on a directory service that does not answer
 
@@ -38,6 +42,32 @@ class Privilege:
 # as the first line of its input.
 WITHOUT_PASSWORD = Privilege("sudo -n --")
 WITH_PASSWORD = "sudo -k -S -p '' --"
+
+
+# Ends with this, and says the word, before the command began: sudo would not have it, or took too long to say.
+NOT_BEGUN, WORD = 96, b"gpuprep: not begun\n"
+
+
+class _AtOnce:
+    """Speaks as Privilege for a user of whom nothing is known yet. sudo is tried without the command's input."""
+
+    stdin_prefix = b""
+
+    @staticmethod
+    def wrap(command: str) -> str:
+        return (
+            f's=; test "$(id -u)" -eq 0 || {{ s="{WITHOUT_PASSWORD.prefix}"; '
+            f"timeout {PROBE_TIMEOUT:g} sudo -k -n -- true </dev/null >/dev/null 2>&1 || "
+            f"{{ echo '{WORD.decode().strip()}' >&2; exit {NOT_BEGUN}; }}; }}; "
+            f"exec $s /bin/sh -c {shlex.quote(command)}"
+        )
+
+    @staticmethod
+    def refused(raw: RawResult) -> bool:
+        return raw.exit_code == NOT_BEGUN and raw.stderr.endswith(WORD)
+
+
+AT_ONCE = _AtOnce()
 
 
 def learn_privilege(connection: Connection, where: str, password: str | None) -> Privilege:

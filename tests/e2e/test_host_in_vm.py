@@ -53,7 +53,7 @@ def as_user(target: Target, user: str, password: str | None = None) -> Host:
 
 def refusal(target: Target, user: str, password: str | None = None) -> NoPrivilege:
     with as_user(target, user, password) as host, pytest.raises(NoPrivilege) as caught:
-        host.check_privilege()
+        host.run("id -un", become=True, timeout=60)
     assert caught.value.hint
     assert PASSWORD not in str(caught.value)
     return caught.value

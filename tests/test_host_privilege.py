@@ -1,0 +1,124 @@
+"""Becoming root in the same round trip as the command: as root, by a stand-in for sudo, and where sudo refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuprep.errors import NoPrivilege
+from gpuprep.host import Host, Target
+from gpuprep.host.local import LocalConnection
+from gpuprep.host.privilege import NOT_BEGUN
+
+HERE = Target("here", local=True)
+# A stand-in that does as sudo -n does: options away, then the command. It counts its calls.
+SUDO = '#!/bin/sh\necho called >>"$0.calls"\nwhile [ "$1" != -- ]; do shift; done; shift\nexec "$@"\n'
+
+
+@pytest.fixture
+def bin_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that a connection was asked for: each is a round trip."""
+    seen: list[str] = []
+    real = LocalConnection.execute
+
+    def counted(self: LocalConnection, command: str, stdin: bytes, timeout: float | None) -> object:
+        seen.append(command)
+        return real(self, command, stdin, timeout)
+
+    monkeypatch.setattr(LocalConnection, "execute", counted)
+    return seen
+
+
+def program(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def ordinary_user(folder: Path) -> None:
+    program(folder, "id", "#!/bin/sh\ncase $1 in -u) echo 1000;; *) echo bob;; esac\n")
+
+
+def test_root_is_one_round_trip(bin_dir: Path, executed: list[str]) -> None:
+    program(bin_dir, "id", "#!/bin/sh\necho 0\n")
+    program(bin_dir, "sudo", "#!/bin/sh\nexit 1\n")
+    result = Host(HERE).run("cat; echo it\\'s >&2; exit 7", stdin=b"input", become=True, timeout=60)
+    assert (result.exit_code, result.stdout, result.stderr) == (7, "input", "it's\n")
+    assert len(executed) == 1
+
+
+def test_sudo_without_a_password_is_one_round_trip_and_leaves_the_input_alone(
+    bin_dir: Path, executed: list[str]
+) -> None:
+    ordinary_user(bin_dir)
+    sudo = program(bin_dir, "sudo", SUDO)
+    data = bytes(range(256)) * 500
+    host = Host(HERE)
+    host.put(data, str(bin_dir / "written"), become=True)
+    assert (bin_dir / "written").read_bytes() == data
+    assert len(executed) == 1
+    assert len(Path(f"{sudo}.calls").read_text().split()) == 2
+
+
+def test_a_sudo_that_reads_ahead_does_not_get_the_input(bin_dir: Path) -> None:
+    """With use_pty sudo reads what is meant for its command, even where that command reads nothing."""
+    ordinary_user(bin_dir)
+    eats = '#!/bin/sh\ncase "$*" in *"-- true") cat >"$0.eaten";; esac\nwhile [ "$1" != -- ]; do shift; done; shift\n'
+    sudo = program(bin_dir, "sudo", eats + 'exec "$@"\n')
+    assert Host(HERE).run("cat", stdin=b"whole", become=True, timeout=60).stdout == "whole"
+    assert Path(f"{sudo}.eaten").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ("sudo: a password is required", "sudo wants a password for bob"),
+        ("bob is not in the sudoers file.", "bob may not use sudo here"),
+        ("sudo: sorry, you must have a tty to run sudo", "sudo insists on a terminal"),
+        ("sudo: something new", "sudo refuses bob: sudo: something new"),
+    ],
+)
+def test_a_refusal_has_its_words_and_the_command_never_began(bin_dir: Path, says: str, words: str) -> None:
+    ordinary_user(bin_dir)
+    program(bin_dir, "sudo", f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
+    with pytest.raises(NoPrivilege, match=words) as caught:
+        Host(HERE).run(f"touch {bin_dir}/began", become=True, timeout=60)
+    assert caught.value.hint
+    assert not (bin_dir / "began").exists()
+
+
+def test_no_sudo_at_all(bin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary_user(bin_dir)
+    for name in ("sh", "timeout", "test"):
+        (bin_dir / name).symlink_to(f"/usr/bin/{name}")
+    monkeypatch.setenv("PATH", str(bin_dir))
+    with pytest.raises(NoPrivilege, match="bob is not root and sudo is not installed"):
+        Host(HERE).run("echo", become=True, timeout=60)
+
+
+def test_a_command_that_ends_as_a_refusal_does_is_not_run_again(bin_dir: Path) -> None:
+    program(bin_dir, "id", "#!/bin/sh\necho 0\n")
+    command = f"echo x >>{bin_dir}/runs; exit {NOT_BEGUN}"
+    assert Host(HERE).run(command, become=True, timeout=60).exit_code == NOT_BEGUN
+    assert (bin_dir / "runs").read_text() == "x\n"
+
+
+def test_with_a_password_it_is_learnt_first(bin_dir: Path, executed: list[str]) -> None:
+    ordinary_user(bin_dir)
+    asks = '#!/bin/sh\ncase "$*" in *-n*) echo "sudo: a password is required" >&2; exit 1;; esac\n'
+    asks += 'read -r password; test "$password" = secret || exit 1\n'
+    program(bin_dir, "sudo", asks + 'while [ "$1" != -- ]; do shift; done; shift\nexec "$@"\n')
+    host = Host(HERE, become_password="secret")
+    assert host.run("cat", stdin=b"its own", become=True, timeout=60).stdout == "its own"
+    assert len(executed) == 3
+    assert not any("secret" in command for command in executed)
