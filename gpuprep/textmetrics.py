@@ -8,8 +8,6 @@ Runs on the controller and, after the nightly check, on the host itself. docs/dr
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -20,6 +18,7 @@ from gpuprep import roofline
 from gpuprep.checks import gemmrecord
 from gpuprep.checks.baseline import BANDWIDTHS
 from gpuprep.exposition import COMMON, GPU, Exposition, Metric, times
+from gpuprep.onhost import atomicfile
 from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, RunRecord, Snapshot, Source, Status
 
 FILE = "gpuprep.prom"  # node_exporter reads *.prom
@@ -81,21 +80,12 @@ def render(records: Sequence[RunRecord]) -> str:
 
 
 def write(folder: Path, record: RunRecord) -> None:
-    """Replace `folder`/gpuprep.prom. Raises OSError where the folder cannot be written.
+    """Replace `folder`/gpuprep.prom; one writer at a time. Raises OSError where the folder cannot be written.
 
-    The name of the new file while it is written does not end in .prom: node_exporter would read half of it.
+    While it is written the new file has a name that node_exporter does not read.
     """
-    descriptor, made = tempfile.mkstemp(prefix=f".{FILE}.", dir=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(render([record]).encode())
-            file.flush()
-            os.fchmod(file.fileno(), MODE)
-            os.fsync(file.fileno())
-        Path(made).rename(folder / FILE)
-    except BaseException:
-        Path(made).unlink(missing_ok=True)
-        raise
+    atomicfile.tidy(folder, FILE)
+    atomicfile.write(folder / FILE, render([record]), MODE)
 
 
 def common(record: RunRecord) -> dict[str, str]:

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from gpuprep.records import RunRecord, Status
+from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.reports import measured
 from gpuprep.reports.readings import figure
 from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, words
@@ -27,27 +27,32 @@ def render(record: RunRecord) -> str:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = record.verdict.findings if record.verdict else record.findings
     rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
-    heads = ("", "Check", "Expected", "Found", "Why", "What to do")
-    rows = [
-        (
-            f"{MARKS[one.status]} {one.status.value}",
-            *map(plain, (f"{one.subject}: {words(one.property)}", one.expected, one.actual, one.reason, one.remedy)),
-        )
-        for one in rest
-    ]
-    parts += _section("Did not pass", heads, rows)
+    if rest:
+        parts.append(f"## Did not pass\n\n{findings_table(rest)}")
     parts += _measurements(record)
     passed = [one for one in findings if one.status is Status.PASS]
     rows = [(plain(one.subject), plain(words(one.property)), plain(one.actual)) for one in passed]
-    table = _table(("Subject", "Check", "Found"), rows)
+    listed = table(("Subject", "Check", "Found"), rows)
     if passed:
-        parts.append(f"<details><summary>Passed ({len(passed)})</summary>\n\n{table}\n\n</details>")
+        parts.append(f"<details><summary>Passed ({len(passed)})</summary>\n\n{listed}\n\n</details>")
     profile = f", profile {plain(record.profile.name)}" if record.profile else ""
     parts.append(
         f"Run {plain(record.run_id)} of {plain(record.started_at)}{profile}, "
         f"gpuprep {plain(record.gpuprep_version)}, {record.source.value}."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def findings_table(findings: Iterable[Finding]) -> str:
+    heads = ("", "Check", "Expected", "Found", "Why", "What to do")
+    rows = [
+        (
+            f"{MARKS[one.status]} {one.status.value}",
+            *map(plain, (f"{one.subject}: {words(one.property)}", one.expected, one.actual, one.reason, one.remedy)),
+        )
+        for one in findings
+    ]
+    return table(heads, rows)
 
 
 def _measurements(record: RunRecord) -> list[str]:
@@ -118,10 +123,10 @@ def _percent(value: float | None) -> str:
 
 
 def _section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
-    return [f"## {title}\n\n{_table(heads, rows, right)}"] if rows else []
+    return [f"## {title}\n\n{table(heads, rows, right)}"] if rows else []
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> str:
     rule = ("---:" if head in right else "---" for head in heads)
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, tuple(rule), *rows))
 

@@ -16,12 +16,12 @@ SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was 
 
 def render(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
     """The whole report of one run, in lines of at most `width` columns where words allow it."""
-    page = _Page(color, max(40, width))
+    page = Page(color, max(40, width))
     _head(page, record)
     _error(page, record)
     findings = record.verdict.findings if record.verdict else record.findings
     if record.verdict or not record.plan or record.error:
-        _not_passed(page, findings)
+        not_passed(page, findings)
     if record.plan is not None and record.verdict is None:
         plan_lines(page, record.plan)
     text_measured.lines(page, record)
@@ -45,7 +45,7 @@ def render(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
 
 def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
     """What would be done on one host and why: the same list for `plan` and `provision --check`."""
-    page = _Page(color, max(40, width))
+    page = Page(color, max(40, width))
     if record.error:
         _head(page, record)
         _error(page, record)
@@ -63,7 +63,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> s
 
 def render_summary(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
     """A row a host, for several hosts."""
-    page = _Page(color, max(40, width))
+    page = Page(color, max(40, width))
     wide = max(len(record.host) for record in records)
     for record in records:
         word, line = outcome(record)
@@ -87,7 +87,7 @@ def outcome(record: RunRecord) -> tuple[str, str]:
     return "DONE", "no verdict was asked for"
 
 
-class _Page:
+class Page:
     def __init__(self, color: bool, width: int) -> None:
         self.color, self.width = color, width
         self.lines: list[str] = []
@@ -130,7 +130,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\x1b\[\d+m", "", text)
 
 
-def _head(page: _Page, record: RunRecord) -> None:
+def _head(page: Page, record: RunRecord) -> None:
     if record.source is Source.SIMULATED:
         page.text(SIMULATED)
     word, line = outcome(record)
@@ -141,22 +141,27 @@ def _head(page: _Page, record: RunRecord) -> None:
     page.text(f"run {record.run_id}", indent="  ")
 
 
-def _error(page: _Page, record: RunRecord) -> None:
+def _error(page: Page, record: RunRecord) -> None:
     if not record.error:
         return
     page.heading("What went wrong")
-    for line in record.error.splitlines():
+    error_lines(page, record.error)
+
+
+def error_lines(page: Page, error: str) -> None:
+    for line in error.splitlines():
         if line.startswith("  |"):
             page.lines.append(f"  {line}")
         else:
             page.text(line, indent="  ", later="    ")
 
 
-def _not_passed(page: _Page, findings: Iterable[Finding]) -> None:
+def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass") -> None:
     rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
     if not rest:
         return
-    page.heading("Did not pass")
+    if heading:
+        page.heading(heading)
     alike: dict[tuple[str, ...], list[Finding]] = {}
     for finding in rest:
         alike.setdefault((finding.status.value, seen(finding), finding.reason, finding.remedy), []).append(finding)
@@ -177,7 +182,7 @@ def seen(finding: Finding) -> str:
     return f"{wanted}found {finding.actual or 'nothing'}"
 
 
-def plan_lines(page: _Page, plan: Plan) -> None:
+def plan_lines(page: Page, plan: Plan) -> None:
     page.heading(f"Plan for {plan.host}, profile {plan.profile}")
     if not plan.steps:
         page.text("nothing to do: the host's facts already match", indent="  ")
@@ -191,7 +196,7 @@ def plan_lines(page: _Page, plan: Plan) -> None:
         page.text(f"note: {note}", indent="  ", later="    ")
 
 
-def _passed(page: _Page, findings: Iterable[Finding]) -> None:
+def _passed(page: Page, findings: Iterable[Finding]) -> None:
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.status is Status.PASS:
@@ -204,7 +209,7 @@ def _passed(page: _Page, findings: Iterable[Finding]) -> None:
         page.field(subject, shown)
 
 
-def _steps(page: _Page, record: RunRecord) -> None:
+def _steps(page: Page, record: RunRecord) -> None:
     if record.playbook is None:
         return
     page.heading("Steps")
@@ -223,7 +228,7 @@ def _steps(page: _Page, record: RunRecord) -> None:
     page.field("all", f"{_duration(total.seconds):>10}  {total.changed} changed, {total.failed} failed")
 
 
-def _versions(page: _Page, snapshot: Snapshot | None) -> None:
+def _versions(page: Page, snapshot: Snapshot | None) -> None:
     if snapshot is None:
         return
     page.heading("Found on the host")

@@ -1,0 +1,136 @@
+"""Drift of several hosts on one page: a row a host, the worst first, then the details of those that did not pass.
+
+order(records)            the worst first, then by name
+counts(records)           "47 PASS, 2 FAIL, 1 UNKNOWN of 50"
+text(records)             for a terminal; 80 columns
+markdown(records)         the same for an issue or a wiki page
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from textwrap import shorten
+
+from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.reports.measured import simulated
+from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome
+
+# A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
+ERROR = "error"
+WORST_FIRST = (ERROR, "FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
+COUNTED = ("PASS", "WARN", "FAIL", "UNKNOWN")
+GRAVE = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+HEADS = ("HOST", "VERDICT", "SINCE", "PROFILE", "WHAT")
+LONGEST = (24, 7, 10, 12)  # columns of all but the last; a longer host has a line of its own
+LEAST_ROOM = 20  # for the last column
+
+
+def order(records: Sequence[RunRecord]) -> list[RunRecord]:
+    return sorted(records, key=lambda record: (WORST_FIRST.index(_rank(record)), record.host))
+
+
+def counts(records: Sequence[RunRecord]) -> str:
+    found = Counter(outcome(record)[0] for record in records)
+    words = [*COUNTED, *sorted(found.keys() - set(COUNTED))]
+    return ", ".join(f"{found[word]} {word}" for word in words if found[word]) + f" of {len(records)}"
+
+
+def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
+    """The whole page, in lines of at most `width` columns where words allow it. `records` has one at least."""
+    page = Page(color, max(60, width))
+    if stand_ins := sum(simulated(record) for record in records):
+        page.text(
+            SIMULATED if stand_ins == len(records) else f"SIMULATED: the GPUs of {stand_ins} hosts are stand-ins."
+        )
+        page.blank()
+    ordered = order(records)
+    _table(page, ordered)
+    for record in ordered:
+        if _rank(record) not in ("PASS", "SKIP"):
+            _details(page, record)
+    page.blank()
+    page.text(counts(records))
+    return page.done()
+
+
+def markdown(records: Sequence[RunRecord]) -> str:
+    from gpuprep.reports.markdown import MARKS, findings_table, plain, table
+
+    ordered = order(records)
+    rows = []
+    for record in ordered:
+        word = outcome(record)[0]
+        mark = f"{MARKS[Status[word]]} {word}" if word in Status.__members__ else word
+        rows.append((plain(record.host), mark, since(record), plain(_profile(record)), plain(what(record))))
+    parts = [f"# gpuprep drift: {counts(records)}"]
+    if any(simulated(record) for record in records):
+        parts.append(f"> **{SIMULATED}**")
+    parts.append(table([head.capitalize() for head in HEADS], rows))
+    for record in ordered:
+        rest = [finding for finding in _findings(record) if finding.status in GRAVE]
+        if record.error or rest:
+            said = [plain(line) for line in record.error.splitlines()] if record.error else []
+            parts += [f"## {plain(record.host)}", *said, *([findings_table(rest)] if rest else [])]
+    return "\n\n".join(parts) + "\n"
+
+
+def since(record: RunRecord) -> str:
+    """Since when the oldest of what did not pass is so: "2026-11-19" (UTC); "–" where nothing is known."""
+    moments = [finding.since for finding in _findings(record) if finding.status in GRAVE and finding.since]
+    if not moments:
+        return "–"
+    return f"{min(map(datetime.fromisoformat, moments)):%Y-%m-%d}"
+
+
+def what(record: RunRecord, room: int = 80) -> str:
+    """As many findings that did not pass as `room` columns hold, one at least, by their keys; or the error's line."""
+    if record.error:
+        line = record.error.splitlines()[0].removeprefix(f"{record.host}: ")
+        return shorten(line, max(room, LEAST_ROOM), placeholder=" …")
+    findings = _findings(record)
+    keys = [finding.key for status in GRAVE for finding in findings if finding.status is status]
+    waived = sum(finding.status is Status.WAIVED for finding in findings)
+    for named in range(len(keys), 0, -1):
+        more = f" +{len(keys) - named}" if named < len(keys) else ""
+        if len(said := ", ".join(keys[:named]) + more) <= room:
+            break
+    return said if keys else f"{waived} waived" if waived else ""
+
+
+def _table(page: Page, ordered: Sequence[RunRecord]) -> None:
+    cells = [(record.host, outcome(record)[0], since(record), _profile(record)) for record in ordered]
+    wide = [
+        max(len(row[place]) for row in [HEADS, *cells] if len(row[place]) <= most) for place, most in enumerate(LONGEST)
+    ]
+    left = sum(wide) + 2 * len(wide)
+    heads = "  ".join(f"{head:<{size}}" for head, size in zip(HEADS, wide, strict=False)) + f"  {HEADS[-1]}"
+    page.lines.append(page.paint(heads, "bold"))
+    for record, (host, word, moment, profile) in zip(ordered, cells, strict=True):
+        if len(host) > wide[0]:
+            page.lines.append(host)
+            host = ""
+        marked = page.paint(word, word) + " " * (wide[1] - len(word))
+        start = f"{host:<{wide[0]}}  {marked}  {moment:<{wide[2]}}  {profile:<{wide[3]}}  "
+        page.text((start + what(record, page.width - left)).rstrip(), later=" " * left)
+
+
+def _details(page: Page, record: RunRecord) -> None:
+    page.heading(f"{record.host}{' (simulated)' if simulated(record) else ''}")
+    page.field("run", f"{record.run_id}, {record.started_at}")
+    if record.error:
+        error_lines(page, record.error)
+    not_passed(page, [finding for finding in _findings(record) if finding.status in GRAVE], heading="")
+
+
+def _rank(record: RunRecord) -> str:
+    return ERROR if record.error else record.verdict.status.value if record.verdict else "UNKNOWN"
+
+
+def _findings(record: RunRecord) -> Sequence[Finding]:
+    return record.verdict.findings if record.verdict else record.findings
+
+
+def _profile(record: RunRecord) -> str:
+    return record.profile.name if record.profile else "–"
