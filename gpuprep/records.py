@@ -38,6 +38,8 @@ __all__ = [
     "LIBRARIES",
     "NOT_READ",
     "SCHEMA_VERSION",
+    "AptFacts",
+    "AptPin",
     "Bool",
     "ClockPair",
     "CodecFacts",
@@ -58,6 +60,7 @@ __all__ = [
     "KernelFacts",
     "LockedClocks",
     "Missing",
+    "ModprobeLine",
     "Mount",
     "NightlyFacts",
     "OptStr",
@@ -203,6 +206,7 @@ class CudnnFacts:
     header_path: OptStr
     wheel_version: OptStr  # "9.10.2.21" from gpuprep's manifest beside the library
     cuda_major: OptStr  # "12", likewise
+    manifest_intact: Union[bool, Missing, None] = NOT_READ  # as CodecFacts.manifest_intact
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,7 @@ class CodecFacts:
     build_key: OptStr  # from the manifest of that build
     manifest_intact: Union[bool, Missing, None]  # every file of the manifest has its sha256; None: no manifest
     redistributable: Union[bool, Missing, None] = None
+    headers_intact: Union[bool, Missing, None] = NOT_READ  # as manifest_intact, of the headers
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,35 @@ class ShellFacts:
 class UnitFacts:
     enabled: str  # systemctl is-enabled
     active: str  # systemctl is-active
+    files: tuple[str, ...] = ()  # the unit's own file, then its drop-ins in the order in which they count
+    command: str = ""  # of ExecStart=, all of these files read together
+
+
+@dataclass(frozen=True)
+class ModprobeLine:
+    """A line of modprobe's configuration about NVIDIA's modules or nouveau. A later one counts more."""
+
+    file: str  # "/proc/cmdline" where the kernel's command line says it
+    words: tuple[str, ...]  # ("options", "nvidia", "NVreg_EnableGpuFirmware=0"); names with underscores
+
+
+@dataclass(frozen=True)
+class AptPin:
+    """One stanza of apt's preferences."""
+
+    file: str
+    packages: str  # names, globs, /expressions/
+    pin: str  # "version 550.*", "release a=stable", "origin ..."
+    priority: str
+
+
+@dataclass(frozen=True)
+class AptFacts:
+    """What apt really makes of its configuration, whichever file says it."""
+
+    blacklist: Union[tuple[str, ...], Missing]  # Unattended-Upgrade::Package-Blacklist
+    pins: tuple[AptPin, ...]  # less those of all packages ("*")
+    ignored: tuple[str, ...]  # "FILE: why", of preferences that apt passes over or stumbles upon
 
 
 @dataclass(frozen=True)
@@ -303,6 +337,9 @@ class Snapshot:
     schema_version: int = SCHEMA_VERSION
     xids: Union[tuple[Xid, ...], Missing] = NOT_READ  # since boot, oldest first
     agent_libraries: dict[str, OptStr] = field(default_factory=dict)  # in the installed agent's environment: version
+    modprobe: Union[tuple[ModprobeLine, ...], Missing] = NOT_READ  # in modprobe's own order
+    apt: Union[AptFacts, Missing, None] = NOT_READ  # None: another package manager
+    digests: Union[dict[str, Str], Missing] = NOT_READ  # path -> sha256: libraries that programs get, nvcc, module
 
 
 @dataclass(frozen=True)
