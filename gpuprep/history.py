@@ -126,6 +126,11 @@ class Store:
         with self._transaction(write=False) as connection:
             return history_baselines.read(connection, host, keys)
 
+    def baseline_of(self, host: str) -> Baseline:
+        """All figures of the host, under whatever key."""
+        with self._transaction(write=False) as connection:
+            return history_baselines.read_all(connection, host)
+
     def set_baseline(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
         """Add the figures that the host has no baseline of yet; those it has stay."""
         with self._transaction() as connection:

@@ -24,6 +24,15 @@ def read(connection: Connection, host: str, keys: Collection[BaselineKey]) -> Ba
     return found
 
 
+def read_all(connection: Connection, host: str) -> Baseline:
+    found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
+    query = sa.select(baselines).where(baselines.c.host == host)
+    for row in connection.execute(query.order_by(baselines.c.probe, baselines.c.figure)).mappings():
+        key = BaselineKey(row["gpu_uuid"], row["probe"], row["versions"])
+        found.setdefault(key, {})[row["figure"]] = BaselineFigure(row["value"], row["run_id"], row["set_at"])
+    return found
+
+
 def add(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
     have = read(connection, host, list(measured))
     rows: list[Mapping[str, Any]] = [

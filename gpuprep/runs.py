@@ -198,6 +198,10 @@ class Run:
         """The newest drift check of this host that came to a verdict."""
         return self._line.store.newest(self.target.name, "drift") if self._line.store is not None else None
 
+    def baseline_of_host(self) -> Baseline:
+        """All figures that this host's measurements are compared with, under whatever key."""
+        return self._line.store.baseline_of(self.target.name) if self._line.store is not None else {}
+
     def lock(self, host: Host) -> HostLock:
         owner = LockOwner(getpass.getuser(), socket.gethostname(), self.run_id, self.started_at)
         return host.lock(owner)

@@ -1,6 +1,7 @@
 """gpuprep-agent: facts, probes and tuning on the GPU VM itself.
 
     gpuprep-agent --version
+    gpuprep-agent identity           > which agent exactly this is
     gpuprep-agent facts              < request.json  > snapshot.json
     gpuprep-agent probe NAME         < arguments.json > result.json
     gpuprep-agent tune apply|check --settings /etc/gpuprep/tuning.json  > report.json
@@ -31,6 +32,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     if getattr(options, "expect", None) is not None and not _is_this_agent(options.expect):
         return OTHER_AGENT
     try:
+        if options.verb == "identity":
+            return _identity()
         if options.verb == "tune":
             return _tune(options.action, options.settings)
         children.watch()
@@ -44,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuprep-agent", description="Facts, probes and tuning on a GPU VM.")
     parser.add_argument("--version", action="version", version=f"gpuprep-agent {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("identity", help="version and digest of this agent's sources")
     facts = verbs.add_parser("facts", help="all facts of this machine; request as JSON on stdin")
     probe = verbs.add_parser("probe", help="one probe; its arguments as JSON on stdin")
     probe.add_argument("name", choices=PROBES)
@@ -59,6 +63,13 @@ def _is_this_agent(expected: str) -> bool:
     from gpuprep.onhost.identity import identity
 
     return expected == identity()
+
+
+def _identity() -> int:
+    from gpuprep.onhost.identity import identity
+
+    print(identity())
+    return 0
 
 
 def _facts() -> int:
