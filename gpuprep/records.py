@@ -440,6 +440,8 @@ class Fix:
     command: str  # as it ran on the host, as root
     exit_code: int
     said: str = ""  # the end of what it said where it failed
+    before: str = ""  # what the check found before, and afterwards: Finding.actual
+    after: str = ""
 
 
 @dataclass(frozen=True)
