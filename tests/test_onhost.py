@@ -14,6 +14,7 @@ from gpuprep.onhost import __main__ as agent
 from gpuprep.onhost import cuda, driver, loader, managed, modulecache, osfacts, shells
 from gpuprep.onhost.dkms import dkms_modules
 from gpuprep.onhost.loader import Loader
+from gpuprep.onhost.digests import Digests
 from gpuprep.onhost.manifest import is_intact, read_manifest
 from gpuprep.onhost.probes import toolkit
 from gpuprep.onhost.run import read_text, run
@@ -247,7 +248,7 @@ def test_cudnn_is_what_lies_beside_the_library(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.paths = {"libcudnn.so.8": "/nowhere", "libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
 
-    facts = cuda.cudnn_facts(Fixed())
+    facts = cuda.cudnn_facts(Fixed(), Digests(tmp_path / "digests.json", tmp_path / "no-agent"))
     assert facts.library_path == str(tmp_path / "lib" / "libcudnn.so.9.10.2")
     assert (facts.version, facts.wheel_version, facts.cuda_major) == ("9.10.2", "9.10.2.21", "12")
     assert facts.header_path == str(tmp_path / "include" / "cudnn_version.h")

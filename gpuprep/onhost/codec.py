@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any, Dict, Union
+from typing import Any, Dict, Optional, Union
 
 from gpuprep.onhost import parse
+from gpuprep.onhost.digests import Digests
 from gpuprep.onhost.manifest import NAME, is_intact, read_manifest
 from gpuprep.onhost.run import read_text, run
 from gpuprep.records import CodecFacts, Missing, OptStr
@@ -19,10 +20,12 @@ PKG_CONFIG_PLACES = (
 )  # fmt: skip
 
 
-def codec_facts(ffmpeg: OptStr) -> CodecFacts:
+def codec_facts(ffmpeg: OptStr, digests: Digests) -> CodecFacts:
     headers = headers_version()
+    intact = headers_intact(digests)
     if not isinstance(ffmpeg, str):
-        return CodecFacts(headers, ffmpeg, ffmpeg, ffmpeg, ffmpeg, ffmpeg if isinstance(ffmpeg, Missing) else None)
+        build = ffmpeg if isinstance(ffmpeg, Missing) else None
+        return CodecFacts(headers, ffmpeg, ffmpeg, ffmpeg, ffmpeg, build, headers_intact=intact)
     real = os.path.realpath(ffmpeg)
     folder = _manifest_folder(Path(real))
     manifest = read_manifest(folder)
@@ -32,8 +35,9 @@ def codec_facts(ffmpeg: OptStr) -> CodecFacts:
         ffmpeg_real_path=real,
         ffmpeg_version=ffmpeg_version(ffmpeg),
         build_key=_key(manifest, folder),
-        manifest_intact=is_intact(folder, manifest) if isinstance(manifest, dict) else manifest,
+        manifest_intact=is_intact(folder, manifest, digests.of) if isinstance(manifest, dict) else manifest,
         redistributable=_redistributable(manifest, folder),
+        headers_intact=intact,
     )
 
 
@@ -43,10 +47,28 @@ def headers_version() -> OptStr:
         return text.strip() or None
     if text.reason != "command_not_found":
         return text
+    place = _pkg_config_file()
+    found = read_text(place) if place else None
+    if not isinstance(found, str):
+        return found
+    return parse.pkg_config_version(found) or Missing("unparsable", f"{place} names no version")
+
+
+def headers_intact(digests: Digests) -> Union[bool, Missing, None]:
+    """By the manifest of <folder>, whose lib/pkgconfig/ffnvcodec.pc is the one that is found; None: it has none."""
+    place = _pkg_config_file()
+    if place is None:
+        return None
+    folder = Path(os.path.realpath(str(place))).parents[2]
+    manifest = read_manifest(folder)
+    return is_intact(folder, manifest, digests.of) if isinstance(manifest, dict) else manifest
+
+
+def _pkg_config_file() -> Optional[Path]:
     for pattern in PKG_CONFIG_PLACES:
-        found = read_text(Path(pattern.format(triplet=f"{platform.machine()}-linux-gnu")) / "ffnvcodec.pc")
-        if isinstance(found, str):
-            return parse.pkg_config_version(found) or Missing("unparsable", "ffnvcodec.pc names no version")
+        path = Path(pattern.format(triplet=f"{platform.machine()}-linux-gnu")) / "ffnvcodec.pc"
+        if path.exists():
+            return path
     return None
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from gpuprep.onhost import parse
+from gpuprep.onhost.digests import Digests
 from gpuprep.onhost.loader import Loader
-from gpuprep.onhost.manifest import read_manifest
+from gpuprep.onhost.manifest import is_intact, read_manifest
 from gpuprep.onhost.run import read_text, run
 from gpuprep.records import CudaFacts, CudnnFacts, Missing, OptStr
 
@@ -62,7 +63,7 @@ def library_folders(nvcc: str, root: Path = Path("/")) -> List[str]:
     return list(dict.fromkeys([*found, *(os.path.realpath(path) for path in found)]))
 
 
-def cudnn_facts(loader: Loader) -> CudnnFacts:
+def cudnn_facts(loader: Loader, digests: Digests) -> CudnnFacts:
     """The library by the loader; header and manifest beside it, so that they cannot speak of another one."""
     library = loader.find_newest("libcudnn.so")
     if not isinstance(library, str):
@@ -70,13 +71,14 @@ def cudnn_facts(loader: Loader) -> CudnnFacts:
     header, version = _header(Path(library))
     if version is None:  # no header where one is looked for: the file's own name, libcudnn.so.9.14.0, has it
         version = parse.soname_version(os.path.realpath(library))
-    manifest = _manifest_near(Path(library))
+    folder, manifest = _manifest_near(Path(library))
     return CudnnFacts(
         library_path=library,
         version=version,
         header_path=header,
         wheel_version=_field(manifest, "version"),
         cuda_major=_field(manifest, "cuda_major"),
+        manifest_intact=None if manifest is None else is_intact(folder, manifest, digests.of),
     )
 
 
@@ -92,12 +94,12 @@ def _header(library: Path) -> Tuple[OptStr, OptStr]:
     return None, None
 
 
-def _manifest_near(library: Path) -> Optional[Dict[str, Any]]:
+def _manifest_near(library: Path) -> Tuple[Path, Optional[Dict[str, Any]]]:
     for folder in (library.parent.parent, library.parent):
         manifest = read_manifest(folder)
         if isinstance(manifest, dict):
-            return manifest
-    return None
+            return folder, manifest
+    return library.parent, None
 
 
 def _field(manifest: Optional[Dict[str, Any]], name: str) -> OptStr:

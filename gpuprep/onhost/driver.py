@@ -43,6 +43,12 @@ def driver_facts(
 
 def module_on_disk(kernel: str) -> VersionAndFlavour:
     """Version and flavour of the module that modprobe would load for `kernel`; None where there is none."""
+    path = module_file(kernel)
+    return remembered(Path(path), _modinfo) if isinstance(path, str) else path
+
+
+def module_file(kernel: str) -> OptStr:
+    """The main module's file. With several (Debian can have both flavours), modprobe's configuration decides."""
     folder = Path("/lib/modules") / kernel
     index = read_text(folder / "modules.dep")
     if not isinstance(index, str):
@@ -50,9 +56,7 @@ def module_on_disk(kernel: str) -> VersionAndFlavour:
     found = parse.driver_modules(index)
     if not found:
         return None
-    # With several (Debian can have both flavours), modprobe's configuration decides.
-    path = found[0] if len(found) == 1 else _chosen_by_modprobe(kernel, tuple(found))
-    return remembered(folder / path, _modinfo)
+    return str(folder / (found[0] if len(found) == 1 else _chosen_by_modprobe(kernel, tuple(found))))
 
 
 def _modinfo(path: Path) -> Union[Tuple[str, str], Missing]:

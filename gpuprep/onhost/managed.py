@@ -40,7 +40,7 @@ AGENT_HOME = Path("/opt/gpuprep/agent")
 
 def unit_facts() -> Dict[str, UnitFacts]:
     """All units in one call. A unit that does not exist is "not-found", "inactive"."""
-    text = run(["systemctl", "show", "-p", "Id,LoadState,UnitFileState,ActiveState", *UNITS])
+    text = run(["systemctl", "show", "-p", parse.UNIT_PROPERTIES, *UNITS])
     return {} if isinstance(text, Missing) else parse.units(text)
 
 

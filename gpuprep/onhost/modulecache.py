@@ -24,7 +24,7 @@ def remembered(
     path: Path, read: Callable[[Path], VersionAndFlavour], cache: Path = CACHE, agent: Path = AGENT_HOME
 ) -> VersionAndFlavour:
     """`read(path)`, or what it said of this very file before. A reading that failed is not remembered."""
-    key = _identity(path)
+    key = file_identity(path)
     known = _load(cache)
     if key is not None and key in known:
         return known[key]
@@ -34,7 +34,8 @@ def remembered(
     return found
 
 
-def _identity(path: Path) -> Optional[str]:
+def file_identity(path: Path) -> Optional[str]:
+    """What changes whenever the file is replaced or written to; None where it cannot be looked at."""
     try:
         status = path.stat()
     except OSError:

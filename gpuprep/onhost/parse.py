@@ -173,14 +173,24 @@ def mounts(text: str) -> Tuple[Mount, ...]:
     return tuple(found)
 
 
+UNIT_PROPERTIES = "Id,LoadState,UnitFileState,ActiveState,FragmentPath,DropInPaths,ExecStart"
+
+
 def units(text: str) -> Dict[str, UnitFacts]:
-    """`systemctl show -p Id,LoadState,UnitFileState,ActiveState UNIT...`: blocks with an empty line between."""
+    """`systemctl show -p UNIT_PROPERTIES UNIT...`: blocks with an empty line between."""
     found = {}
     for block in text.split("\n\n"):
         fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if "Id" in fields:
             enabled = fields.get("UnitFileState") or fields.get("LoadState", "")
-            found[fields["Id"]] = UnitFacts(enabled, fields.get("ActiveState", ""))
+            files = (fields.get("FragmentPath", ""), *fields.get("DropInPaths", "").split())
+            command = re.search(r"argv\[\]=(.*?) ; ", fields.get("ExecStart", ""))
+            found[fields["Id"]] = UnitFacts(
+                enabled,
+                fields.get("ActiveState", ""),
+                tuple(path for path in files if path),
+                command.group(1) if command else "",
+            )
     return found
 
 

@@ -6,10 +6,11 @@ import os
 import platform
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Tuple, Union
+from typing import Dict, List, Tuple, Union
 
 from gpuprep import __version__
-from gpuprep.onhost import codec, cuda, driver, managed, osfacts, packages, shells, xids
+from gpuprep.onhost import apt, codec, cuda, driver, managed, modprobe, osfacts, packages, shells, xids
+from gpuprep.onhost.digests import Digests
 from gpuprep.onhost.loader import Loader
 from gpuprep.onhost.nvml import Nvml
 from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
@@ -37,7 +38,10 @@ def snapshot(request: FactsRequest) -> Snapshot:
     gpus, nvml_version = read_gpus()
     pci_gpus, nvswitches = osfacts.pci()
     shell_facts = shells.shell_facts(paths)
-    return Snapshot(
+    digests = Digests()
+    cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
+    libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
+    facts = Snapshot(
         taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         source=source(),
         agent_version=__version__,
@@ -52,10 +56,10 @@ def snapshot(request: FactsRequest) -> Snapshot:
         packages=packages.installed(request.packages),
         gpus=gpus,
         locked_clocks=managed.read_locked_clocks(),
-        libraries=loader.libraries(DRIVER_LIBRARIES, LIBRARIES),
-        cuda=cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader),
-        cudnn=cuda.cudnn_facts(loader),
-        codec=codec.codec_facts(shell_facts.login_shell["ffmpeg"]),
+        libraries=libraries,
+        cuda=cuda_facts,
+        cudnn=cuda.cudnn_facts(loader, digests),
+        codec=codec.codec_facts(shell_facts.login_shell["ffmpeg"], digests),
         shells=shell_facts,
         units=managed.unit_facts(),
         files=managed.file_texts(),
@@ -68,4 +72,15 @@ def snapshot(request: FactsRequest) -> Snapshot:
         agent_installed_version=managed.installed_agent_version(),
         agent_libraries=managed.agent_libraries(),
         xids=xids.xids(),
+        modprobe=modprobe.lines(),
+        apt=apt.facts() if packages.uses_apt() else None,
+        digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
     )
+    digests.keep()
+    return facts
+
+
+def _certifiable(kernel: str, libraries: Dict[str, OptStr], nvcc: OptStr) -> List[str]:
+    """The files that run when a program uses the GPU, links resolved."""
+    found = [*libraries.values(), nvcc, driver.module_file(kernel)]
+    return [os.path.realpath(path) for path in found if isinstance(path, str)]

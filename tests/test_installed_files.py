@@ -1,0 +1,131 @@
+"""Which files are the certified ones: digests, manifests, modprobe's and apt's own reading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuprep.onhost import apt, modprobe
+from gpuprep.onhost.digests import Digests, sha256
+from gpuprep.onhost.manifest import is_intact
+from gpuprep.records import AptPin, Missing, ModprobeLine
+
+
+def test_a_digest_is_read_once_for_each_file_and_again_when_one_byte_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, cache, agent = tmp_path / "libcuda.so.550", tmp_path / "digests.json", tmp_path / "agent"
+    agent.mkdir()
+    library.write_bytes(b"a" * 100)
+    first = Digests(cache, agent)
+    digest = first.of(library)
+    first.keep()
+
+    read: list[Path] = []
+
+    def reading(path: Path) -> str:
+        read.append(path)
+        return sha256(path)
+
+    monkeypatch.setattr("gpuprep.onhost.digests.sha256", reading)
+    assert Digests(cache, agent).of(library) == digest
+    assert read == []
+    with library.open("r+b") as file:
+        file.write(b"b")
+    assert Digests(cache, agent).of(library) != digest
+    assert read == [library]
+
+
+def test_a_torn_cache_is_as_none_and_what_is_not_asked_for_is_forgotten(tmp_path: Path) -> None:
+    library, cache, agent = tmp_path / "library", tmp_path / "digests.json", tmp_path / "agent"
+    agent.mkdir()
+    library.write_text("content")
+    cache.write_text('{"/gone:1:2": "ab')
+    digests = Digests(cache, agent)
+    assert digests.of(library) == sha256(library)
+    digests.keep()
+    assert [key.split(":")[0] for key in json.loads(cache.read_text())] == [str(library)]
+
+
+def test_without_an_agent_nothing_is_hashed_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    digests = Digests(tmp_path / "digests.json", tmp_path / "agent")
+    found = digests.of_all(["/bin/sh"])
+    assert isinstance(found, Missing)
+    assert found.reason == "not_installed"
+    digests.of(Path("/bin/sh"))
+    digests.keep()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_gone_is_a_reading_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    found = Digests(tmp_path / "digests.json", tmp_path / "agent").of_all([str(tmp_path / "gone")])
+    assert not isinstance(found, Missing)
+    assert isinstance(found[str(tmp_path / "gone")], Missing)
+
+
+@pytest.mark.parametrize("content", ["other", "contents"], ids=["a changed byte", "another size"])
+def test_cudnns_manifest_names_size_and_digest(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "libcudnn.so.9"
+    path.write_text("cudnn")
+    manifest = {"files": {"libcudnn.so.9": {"size": 5, "sha256": sha256(path)}}}
+    assert is_intact(tmp_path, manifest) is True
+    path.write_text(content)
+    assert is_intact(tmp_path, manifest) is False
+
+
+# ---------------------------------------------------------------- modprobe
+
+
+def test_modprobe_reads_all_files_by_name_and_the_command_line_last(tmp_path: Path) -> None:
+    etc, lib = tmp_path / "etc", tmp_path / "lib"
+    etc.mkdir()
+    lib.mkdir()
+    (etc / "gpuprep-nvidia.conf").write_text("options nvidia-current NVreg_X=0\n# options nvidia NVreg_Y=1\n")
+    (etc / "zz.conf").write_text("options nvidia \\\n  NVreg_X=1\nblacklist snd\nalias pci:v0 nvidia\n")
+    (lib / "zz.conf").write_text("blacklist nvidia\n")  # hidden by the one of /etc
+    (lib / "aa.conf").write_text("install nouveau /bin/false\noptions nvidia-drm modeset=1\n")
+    (tmp_path / "cmdline").write_text("quiet modprobe.blacklist=nouveau,snd nvidia-current.NVreg_Z=2\n")
+    found = modprobe.lines((str(etc), str(lib)), str(tmp_path / "cmdline"))
+    assert found == (
+        ModprobeLine(str(lib / "aa.conf"), ("install", "nouveau", "/bin/false")),
+        ModprobeLine(str(etc / "gpuprep-nvidia.conf"), ("options", "nvidia_current", "NVreg_X=0")),
+        ModprobeLine(str(etc / "zz.conf"), ("options", "nvidia", "NVreg_X=1")),
+        ModprobeLine(str(tmp_path / "cmdline"), ("blacklist", "nouveau")),
+        ModprobeLine(str(tmp_path / "cmdline"), ("options", "nvidia_current", "NVreg_Z=2")),
+    )
+
+
+# ---------------------------------------------------------------- apt
+
+
+def test_pins_are_read_as_apt_reads_them(tmp_path: Path) -> None:
+    folder = tmp_path / "preferences.d"
+    folder.mkdir()
+    (tmp_path / "preferences").write_text("# all\n\nPackage: *\nPin: release a=stable\nPin-Priority: 500\n")
+    (folder / "nvidia.pref").write_text("Package: nvidia-*\n libcuda1\nPin: version 550.*\nPin-Priority: 1001\n")
+    (folder / "cuda.txt").write_text("Package: cuda\nPin: version 12.*\nPin-Priority: 1001\n")
+    (folder / "old.bak").write_text("nonsense\n")
+    found = apt.facts(tmp_path / "preferences", folder)
+    assert found.pins == (AptPin(str(folder / "nvidia.pref"), "nvidia-* libcuda1", "version 550.*", "1001"),)
+    assert found.ignored == (f"{folder / 'cuda.txt'}: apt reads files that end in .pref or have no ending",)
+
+
+@pytest.mark.parametrize(
+    ("stanza", "why"),
+    [
+        ("Package: libcuda1\nPin: version 550.*\n", "has no Pin-Priority"),
+        ("Pin: version 550.*\nPin-Priority: 1\n", "has no Package"),
+        ("Package: libcuda1\nPin: version 550.*\nPin-Priority: high\n", "'high', which is no number"),
+        ("Package: libcuda1\nPin: version 550.*\nPin-Priority: 0\n", "'0', which is no number"),
+        ("Package: libcuda1\nPin: 550\nPin-Priority: 1\n", "has the Pin '550', which apt does not know"),
+    ],
+)
+def test_malformed_pins_are_named_with_their_line(stanza: str, why: str) -> None:
+    pins, wrong = apt.stanzas("f", "# a comment\n\n" + stanza)
+    assert pins == []
+    (line,) = wrong
+    assert line.startswith("f: the stanza at line 3 ")
+    assert why in line
