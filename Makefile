@@ -20,7 +20,7 @@ SOURCES := pyproject.toml $(shell find gpuprep playbooks profiles -type f -not -
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
-            openssh-server shellcheck procps
+            openssh-server shellcheck procps postgresql
 
 .PHONY: help demo test lint bench wheel clean packages
 

@@ -1,7 +1,8 @@
-"""The store of runs: append, list, read, migrate. The only import of SQLAlchemy.
+"""The store of runs: append, list, read, certify, prune, export. SQLite, or PostgreSQL; the same on both.
 
-A run is one row with the columns that lists are made of, and the whole record as JSON beside them; its
-findings are rows of their own. Both are written in one transaction: a record is there whole or not at all.
+A run is one row with the columns that lists are made of, and the whole record as JSON beside them; its findings and the
+figures that it measured are rows of their own. All are written in one transaction: a record is there whole or not at
+all. SQLAlchemy is imported here and in history_*.py, and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,19 +14,27 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
-from gpuprep import history_baselines
+from gpuprep import (
+    history_baselines,
+    history_certified,
+    history_engine,
+    history_measurements,
+    history_migrations,
+    history_retention,
+)
 from gpuprep.baselines import Baseline, BaselineKey, Measured
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.history_schema import findings, migrate, runs
+from gpuprep.history_schema import findings, fitting, insert_new, measurements, runs, storable
 from gpuprep.paths import state_dir
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
+from gpuprep.trend import Measurement
 
-# How long a writer waits for another one. A write takes milliseconds.
-BUSY_SECONDS = 30
-# Commands whose PASS certifies a host: what drift compares with.
-CERTIFYING = ("provision", "validate")
+# What `history export --format csv` can write.
+EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
+# Rows that an export holds in memory.
+ROWS_AT_A_TIME = 200
+LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,17 @@ class RunSummary:
     failed: int  # findings that failed
 
 
+@dataclass(frozen=True)
+class HostBaseline:
+    """What drift compares a host with."""
+
+    host: str
+    run_id: str | None  # the certified run; None: there is none yet
+    run_at: str  # when it began, UTC; "" where there is none
+    set_at: str  # when `baseline set` named it; "": it is the newest run that passed
+    figures: Baseline
+
+
 class Store:
     """Open with `Store.open`; safe for several processes and threads at a time."""
 
@@ -58,24 +78,21 @@ class Store:
 
         Raises UsageError for a URL that is none, StoreError where the database cannot be used.
         """
-        shown = url or str(state_dir() / "history.db")
+        path = state_dir() / "history.db"
         try:
             if not url:
                 state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
-            parsed = sa.make_url(url) if url else sa.URL.create("sqlite", database=shown)
-            shown = parsed.render_as_string(hide_password=True) if url else shown
-            engine = _engine(parsed)
-        except (ArgumentError, NoSuchModuleError, ImportError) as error:
-            raise UsageError(
-                f"--store {shown}: {error}", "give an SQLAlchemy URL, for example sqlite:////home/you/gpuprep.db"
-            ) from error
         except OSError as error:
             raise StoreError(
-                f"the store of runs {shown} cannot be made: {error}", "see --store and XDG_STATE_HOME"
+                f"the store of runs {path} cannot be made: {error}", "see --store and XDG_STATE_HOME"
             ) from error
+        engine, shown = history_engine.make(url) if url else (history_engine.sqlite(path), str(path))
         store = cls(engine, shown)
-        with store._transaction() as connection:
-            migrate(connection)
+        with store._transaction(write=False) as connection:
+            behind = history_migrations.missing(connection)
+        if behind:
+            with store._transaction() as connection:
+                history_migrations.migrate(connection)
         return store
 
     def close(self) -> None:
@@ -86,19 +103,24 @@ class Store:
 
         Raises StoreError where it cannot, or where the run is there already.
         """
+        if not self.append_new(record, baseline):
+            raise StoreError(f"this run is already in the store {self._shown_url}")
+
+    def append_new(self, record: RunRecord, baseline: Measured | None = None) -> bool:
+        """As append; False, and nothing changed, where the run is there already."""
         verdict = record.verdict
         error_line = record.error.splitlines()[0] if record.error else ""
         row = {
             "run_id": record.run_id,
             "command": record.command,
             "host": record.host,
-            "profile": record.profile.name if record.profile else "",
+            "profile": storable(record.profile.name) if record.profile else "",
             "started_at": record.started_at,
             "ended_at": record.ended_at,
             "source": record.source.value,
             "verdict": verdict.status.value if verdict else None,
             "exit_code": record.exit_code,
-            "summary": error_line or (verdict.summary if verdict else ""),
+            "summary": storable(error_line or (verdict.summary if verdict else "")),
             "record": to_json(record),
         }
         found = verdict.findings if verdict else record.findings
@@ -106,20 +128,90 @@ class Store:
             {
                 "run_id": record.run_id,
                 "position": position,
-                "subject": finding.subject,
-                "property": finding.property,
+                "subject": fitting(finding.subject, 255),
+                "property": fitting(finding.property, 255),
                 "status": finding.status.value,
-                "expected": finding.expected,
-                "actual": finding.actual,
+                "expected": storable(finding.expected),
+                "actual": storable(finding.actual),
             }
             for position, finding in enumerate(found)
         ]
         with self._transaction() as connection:
-            connection.execute(runs.insert().values(row))
+            if not insert_new(connection, runs, [row]):
+                return False
             if rows:
                 connection.execute(findings.insert(), rows)
+            history_measurements.add(connection, record)
             if baseline:
                 history_baselines.add(connection, record.host, record.run_id, record.started_at, baseline)
+        return True
+
+    def has(self, run_id: str) -> bool:
+        """Whether this very run is in the store."""
+        with self._transaction(write=False) as connection:
+            return connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).scalar() is not None
+
+    def runs(self, host: str | None = None, limit: int = 50) -> list[RunSummary]:
+        """The newest runs first, of all hosts or of one."""
+        failed = (
+            sa.select(sa.func.count())
+            .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
+            .scalar_subquery()
+        )
+        columns = [column for column in runs.c if column.name != "record"]
+        query = sa.select(*columns, failed.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        if host is not None:
+            query = query.where(runs.c.host == host)
+        with self._transaction(write=False) as connection:
+            return [_summary(row._mapping) for row in connection.execute(query.limit(limit))]
+
+    def get(self, run_id: str) -> RunRecord:
+        """The record of a run by its id, by a prefix of it that only one run has, or by "last".
+
+        Raises UsageError where there is none or more than one, StoreError where the record cannot be read.
+        """
+        newest = sa.select(runs.c.run_id).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
+        alike = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
+        with self._transaction(write=False) as connection:
+            query = newest.limit(1) if run_id == "last" else alike.order_by(runs.c.run_id).limit(6)
+            found = connection.execute(query).scalars().all()
+            if run_id in found:
+                found = [run_id]
+            if not found:
+                raise UsageError(
+                    f"no run {run_id!r} in {self._shown_url}", "`gpuprep history` lists the runs there are"
+                )
+            if len(found) > 1:
+                ids = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+                raise UsageError(f"{run_id!r} fits several runs: {ids}", "give more of the id")
+            record = self._record(connection, found[0])
+            assert record is not None
+            return record
+
+    def _record(self, connection: Connection, run_id: str | None) -> RunRecord | None:
+        if run_id is None:
+            return None
+        text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
+        try:
+            return from_json(RunRecord, text)
+        except DecodeError as error:
+            raise StoreError(f"the record of run {run_id} cannot be read: {error}", "its row is damaged") from error
+
+    def certified(self, host: str) -> RunRecord | None:
+        """The run that the host is compared with, with its facts: the one that `certify` named, else the newest
+        provision or validate that passed. None where there is none.
+        """
+        with self._transaction(write=False) as connection:
+            return self._record(connection, history_certified.run_of(connection, host))
+
+    def newest(self, host: str, command: str) -> RunRecord | None:
+        """The newest run of `command` on this host that came to a verdict."""
+        with self._transaction(write=False) as connection:
+            found = history_certified.newest(connection, host, command, runs.c.verdict.is_not(None))
+            return self._record(connection, found[0] if found else None)
+
+    # ------------------------------------------------------------ what a host is compared with
 
     def baseline(self, host: str, keys: Collection[BaselineKey]) -> Baseline:
         """The host's figures under these keys; a key without any is left out."""
@@ -136,99 +228,95 @@ class Store:
         with self._transaction() as connection:
             history_baselines.add(connection, host, run_id, set_at, measured)
 
-    def runs(self, host: str | None = None, limit: int = 50) -> list[RunSummary]:
-        """The newest runs first, of all hosts or of one."""
-        failed = (
-            sa.select(sa.func.count())
-            .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
-            .scalar_subquery()
-        )
-        columns = [column for column in runs.c if column.name != "record"]
-        query = sa.select(*columns, failed.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+    def host_baseline(self, host: str) -> HostBaseline:
+        """The certified run of a host and all its figures."""
+        with self._transaction(write=False) as connection:
+            chosen = history_certified.chosen(connection, host)
+            run_id = chosen[0] if chosen else history_certified.newest_passed(connection, host)
+            began = connection.execute(sa.select(runs.c.started_at).where(runs.c.run_id == run_id)).scalar() or ""
+            figures = history_baselines.read_all(connection, host)
+        return HostBaseline(host, run_id, began, chosen[1] if chosen else "", figures)
+
+    def certify(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
+        """Make a run what the host was certified as, and its figures the baseline, in place of those of the same key.
+
+        `measured` are the run's figures; who calls has seen that the run is fit for it (gpuprep.certifying).
+        """
+        with self._transaction() as connection:
+            history_certified.set_run(connection, host, run_id, set_at)
+            history_baselines.replace(connection, host, run_id, set_at, measured)
+
+    def clear_baseline(self, host: str, probe: str | None = None) -> tuple[int, bool]:
+        """Forget a host's figures, or those of one probe; without a probe also the run that was named.
+
+        Returns how many figures there were, and whether a run had been named.
+        """
+        with self._transaction() as connection:
+            named = history_certified.clear(connection, host) if probe is None else False
+            return history_baselines.clear(connection, host, probe), named
+
+    def newest_passed(self, host: str) -> str | None:
+        """The newest provision or validate of this host that passed."""
+        with self._transaction(write=False) as connection:
+            return history_certified.newest_passed(connection, host)
+
+    def is_real(self, host: str) -> bool:
+        """Whether any run of this host saw a real GPU."""
+        with self._transaction(write=False) as connection:
+            return history_certified.is_real(connection, host)
+
+    # ------------------------------------------------------------ over time
+
+    def figures(self, host: str, since: str) -> list[Measurement]:
+        """All that a host measured from `since` (UTC, ISO 8601) on, oldest first."""
+        with self._transaction(write=False) as connection:
+            return history_measurements.read(connection, host, since)
+
+    def newest_figure(self, host: str) -> str | None:
+        """When the newest figure of a host was measured; None where there is none."""
+        with self._transaction(write=False) as connection:
+            return history_measurements.newest(connection, host)
+
+    def prunable(self, before: str, keep_last: int) -> list[str]:
+        """Runs that began before `before` and may go (history_retention), oldest first."""
+        with self._transaction(write=False) as connection:
+            return history_retention.old(connection, before, keep_last)
+
+    def prune(self, run_ids: list[str]) -> list[str]:
+        """Delete runs with their findings and measurements, a few hundred at a time; returns those that went."""
+        gone: list[str] = []
+        for start in range(0, len(run_ids), history_retention.BATCH):
+            with self._transaction() as connection:
+                gone += history_retention.delete(connection, run_ids[start : start + history_retention.BATCH])
+        return gone
+
+    def export_records(self, host: str | None = None) -> Iterator[str]:
+        """Each record as one line of JSON, oldest first, read while it is written out."""
+        query = sa.select(runs.c.record).order_by(runs.c.started_at, runs.c.run_id)
+        for row in self._stream(query if host is None else query.where(runs.c.host == host)):
+            yield row[0]
+
+    def export_rows(self, what: str, host: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """First the names of the columns, then a tuple a row of one of EXPORTED, oldest run first."""
+        table = EXPORTED[what]
+        columns = [column for column in table.c if column.name != "record"]
+        query = sa.select(*columns).order_by(runs.c.started_at, runs.c.run_id)
+        if table is not runs:
+            query = query.join(runs, runs.c.run_id == table.c.run_id).order_by(table.c.position)
         if host is not None:
             query = query.where(runs.c.host == host)
+        yield tuple(column.name for column in columns)
+        for row in self._stream(query):
+            yield tuple(row)
+
+    def _stream(self, query: sa.Select[Any]) -> Iterator[sa.Row[Any]]:
         with self._transaction(write=False) as connection:
-            return [_summary(row._mapping) for row in connection.execute(query.limit(limit))]
-
-    def certified(self, host: str) -> RunRecord | None:
-        """The newest provision or validate of this host that passed, with its facts; None where there is none."""
-        return self._newest(runs.c.host == host, runs.c.command.in_(CERTIFYING), runs.c.verdict == Status.PASS.value)
-
-    def newest(self, host: str, command: str) -> RunRecord | None:
-        """The newest run of `command` on this host that came to a verdict."""
-        return self._newest(runs.c.host == host, runs.c.command == command, runs.c.verdict.is_not(None))
-
-    def _newest(self, *where: Any) -> RunRecord | None:
-        query = sa.select(runs.c.record).where(*where).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
-        with self._transaction(write=False) as connection:
-            text = connection.execute(query.limit(1)).scalar()
-        return None if text is None else from_json(RunRecord, text)
-
-    def get(self, run_id: str) -> RunRecord:
-        """The record of a run by its id, by a prefix of it that only one run has, or by "last".
-
-        Raises UsageError where there is none or more than one, StoreError where the record cannot be read.
-        """
-        newest = sa.select(runs.c.run_id, runs.c.record).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
-        if run_id == "last":
-            query = newest.limit(1)
-        else:
-            query = newest.where(runs.c.run_id.startswith(run_id, autoescape=True)).limit(6)
-        with self._transaction(write=False) as connection:
-            rows = list(connection.execute(query))
-        exact = [row for row in rows if row.run_id == run_id]
-        rows = exact or rows
-        if not rows:
-            raise UsageError(f"no run {run_id!r} in {self._shown_url}", "`gpuprep history` lists the runs there are")
-        if len(rows) > 1:
-            ids = ", ".join(row.run_id for row in rows[:5]) + (" …" if len(rows) > 5 else "")
-            raise UsageError(f"{run_id!r} fits several runs: {ids}", "give more of the id")
-        try:
-            return from_json(RunRecord, rows[0].record)
-        except DecodeError as error:
-            raise StoreError(
-                f"the record of run {rows[0].run_id} cannot be read: {error}", "its row is damaged"
-            ) from error
+            yield from connection.execution_options(yield_per=ROWS_AT_A_TIME).execute(query)
 
     @contextmanager
     def _transaction(self, *, write: bool = True) -> Iterator[Connection]:
-        try:
-            with self._engine.connect() as plain:
-                connection = plain.execution_options(gpuprep_write=write)
-                with connection.begin():
-                    yield connection
-        except SQLAlchemyError as error:
-            if isinstance(error, IntegrityError) and "runs.run_id" in str(error.orig):
-                raise StoreError(f"this run is already in the store {self._shown_url}") from error
-            cause = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise StoreError(
-                f"the store of runs {self._shown_url} cannot be used: {cause}",
-                "see that its folder can be written and has space, or give another store with --store",
-            ) from error
-
-
-def _engine(url: sa.URL) -> Engine:
-    if url.get_backend_name() != "sqlite":
-        return sa.create_engine(url)
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
-
-    @sa.event.listens_for(engine, "connect")
-    def configure(connection: Any, _record: Any) -> None:
-        # Python's sqlite3 opens transactions by itself and not before DDL: take that away and begin them below.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA foreign_keys = ON")
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.close()
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        # A writer takes the lock at once: two that read first and write later would fail each other.
-        write = connection.get_execution_options().get("gpuprep_write", True)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    return engine
+        with history_engine.transaction(self._engine, self._shown_url, write=write) as connection:
+            yield connection
 
 
 def _summary(row: Any) -> RunSummary:

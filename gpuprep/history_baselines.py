@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey, Measured
-from gpuprep.history_schema import baselines
+from gpuprep.history_schema import baselines, fitting, insert_new
+
+KEY = ("host", "gpu_uuid", "probe", "versions", "figure")
 
 
 def read(connection: Connection, host: str, keys: Collection[BaselineKey]) -> Baseline:
@@ -34,23 +34,31 @@ def read_all(connection: Connection, host: str) -> Baseline:
 
 
 def add(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
-    have = read(connection, host, list(measured))
-    rows: list[Mapping[str, Any]] = [
-        {**_where(host, key), "figure": name, "value": value, "run_id": run_id, "set_at": set_at}
+    """Those figures that the host has none of yet; what another writer puts there meanwhile stays."""
+    rows = [
+        {**_where(host, key), "figure": fitting(name, 120), "value": value, "run_id": run_id, "set_at": set_at}
         for key, figures in measured.items()
-        for name, value in ((_fitting(name, 120), value) for name, value in figures.items())
-        if name not in have.get(key, {})
+        for name, value in figures.items()
     ]
-    if rows:
-        connection.execute(baselines.insert(), rows)
+    # In one order: two writers of the same figures would wait for each other.
+    insert_new(connection, baselines, sorted(rows, key=lambda row: [str(row[name]) for name in KEY]))
+
+
+def replace(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
+    """Those figures in place of what the host has under the same keys."""
+    for key in measured:
+        same = [baselines.c[name] == value for name, value in _where(host, key).items()]
+        connection.execute(baselines.delete().where(*same))
+    add(connection, host, run_id, set_at, measured)
+
+
+def clear(connection: Connection, host: str, probe: str | None) -> int:
+    """Forget the figures of a host, or of one probe of it; returns how many."""
+    query = baselines.delete().where(baselines.c.host == host)
+    if probe is not None:
+        query = query.where(baselines.c.probe == probe)
+    return connection.execute(query).rowcount
 
 
 def _where(host: str, key: BaselineKey) -> dict[str, str]:
-    return {"host": host, "gpu_uuid": key.gpu_uuid, "probe": key.probe, "versions": _fitting(key.versions, 200)}
-
-
-def _fitting(text: str, width: int) -> str:
-    """A text that is longer than its column ends in a digest of the whole."""
-    if len(text) <= width:
-        return text
-    return f"{text[: width - 17]} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return {"host": host, "gpu_uuid": key.gpu_uuid, "probe": key.probe, "versions": fitting(key.versions, 200)}

@@ -1,38 +1,44 @@
-"""Tables of the store and the migrations that lead to them: named functions, in order, each applied once, all in one
-transaction. A released migration is never changed; a new need is a new function at the end.
+"""Tables of the store, the same on SQLite and PostgreSQL: history_migrations.py makes them, one after the other.
+
+Texts have no width on either, and order and compare by their bytes on both.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from datetime import datetime, timezone
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from gpuprep.errors import StoreError
-
 metadata = sa.MetaData()
+
+
+def _text(width: int) -> sa.types.TypeEngine[str]:
+    """SQLite does not look at the width and compares bytes; PostgreSQL is told to do likewise."""
+    return sa.String(width).with_variant(sa.Text(collation="C"), "postgresql")
+
 
 migrations = sa.Table(
     "migrations",
     metadata,
-    sa.Column("name", sa.String(100), primary_key=True),
-    sa.Column("applied_at", sa.String(32), nullable=False),
+    sa.Column("name", _text(100), primary_key=True),
+    sa.Column("applied_at", _text(32), nullable=False),
 )
 
 runs = sa.Table(
     "runs",
     metadata,
-    sa.Column("run_id", sa.String(64), primary_key=True),
-    sa.Column("command", sa.String(32), nullable=False),
-    sa.Column("host", sa.String(255), nullable=False),
-    sa.Column("profile", sa.String(255), nullable=False),
-    sa.Column("started_at", sa.String(32), nullable=False),
-    sa.Column("ended_at", sa.String(32), nullable=False),
-    sa.Column("source", sa.String(16), nullable=False),
-    sa.Column("verdict", sa.String(16)),
+    sa.Column("run_id", _text(64), primary_key=True),
+    sa.Column("command", _text(32), nullable=False),
+    sa.Column("host", _text(255), nullable=False),
+    sa.Column("profile", _text(255), nullable=False),
+    sa.Column("started_at", _text(32), nullable=False),
+    sa.Column("ended_at", _text(32), nullable=False),
+    sa.Column("source", _text(16), nullable=False),
+    sa.Column("verdict", _text(16)),
     sa.Column("exit_code", sa.Integer, nullable=False),
     sa.Column("summary", sa.Text, nullable=False),
     sa.Column("record", sa.Text, nullable=False),
@@ -45,9 +51,9 @@ findings = sa.Table(
     metadata,
     sa.Column("run_id", sa.ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
     sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("subject", sa.String(255), nullable=False),
-    sa.Column("property", sa.String(255), nullable=False),
-    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("subject", _text(255), nullable=False),
+    sa.Column("property", _text(255), nullable=False),
+    sa.Column("status", _text(16), nullable=False),
     sa.Column("expected", sa.Text, nullable=False),
     sa.Column("actual", sa.Text, nullable=False),
     sa.Index("findings_by_key", "subject", "property", "status"),
@@ -57,66 +63,58 @@ findings = sa.Table(
 baselines = sa.Table(
     "baselines",
     metadata,
-    sa.Column("host", sa.String(255), primary_key=True),
-    sa.Column("gpu_uuid", sa.String(64), primary_key=True),
-    sa.Column("probe", sa.String(32), primary_key=True),
-    sa.Column("versions", sa.String(200), primary_key=True),
-    sa.Column("figure", sa.String(120), primary_key=True),
+    sa.Column("host", _text(255), primary_key=True),
+    sa.Column("gpu_uuid", _text(64), primary_key=True),
+    sa.Column("probe", _text(32), primary_key=True),
+    sa.Column("versions", _text(200), primary_key=True),
+    sa.Column("figure", _text(120), primary_key=True),
     sa.Column("value", sa.Float, nullable=False),
-    sa.Column("run_id", sa.String(64), nullable=False),
-    sa.Column("set_at", sa.String(32), nullable=False),
+    sa.Column("run_id", _text(64), nullable=False),
+    sa.Column("set_at", _text(32), nullable=False),
 )
 
 
-def create_runs(connection: Connection) -> None:
-    runs.create(connection)
+# What runs measured, a row a figure: checks.baseline.figures_of. Simulated ones say so and are never mixed with others.
+measurements = sa.Table(
+    "measurements",
+    metadata,
+    sa.Column("run_id", sa.ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("host", _text(255), nullable=False),
+    sa.Column("started_at", _text(32), nullable=False),
+    sa.Column("source", _text(16), nullable=False),
+    sa.Column("gpu_uuid", _text(64), nullable=False),
+    sa.Column("probe", _text(32), nullable=False),
+    sa.Column("versions", _text(200), nullable=False),
+    sa.Column("figure", _text(120), nullable=False),
+    sa.Column("value", sa.Float, nullable=False),
+    sa.Index("measurements_by_host", "host", "started_at"),
+)
 
-
-def create_findings(connection: Connection) -> None:
-    """Findings as rows; those of runs recorded before are taken from their records."""
-    findings.create(connection)
-    for run_id, text in connection.execute(sa.select(runs.c.run_id, runs.c.record)).all():
-        document = json.loads(text)
-        found = (document.get("verdict") or document).get("findings", [])
-        rows = [
-            {name: finding[name] for name in ("subject", "property", "status", "expected", "actual")}
-            | {"run_id": run_id, "position": position}
-            for position, finding in enumerate(found)
-        ]
-        if rows:
-            connection.execute(findings.insert(), rows)
-
-
-def create_baselines(connection: Connection) -> None:
-    """Baselines; runs recorded before are none: their probes measured otherwise."""
-    baselines.create(connection)
-
-
-MIGRATIONS: tuple[tuple[str, Callable[[Connection], None]], ...] = (
-    ("create_runs", create_runs),
-    ("create_findings", create_findings),
-    ("create_baselines", create_baselines),
+# The run that `baseline set` named as what a host was certified as; a host without a row has none.
+certified = sa.Table(
+    "certified",
+    metadata,
+    sa.Column("host", _text(255), primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.run_id"), nullable=False),
+    sa.Column("set_at", _text(32), nullable=False),
 )
 
 
-def migrate(connection: Connection) -> list[str]:
-    """Bring the store up to date inside the caller's transaction; returns the names applied.
+def insert_new(connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Insert those rows whose key is not there yet; returns how many. Waits for another writer of the same key."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return connection.execute(insert(table).on_conflict_do_nothing(), rows).rowcount if rows else 0
 
-    Raises StoreError for a store that a newer gpuprep wrote.
-    """
-    migrations.create(connection, checkfirst=True)
-    applied = set(connection.execute(sa.select(migrations.c.name)).scalars())
-    known = {name for name, _ in MIGRATIONS}
-    if unknown := sorted(applied - known):
-        raise StoreError(
-            f"the store of runs was written by a newer gpuprep (it has {', '.join(unknown)})",
-            "upgrade gpuprep, or give another store with --store",
-        )
-    done = []
-    for name, function in MIGRATIONS:
-        if name not in applied:
-            function(connection)
-            moment = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            connection.execute(migrations.insert().values(name=name, applied_at=moment))
-            done.append(name)
-    return done
+
+def fitting(text: str, width: int) -> str:
+    """A text that is longer than its column ends in a digest of the whole."""
+    text = storable(text)
+    if len(text) <= width:
+        return text
+    return f"{text[: width - 17]} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def storable(text: str) -> str:
+    """Half characters and NUL, which machines may say and databases refuse, written out."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

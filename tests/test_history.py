@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from records_for_tests import FINDINGS, record
 
-from gpuprep import history_schema
+from gpuprep import history_migrations, history_schema
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.history import Store
 from gpuprep.records import Status, to_json
@@ -132,7 +132,7 @@ def test_the_first_schema_is_migrated_with_its_runs(path: Path) -> None:
     old = sa.create_engine(f"sqlite:///{path}")
     with old.begin() as connection:
         history_schema.migrations.create(connection)
-        history_schema.create_runs(connection)
+        history_migrations.create_runs(connection)
         connection.execute(history_schema.migrations.insert().values(name="create_runs", applied_at="2026-01-01"))
         values = {
             "run_id": "old",
@@ -158,7 +158,7 @@ def test_the_first_schema_is_migrated_with_its_runs(path: Path) -> None:
         assert plain.execute("SELECT count(*) FROM findings").fetchone() == (len(FINDINGS),)
         assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     plain.close()
-    assert names == [name for name, _ in history_schema.MIGRATIONS]
+    assert names == [name for name, _ in history_migrations.MIGRATIONS]
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +167,13 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
         connection.execute(sa.text("SELECT * FROM nowhere"))
 
     Store.open(f"sqlite:///{path}").close()
-    monkeypatch.setattr(history_schema, "MIGRATIONS", (*history_schema.MIGRATIONS, ("broken", broken)))
+    monkeypatch.setattr(history_migrations, "MIGRATIONS", (*history_migrations.MIGRATIONS, ("broken", broken)))
     with pytest.raises(StoreError, match="nowhere"):
         Store.open(f"sqlite:///{path}")
     with sqlite3.connect(path) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     connection.close()
-    assert tables == {"migrations", "runs", "findings", "baselines"}
+    assert tables == {"migrations", "runs", "findings", "baselines", "measurements", "certified"}
 
 
 def test_a_store_of_a_newer_gpuprep_is_left_alone(path: Path) -> None:
