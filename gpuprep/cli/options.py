@@ -71,7 +71,9 @@ hosts = _stack(
         help="Ansible inventory (file, folder or plugin); HOST is then a host or group pattern of it.",
     ),
     click.option("--limit", metavar="PATTERN", help="With -i: of the hosts matched, only those that match this too."),
-    click.option("--forks", type=click.IntRange(min=1), help="Hosts to work on at the same time. Default: 5."),
+    click.option(
+        "--forks", type=click.IntRange(min=1), help="Hosts to work on at the same time. Default: 5, drift 10."
+    ),
     click.option("--ssh-key", metavar="FILE", type=click.Path(path_type=Path), help="Private key to log in with."),
     click.option(
         "--accept-new-host-key",

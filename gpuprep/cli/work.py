@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from gpuprep.runs import Line, Options
     from gpuprep.siteconfig import SiteConfig
 
-    Workflow = Callable[[Target, Profile, Options, Line], RunRecord]
+    Workflow = Callable[[Target, Options, Line], RunRecord]
 
 DEFAULT_FORKS = 5
+DRIFT = ("drift", "last")
+DRIFT_FORKS = 10  # a drift check is one short round trip
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,15 @@ class Request:
     store: str | None = None
 
 
-def execute(command: str, request: Request, *, stored: bool = True, **chosen: Any) -> int:
-    """Run one workflow on every host and show the result; returns the exit code."""
+def execute(command: str, request: Request, *, stored: bool = True, style: str = "text", **chosen: Any) -> int:
+    """Run one workflow on every host and show the result in the format `style`; returns the exit code."""
     from gpuprep import siteconfig
 
     check_output(request.output)
     site = siteconfig.load()
     profile = _profile(command, request)
 
-    from gpuprep import drifting, runs, targets, workflows
+    from gpuprep import runs, targets, workflows
     from gpuprep.history import Store
 
     options = runs.Options(
@@ -63,7 +65,8 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
         verbosity=max(0, request.verbose - 1),
         **chosen,
     )
-    workflows.check_request(profile, options)
+    if profile is not None:
+        workflows.check_request(profile, options)
     found = targets.parse(
         request.hosts,
         request.inventory,
@@ -75,25 +78,30 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
         options = dataclasses.replace(options, become_password=_ask_password())
     store = Store.open(request.store or site.store) if stored else None
     try:
-        records = _on_hosts(
-            drifting.check if command == "drift" else getattr(workflows, command),
-            found,
-            profile,
-            options,
-            store,
-            request,
-            site,
-        )
+        records = _on_hosts(command, _workflow(command, profile), found, options, store, request, site)
     finally:
         if store is not None:
             store.close()
+    if style != "text" or (command in DRIFT and (request.inventory is not None or len(records) > 1)):
+        return show_fleet(records, request, style)
     return _show(records, request, as_plan=options.check or command == "plan")
 
 
+def _workflow(command: str, profile: Profile | None) -> Workflow:
+    from gpuprep import drifting, workflows
+
+    if profile is None:
+        from gpuprep import nightly
+
+        return nightly.last
+    run = drifting.check if command == "drift" else getattr(workflows, command)
+    return lambda target, options, line: run(target, profile, options, line)
+
+
 def _on_hosts(
+    command: str,
     workflow: Workflow,
     found: Sequence[Target],
-    profile: Profile,
     options: Options,
     store: Any,
     request: Request,
@@ -112,19 +120,24 @@ def _on_hosts(
 
         return on_each(
             found,
-            lambda target: workflow(target, profile, options, line),
-            forks=request.forks or site.forks or DEFAULT_FORKS,
+            lambda target: workflow(target, options, line),
+            forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
             cancel=cancel,
             interrupted=interrupted,
         )
 
 
-def _profile(command: str, request: Request) -> Profile:
-    """The profile asked for; without a host or a profile, what there is to ask for. Raises UsageError, ProfileError."""
+def _profile(command: str, request: Request) -> Profile | None:
+    """The profile asked for; without a host or a profile, what there is to ask for. Raises UsageError, ProfileError.
+
+    None for `last`: what a host has found is by the profile that it has.
+    """
     from gpuprep.errors import UsageError
 
     if not request.hosts and request.inventory is None:
         raise UsageError(f"`gpuprep {command}` needs a HOST", _what_exists(command))
+    if command == "last":
+        return None
     if request.profile is None:
         raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command))
     from gpuprep import profile
@@ -196,6 +209,24 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
         pages.append("".join(f"Report: gpuprep report {record.run_id}\n" for record in told))
     if pages:
         emit("\n".join(pages), request.output)
+    _errors_to_stderr(records)
+    return code
+
+
+def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
+    """Drift checks of hosts as one document, worst first; returns the exit code."""
+    import sys
+
+    from gpuprep import workflows
+    from gpuprep.reports import fleet, render_fleet
+
+    code = workflows.gravest([record.exit_code for record in records])
+    style = "json" if request.as_json else style
+    if style == "text":
+        color = request.output is None and want_color(sys.stdout, request.no_color)
+        emit(fleet.text(records, color=color, width=page_width()), request.output)
+        return code  # the page has the errors of all hosts
+    emit(render_fleet(records, style, code), request.output)
     _errors_to_stderr(records)
     return code
 

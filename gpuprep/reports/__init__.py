@@ -1,17 +1,20 @@
 """RunRecord ─► text. Reports show what was judged; they never judge.
 
-render(record, "markdown")     one run in one of FORMATS, a module each
+render(record, "markdown")                one run in one of FORMATS, a module each
+render_fleet(records, "markdown", code)   drift of any number of hosts in one of FLEET_FORMATS, one document
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
 FORMATS = ("text", "json", "junit", "markdown", "prometheus", "html")
+FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown")
 
 
 def render(record: RunRecord, style: str) -> str:
@@ -20,3 +23,19 @@ def render(record: RunRecord, style: str) -> str:
         raise ValueError(f"no such format: {style}")
     document: str = importlib.import_module(f"gpuprep.reports.{style}").render(record)
     return document
+
+
+def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
+    """Drift checks of several hosts in one document of the format `style`; `exit_code` is that of the command."""
+    from gpuprep import textmetrics
+    from gpuprep.reports import fleet, json, junit
+
+    if style == "json":
+        return json.render_several(records, exit_code)
+    if style == "junit":
+        return junit.render_several(fleet.order(records))
+    if style == "prometheus":
+        return textmetrics.render(records)
+    if style == "markdown":
+        return fleet.markdown(records)
+    return fleet.text(records)

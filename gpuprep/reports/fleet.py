@@ -41,9 +41,8 @@ def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) 
     """The whole page, in lines of at most `width` columns where words allow it. `records` has one at least."""
     page = Page(color, max(60, width))
     if stand_ins := sum(simulated(record) for record in records):
-        page.text(
-            SIMULATED if stand_ins == len(records) else f"SIMULATED: the GPUs of {stand_ins} hosts are stand-ins."
-        )
+        some = f"SIMULATED: the GPUs of {stand_ins} of these hosts are stand-ins; their details say so."
+        page.text(SIMULATED if stand_ins == len(records) else some)
         page.blank()
     ordered = order(records)
     _table(page, ordered)

@@ -1,7 +1,7 @@
 """JUnit XML for CI servers: one suite a run, one test case a finding.
 
-FAIL is a failure, UNKNOWN an error, SKIP skipped with its reason; WARN passes and says why in system-out, for the
-format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin (junit-10.xsd).
+FAIL is a failure, UNKNOWN an error, SKIP and WAIVED skipped with their reason; WARN passes and says why in system-out,
+for the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin (junit-10.xsd).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _suite(record: RunRecord) -> ET.Element:
             "tests": str(len(findings) + bool(record.error)),
             "failures": str(counts[Status.FAIL]),
             "errors": str(counts[Status.UNKNOWN] + bool(record.error)),
-            "skipped": str(counts[Status.SKIP]),
+            "skipped": str(counts[Status.SKIP] + counts[Status.WAIVED]),
             "time": f"{seconds:.3f}",
             "timestamp": started,
             "hostname": _clean(record.host),
@@ -84,8 +84,9 @@ def _case(suite: ET.Element, record: RunRecord, finding: Finding) -> None:
     text = _clean("\n".join(part for part in whole if part))
     if finding.status is Status.WARN:
         ET.SubElement(case, "system-out").text = f"WARN: {text}"
-    elif finding.status is Status.SKIP:
-        ET.SubElement(case, "skipped", {"message": _clean(finding.reason or line)})
+    elif finding.status in (Status.SKIP, Status.WAIVED):
+        note = "waived: " if finding.status is Status.WAIVED else ""
+        ET.SubElement(case, "skipped", {"message": _clean(note + (finding.reason or line))})
     else:
         kind = KIND[finding.status]
         ET.SubElement(case, kind, {"message": _clean(line), "type": finding.status.value}).text = text
