@@ -34,6 +34,7 @@ KINDS = (
     Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0),
 )
 NAMES = tuple(kind.name for kind in KINDS)
+QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
 FACTS = "facts"  # in place of probes: only what every run reads anyway
 
 

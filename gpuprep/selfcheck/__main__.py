@@ -1,0 +1,51 @@
+"""gpuprep-drift: what a GPU machine says of itself, with no controller.
+
+    gpuprep-drift run            the nightly check; gpuprep-drift.timer starts it. Needs root
+    gpuprep-drift last [--json]  the newest result; its exit code
+    gpuprep-drift slurm|npd      the same for a scheduler (hooks.py)
+
+Exit codes: 0 passed, 1 differs from what was certified, 2 wrong command line or no plan, 3 could not tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str]) -> int:
+    if argv and argv[0] in ("slurm", "npd"):
+        from gpuprep.selfcheck import hooks  # each verb loads what it needs: `last` and the hooks judge nothing
+
+        return hooks.VERBS[argv[0]](argv[1:])
+    options = _parser().parse_args(argv)
+    folder = {"folder": options.results} if options.results else {}
+    if options.verb == "last":
+        from gpuprep.selfcheck import last
+
+        return last.main(as_json=options.json, **folder)
+    from gpuprep.onhost import children
+    from gpuprep.selfcheck import run
+
+    children.watch()  # a probe must not outlive a check that is killed
+    return run.main(**({"plan_file": options.plan} if options.plan else {}), **folder)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuprep-drift", description="Is this GPU machine still what was certified?")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    run = verbs.add_parser("run", help="check now, as the timer does every night; needs root")
+    run.add_argument("--plan", type=Path, metavar="FILE", help="other than /etc/gpuprep/drift.json")
+    last = verbs.add_parser("last", help="show the newest result")
+    last.add_argument("--json", action="store_true", help="the whole record (docs/records.md)")
+    for verb in (run, last):
+        verb.add_argument("--results", type=Path, metavar="FOLDER", help="other than /var/lib/gpuprep/drift")
+    verbs.add_parser("slurm", help="for Slurm's HealthCheckProgram; see its --help")
+    verbs.add_parser("npd", help="for node-problem-detector; see its --help")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

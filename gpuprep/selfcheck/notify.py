@@ -1,0 +1,285 @@
+"""Tells a webhook and a command when a nightly check ends otherwise than the one before: once for each change.
+
+What was told is in state.json, and so is what could not be delivered: the next run tries that again, oldest first. The
+first check of a host is told only if it did not pass. A receiver that is new (another address) starts anew.
+
+A change is never told twice once state.json says that it was delivered. A run that is killed between the receiver's
+answer and the writing of that file tells it again: the run id in the document shows that it is the same.
+
+The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or
+an argument of a program. A redirect is a failure and is not followed, so that no other host is ever sent the token, and
+because an HTTP client turns a redirected POST into a GET.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import http.client
+import json
+import random
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpuprep import __version__
+from gpuprep.onhost import atomicfile, children
+from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json, to_json_value
+from gpuprep.selfcheck.results import is_simulated
+from gpuprep.wishes import NotifyWish
+
+STATE = "state.json"
+TRIES = 4  # of one delivery in one run
+WAITS = (1.0, 4.0, 16.0)  # seconds before the second try, the third, ...; each up to a half longer, by chance
+LONGEST_WAIT = 60.0  # that a receiver can ask for by Retry-After
+REQUEST_TIMEOUT = 10.0
+COMMAND_TIMEOUT = 60.0
+MOST_WAITING = 50  # changes; of more the oldest are given up
+PASSING = (Status.PASS, Status.SKIP, Status.WAIVED)  # findings that are not told
+TEMPORARY = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One receiver. `status` is the verdict of the newest run it was or will be told of, or need not be."""
+
+    receiver: str  # digest of the URL or the command, which may hold a secret
+    status: str
+    run_id: str
+    waiting: tuple[dict[str, Any], ...] = ()  # documents, oldest first
+    trouble: str = ""  # why the last try failed
+
+
+@dataclass(frozen=True)
+class State:
+    channels: dict[str, Channel] = field(default_factory=dict)  # "webhook", "command"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A delivery that failed. `later`: seconds that the receiver asked to wait; None: it need not be tried now."""
+
+    why: str
+    later: float | None
+
+
+Deliver = Callable[[dict[str, Any]], "Failed | None"]
+
+
+def document(record: RunRecord, previous: str) -> dict[str, Any]:
+    """What a receiver gets, as JSON. `previous` is the verdict it was told of before; "" at the first time."""
+    told = [f for f in (record.verdict.findings if record.verdict else ()) if f.status not in PASSING]
+    return {
+        "host": record.host,
+        "profile": record.profile.name if record.profile else "",
+        "verdict": status_of(record),
+        "previous": previous,
+        "summary": summary_of(record),
+        "findings": [to_json_value(finding) for finding in told],
+        "run_id": record.run_id,
+        "checked_at": record.ended_at,
+        "source": (Source.SIMULATED if is_simulated(record) else record.source).value,
+        "gpuprep_version": record.gpuprep_version,
+    }
+
+
+def status_of(record: RunRecord) -> str:
+    """A run that came to no verdict could not tell."""
+    return (record.verdict.status if record.verdict and not record.error else Status.UNKNOWN).value
+
+
+def summary_of(record: RunRecord) -> str:
+    if record.error:
+        return f"UNKNOWN: {record.error.splitlines()[0]}"
+    return record.verdict.summary if record.verdict else "UNKNOWN: no verdict"
+
+
+class Notifier:
+    """The receivers of one host's plan and what they were told."""
+
+    def __init__(
+        self,
+        wish: NotifyWish,
+        folder: Path,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._path = folder / STATE
+        self._sleep, self._chance = sleep, chance
+        self._receivers: dict[str, tuple[str, Deliver]] = {}
+        if wish.webhook:
+            self._receivers["webhook"] = (wish.webhook, lambda said: _post(wish.webhook, wish.token_file, said))
+        if wish.command:
+            self._receivers["command"] = (wish.command, lambda said: _run(wish.command, said))
+        self._state, self.trouble = _load(self._path)
+
+    def catch_up(self, record: RunRecord) -> None:
+        """As note(), of the run before this one, which may have been killed before it came to that. Raises OSError."""
+        late = {
+            name: _noted(channel, channel.receiver, record)
+            for name, channel in self._state.channels.items()
+            if channel.run_id < record.run_id
+        }
+        self._keep(State({**self._state.channels, **late}))
+
+    def note(self, record: RunRecord) -> None:
+        """Remember what is to be told of `record`. Raises OSError."""
+        noted = {
+            name: _noted(self._state.channels.get(name), _digest(address), record)
+            for name, (address, _) in self._receivers.items()
+        }
+        self._keep(State(noted))
+
+    def tell(self) -> list[str]:
+        """Deliver what waits. A sentence for each receiver that was told or could not be. Raises OSError."""
+        return [said for name in self._receivers if (said := self._tell(name))]
+
+    def _tell(self, name: str) -> str:
+        channel = self._state.channels[name]
+        told = 0
+        while channel.waiting:
+            failed = self._deliver(name, channel.waiting[0])
+            if failed is None:
+                channel = dataclasses.replace(channel, waiting=channel.waiting[1:], trouble="")
+                told += 1
+            else:
+                channel = dataclasses.replace(channel, trouble=failed.why)
+            self._keep(State({**self._state.channels, name: channel}))
+            if failed is not None:
+                return f"{name} not told, the next run tries again: {failed.why}"
+        return f"{name} told" if told else ""
+
+    def _deliver(self, name: str, said: dict[str, Any]) -> Failed | None:
+        deliver = self._receivers[name][1]
+        for wait in (*WAITS, None):
+            failed = deliver(said)
+            if failed is None or failed.later is None or wait is None:
+                return failed
+            self._sleep(max(wait * (1 + self._chance() / 2), failed.later))
+        raise AssertionError("unreachable")
+
+    def _keep(self, state: State) -> None:
+        if state != self._state:
+            atomicfile.write(self._path, to_json(state) + "\n", mode=0o600)
+            self._state = state
+
+
+def _noted(channel: Channel | None, receiver: str, record: RunRecord) -> Channel:
+    status = status_of(record)
+    if channel is None or channel.receiver != receiver:
+        first = () if status == Status.PASS.value else (document(record, ""),)
+        return Channel(receiver, status, record.run_id, first)
+    waiting = channel.waiting
+    if status != channel.status:
+        waiting = (*waiting, document(record, channel.status))[-MOST_WAITING:]
+    return dataclasses.replace(channel, status=status, run_id=record.run_id, waiting=waiting)
+
+
+def _load(path: Path) -> tuple[State, str]:
+    try:
+        return from_json(State, path.read_text(encoding="utf-8")), ""
+    except FileNotFoundError:
+        return State(), ""
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
+        return State(), f"{path} counts as absent: {error}"
+
+
+def _digest(address: str) -> str:
+    return hashlib.sha256(address.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- the two ways
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _post(url: str, token_file: str, said: Mapping[str, Any]) -> Failed | None:
+    """POST with the standard library: `requests` would be four more packages on every host, for one request a night."""
+    where, usable = _shown(url)
+    if not usable:
+        return Failed("the webhook's URL cannot be used: it has to be http://HOST... or https://HOST...", None)
+    headers = {"Content-Type": "application/json", "User-Agent": f"gpuprep/{__version__}"}
+    if token_file:
+        token = _token(Path(token_file))
+        if isinstance(token, Failed):
+            return token
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url, json.dumps(said).encode(), headers, method="POST")
+    opener = urllib.request.build_opener(_NoRedirects())
+    try:
+        with opener.open(request, timeout=REQUEST_TIMEOUT):
+            return None
+    except urllib.error.HTTPError as error:
+        with error:
+            return _refused(where, error)
+    except urllib.error.URLError as error:
+        return Failed(f"{where} cannot be reached: {error.reason}", 0.0)
+    except OSError as error:  # a time-out while the answer is read
+        return Failed(f"{where} does not answer: {error}", 0.0)
+    except (http.client.HTTPException, ValueError) as error:  # whose texts hold what they complain of
+        return Failed(f"{where} and its answer cannot be used: {type(error).__name__}", 0.0)
+
+
+def _refused(where: str, error: urllib.error.HTTPError) -> Failed:
+    """The receiver's own words are not shown: they may hold what it was sent."""
+    code = error.code
+    known = code in HTTPStatus._value2member_map_
+    said = f"{where} answered {code}{f' {HTTPStatus(code).phrase}' if known else ''}"
+    if 300 <= code < 400:
+        return Failed(f"{said}, and redirects are not followed: give its own URL (drift.notify.webhook)", None)
+    if code in TEMPORARY or code >= 500:
+        return Failed(said, _retry_after(error.headers.get("Retry-After", "")))
+    return Failed(said, None)
+
+
+def _retry_after(header: str) -> float:
+    """Seconds, or a date (RFC 9110, 10.2.3); 0 where it says nothing of use."""
+    seconds = 0.0
+    with contextlib.suppress(ValueError):
+        seconds = float(header) if header.isdigit() else parsedate_to_datetime(header).timestamp() - time.time()
+    return min(max(seconds, 0.0), LONGEST_WAIT)
+
+
+def _token(path: Path) -> str | Failed:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        return Failed(f"the token file {path} cannot be read: {why}", None)
+    if not token or not token.isprintable() or " " in token:
+        return Failed(f"the token file {path} holds {'several words' if token else 'nothing'}", None)
+    return token
+
+
+def _shown(url: str) -> tuple[str, bool]:
+    """Scheme and host, and whether it can be used. A path can be a secret (Slack's are), a user name, too."""
+    try:
+        parts = urlsplit(url)
+        where = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return "", False
+    return where, parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _run(command: str, said: Mapping[str, Any]) -> Failed | None:
+    """Its own retries are its own business: one try a run. What it starts ends with it."""
+    try:
+        done = children.run(["/bin/sh", "-c", command], timeout=COMMAND_TIMEOUT, stdin=json.dumps(said).encode())
+    except subprocess.TimeoutExpired:
+        return Failed(f"the command took longer than {COMMAND_TIMEOUT:g} s", None)
+    except OSError as error:
+        return Failed(f"the command cannot be started: {error}", None)
+    return Failed(f"the command ended with exit code {done.returncode}", None) if done.returncode else None

@@ -1,0 +1,132 @@
+"""The host's own results: the newest as last.json, and the newest `keep` of them each as results/RUN_ID.json.
+
+A run writes while it holds the lock, so two never write at once; anybody may read at any moment. What a killed run left
+half-done the next one puts in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.onhost import atomicfile
+from gpuprep.records import DecodeError, RunRecord, Source, from_json, to_json
+
+FOLDER = Path("/var/lib/gpuprep/drift")
+LAST = "last.json"
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{5}")
+
+
+class AlreadyRunning(GpuprepError):
+    """Another check of this host is at work; it keeps its own result."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A file that should be a result and is none."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path} counts as absent: {self.why}"
+
+
+class Results:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._runs = folder / "results"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held by one run at a time; the kernel drops it when that run ends, however it ends.
+
+        Makes the folders and puts in order what a killed run left. Raises AlreadyRunning, and UsageError where this
+        user may not write there.
+        """
+        try:
+            self._runs.mkdir(mode=0o755, parents=True, exist_ok=True)
+            # For nobody else's eyes: who may open a file may also lock it, and so keep the checks from running.
+            file = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+        except PermissionError as error:
+            raise UsageError(f"the results cannot be kept: {error}", "run it as root") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                who = file.read().strip() or "unknown"
+                raise AlreadyRunning(
+                    f"a check of this host is at work already (process {who})", "wait until it has ended"
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            self._put_in_order()
+            yield
+
+    def keep(self, record: RunRecord, most: int) -> None:
+        """`record` becomes the newest; of the older ones as many stay as make `most` with it. Raises OSError.
+
+        last.json comes first: a run that is killed between the two has said its word, and the next one files it.
+        """
+        text = to_json(record) + "\n"
+        atomicfile.write(self.folder / LAST, text)
+        self._file(record.run_id, text)
+        older = [path for path in self._newest_first() if path.stem != record.run_id]
+        for path in older[max(0, most - 1) :]:
+            path.unlink()
+
+    def newest(self) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
+        """The newest result that can be read, and what could not be."""
+        return self._find(lambda _: True)
+
+    def previous(self) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
+        """The newest result that came to a verdict: what the next check compares with."""
+        return self._find(lambda record: record.verdict is not None and not record.error)
+
+    def _find(self, wanted: Callable[[RunRecord], bool]) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
+        damaged: list[Damaged] = []
+        for path in (self.folder / LAST, *self._newest_first()):
+            found = read(path)
+            if isinstance(found, Damaged):
+                damaged.append(found)
+            elif found is not None and wanted(found):
+                return found, tuple(damaged)
+        return None, tuple(damaged)
+
+    def _put_in_order(self) -> None:
+        atomicfile.tidy(self.folder)
+        atomicfile.tidy(self._runs)
+        last = read(self.folder / LAST)
+        if isinstance(last, RunRecord) and not (self._runs / f"{last.run_id}.json").exists():
+            self._file(last.run_id, (self.folder / LAST).read_text(encoding="utf-8"))
+
+    def _file(self, run_id: str, text: str) -> None:
+        atomicfile.write(self._runs / f"{run_id}.json", text)
+
+    def _newest_first(self) -> list[Path]:
+        """Run ids sort by time. Files of other names are somebody else's."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted((p for p in self._runs.iterdir() if RUN_ID.fullmatch(p.stem)), reverse=True)
+        return []
+
+
+def read(path: Path) -> RunRecord | Damaged | None:
+    """One result; None where there is none."""
+    try:
+        return from_json(RunRecord, path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
+        return Damaged(path, str(error))
+
+
+def is_simulated(record: RunRecord) -> bool:
+    """Whether any of it is of a simulated GPU."""
+    return Source.SIMULATED in (record.source, *(result.source for result in record.measurements))
