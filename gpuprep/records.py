@@ -264,7 +264,8 @@ class AptFacts:
 
     blacklist: Union[tuple[str, ...], Missing]  # Unattended-Upgrade::Package-Blacklist
     pins: tuple[AptPin, ...]  # less those of all packages ("*")
-    ignored: tuple[str, ...]  # "FILE: why", of preferences that apt passes over or stumbles upon
+    malformed: tuple[str, ...] = ()  # "FILE: why", of preferences that apt stumbles upon
+    passed_over: tuple[str, ...] = ()  # "FILE: why", of files that apt does not read at all
 
 
 @dataclass(frozen=True)

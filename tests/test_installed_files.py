@@ -110,7 +110,7 @@ def test_pins_are_read_as_apt_reads_them(tmp_path: Path) -> None:
     (folder / "old.bak").write_text("nonsense\n")
     found = apt.facts(tmp_path / "preferences", folder)
     assert found.pins == (AptPin(str(folder / "nvidia.pref"), "nvidia-* libcuda1", "version 550.*", "1001"),)
-    assert found.ignored == (f"{folder / 'cuda.txt'}: apt reads files that end in .pref or have no ending",)
+    assert found.passed_over == (f"{folder / 'cuda.txt'}: apt reads files that end in .pref or have no ending",)
 
 
 @pytest.mark.parametrize(

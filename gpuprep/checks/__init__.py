@@ -10,7 +10,20 @@ from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.baselines import Baseline
-from gpuprep.checks import asfound, codec, driver, health, kernel, libraries, machine, probes, shells, toolkit, tuning
+from gpuprep.checks import (
+    aptpins,
+    asfound,
+    codec,
+    driver,
+    health,
+    kernel,
+    libraries,
+    machine,
+    probes,
+    shells,
+    toolkit,
+    tuning,
+)
 from gpuprep.checks.baseline import figures as comparable
 from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
 from gpuprep.wanted import Wanted
@@ -61,6 +74,7 @@ def probe_names() -> tuple[str, ...]:
 def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings = kernel.findings(snapshot)
     findings += driver.findings(wanted, snapshot)
+    findings += aptpins.findings(wanted, snapshot)
     findings += libraries.findings(snapshot)
     findings += machine.agent(wanted, snapshot)
     findings += tuning.findings(wanted, snapshot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.checks.common import check, skip
-from gpuprep.records import Finding, Snapshot
+from gpuprep.records import NOT_READ, Finding, Snapshot
 from gpuprep.wanted import Wanted
 
 ROLE = "gpu_codec"
@@ -24,12 +24,13 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         why=f"nv-codec-headers are {facts.headers_version or 'not installed'}, and {wanted.headers_version} are wanted",
         role=ROLE,
     )
+    found = [headers, *_headers_files(wanted, snapshot)]
     if facts.ffmpeg_path is None:
         why = "no ffmpeg is on the PATH"
-        return [headers, check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE)]
+        return [*found, check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE)]
     real = facts.ffmpeg_real_path
     return [
-        headers,
+        *found,
         check(
             "ffmpeg",
             "path",
@@ -76,4 +77,23 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             why="the build's mark does not say whether it may be redistributed (npp makes it nonfree)",
             role=ROLE,
         ),
+    ]
+
+
+def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Nothing where the record does not know, or where other headers are installed: nv-codec-headers.version says."""
+    facts = snapshot.codec
+    if facts.headers_version != wanted.headers_version or facts.headers_intact == NOT_READ:
+        return []
+    return [
+        check(
+            "nv-codec-headers",
+            "files",
+            facts.headers_intact,
+            facts.headers_intact is True,
+            expected="as installed",
+            shown="as installed" if facts.headers_intact else "changed since",
+            why="files of nv-codec-headers are not those that were installed: their sha256 differs from the manifest",
+            role=ROLE,
+        )
     ]

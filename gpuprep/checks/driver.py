@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gpuprep import catalogue
+from gpuprep.checks import modprobe
 from gpuprep.checks.common import check, skip, unknown
-from gpuprep.records import Finding, Missing, Snapshot
+from gpuprep.records import AptFacts, Finding, Missing, Snapshot
 from gpuprep.refusals import OPEN
 from gpuprep.wanted import Wanted
 
@@ -14,12 +16,13 @@ ROLE = "gpu_driver"
 OPTIONS_FILE = "/etc/modprobe.d/gpuprep-nvidia.conf"
 NOUVEAU_FILE = "/etc/modprobe.d/gpuprep-nouveau.conf"
 HOLDS_FILE = "/etc/apt/apt.conf.d/52gpuprep-holds"
+BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """All of it; on a machine without a driver only what does not follow from that."""
-    found = [_version(wanted, snapshot), *_nouveau(snapshot), _options(wanted, snapshot)]
+    found = [_version(wanted, snapshot), *_nouveau(snapshot), _options(wanted, snapshot), *modprobe.blocked(snapshot)]
     if _absent(wanted, snapshot):
         return found
     found += _packages(wanted, snapshot)
@@ -104,8 +107,15 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if not wanted.driver_hold:
         return []
-    text = snapshot.files.get(HOLDS_FILE, Missing("not_installed", f"{HOLDS_FILE} was not looked at"))
-    free = [name for name in wanted.driver_packages if not _blacklisted(name, text if isinstance(text, str) else "")]
+    text: object = snapshot.files.get(HOLDS_FILE, Missing("not_installed", f"{HOLDS_FILE} was not looked at"))
+    patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
+    free = [name for name in wanted.driver_packages if not _blacklisted(name, patterns)]
+    lacks = f"{HOLDS_FILE} does not name"
+    if not free and isinstance(snapshot.apt, AptFacts):  # our file is right; what do all of apt's files say together?
+        text = snapshot.apt.blacklist
+        patterns = [] if isinstance(text, Missing) else list(text)
+        free = [name for name in wanted.driver_packages if not _blacklisted(name, patterns)]
+        lacks = "another file of /etc/apt/apt.conf.d undoes the list for"
     return [
         check(
             "driver",
@@ -113,16 +123,19 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             text,
             not free,
             expected="kept off the driver",
-            shown=f"{HOLDS_FILE} does not name {', '.join(free)}" if free else "kept off the driver",
+            shown=f"{lacks} {', '.join(free)}" if free else "kept off the driver",
             why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
             role=ROLE,
+            remedy=""
+            if lacks.startswith(HOLDS_FILE)
+            else f"`apt-config dump {BLACKLIST}` and the files there say more",
         )
     ]
 
 
-def _blacklisted(name: str, text: str) -> bool:
-    """The entries of Package-Blacklist are regular expressions in quotes."""
-    for pattern in re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE):
+def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
+    """The entries of Package-Blacklist are regular expressions."""
+    for pattern in patterns:
         try:
             if re.match(pattern, name):
                 return True
@@ -170,6 +183,13 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         wrong.append("NVreg_EnableGpuFirmware=0")
     if wanted.driver_gpu_firmware and firmware == "0":
         wrong.append("no NVreg_EnableGpuFirmware=0")
+    place = OPTIONS_FILE
+    if not wrong:
+        others = modprobe.overriding(snapshot, {
+            "NVreg_RestrictProfilingToAdminUsers": restrict,
+            "NVreg_EnableGpuFirmware": None if wanted.driver_gpu_firmware else "0",
+        })  # fmt: skip
+        wrong, place = [said for said, _ in others], ", ".join(file for _, file in others)
     return check(
         "driver",
         "modprobe_options",
@@ -177,8 +197,9 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         not wrong,
         expected="as wanted",
         shown="as wanted" if not wrong else f"lacks {', '.join(wrong)}",
-        why=f"the next load of the module would not have {', '.join(wrong)} ({OPTIONS_FILE})",
+        why=f"the next load of the module would not have {', '.join(wrong)} ({place})",
         role=ROLE,
+        remedy="" if place == OPTIONS_FILE else f"take the line out of {place}",
     )
 
 

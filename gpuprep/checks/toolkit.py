@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuprep import catalogue
 from gpuprep.checks.common import check, skip
 from gpuprep.checks.driver import holds
-from gpuprep.records import Finding, Missing, Snapshot
+from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 from gpuprep.wanted import Wanted
 
 CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
@@ -101,4 +101,21 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             why=f"the header beside the library is of cuDNN {facts.version or 'none'}, and the library is {short}",
             role=role,
         ),
+        *_cudnn_files(wanted, snapshot),
     ]
+
+
+def _cudnn_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Nothing where the record does not know, or where there is no manifest: cudnn.version says that."""
+    intact = snapshot.cudnn.manifest_intact
+    if intact is None or intact == NOT_READ:
+        return []
+    why = "files of cuDNN are not those of NVIDIA's wheel: their sha256 differs from the manifest"
+    remedy = f"rm -r {wanted.cudnn_directory}, then gpuprep provision (step cudnn) unpacks it again"
+    shown = "as unpacked" if intact else "changed since they were unpacked"
+    return [
+        check(
+            "cudnn", "files", intact, intact is True, expected="as unpacked", shown=shown, why=why, role=CUDNN_ROLE,
+            remedy=remedy,
+        )
+    ]  # fmt: skip

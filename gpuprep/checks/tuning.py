@@ -99,6 +99,10 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
     text = snapshot.files.get(DROP_IN, Missing("not_installed", f"{DROP_IN} was not looked at"))
     on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
+    unit = snapshot.units.get(PERSISTENCED)
+    place = DROP_IN
+    if on == wanted.persistence and unit is not None and unit.command:  # all files of the unit read together
+        on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else DROP_IN
     return check(
         PERSISTENCED.removesuffix(".service"),
         "mode_at_boot",
@@ -106,7 +110,7 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         isinstance(text, str) and on == wanted.persistence,
         expected="on" if wanted.persistence else "off",
         shown=f"{DROP_IN} is absent" if text is None else "on" if on else "off",
-        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if wanted.persistence else 'off'} ({DROP_IN})",
+        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if wanted.persistence else 'off'} ({place})",
         role=ROLE,
     )
 

@@ -15,24 +15,28 @@ FOLDER = Path("/etc/apt/preferences.d")
 # apt passes over files of other names without a word (apt_preferences(5)), and over these with intent.
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 LEFT_OVER = (".disabled", ".bak", ".save", ".orig", ".distUpgrade", ".dpkg-old", ".dpkg-new", ".dpkg-dist", ".ucf-old")
+MEANT_SO = "meant so"
 FIELDS = ("package", "pin", "pin-priority")
 
 
 def facts(preferences: Path = PREFERENCES, folder: Path = FOLDER) -> AptFacts:
     pins: List[AptPin] = []
-    ignored: List[str] = []
+    malformed: List[str] = []
+    passed_over: List[str] = []
     for path in (preferences, *(sorted(folder.iterdir()) if folder.is_dir() else ())):
         if path.parent == folder and (reason := _passed_over(path)):
-            ignored += [f"{path}: {reason}"] if reason != "meant so" else []
+            passed_over += [f"{path}: {reason}"] if reason != MEANT_SO else []
             continue
         text = read_text(path)
         if isinstance(text, Missing):
-            ignored.append(f"{path}: {text.detail}")
+            malformed.append(f"{path}: {text.detail}")
             continue
         found, wrong = stanzas(str(path), text or "")
         pins += found
-        ignored += wrong
-    return AptFacts(blacklist(), tuple(pin for pin in pins if pin.packages != "*"), tuple(ignored))
+        malformed += wrong
+    return AptFacts(
+        blacklist(), tuple(pin for pin in pins if pin.packages != "*"), tuple(malformed), tuple(passed_over)
+    )
 
 
 def blacklist() -> Union[Tuple[str, ...], Missing]:
@@ -44,7 +48,7 @@ def blacklist() -> Union[Tuple[str, ...], Missing]:
 def _passed_over(path: Path) -> str:
     """Why apt does not read this file of preferences.d; "" where it does."""
     if path.is_dir() or path.name.startswith(".") or path.name.endswith((*LEFT_OVER, "~")):
-        return "meant so"
+        return MEANT_SO
     if not NAME.fullmatch(path.name):
         return "apt passes over files of such a name"
     if "." in path.name and not path.name.endswith(".pref"):

@@ -1,0 +1,71 @@
+"""Pins: can apt read them, and do they leave the held versions alone? Pure. Nothing on systems without apt."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+from gpuprep.checks.common import check, unknown
+from gpuprep.records import NOT_READ, AptFacts, AptPin, Finding, Missing, Snapshot, Status
+from gpuprep.wanted import Wanted
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    apt = snapshot.apt
+    if apt is None or apt == NOT_READ:
+        return []
+    if isinstance(apt, Missing):
+        return [unknown("apt", "preferences", apt, expected="well-formed", what="apt's preferences")]
+    away = [
+        f"{pin.packages} to {pin.pin} ({pin.file})"
+        for pin in apt.pins
+        if (names := touched(pin, wanted, snapshot)) and _moves(pin, names, snapshot)
+    ]
+    return [
+        _preferences(apt),
+        check(
+            "apt",
+            "pins",
+            len(away),
+            not away,
+            expected="none that moves a held version",
+            shown="; ".join(away) or "none that moves a held version",
+            why=f"a pin would have apt install other versions than the ones that are held: {'; '.join(away)}",
+            remedy="take the stanza out of that file",
+        ),
+    ]
+
+
+def touched(pin: AptPin, wanted: Wanted, snapshot: Snapshot) -> list[str]:
+    """Packages of the driver and the toolkit that are installed and that the pin means."""
+    names = [name for name in (*wanted.driver_packages, *wanted.cuda_packages) if name in snapshot.packages]
+    return [name for name in names if any(_means(word, name) for word in pin.packages.split())]
+
+
+def _means(word: str, name: str) -> bool:
+    if len(word) > 1 and word.startswith("/") and word.endswith("/"):
+        try:
+            return re.search(word[1:-1], name) is not None
+        except re.error:
+            return False
+    return fnmatch.fnmatchcase(name, word.removeprefix("src:").partition(":")[0])
+
+
+def _moves(pin: AptPin, names: list[str], snapshot: Snapshot) -> bool:
+    """A version that is not the installed one, by a priority that makes it the candidate."""
+    kind, _, version = pin.pin.partition(" ")
+    if kind != "version" or int(pin.priority) <= 0:
+        return False
+    return any(not fnmatch.fnmatchcase(snapshot.packages[name].version, version.strip()) for name in names)
+
+
+def _preferences(apt: AptFacts) -> Finding:
+    expected, advice = "well-formed", "correct or remove it; apt_preferences(5) says how a stanza looks"
+    if apt.malformed:
+        said = "; ".join(apt.malformed)
+        why = f"apt cannot read its preferences and may refuse to do anything: {said}"
+        return Finding("apt", "preferences", Status.FAIL, expected, said, why, advice)
+    if apt.passed_over:
+        said = "; ".join(apt.passed_over)
+        return Finding("apt", "preferences", Status.WARN, expected, said, f"pins that have no effect: {said}", advice)
+    return Finding("apt", "preferences", Status.PASS, expected, expected)

@@ -1,0 +1,66 @@
+"""What modprobe's files make together of NVIDIA's modules: who overrides an option, who keeps one out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuprep.checks.common import check, unknown
+from gpuprep.records import NOT_READ, Finding, Missing, ModprobeLine, Snapshot
+
+NOTHING = ("/bin/true", "/bin/false", "/usr/bin/true", "/usr/bin/false", "true", "false", ":")
+
+
+def options(lines: Sequence[ModprobeLine]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Module ─► option ─► (value, file that says it last). Of NVIDIA's modules; a later line counts more."""
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for line in lines:
+        if line.words[0] == "options" and line.words[1] != "nouveau":
+            pairs = (word.partition("=") for word in line.words[2:])
+            mine = found.setdefault(line.words[1], {})
+            mine.update({key: (value.strip("\"'"), line.file) for key, _, value in pairs})
+    return found
+
+
+def overriding(snapshot: Snapshot, wishes: Mapping[str, str | None]) -> list[tuple[str, str]]:
+    """(wish, the file that has it otherwise). `wishes`: option ─► value; None: anything but "0"."""
+    if isinstance(snapshot.modprobe, Missing):
+        return []
+    wrong = []
+    for mine in options(snapshot.modprobe).values():
+        for key, wish in wishes.items():
+            value, file = mine.get(key, (wish or "", ""))
+            if (wish is None and value == "0") or (wish is not None and value != wish):
+                wrong.append((f"{key}={wish}" if wish is not None else f"no {key}=0", file))
+    return list(dict.fromkeys(wrong))
+
+
+def blocked(snapshot: Snapshot) -> list[Finding]:
+    """A line that keeps the driver's module from being loaded. Nothing where the record does not know."""
+    lines = snapshot.modprobe
+    if isinstance(lines, Missing):
+        what = "modprobe's configuration"
+        return (
+            []
+            if lines == NOT_READ
+            else [unknown("driver", "module_allowed", lines, expected="may be loaded", what=what)]
+        )
+    against = [line for line in lines if line.words[1] != "nouveau" and _keeps_out(line)]
+    said = "; ".join(f"{' '.join(line.words)} ({line.file})" for line in against)
+    return [
+        check(
+            "driver",
+            "module_allowed",
+            len(against),
+            not against,
+            expected="may be loaded",
+            shown=said or "may be loaded",
+            why=f"modprobe is told not to load the driver's module: the GPU is gone after the next boot: {said}",
+            remedy=f"take the line out of {', '.join(dict.fromkeys(line.file for line in against))}",
+        )
+    ]
+
+
+def _keeps_out(line: ModprobeLine) -> bool:
+    return line.words[0] == "blacklist" or (
+        line.words[0] == "install" and line.words[2:3] != () and line.words[2] in NOTHING
+    )
