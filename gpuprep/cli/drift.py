@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
-from gpuprep.cli import options
+from gpuprep.cli import drift_nightly, options
 from gpuprep.cli.work import Request, execute
+from gpuprep.reports import FLEET_FORMATS
 
 
 class DriftGroup(click.Group):
@@ -16,6 +18,9 @@ class DriftGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] in self.commands:
             return super().parse_args(ctx, args)
+        if args and (near := get_close_matches(args[0], self.commands, n=1, cutoff=0.8)):
+            meant = f"Did you mean {near[0]!r}? A host of that name: gpuprep drift check {args[0]}."
+            ctx.fail(f"No such command {args[0]!r}. {meant}")
         wants_help = any(arg in ("-h", "--help") for arg in args)
         return super().parse_args(ctx, args if wants_help else ["check", *args])
 
@@ -40,11 +45,33 @@ def drift() -> None:
 )
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
 @click.option("--fix", is_flag=True, help="Put back what needs no reboot and no package.")
+@click.option("--last", is_flag=True, help="Show what the hosts found themselves last night; needs no profile.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(FLEET_FORMATS),
+    default="text",
+    show_default=True,
+    help="How to show the result, one document for all hosts; prometheus is for a textfile collector.",
+)
 @options.output
 @options.store
-def check(probe: str, deep: bool, fix: bool, **shared: Any) -> int:
+def check(probe: str, deep: bool, fix: bool, last: bool, style: str, **shared: Any) -> int:
     """Compare machines with their profile, their certified run and their last check.
 
-    Reads the facts of each host in one round trip and changes nothing, unless --fix is given.
+    Reads the facts of each host in one round trip and changes nothing, unless --fix is given. Several hosts are a row
+    each, the worst first. With -i and no HOST: all hosts of the inventory.
     """
-    return execute("drift", Request(**shared), probe=probe, deep=deep, fix=fix, quick=True)
+    request = Request(**shared)
+    if last:
+        from gpuprep.errors import UsageError
+
+        given = {"--probe": probe != "none", "--deep": deep, "--fix": fix, "--profile": request.profile is not None}
+        for name in [name for name, is_given in given.items() if is_given]:
+            raise UsageError(f"--last and {name} exclude each other", "--last shows what the hosts have found already")
+        return execute("last", request, style=style)
+    return execute("drift", request, style=style, probe=probe, deep=deep, fix=fix, quick=True)
+
+
+for command in (drift_nightly.schedule, drift_nightly.unschedule, drift_nightly.last):
+    drift.add_command(command)

@@ -54,7 +54,7 @@ def execute(command: str, request: Request, *, stored: bool = True, style: str =
 
     check_output(request.output)
     site = siteconfig.load()
-    profile = _profile(command, request)
+    profile = load_profile(command, request)
 
     from gpuprep import runs, targets, workflows
     from gpuprep.history import Store
@@ -75,7 +75,7 @@ def execute(command: str, request: Request, *, stored: bool = True, style: str =
         note=lambda text: click.echo(f"note: {text}", err=True),
     )
     if request.ask_become_pass:
-        options = dataclasses.replace(options, become_password=_ask_password())
+        options = dataclasses.replace(options, become_password=ask_password())
     store = Store.open(request.store or site.store) if stored else None
     try:
         records = _on_hosts(command, _workflow(command, profile), found, options, store, request, site)
@@ -127,7 +127,7 @@ def _on_hosts(
         )
 
 
-def _profile(command: str, request: Request) -> Profile | None:
+def load_profile(command: str, request: Request) -> Profile | None:
     """The profile asked for; without a host or a profile, what there is to ask for. Raises UsageError, ProfileError.
 
     None for `last`: what a host has found is by the profile that it has.
@@ -171,7 +171,7 @@ def _machines() -> str:
     return f"simulated machines: {machines or 'none yet; `gpuprep sim up t4` makes one'}"
 
 
-def _ask_password() -> str:
+def ask_password() -> str:
     """The sudo password, typed unseen at a terminal or piped in as one line. Raises UsageError where there is none."""
     import getpass
     import sys
@@ -196,7 +196,7 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
     code = workflows.gravest([record.exit_code for record in records])
     if request.as_json:
         emit(json.render_several(records, code), request.output)
-        _errors_to_stderr(records)
+        errors_to_stderr(records)
         return code
     color = request.output is None and want_color(sys.stdout, request.no_color)
     render = text.render_plan if as_plan else text.render
@@ -209,7 +209,7 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
         pages.append("".join(f"Report: gpuprep report {record.run_id}\n" for record in told))
     if pages:
         emit("\n".join(pages), request.output)
-    _errors_to_stderr(records)
+    errors_to_stderr(records)
     return code
 
 
@@ -227,15 +227,15 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
         emit(fleet.text(records, color=color, width=page_width()), request.output)
         return code  # the page has the errors of all hosts
     emit(render_fleet(records, style, code), request.output)
-    _errors_to_stderr(records)
+    errors_to_stderr(records)
     return code
 
 
-def _errors_to_stderr(records: list[RunRecord]) -> None:
+def errors_to_stderr(records: list[RunRecord]) -> None:
     for record in records:
         if record.error:
             first, *rest = record.error.splitlines()
             lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
-            if record.command != "plan":
+            if record.command not in ("plan", "last"):
                 lines.append(f"  report: gpuprep report {record.run_id}")
             click.echo("\n".join(lines), err=True)

@@ -1,0 +1,168 @@
+"""gpuprep drift schedule, unschedule and last: the nightly check on the host itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuprep.cli import options
+from gpuprep.cli.console import Console, check_output, emit
+from gpuprep.cli.work import DEFAULT_FORKS, Request, ask_password, errors_to_stderr, execute, load_profile
+
+if TYPE_CHECKING:
+    from gpuprep.host import Target
+    from gpuprep.records import NightlyFacts, RunRecord
+    from gpuprep.runs import Line, Options
+
+    Work = Callable[[Target, Options, Line], RunRecord]
+
+
+def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    from gpuprep.nightlyunits import AT
+
+    if value is not None and not AT.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is no time of day; allowed: 00:00 to 23:59, the host's local time")
+    return value
+
+
+@click.command("schedule", short_help="Let machines check themselves every night")
+@options.hosts
+@options.profile
+@click.option(
+    "--at",
+    metavar="HH:MM",
+    callback=_time_of_day,
+    help="When, in the host's local time. Default: what the profile says, 02:30 unless it differs.",
+)
+@click.option(
+    "--random-delay",
+    metavar="MINUTES",
+    type=click.IntRange(0, 720),
+    help="Wait up to so long more, so that a fleet does not wake at once. Default: what the profile says.",
+)
+@click.option(
+    "--probe",
+    type=click.Choice(["none", "quick"]),
+    help="quick also measures, where no program uses a GPU. Default: what the profile says.",
+)
+@options.output
+@options.store
+def schedule(at: str | None, random_delay: int | None, probe: str | None, **shared: Any) -> int:
+    """Let machines check themselves every night, with nobody to ask.
+
+    Installs the agent where it is not the one of this gpuprep, and makes a systemd timer. Doing it again changes only
+    what differs.
+    """
+    from gpuprep import nightly, runs, workflows
+
+    request = Request(**shared)
+    wished = load_profile("drift schedule", request)
+    assert wished is not None
+    chosen: dict[str, Any] = {"at": at, "random_delay_minutes": random_delay, "probe": probe}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    profile = dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
+    workflows.check_request(profile, runs.Options())
+    return _show(
+        _on_hosts(request, lambda target, options, line: nightly.schedule(target, profile, options, line)), request
+    )
+
+
+@click.command("unschedule", short_help="End the nightly check; its results stay")
+@options.hosts
+@options.output
+@options.store
+def unschedule(**shared: Any) -> int:
+    """Take the nightly check away from machines. What it found stays on them and in the store."""
+    request = Request(profile=None, **shared)
+    from gpuprep import nightly
+
+    return _show(_on_hosts(request, nightly.unschedule), request)
+
+
+@click.command("last", short_help="Show what machines found themselves")
+@options.hosts
+@options.output
+@options.store
+def last(**shared: Any) -> int:
+    """Show the newest result of the nightly check of each machine, and store it here.
+
+    One round trip a machine, without root and without a profile. No result, or one of more than two days ago, is exit
+    code 3: nobody knows how that machine is now.
+    """
+    return execute("last", Request(profile=None, **shared))
+
+
+def _on_hosts(request: Request, work: Work) -> list[RunRecord]:
+    from gpuprep import runs, siteconfig, targets
+    from gpuprep.errors import UsageError
+    from gpuprep.history import Store
+
+    check_output(request.output)
+    if not request.hosts and request.inventory is None:
+        name = click.get_current_context().command_path
+        raise UsageError(f"`{name}` needs a HOST", f"{name} HOST, or {name} -i INVENTORY")
+    site = siteconfig.load()
+    found = targets.parse(
+        request.hosts,
+        request.inventory,
+        request.limit,
+        ssh_key=str(request.ssh_key) if request.ssh_key else None,
+        note=lambda text: click.echo(f"note: {text}", err=True),
+    )
+    chosen = runs.Options(
+        accept_new_host_key=request.accept_new_host_key,
+        become_password=ask_password() if request.ask_become_pass else None,
+        mirrors=site.mirrors,
+        verbosity=max(0, request.verbose - 1),
+    )
+    store = Store.open(request.store or site.store)
+    cancel = threading.Event()
+    try:
+        with Console(
+            verbose=request.verbose, quiet=request.quiet, no_color=request.no_color, several=len(found) > 1
+        ) as console:
+            line = runs.Line(console.progress, store, cancel.is_set)
+            return runs.on_each(
+                found,
+                lambda target: work(target, chosen, line),
+                forks=request.forks or site.forks or DEFAULT_FORKS,
+                cancel=cancel,
+                interrupted=lambda: console.say("Interrupted: ending what runs and writing the record"),
+            )
+    finally:
+        store.close()
+
+
+def _show(records: list[RunRecord], request: Request) -> int:
+    """Of schedule and unschedule: a few lines a host."""
+    from gpuprep import workflows
+    from gpuprep.reports import json
+
+    code = workflows.gravest([record.exit_code for record in records])
+    if request.as_json:
+        emit(json.render_several(records, code), request.output)
+    elif pages := [_page(record.host, record.nightly) for record in records if record.nightly is not None]:
+        emit("".join(pages), request.output)
+    errors_to_stderr(records)
+    return code
+
+
+def _page(host: str, left: NightlyFacts) -> str:
+    lines = [f"{host}: {_sentence(left)}"]
+    verb = "written" if left.scheduled else "removed"
+    lines += [f"  {verb}: {path}" for path in left.changed] or ["  nothing to change"]
+    lines += [f"  note: {note}" for note in left.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(left: NightlyFacts) -> str:
+    if not left.scheduled:
+        return "does not check itself any more"
+    later = f" and up to {left.random_delay_minutes} minutes later" if left.random_delay_minutes else ""
+    probe = ", measuring too" if left.probe == "quick" else ""
+    soon = f"; next at {left.next_at}" if left.next_at else ""
+    return f"checks itself every night at {left.at}{later}, by its own clock{probe}{soon}"

@@ -1,0 +1,127 @@
+"""What stands on a host of the nightly check: one command, and its answer as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from gpuprep.collect import INSTALLED
+from gpuprep.errors import HostError
+from gpuprep.host import Host
+from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, SERVICE_FILE, TIMER, TIMER_FILE
+
+TIMEOUT_SECONDS = 60.0
+FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
+_TIMER_PROPERTIES = "ActiveState,UnitFileState,NextElapseUSecRealtime,LastTriggerUSec"
+
+# Sections, each after a line `== NAME`: no line of JSON and none of our units begins so.
+_HEAD = """
+section() { printf '\\n== %s\\n' "$1"; }
+file() { section "$1"; if test -e "$1"; then cat -- "$1"; fi; }
+"""
+_TIMER_STATE = f"""
+section now; date -u +%Y-%m-%dT%H:%M:%S+00:00
+section timer; LC_ALL=C TZ=UTC systemctl show {TIMER} -p {_TIMER_PROPERTIES} 2>/dev/null
+"""
+LOOK = f"""{_HEAD}
+section python; python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null
+section systemd; if test -d /run/systemd/system; then echo yes; fi
+section agent; {INSTALLED} identity 2>/dev/null
+section program; if test -x {PROGRAM}; then echo yes; fi
+{"".join(f"file {path}; " for path in FILES)}
+{_TIMER_STATE}
+true
+"""
+READ = f"""{_HEAD}
+file {LAST}
+file {PLAN}
+{_TIMER_STATE}
+true
+"""
+
+
+@dataclass(frozen=True)
+class Timer:
+    active: bool
+    enabled: bool
+    next_at: str  # UTC, ISO 8601; "": systemd does not say
+    last_at: str  # when it fired last; "": never since it was made
+
+    @property
+    def runs(self) -> bool:
+        return self.active and self.enabled
+
+
+@dataclass(frozen=True)
+class Found:
+    """The sections of one answer. What is absent is ""."""
+
+    sections: Mapping[str, str]
+
+    def word(self, name: str) -> str:
+        return self.sections.get(name, "").strip()
+
+    def text(self, path: str) -> str:
+        return self.sections.get(path, "")
+
+    @property
+    def now(self) -> datetime:
+        """The host's own clock."""
+        return datetime.fromisoformat(self.word("now"))
+
+    @property
+    def timer(self) -> Timer:
+        told = dict(line.partition("=")[::2] for line in self.word("timer").splitlines())
+        return Timer(
+            active=told.get("ActiveState") == "active",
+            enabled=told.get("UnitFileState") == "enabled",
+            next_at=_moment(told.get("NextElapseUSecRealtime", "")),
+            last_at=_moment(told.get("LastTriggerUSec", "")),
+        )
+
+
+def look(host: Host) -> Found:
+    """What a schedule would change, as root."""
+    return _ask(host, LOOK, become=True)
+
+
+def read(host: Host) -> Found:
+    """The last result and who makes the next; any user may."""
+    return _ask(host, READ, become=False)
+
+
+def must(host: Host, command: str, what: str) -> None:
+    """Run as root. Raises HostError that begins with `what` where it fails."""
+    done = host.run(command, become=True, timeout=TIMEOUT_SECONDS)
+    if done.exit_code != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise HostError(
+            f"{what}: {said[-1] if said else f'exit code {done.exit_code}'}",
+            "put right what it says, then run the same command again",
+            where=host.name,
+        )
+
+
+def _ask(host: Host, command: str, *, become: bool) -> Found:
+    done = host.run(command, become=become, timeout=TIMEOUT_SECONDS)
+    _, *rest = re.split(r"^== (\S+)\n", done.stdout, flags=re.MULTILINE)
+    found = Found({name: text.removesuffix("\n") for name, text in zip(rest[::2], rest[1::2], strict=True)})
+    if not found.word("now"):
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise HostError(
+            f"{host.name}: cannot be asked about its nightly check: {said[-1] if said else 'it says nothing'}",
+            "see that a plain command works there, e.g. `ssh HOST true`",
+            where=host.name,
+        )
+    return found
+
+
+def _moment(told: str) -> str:
+    """systemd's "Sun 2026-11-22 02:53:55 UTC" ─► UTC, ISO 8601; "" for none ("", "n/a")."""
+    try:
+        moment = datetime.strptime(told, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return ""
+    return moment.isoformat(timespec="seconds")
