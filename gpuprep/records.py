@@ -370,6 +370,7 @@ class Finding:
     role: str = ""  # the role that would put it right; "" where none can
     since: str = ""  # drift: when it was first seen so, UTC, ISO 8601
     waived: str = ""  # how it would have ended without the waiver: "FAIL"
+    waiver_expires: str = ""  # the last day of the waiver that fits it, "2026-12-31", whether it still holds or not
 
     @builtins.property  # the field above hides the plain name
     def key(self) -> str:

@@ -47,6 +47,9 @@ METRICS = {
     "drift_finding_since_timestamp_seconds": Metric(
         FINDING, "Since when the check has not passed, in seconds since 1970."
     ),
+    "drift_waiver_expiry_timestamp_seconds": Metric(
+        FINDING, "When the waiver of a check that does not pass ends or ended, in seconds since 1970."
+    ),
     "drift_certified_timestamp_seconds": Metric(
         COMMON, "When the run began that the host is compared with, in seconds since 1970."
     ),
@@ -176,6 +179,9 @@ def _findings(exposition: Exposition, labels: Mapping[str, str], findings: Seque
         named = {**labels, "subject": finding.subject, "property": finding.property}
         exposition.add("drift_finding", 1, {**named, "status": finding.status.value})
         exposition.add("drift_finding_since_timestamp_seconds", seconds(finding.since), named)
+        last_day = seconds(finding.waiver_expires)
+        if last_day is not None:  # it holds to the end of that day, UTC
+            exposition.add("drift_waiver_expiry_timestamp_seconds", last_day + 86400, named)
 
 
 def _gpus(exposition: Exposition, labels: Mapping[str, str], snapshot: Snapshot | None) -> None:

@@ -43,12 +43,14 @@ def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
             status=Status.FAIL,
             reason=f"its waiver expired on {waiver.expires} ({waiver.justification}){because}",
             remedy="; ".join(filter(None, [finding.remedy, "or renew the waiver in the profile (waivers)"])),
+            waiver_expires=waiver.expires,
         )
     return dataclasses.replace(
         finding,
         status=Status.WAIVED,
         reason=f"waived until {waiver.expires} ({waiver.justification}){because}",
         waived=finding.status.value,
+        waiver_expires=waiver.expires,
     )
 
 

@@ -34,7 +34,16 @@ from gpuprep.records import (
 
 FINDINGS = (
     Finding("gpu 0", "application_clocks", Status.FAIL, "5001, 1590", "5001, 585", since="2026-11-19T02:30:00+00:00"),
-    Finding("gpu 0", "power_limit", Status.WAIVED, "70 W", "60 W", since="2026-11-01T02:30:00+00:00", waived="FAIL"),
+    Finding(
+        "gpu 0",
+        "power_limit",
+        Status.WAIVED,
+        "70 W",
+        "60 W",
+        since="2026-11-01T02:30:00+00:00",
+        waived="FAIL",
+        waiver_expires="2026-11-30",
+    ),
     Finding("driver", "loaded_version", Status.PASS, "550.163.01", "550.163.01"),
     Finding("gpu 0", "ecc", Status.SKIP, "", ""),
 )
@@ -96,6 +105,7 @@ def test_the_verdict_and_what_did_not_pass() -> None:
     )
     since = only(text, "gpuprep_drift_finding_since_timestamp_seconds", property="application_clocks")
     assert since == 1795055400
+    assert only(text, "gpuprep_drift_waiver_expiry_timestamp_seconds", property="power_limit") == 1796083200
     assert only(text, "gpuprep_drift_certified_timestamp_seconds") == 1793534400
 
 
