@@ -1,8 +1,10 @@
 """Is it still what we certified? Profile, certified run and last check against the facts of now ─► Findings. Pure.
 
-    past(certified, previous)          what a check is compared with besides the profile, from two records
+    Past(certified, previous)          what a check is compared with besides the profile, from two records
+    resolve(profile, snapshot, past)   what the profile means on the machine that was certified
     findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
     dated(findings, previous, now)     the same, each with the moment since when it is so
+    in_use(snapshot)                   why the speed must not be measured now
 
 Runs on the controller and, at night, on the host itself.
 """
@@ -15,10 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import checks
+from gpuprep import wanted as wishing
 from gpuprep.baselines import Baseline
 from gpuprep.checks import sincecertified
-from gpuprep.records import DriftFacts, Finding, ProbeResult, RunRecord, Snapshot, Status
+from gpuprep.checks.common import why_missing
+from gpuprep.errors import PlanRefused
+from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status
 from gpuprep.wanted import Wanted
+from gpuprep.wishes import Profile
 
 DONE = (Status.PASS, Status.SKIP)
 
@@ -37,6 +43,58 @@ class Past:
             previous_run=self.previous.run_id if self.previous else "",
             previous_at=self.previous.started_at if self.previous else "",
         )
+
+
+def resolve(profile: Profile, snapshot: Snapshot, past: Past) -> Wanted:
+    """The wish as it is meant for this host. Raises PlanRefused where the profile was never for it.
+
+    A machine that lost its GPU, its driver or its system is still meant to be what was certified: so the certified
+    facts say what the profile means, and those of now are compared with it. They decide only where nothing was
+    certified, or where the profile has become one for another machine.
+    """
+    certified = past.certified.after if past.certified else None
+    if certified is not None:
+        try:
+            return wishing.resolve(profile, certified, judging=True)
+        except PlanRefused:
+            return wishing.resolve(profile, snapshot, judging=True)
+    return wishing.resolve(profile, snapshot, judging=True)
+
+
+def in_use(snapshot: Snapshot) -> str:
+    """Why no probe may load the GPUs now: who works on them, or that nobody can tell. "" where it may."""
+    if isinstance(snapshot.gpus, Missing):
+        return f"the GPUs could not be asked: {why_missing(snapshot.gpus)}"
+    if not snapshot.gpus:
+        return "the driver shows no GPU"
+    for gpu in snapshot.gpus:
+        if isinstance(gpu.processes, Missing):
+            return f"whether a program uses gpu {gpu.index} could not be read: {why_missing(gpu.processes)}"
+    working = [
+        f"{one.name or 'a program'} (pid {one.pid}) on gpu {gpu.index}"
+        for gpu in snapshot.gpus
+        if not isinstance(gpu.processes, Missing)
+        for one in gpu.processes
+    ]
+    return f"in use by {', '.join(working)}" if working else ""
+
+
+def unmeasured(why: str) -> Finding:
+    """The speed was asked for and is not known; `why` as of in_use."""
+    return Finding(
+        "speed",
+        "quick_probe",
+        Status.UNKNOWN,
+        "measured",
+        "not measured",
+        f"nothing was measured, so that no work is disturbed: {why}",
+        "run drift --probe quick again when the GPUs are idle, or leave --probe out",
+    )
+
+
+def not_measurable() -> Finding:
+    reason = "the profile asks for no CUDA, which the probes need"
+    return Finding("speed", "quick_probe", Status.SKIP, "measured", "not measured", reason)
 
 
 def findings(

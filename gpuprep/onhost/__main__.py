@@ -5,6 +5,7 @@
     gpuprep-agent facts              < request.json  > snapshot.json
     gpuprep-agent probe NAME         < arguments.json > result.json
     gpuprep-agent tune apply|check --settings /etc/gpuprep/tuning.json  > report.json
+    gpuprep-agent whole FOLDER       ends with 0 where FOLDER holds what its manifest says
 
 `facts` and `probe` take `--expect IDENTITY`: an agent that is not that very one ends with 97 and prints nothing,
 so that a controller can use it and check it in one call.
@@ -15,13 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import List, Optional
 
 from gpuprep import __version__
 from gpuprep.onhost import children
 from gpuprep.onhost.probes import PROBES
 from gpuprep.onhost.run import ReadingFailed
-from gpuprep.records import DecodeError, FactsRequest, from_json, to_json
+from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
 
 OTHER_AGENT = 97
 FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lacks
@@ -36,6 +38,8 @@ def main(argv: Optional[List[str]] = None) -> int:
             return _identity()
         if options.verb == "tune":
             return _tune(options.action, options.settings)
+        if options.verb == "whole":
+            return _whole(options.folder)
         children.watch()
         return _facts() if options.verb == "facts" else _probe(options.name)
     except (ReadingFailed, DecodeError, OSError) as error:
@@ -56,7 +60,23 @@ def _parser() -> argparse.ArgumentParser:
     tune = verbs.add_parser("tune", help="set or compare persistence, clocks, power limit, ECC, compute mode")
     tune.add_argument("action", choices=("apply", "check"))
     tune.add_argument("--settings", default="/etc/gpuprep/tuning.json", metavar="FILE")
+    whole = verbs.add_parser("whole", help="whether a folder that gpuprep installed is as its manifest says")
+    whole.add_argument("folder")
     return parser
+
+
+def _whole(folder: str) -> int:
+    from gpuprep.onhost.manifest import is_intact, read_manifest
+
+    manifest = read_manifest(Path(folder))
+    intact = is_intact(Path(folder), manifest) if isinstance(manifest, dict) else manifest
+    if intact is True:
+        return 0
+    why = "there is no manifest.json" if intact is None else "files are missing, or are not those that were installed"
+    if isinstance(intact, Missing):
+        why = f"{intact.reason}: {intact.detail}"
+    print(f"gpuprep-agent: {folder}: {why}", file=sys.stderr)
+    return 1
 
 
 def _is_this_agent(expected: str) -> bool:

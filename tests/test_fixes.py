@@ -1,0 +1,244 @@
+"""What --fix would do, as commands, and those commands on real files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from builders import finished_snapshot, load, resolved
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprep import checks, fixes
+from gpuprep.host import CommandResult, Host, Target
+from gpuprep.onhost.__main__ import main as agent
+from gpuprep.records import Finding, Fix, Missing, Package, Status, UnitFacts
+from gpuprep.wanted import resolve
+
+WANTED = resolved()
+FINISHED = finished_snapshot(WANTED)
+TUNED = "systemctl restart gpuprep-tune.service"
+
+
+def failed(*keys: str) -> list[Finding]:
+    split = [key.rpartition(".") for key in keys]
+    return [Finding(subject, prop, Status.FAIL, "1", "2") for subject, _, prop in split]
+
+
+def commands(*keys: str) -> list[str]:
+    return [one.command for one in fixes.plan(WANTED, FINISHED, failed(*keys))]
+
+
+def test_a_finished_host_has_nothing_to_put_back() -> None:
+    found = checks.compare(WANTED, FINISHED)
+    assert fixes.plan(WANTED, FINISHED, found) == []
+
+
+def test_one_command_for_all_settings_of_all_gpus() -> None:
+    keys = ("gpu 0.clocks", "gpu 1.power_limit", "gpu 0.compute_mode", "gpu 0.persistence_mode")
+    (planned,) = fixes.plan(WANTED, FINISHED, failed(*keys))
+    assert planned.command == TUNED
+    assert planned.findings == keys
+
+
+def test_units_come_before_what_they_apply() -> None:
+    found = commands("gpu 0.clocks", "nvidia-persistenced.active", "gpuprep-tune.enabled")
+    assert found == [
+        "systemctl enable --now nvidia-persistenced.service",
+        "systemctl enable gpuprep-tune.service",
+        TUNED,
+    ]
+
+
+def test_a_masked_unit_is_unmasked_and_an_absent_one_left() -> None:
+    key = "nvidia-persistenced.enabled"
+    for enabled, expected in (
+        (
+            "masked",
+            ["systemctl unmask nvidia-persistenced.service && systemctl enable --now nvidia-persistenced.service"],
+        ),
+        ("not-found", []),
+    ):
+        units = {**FINISHED.units, fixes.PERSISTENCED: UnitFacts(enabled, "inactive")}
+        snapshot = dataclasses.replace(FINISHED, units=units)
+        assert [one.command for one in fixes.plan(WANTED, snapshot, failed(key))] == expected
+
+
+def test_settings_that_are_not_the_wanted_ones_are_not_applied() -> None:
+    assert commands("gpu 0.clocks", "gpuprep-tune.settings") == []
+    assert commands("gpuprep-tune.enabled", "gpuprep-tune.settings") == ["systemctl enable gpuprep-tune.service"]
+
+
+def test_only_what_is_installed_and_free_is_held() -> None:
+    free, gone = WANTED.driver_packages[:2]
+    packages = {**FINISHED.packages, free: Package("550.163.01-2", False)}
+    del packages[gone]
+    snapshot = dataclasses.replace(FINISHED, packages=packages)
+    (planned,) = fixes.plan(WANTED, snapshot, failed("driver.held", "cuda.held"))
+    assert planned.command == f"apt-mark hold {free}"
+    unheld = resolve(load(driver={"hold": False}), FINISHED)
+    assert fixes.plan(unheld, snapshot, failed("driver.held")) == []
+
+
+def test_what_needs_a_package_a_reboot_or_a_role_is_left() -> None:
+    left = """
+        driver.version
+        driver.loaded
+        driver.packages
+        gpu 0.ecc
+        gpu 0.mig
+        cuda.version
+        kernel.next_boot
+        nouveau.blacklist
+        driver.modprobe_options
+        driver.unattended_upgrades
+        agent.version
+        gpuprep-tune.settings
+        nvidia-persistenced.mode_at_boot
+        login shell.nvcc
+        extras.tmux
+        ffmpeg.files
+        provenance.file
+    """
+    assert commands(*map(str.strip, left.strip().splitlines())) == []
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s is not Status.FAIL])
+def test_only_what_failed_is_put_back(status: Status) -> None:
+    found = [dataclasses.replace(one, status=status) for one in failed("gpu 0.clocks", "driver.held")]
+    assert fixes.plan(WANTED, FINISHED, found) == []
+
+
+def test_a_host_that_gpuprep_does_not_provision_is_left_alone() -> None:
+    assert fixes.plan(dataclasses.replace(WANTED, installs=False), FINISHED, failed("gpu 0.clocks")) == []
+
+
+KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]
+
+
+@given(st.lists(st.sampled_from(KEYS), unique=True))
+def test_no_command_installs_removes_reboots_or_writes_a_setting(keys: list[str]) -> None:
+    for one in fixes.plan(WANTED, FINISHED, failed(*keys)):
+        assert set(one.findings) <= set(keys)
+        assert not set(one.command.split()) & {
+            "install",
+            "remove",
+            "reboot",
+            "purge",
+            "apt",
+            "apt-get",
+            "rm",
+            "tee",
+            ">",
+        }
+
+
+# ---------------------------------------------------------------- running them
+
+
+class OneAnswer(Host):
+    def __init__(self, answer: CommandResult) -> None:
+        super().__init__(Target("box", local=True))
+        self.answer = answer
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+    ) -> CommandResult:
+        assert command == TUNED
+        assert become
+        assert timeout
+        assert not stdin
+        return self.answer
+
+
+def test_a_fix_is_recorded_for_each_finding_and_a_failure_says_why() -> None:
+    planned = fixes.Planned(("gpu 0.clocks", "gpu 0.power_limit"), "set them", TUNED)
+    assert fixes.apply(OneAnswer(CommandResult(0, "noise", "noise")), planned) == [
+        Fix("gpu 0.clocks", "set them", TUNED, 0),
+        Fix("gpu 0.power_limit", "set them", TUNED, 0),
+    ]
+    (first, _) = fixes.apply(OneAnswer(CommandResult(1, "", "x" * 400 + "Unit not found.\n")), planned)
+    assert (first.exit_code, first.said[-15:], len(first.said)) == (1, "Unit not found.", 300)
+
+
+def test_before_and_after_are_what_the_checks_found() -> None:
+    done = [Fix("gpu 0.clocks", "set them", TUNED, 0), Fix("waiver.x", "none", TUNED, 0)]
+    before = [Finding("gpu 0", "clocks", Status.FAIL, "1590 MHz", "585 MHz"), *failed("waiver.x")]
+    after = [Finding("gpu 0", "clocks", Status.PASS, "1590 MHz", "1590 MHz")]
+    first, second = fixes.seen(done, before, after)
+    assert (first.before, first.after) == ("585 MHz", "1590 MHz")
+    assert (second.before, second.after) == ("2", "")
+
+
+def sealed(folder: Path, *, sizes: bool = False) -> Path:
+    """A folder as a role leaves it: a file and its manifest."""
+    program = folder / "bin" / "ffmpeg"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho wanted\n")
+    program.chmod(0o755)
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()
+    entry = {"size": program.stat().st_size, "sha256": digest} if sizes else digest
+    (folder / "manifest.json").write_text(json.dumps({"files": {"bin/ffmpeg": entry}}))
+    return program
+
+
+@pytest.mark.parametrize("sizes", [False, True])
+def test_the_agent_says_whether_a_folder_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sizes: bool
+) -> None:
+    program = sealed(tmp_path / "x", sizes=sizes)
+    assert agent(["whole", str(tmp_path / "x")]) == 0
+    program.write_text("#!/bin/sh\necho chanted\n")
+    assert agent(["whole", str(tmp_path / "x")]) == 1
+    assert "not those that were installed" in capsys.readouterr().err
+    assert agent(["whole", str(tmp_path / "none")]) == 1
+    assert "no manifest.json" in capsys.readouterr().err
+    (tmp_path / "x" / "manifest.json").write_text("{")
+    assert agent(["whole", str(tmp_path / "x")]) == 1
+    assert "unparsable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", ["nothing", "another link", "a file", "a broken link"])
+def test_a_link_is_put_back_whatever_is_in_its_place(tmp_path: Path, there: str) -> None:
+    link, target = tmp_path / "ffmpeg", tmp_path / "wanted"
+    target.write_text("wanted")
+    if there == "another link":
+        (tmp_path / "other").write_text("other")
+        link.symlink_to("other")
+    elif there == "a broken link":
+        link.symlink_to("nowhere")
+    elif there == "a file":
+        link.write_text("somebody's own")
+    subprocess.run(["sh", "-c", fixes._link(str(link), str(target))], check=True)
+    assert link.is_symlink()
+    assert link.read_text() == "wanted"
+    kept = tmp_path / "ffmpeg.before-gpuprep"
+    assert (kept.read_text() if kept.exists() else None) == ("somebody's own" if there == "a file" else None)
+    assert not (tmp_path / "ffmpeg.new").exists()
+
+
+def test_a_link_to_a_folder_is_moved_not_entered(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "current").symlink_to("old")
+    subprocess.run(["sh", "-c", fixes._link(str(tmp_path / "current"), "new")], check=True)
+    assert (tmp_path / "current").readlink() == Path("new")
+    assert list((tmp_path / "old").iterdir()) == []
+
+
+def test_nothing_is_linked_to_a_build_that_is_not_whole() -> None:
+    (command,) = commands("ffmpeg.path")
+    assert command.startswith(f"/usr/local/bin/gpuprep-agent whole {WANTED.ffmpeg_directory} && ")
+    assert "/usr/local/bin/ffprobe" in command
+    (command,) = commands("cudnn.library")
+    assert command.startswith(f"/usr/local/bin/gpuprep-agent whole {WANTED.cudnn_directory} && ")
+    assert command.endswith(" && ldconfig")
+
+
+def test_a_missing_reading_of_units_is_no_unit() -> None:
+    snapshot = dataclasses.replace(FINISHED, units={}, gpus=Missing("driver_not_loaded"))
+    assert fixes.plan(WANTED, snapshot, failed("gpu 0.clocks", "nvidia-persistenced.active")) == []
