@@ -8,24 +8,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gpuprep import checks, collect, drift, fixes, waivers
+from gpuprep import checks, collect, drift, fixes, probing, waivers
 from gpuprep import verdict as judging
+from gpuprep.baselines import compared
 from gpuprep.errors import GpuprepError, Interrupted
 from gpuprep.host import Host, Target
 from gpuprep.profile import Profile
 from gpuprep.records import Finding, PlaybookResult, RunRecord, Status
 from gpuprep.runs import Line, Options, Run
 from gpuprep.wanted import Wanted
-from gpuprep.workflows import STEPS, measure_all, play
+from gpuprep.workflows import STEPS, one_probe, play
 
-QUICK = ("gemm", "bandwidth")  # what `--probe quick` measures: in all at most ten seconds a GPU
 NOTHING_TO_CHANGE = "nothing to change"
 
 
 def check(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """Compare one host with its profile, its certified run and its last check; options.fix puts back what it can."""
     if options.probe == "quick":
-        options = dataclasses.replace(options, probes=QUICK, quick=True)
+        options = dataclasses.replace(options, probes=probing.QUICK, quick=True)
     return Run("drift", target, profile, options, line).record(_check)
 
 
@@ -53,14 +53,19 @@ def _look(run: Run, host: Host, what: str) -> None:
 
 
 def _measure(run: Run, host: Host, wanted: Wanted) -> list[Finding]:
-    """The speed into the run; where a program is at work on a GPU, the finding that says so instead."""
-    assert run.after is not None
-    assert run.drift is not None
-    if busy := drift.in_use(run.after):
-        run.stage(f"not measuring: {busy}")
-        run.drift = dataclasses.replace(run.drift, probe_skipped=busy)
-        return [drift.unmeasured(busy)]
-    run.measurements = measure_all(run, host, wanted, True)
+    """The speed into the run; where a program is at work on a GPU when a probe begins, the finding that says so."""
+    told = probing.arguments(run.profile, wanted, quick=True)
+    for kind in probing.chosen(wanted, probes=probing.QUICK):
+        if run.measurements:
+            _look(run, host, "reading facts between two probes")
+        assert run.after is not None
+        assert run.drift is not None
+        if busy := drift.in_use(run.after):
+            run.stage(f"not measuring: {busy}")
+            run.drift = dataclasses.replace(run.drift, probe_skipped=busy)
+            return [drift.unmeasured(busy)]
+        run.stage(kind.what)
+        run.measurements = (*run.measurements, one_probe(run, host, kind, told))
     if not run.measurements:
         return [drift.not_measurable()]
     _look(run, host, "reading facts again, after the load")  # errors that only work brings about
@@ -69,8 +74,11 @@ def _measure(run: Run, host: Host, wanted: Wanted) -> list[Finding]:
 
 def _judge(run: Run, wanted: Wanted, past: drift.Past, unmeasured: Sequence[Finding]) -> None:
     assert run.after is not None
+    assert run.drift is not None
     deep = _deep(run, wanted) if run.options.deep else []
     measured = checks.comparable(run.after, run.measurements)
+    baseline = run.past(measured)
+    run.drift = dataclasses.replace(run.drift, compared=compared(measured, baseline))
     found = drift.findings(
         wanted,
         run.after,
@@ -78,7 +86,7 @@ def _judge(run: Run, wanted: Wanted, past: drift.Past, unmeasured: Sequence[Find
         run.measurements,
         asked=[result.probe for result in run.measurements],
         thresholds=run.profile.thresholds,
-        baseline=run.past(measured),
+        baseline=baseline,
     )
     today = run.started_at[:10]
     counted = waivers.apply(run.profile.waivers, run.target.name, (*found, *unmeasured, *deep), today)

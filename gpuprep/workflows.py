@@ -180,12 +180,12 @@ def measure_all(run: Run, host: Host, wanted: wishing.Wanted, measure: bool) -> 
     results = []
     for kind in probing.chosen(wanted, probes=options.probes, without=without, measure=measure):
         run.stage(kind.what)
-        results.append(_one_probe(run, host, kind, told))
+        results.append(one_probe(run, host, kind, told))
         run.stop_if_cancelled()
     return tuple(results)
 
 
-def _one_probe(run: Run, host: Host, kind: probing.Kind, told: dict[str, Any]) -> ProbeResult:
+def one_probe(run: Run, host: Host, kind: probing.Kind, told: dict[str, Any]) -> ProbeResult:
     """Its result; a probe that broke is evidence that is missing, and the others go on."""
     assert run.after is not None
     try:

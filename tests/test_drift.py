@@ -231,7 +231,8 @@ def test_the_quick_probe_measures_two_things_and_looks_again_after_the_load(stag
     stage.certify()
     made = stage(probe="quick")
     assert made.exit_code == 0, made.verdict
-    assert stage.script.events == ["facts as root", "probe gemm", "probe bandwidth", "facts as root", "closed"]
+    looks = ["facts as root", "probe gemm", "facts as root", "probe bandwidth", "facts as root"]
+    assert stage.script.events == [*looks, "closed"]
     assert [one.probe for one in made.measurements] == ["gemm", "bandwidth"]
     assert made.drift is not None
     assert (made.drift.probe, made.drift.probe_skipped) == ("quick", "")
@@ -241,6 +242,14 @@ def test_the_quick_probe_measures_two_things_and_looks_again_after_the_load(stag
 def test_errors_that_the_load_brings_about_are_seen(stage: Stage) -> None:
     stage.certify()
     assert stage(FINISHED, UNTUNED, probe="quick").exit_code == 1
+
+
+def test_a_program_that_begins_between_two_probes_ends_the_measuring(stage: Stage) -> None:
+    stage.certify()
+    made = stage(FINISHED, gpu_with(processes=WORKING), probe="quick")
+    assert stage.script.events == ["facts as root", "probe gemm", "facts as root", "closed"]
+    assert [one.probe for one in made.measurements] == ["gemm"]
+    assert (made.exit_code, status_of(made, "speed.quick_probe")) == (3, Status.UNKNOWN)
 
 
 WORKING = (ProcessOnGpu(4711, "python3", 900),)
