@@ -4,15 +4,15 @@ import dataclasses
 import json
 
 import pytest
-from builders import finished_snapshot, load, resolved
+from builders import finished_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
+from nightsfortests import a_plan, certified
 
-from gpuprep import __version__, checks, probing
+from gpuprep import checks
 from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey
-from gpuprep.records import DecodeError, Missing, ProfileRef, RunRecord, Source, Status, Verdict, to_json
+from gpuprep.records import DecodeError, Missing, to_json
 from gpuprep.selfcheck import nightlyplan
-from gpuprep.selfcheck.nightlyplan import NightlyPlan
 from gpuprep.wishes import Waiver
 
 FIGURES: Baseline = {
@@ -26,47 +26,10 @@ FIGURES: Baseline = {
 }
 
 
-def certified(profile: str = "t4") -> RunRecord:
-    wanted = resolved(profile)
-    after = finished_snapshot(wanted)
-    return RunRecord(
-        run_id="20261120-100000-00aa",
-        command="validate",
-        host="gpu-1",
-        started_at="2026-11-20T10:00:00+00:00",
-        ended_at="2026-11-20T10:05:00+00:00",
-        source=Source.SIMULATED,
-        exit_code=0,
-        gpuprep_version=__version__,
-        before=after,
-        after=after,
-        verdict=Verdict(Status.PASS, "PASS", ()),
-    )
-
-
-def a_plan(name: str = "t4", **changes: object) -> NightlyPlan:
-    profile = load(name)
-    wanted = resolved(name)
-    plan = NightlyPlan(
-        host="gpu-1.example.org",
-        profile=ProfileRef(profile.name, profile.path, profile.sha256),
-        request=checks.request(profile),
-        wanted=wanted,
-        thresholds=profile.thresholds,
-        waivers=(Waiver("gpu *.power_limit", "gpu-*", "a weak supply, ticket 42", "2026-12-31"),),
-        drift=profile.drift,
-        certified=nightlyplan.certified_part(certified(name)),
-        baseline=nightlyplan.entries(FIGURES),
-        probe_arguments=probing.arguments(profile, wanted, quick=True),
-        made_at="2026-11-21T10:00:00+00:00",
-        made_by=__version__,
-    )
-    return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("name", ["t4", "v100", "a100", "h200"])
 def test_a_plan_is_read_as_it_was_written(name: str) -> None:
-    plan = a_plan(name)
+    waiver = Waiver("gpu *.power_limit", "gpu-*", "a weak supply, ticket 42", "2026-12-31")
+    plan = a_plan(name, waivers=(waiver,), baseline=nightlyplan.entries(FIGURES))
     read = nightlyplan.from_text(nightlyplan.to_text(plan))
     # what a probe is told is plain JSON: a tuple of the catalogue is a list on the host
     assert read.probe_arguments == json.loads(to_json(plan.probe_arguments))

@@ -1,0 +1,199 @@
+"""The host's own results: which is the newest, how many stay, what a killed run or a damaged disk left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from nightsfortests import read_json, result
+
+from gpuprep.records import Status, to_json
+from gpuprep.selfcheck import last
+from gpuprep.selfcheck.results import AlreadyRunning, Damaged, Results
+
+FIRST, SECOND, THIRD = (f"2026112{day}-023000-00000" for day in (1, 2, 3))
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(path.stem for path in (folder / "results").iterdir())
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    made = Results(tmp_path / "drift")
+    with made.lock():
+        return made
+
+
+def test_the_newest_is_last_and_a_file_of_its_own(results: Results) -> None:
+    for run_id in (FIRST, SECOND):
+        results.keep(result(run_id=run_id), 60)
+    assert read_json(results.folder / "last.json")["run_id"] == SECOND
+    assert kept(results.folder) == [FIRST, SECOND]
+    assert {path.stat().st_mode & 0o777 for path in results.folder.rglob("*.json")} == {0o644}
+    record, damaged = results.newest()
+    assert record == result(run_id=SECOND)
+    assert not damaged
+
+
+def test_as_many_stay_as_are_wished(results: Results) -> None:
+    ids = [f"20261121-0{hour}0000-00000" for hour in range(9)]
+    for run_id in ids:
+        results.keep(result(run_id=run_id), 3)
+    assert kept(results.folder) == ids[-3:]
+    results.keep(result(run_id=THIRD), 1)
+    assert kept(results.folder) == [THIRD]
+
+
+def test_a_clock_that_went_back_does_not_cost_the_newest_result(results: Results) -> None:
+    for run_id in (SECOND, THIRD, FIRST):
+        results.keep(result(run_id=run_id), 2)
+    assert kept(results.folder) == [FIRST, THIRD]
+    assert results.newest()[0] == result(run_id=FIRST)
+
+
+def test_files_of_other_names_are_left_alone(results: Results) -> None:
+    (results.folder / "results" / "notes.txt").write_text("mine")
+    for run_id in (FIRST, SECOND):
+        results.keep(result(run_id=run_id), 1)
+    assert kept(results.folder) == [SECOND, "notes"]
+
+
+def test_the_previous_check_is_the_newest_that_came_to_a_verdict(results: Results) -> None:
+    assert results.previous() == (None, ())
+    results.keep(result(Status.FAIL, run_id=FIRST), 60)
+    results.keep(result(run_id=SECOND, error="the agent did not answer"), 60)
+    assert results.previous()[0] == result(Status.FAIL, run_id=FIRST)
+    assert results.newest()[0] == result(run_id=SECOND, error="the agent did not answer")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"run_id": "2026', b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_last_result_counts_as_absent_and_is_named(results: Results, content: bytes) -> None:
+    for run_id in (FIRST, SECOND):
+        results.keep(result(run_id=run_id), 60)
+    (results.folder / "last.json").write_bytes(content)
+    record, damaged = results.previous()
+    assert record == result(run_id=SECOND)
+    assert [one.path.name for one in damaged] == ["last.json"]
+    assert "last.json counts as absent: " in str(damaged[0])
+
+
+def test_everything_damaged_is_as_no_result(results: Results) -> None:
+    results.keep(result(run_id=FIRST), 60)
+    for path in results.folder.rglob("*.json"):
+        path.write_text("{}")
+    record, damaged = results.previous()
+    assert record is None
+    assert len(damaged) == 2
+    assert all(isinstance(one, Damaged) for one in damaged)
+
+
+def test_the_next_run_puts_in_order_what_a_killed_one_left(results: Results) -> None:
+    results.keep(result(run_id=FIRST), 60)
+    for name in (".last.json.0a1b.part", f"results/.{SECOND}.json.2c3d.part"):
+        (results.folder / name).write_text('{"run_id"')
+    # killed after last.json and before its file among the results
+    (results.folder / "last.json").write_text(to_json(result(run_id=SECOND)))
+    with results.lock():
+        assert kept(results.folder) == [FIRST, SECOND]
+        assert not list(results.folder.rglob("*.part"))
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from gpuprep.selfcheck.results import Results
+with Results(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_run_at_a_time_and_none_is_locked_out_by_a_dead_one(tmp_path: Path) -> None:
+    results = Results(tmp_path / "drift")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(results.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(AlreadyRunning, match=f"process {holder.pid}"), results.lock():
+            pass
+        holder.kill()
+        holder.wait()
+        with results.lock():
+            assert (results.folder / "lock").read_text().strip() != str(holder.pid)
+
+
+def test_the_lock_is_for_the_owner_alone(results: Results) -> None:
+    """Who may open a file may lock it: any user could keep the checks from running."""
+    assert (results.folder / "lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_may_not_be_made_is_the_users_mistake() -> None:
+    script = (
+        "import os; from pathlib import Path; from gpuprep.selfcheck.results import Results\n"
+        "from gpuprep.errors import UsageError\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "try: Results(Path('/gpuprep-of-nobody/drift')).lock().__enter__()\n"
+        "except UsageError as error: print(error.exit_code, error.hint)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 run it as root"
+
+
+# ---------------------------------------------------------------- gpuprep-drift last
+
+
+def test_last_shows_what_did_not_pass_and_ends_as_the_check_did(
+    results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert last.main(results.folder) == 3
+    assert "what to do: `sudo gpuprep-drift run`" in capsys.readouterr().err
+    results.keep(result(Status.FAIL), 60)
+    assert last.main(results.folder) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("gpu-1.example.org: FAIL: profile t4, 1 checks\n")
+    assert "SIMULATED" in said
+    assert "FAIL gpu 0.persistence_mode: disabled, expected enabled\n     why: a reason\n     do: a remedy" in said
+
+
+def test_last_as_json_is_the_record(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
+    results.keep(result(Status.UNKNOWN), 60)
+    assert last.main(results.folder, as_json=True) == 3
+    assert json.loads(capsys.readouterr().out) == json.loads(to_json(result(Status.UNKNOWN)))
+
+
+def test_last_of_a_damaged_file_says_so_and_shows_the_one_before(
+    results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results.keep(result(), 60)
+    (results.folder / "last.json").write_text("{")
+    assert last.main(results.folder) == 0
+    shown = capsys.readouterr()
+    assert "last.json counts as absent: not JSON" in shown.err
+    assert shown.out.startswith("gpu-1.example.org: PASS")
+
+
+def test_last_of_a_night_without_evidence() -> None:
+    now = datetime(2026, 11, 24, 2, 0, 5, tzinfo=timezone.utc)
+    said = last.text(result(error="the agent did not answer\nwhat to do: look"), now)
+    assert said.startswith("gpu-1.example.org: UNKNOWN: the agent did not answer\n  what to do: look\n")
+    assert "(3 days ago)" in said
+
+
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [
+        (timedelta(minutes=5), "5 min ago"),
+        (timedelta(hours=30), "30 h ago"),
+        (timedelta(days=9), "9 days ago"),
+        (timedelta(hours=-3), "later than now: is the clock right?"),
+    ],
+)
+def test_last_says_how_old_it_is(age: timedelta, said: str) -> None:
+    ended = datetime.fromisoformat(result().ended_at)
+    assert f"({said})" in last.text(result(), ended + age)
