@@ -29,7 +29,8 @@ _SERVICE = f"""\
 [Unit]
 Description=Is this GPU machine still what gpuprep certified?
 ConditionPathExists={PLAN}
-After=nvidia-persistenced.service gpuprep-tune.service network-online.target
+# A night that is caught up at boot: only when boot has done what it does, the tuning too.
+After=multi-user.target nvidia-persistenced.service gpuprep-tune.service
 
 [Service]
 Type=oneshot

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+bundle = base64.b64decode(sys.stdin.read())
 site = next(Path(sys.argv[1]).glob("lib/python3*/site-packages"))
-zipfile.ZipFile(io.BytesIO(base64.b64decode(sys.stdin.read()))).extractall(site)
+zipfile.ZipFile(io.BytesIO(bundle)).extractall(site)
 compileall.compile_dir(str(site / "gpuprep"), quiet=1)
