@@ -38,8 +38,8 @@ from gpuprep.selfcheck.results import is_simulated
 from gpuprep.wishes import NotifyWish
 
 STATE = "state.json"
-TRIES = 4  # of one delivery in one run
 WAITS = (1.0, 4.0, 16.0)  # seconds before the second try, the third, ...; each up to a half longer, by chance
+TRIES = len(WAITS) + 1  # of one delivery in one run
 LONGEST_WAIT = 60.0  # that a receiver can ask for by Retry-After
 REQUEST_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
