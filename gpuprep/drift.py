@@ -109,9 +109,8 @@ def findings(
 ) -> tuple[Finding, ...]:
     """What checks.compare finds, and what differs from the certified run and the check before."""
     by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
-    certified = past.certified.after if past.certified else None
-    previous = past.previous.after if past.previous else None
-    return (*by_profile, *sincecertified.findings(wanted, snapshot, certified, previous))
+    since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
+    return (*by_profile, *since)
 
 
 def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:

@@ -1,17 +1,48 @@
 """The host against its own certified facts and against the check before. Pure.
 
-What a profile cannot know: which GPUs these are, in which order, which exact versions were certified, what was counted
-since the last check. Where there is no such record, there is nothing to say.
+What a profile cannot know: which GPUs these are, in which order, which exact versions and files were certified, what
+was counted since the last check. A change that a check of the profile names already is not said twice: its line here
+is then SKIP and points there. Where there is no such record, one SKIP says so.
 """
 
 from __future__ import annotations
 
-from gpuprep.records import Finding, Snapshot
+from collections.abc import Sequence
+
+from gpuprep.checks import certifiedgpus, certifiedsystem, sincelastcheck
+from gpuprep.checks.certified import Certified
+from gpuprep.checks.common import skip
+from gpuprep.records import Finding, RunRecord, Snapshot
 from gpuprep.wanted import Wanted
 
 
 def findings(
-    wanted: Wanted, snapshot: Snapshot, certified: Snapshot | None, previous: Snapshot | None
+    wanted: Wanted,
+    snapshot: Snapshot,
+    certified: RunRecord | None,
+    previous: RunRecord | None,
+    by_profile: Sequence[Finding] = (),
 ) -> list[Finding]:
-    """Findings beyond those of the profile; `certified` and `previous` are None where no such run is recorded."""
-    return []
+    """Findings beyond `by_profile`, which are those of the profile on the same snapshot."""
+    return [
+        *_since_certified(wanted, snapshot, certified, by_profile),
+        *_since_last_check(snapshot, previous, by_profile),
+    ]
+
+
+def _since_certified(
+    wanted: Wanted, snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]
+) -> list[Finding]:
+    if record is None or record.after is None:
+        reason = "no run of this host has passed yet, so nothing is certified: gpuprep validate does it"
+        return [skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)]
+    certified = Certified(record.after, record.run_id, record.started_at, by_profile)
+    found = certifiedgpus.findings(snapshot, certified)
+    return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found
+
+
+def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]) -> list[Finding]:
+    if record is None or record.after is None:
+        reason = "this is the first check: what is counted from check to check begins with it"
+        return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
+    return sincelastcheck.findings(snapshot, record.after, record.started_at, by_profile)

@@ -31,6 +31,7 @@ FILES = (
     "/etc/systemd/system.conf.d/gpuprep.conf",
     "/etc/ld.so.conf.d/gpuprep.conf",
     "/etc/apt/apt.conf.d/52gpuprep-holds",
+    "/etc/ld.so.preload",  # not ours: what every program is made to load
 )
 PROVENANCE = "/etc/gpuprep/provenance.json"
 LOCKED_CLOCKS = Path("/run/gpuprep/locked-clocks.json")

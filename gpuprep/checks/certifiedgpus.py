@@ -1,0 +1,188 @@
+"""Are these the GPUs that were certified, in the same order, at the same places, and each as it was? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.checks.certified import AGAIN, Certified
+from gpuprep.checks.common import skip
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Snapshot
+
+OTHER_MACHINE = "what was measured was measured on other hardware"
+MODES = {True: "enabled", False: "disabled"}
+
+
+def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
+    """gpus.identity, gpus.order, and gpu N.as_certified of each that is still there."""
+    before, now = certified.facts.gpus, snapshot.gpus
+    if isinstance(before, Missing):
+        reason = "the certified run did not read the GPUs"
+        return [skip("gpus", "identity", expected="as certified", actual="not compared", reason=reason)]
+    if isinstance(now, Missing):
+        return [_on_the_bus(snapshot, before, certified, now)]
+    there = {gpu.uuid: gpu for gpu in now if gpu.uuid}
+    pairs = [(gpu, there[gpu.uuid]) for gpu in before if gpu.uuid in there]
+    found = [_identity(before, now, certified), _order(pairs, certified)]
+    for was, is_now in sorted(pairs, key=lambda pair: pair[1].index):
+        found += _gpu(was, is_now, certified)
+    return found
+
+
+def described(gpu: GpuFacts) -> str:
+    serial = "" if isinstance(gpu.serial, Missing) else f", serial {gpu.serial}"
+    return f"{gpu.name} {gpu.uuid}{serial} at {gpu.pci_address}"
+
+
+def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certified, now: Missing) -> Finding:
+    """NVML does not answer: the PCI bus alone can be compared. Of GPUs that are there gpu N.settings says the rest."""
+    seen = {device.address for device in snapshot.pci_gpus}
+    gone = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
+    if gone:
+        return certified.same("gpus", "identity", gone, "", why=OTHER_MACHINE, remedy=_find_it(len(gone)))
+    said = [f"gpu {index}.settings" for index in range(len(snapshot.pci_gpus))]
+    return certified.missing("gpus", "identity", now, said=said, what="which GPUs these are")
+
+
+def _find_it(gone: int) -> str:
+    still = "it is" if gone == 1 else "they are"
+    return (
+        f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
+        " gpuprep validate certifies what is there now"
+    )
+
+
+def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Certified) -> Finding:
+    """A GPU that has fallen off the bus has no UUID: gpu N.on_the_bus says that."""
+    lost = {gpu.index for gpu in now if not gpu.uuid}
+    old, new = {gpu.uuid for gpu in before}, {gpu.uuid for gpu in now if gpu.uuid}
+    come = [gpu for gpu in now if gpu.uuid and gpu.uuid not in old]
+    differences = []
+    for gpu in before:
+        if gpu.uuid in new or (gpu.index in lost and len(before) == len(now)):
+            continue
+        instead = next((other for other in come if other.pci_address == gpu.pci_address), None)
+        if instead is not None:
+            come.remove(instead)
+            differences.append(f"gpu {gpu.index} was {described(gpu)}, is {described(instead)}")
+        else:
+            differences.append(f"gpu {gpu.index} was {described(gpu)}, is not there")
+    differences += [f"{described(gpu)} was not there, is gpu {gpu.index}" for gpu in come]
+    remedy = _find_it(1) if len(now) < len(before) else (
+        "gpuprep validate measures and certifies the GPUs that are there now; of a cloud machine a stop and a start may"
+        " have moved it to another computer"
+    )  # fmt: skip
+    shown = "; ".join(f"gpu {gpu.index} {described(gpu)}" for gpu in now)
+    return certified.same(
+        "gpus", "identity", differences, shown, said=["gpus.count"], why=OTHER_MACHINE, remedy=remedy
+    )  # fmt: skip
+
+
+def _order(pairs: Sequence[tuple[GpuFacts, GpuFacts]], certified: Certified) -> Finding:
+    """Among those that are there still: a missing one moves the numbers of the others, which is no other order."""
+    ranks = {gpu.uuid: rank for rank, gpu in enumerate(sorted((now for _, now in pairs), key=lambda gpu: gpu.index))}
+    old = {gpu.uuid: rank for rank, gpu in enumerate(sorted((was for was, _ in pairs), key=lambda gpu: gpu.index))}
+    moved = [
+        f"{was.uuid} was gpu {was.index} at {was.pci_address}, is gpu {now.index} at {now.pci_address}"
+        for was, now in pairs
+        if ranks[was.uuid] != old[was.uuid] or was.pci_address != now.pci_address
+    ]
+    why = "programs that choose a GPU by number or address get another one"
+    return certified.same("gpus", "order", moved, ", ".join(now.uuid for _, now in pairs), why=why)
+
+
+def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
+    subject = f"gpu {now.index}"
+    found = [
+        _reading(subject, "serial", was.serial, now.serial, certified, what="serial number"),
+        _reading(subject, "vbios", was.vbios, now.vbios, certified, what="VBIOS"),
+        _reading(
+            subject, "ecc_mode", _mode(was.ecc_current), _mode(now.ecc_current), certified, what="ECC",
+            said=[f"{subject}.ecc"], remedy=f"nvidia-smi -i {now.index} -e {int(was.ecc_current is True)}, then reboot",
+        ),
+        _reading(
+            subject, "mig_mode", _mode(was.mig_current), _mode(now.mig_current), certified, what="MIG",
+            said=[f"{subject}.mig"],
+        ),
+        _pcie(subject, was.pcie, now.pcie, certified),
+        _defects(subject, was, now, certified),
+        _silent(subject, was, now, certified),
+    ]  # fmt: skip
+    differing = [finding for finding in found if finding is not None]
+    if differing:
+        return differing
+    return [certified.same(subject, "as_certified", [], "same VBIOS, ECC and MIG mode, PCIe link, memory")]
+
+
+def _mode(reading: object) -> str | Missing | None:
+    return reading if isinstance(reading, Missing) else MODES.get(bool(reading))
+
+
+def _reading(
+    subject: str, prop: str, was: object, now: object, certified: Certified, *, what: str, said: Sequence[str] = (),
+    remedy: str = AGAIN,
+) -> Finding | None:  # fmt: skip
+    """None where it is as it was, or was not known."""
+    if isinstance(was, Missing) or was == now:
+        return None
+    if isinstance(now, Missing):
+        if now == NOT_READ:
+            return None
+        return certified.missing(subject, prop, now, said=[*said, f"{subject}.on_the_bus"], what=f"{what} of {subject}")
+    differences = [f"{what} of {subject} was {was}, is {now}"]
+    return certified.same(subject, prop, differences, "", said=said, remedy=remedy)
+
+
+def _pcie(subject: str, was: PcieLink | Missing, now: PcieLink | Missing, certified: Certified) -> Finding | None:
+    """Lanes do not change on an idle link; its generation does, so only the highest that slot and GPU reach counts."""
+    if isinstance(was, Missing) or isinstance(now, Missing):
+        return _reading(subject, "pcie", was, now, certified, what="the PCIe link")
+    differences = []
+    for name, before, today in (
+        ("lanes", was.width, now.width),
+        ("lanes at most", was.max_width, now.max_width),
+        ("generation at most", was.max_generation, now.max_generation),
+    ):
+        if isinstance(before, Missing) or before == today:
+            continue
+        if isinstance(today, Missing):
+            return certified.missing(subject, "pcie", today, what=f"the PCIe link of {subject}")
+        differences.append(f"{name}: was {before}, is {today}")
+    if not differences:
+        return None
+    why = "copies between host and GPU have another speed"
+    remedy = "stop the machine and start it again; if it stays so, show the provider this report"
+    return certified.same(
+        subject, "pcie", differences, "", said=[f"{subject}.pcie_link"], why=why, remedy=remedy
+    )  # fmt: skip
+
+
+def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
+    """What is compared from check to check must go on being read. ECC errors are health's to ask for."""
+    if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
+        return None
+    return _reading(subject, "throttled", was.throttled, now.throttled, certified, what="the time held down by heat")
+
+
+def _defects(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
+    """Places of the memory that were given up since: they do not come back."""
+    before, today = _given_up(was), _given_up(now)
+    differences = [
+        f"{what}: was {before[what]}, is {count}" for what, count in today.items() if count > before.get(what, count)
+    ]
+    if not differences:
+        return None
+    said = [f"{subject}.retired_pages", f"{subject}.remapped_rows"]
+    why = "the memory had defects that were repaired by giving up these places; more of them foretell its end"
+    remedy = "watch it; gpuprep baseline set accepts it; if they come again, ask the provider for another GPU"
+    return certified.same(subject, "memory_defects", differences, "", said=said, why=why, remedy=remedy)
+
+
+def _given_up(gpu: GpuFacts) -> dict[str, int]:
+    found: dict[str, object] = {}
+    if isinstance(gpu.retired_pages, RetiredPages):
+        found["pages retired after single-bit errors"] = gpu.retired_pages.single_bit
+        found["pages retired after double-bit errors"] = gpu.retired_pages.double_bit
+    if isinstance(gpu.remapped_rows, RemappedRows):
+        found["rows remapped after correctable errors"] = gpu.remapped_rows.correctable
+        found["rows remapped after uncorrectable errors"] = gpu.remapped_rows.uncorrectable
+    return {what: count for what, count in found.items() if isinstance(count, int)}

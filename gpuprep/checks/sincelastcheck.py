@@ -1,0 +1,148 @@
+"""What was counted since the check before: memory errors, PCIe replays, seconds with the clocks held down. Pure.
+
+Counters begin again when the driver is loaded. One that is smaller than it was began again: all of it is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.checks.certified import spoken
+from gpuprep.checks.common import skip
+from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, PcieLink, Snapshot, Status, Throttled
+
+EXPECTED = "nothing new"
+# Less than this is not worth a word: a driver counts moments, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
+SECONDS = 1.0
+COOLING = "check the machine's cooling; of a cloud machine, ask the provider for another one if it comes again"
+SUPPLY = "check the machine's power supply; of a cloud machine, ask the provider for another one if it comes again"
+MEMORY = "end all programs on the GPU and reset it, or reboot; if they come again, ask the provider for another GPU"
+# Counter of Throttled ► how grave, what it was, what to do. The power cap is normal life (a T4 lives at its 70 W).
+HELD_DOWN = (
+    ("hw_thermal", Status.FAIL, "the hardware's thermal slowdown", COOLING),
+    ("power_brake", Status.FAIL, "the power brake (the machine's power supply asks for less)", SUPPLY),
+    ("sw_thermal", Status.WARN, "heat", COOLING),
+)
+SHOWN = (("sw_power_cap", "power cap"), ("sync_boost", "sync boost"))
+
+
+def findings(snapshot: Snapshot, previous: Snapshot, at: str, by_profile: Sequence[Finding]) -> list[Finding]:
+    """One line for each GPU, or one for each thing that it did not pass. `at`: when the check before was made."""
+    now, before = snapshot.gpus, previous.gpus
+    if isinstance(now, Missing) or isinstance(before, Missing):
+        return []  # gpu N.settings and gpus.identity say why
+    was = {gpu.uuid: gpu for gpu in before if gpu.uuid}
+    same_boot = snapshot.kernel.boot_id == previous.kernel.boot_id
+    found = []
+    for gpu in now:
+        if not gpu.uuid:
+            continue
+        subject = f"gpu {gpu.index}"
+        if gpu.uuid not in was:
+            reason = f"this GPU was not there at the check before ({at})"
+            found.append(skip(subject, "since_last_check", expected=EXPECTED, actual="not compared", reason=reason))
+            continue
+        found += _gpu(subject, was[gpu.uuid], gpu, same_boot, at, by_profile)
+    return found
+
+
+def growth(was: object, now: object, same_boot: bool) -> float | None:
+    """What was added since; None where one of the two was not read."""
+    if not isinstance(now, (int, float)) or not isinstance(was, (int, float)):
+        return None
+    return float(now - was if same_boot and now >= was else now)
+
+
+def _gpu(
+    subject: str, was: GpuFacts, now: GpuFacts, same_boot: bool, at: str, by_profile: Sequence[Finding]
+) -> list[Finding]:
+    found = [
+        *_memory(subject, was.ecc_errors, now.ecc_errors, same_boot, at, by_profile),
+        *_replays(subject, was.pcie, now.pcie, same_boot, at),
+        *_held_down(subject, was.throttled, now.throttled, same_boot, at, by_profile),
+    ]
+    if any(finding.status is not Status.SKIP for finding in found):
+        return found
+    shown = _capped(was.throttled, now.throttled, same_boot)
+    return [*found, Finding(subject, "since_last_check", Status.PASS, EXPECTED, shown, f"the check before was at {at}")]
+
+
+def _memory(
+    subject: str, was: EccErrors | Missing, now: EccErrors | Missing, same_boot: bool, at: str,
+    by_profile: Sequence[Finding],
+) -> list[Finding]:  # fmt: skip
+    """The larger of what the two counters say: a reset takes away the volatile one and leaves that of the life."""
+    if isinstance(was, Missing) or isinstance(now, Missing):
+        return []
+    found = []
+    for prop, status, kind, pairs, why in (
+        (
+            "uncorrected_errors", Status.FAIL, "uncorrected",
+            ((was.uncorrected_volatile, now.uncorrected_volatile, same_boot),
+             (was.uncorrected_aggregate, now.uncorrected_aggregate, True)),
+            "results that were computed meanwhile may be wrong",
+        ),
+        (
+            "corrected_errors", Status.WARN, "corrected",
+            ((was.corrected_volatile, now.corrected_volatile, same_boot),
+             (was.corrected_aggregate, now.corrected_aggregate, True)),
+            "nothing was lost; many of them foretell errors that cannot be corrected",
+        ),
+    ):  # fmt: skip
+        grown = max((value for one in pairs if (value := growth(*one)) is not None), default=0.0)
+        elsewhere = spoken(by_profile, f"{subject}.ecc_errors")
+        if grown > 0 and elsewhere is None:
+            text = f"{grown:g} {kind} memory errors more"
+            found.append(Finding(subject, prop, status, EXPECTED, text, f"{text} since {at}: {why}", MEMORY))
+        elif grown > 0 and elsewhere is not None:
+            reason = f"{elsewhere.key} says it: {grown:g} {kind} more since {at}"
+            found.append(skip(subject, prop, expected=EXPECTED, actual=f"{grown:g} more", reason=reason))
+    return found
+
+
+def _replays(
+    subject: str, was: PcieLink | Missing, now: PcieLink | Missing, same_boot: bool, at: str
+) -> list[Finding]:  # fmt: skip
+    if isinstance(was, Missing) or isinstance(now, Missing):
+        return []
+    grown = growth(was.replays, now.replays, same_boot)
+    if not grown:
+        return []
+    text = f"{grown:g} PCIe packets sent again"
+    why = f"{text} since {at}: the link has errors, which cost speed"
+    remedy = "if it goes on, show the provider this report: slot, riser or cable; dmesg may say more (AER)"
+    return [Finding(subject, "pcie_replays", Status.WARN, EXPECTED, text, why, remedy)]
+
+
+def _held_down(
+    subject: str, was: Throttled | Missing, now: Throttled | Missing, same_boot: bool, at: str,
+    by_profile: Sequence[Finding],
+) -> list[Finding]:  # fmt: skip
+    """One finding, of the gravest reason. What holds the clocks down at this moment, slowdown_now says."""
+    if isinstance(was, Missing) or isinstance(now, Missing):
+        return []
+    held = []
+    for name, status, cause, remedy in HELD_DOWN:
+        seconds = growth(getattr(was, name), getattr(now, name), same_boot)
+        if seconds is not None and seconds >= SECONDS:
+            held.append((status, f"{seconds:.1f} s by {cause}", remedy))
+    if not held:
+        return []
+    text = ", ".join(said for _, said, _ in held)
+    elsewhere = spoken(by_profile, f"{subject}.slowdown_now")
+    if elsewhere is not None:
+        reason = f"{elsewhere.key} says it: {text} since {at}"
+        return [skip(subject, "throttled", expected=EXPECTED, actual=text, reason=reason)]
+    why = f"the clocks were held down for {text} since {at}"
+    return [Finding(subject, "throttled", held[0][0], EXPECTED, text, why, held[0][2])]
+
+
+def _capped(was: Throttled | Missing, now: Throttled | Missing, same_boot: bool) -> str:
+    parts = []
+    for name, words in SHOWN:
+        seconds = None
+        if isinstance(was, Throttled) and isinstance(now, Throttled):
+            seconds = growth(getattr(was, name), getattr(now, name), same_boot)
+        if seconds:
+            parts.append(f"{words} {seconds:.0f} s")
+    return "nothing new" + (f" ({', '.join(parts)})" if parts else "")
