@@ -24,6 +24,7 @@ COMMANDS: dict[str, Entry] = {
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run anew, without a host"),
+    "monitoring": Entry("gpuprep.cli.monitoring", "Alert rules and a dashboard for the metrics of drift"),
     "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
     "sim": Entry("gpuprep.cli.sim", "Simulated GPU VMs: real Linux machines with a stand-in for the GPU"),
 }

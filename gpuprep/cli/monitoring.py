@@ -1,0 +1,45 @@
+"""gpuprep monitoring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuprep.cli.console import check_output, emit
+
+_output = click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the result to FILE in place of stdout.",
+)
+
+
+@click.group()
+def monitoring() -> None:
+    """Alert rules and a dashboard for the metrics of drift.
+
+    What the metrics are and how they come to Prometheus: docs/drift.md, "Metrics and alerts".
+    """
+
+
+@monitoring.command()
+@_output
+def rules(output: Path | None) -> None:
+    """Print the alert rules, for rule_files of prometheus.yml."""
+    _show("rules", output)
+
+
+@monitoring.command()
+@_output
+def dashboard(output: Path | None) -> None:
+    """Print the Grafana dashboard, for its import or its provisioning."""
+    _show("dashboard", output)
+
+
+def _show(name: str, output: Path | None) -> None:
+    from gpuprep import monitoring as files
+
+    check_output(output)
+    emit(files.text(name), output)
