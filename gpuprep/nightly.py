@@ -201,7 +201,8 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
         must(host, f"install -d -m 0755 {shlex.quote(PLAN.rpartition('/')[0])}", "cannot make the plan's folder")
     for path in changed:
         host.put(wanted[path].encode(), path, become=True)
-    if SERVICE_FILE in changed or TIMER_FILE in changed:
+    # A run that broke off may have written them and gone no further.
+    if SERVICE_FILE in changed or TIMER_FILE in changed or "yes" in there.word("reload"):
         must(host, "systemctl daemon-reload", "systemd does not read its units anew")
     if TIMER_FILE in changed:
         # Without its stamp: another hour of the day is no night that was missed.

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from gpuprep.collect import INSTALLED
 from gpuprep.errors import HostError
 from gpuprep.host import Host
-from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
 
 TIMEOUT_SECONDS = 60.0
 FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
@@ -30,6 +30,7 @@ section python; python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])
 section systemd; if test -d /run/systemd/system; then echo yes; fi
 section agent; {INSTALLED} identity 2>/dev/null
 section program; if test -x {PROGRAM}; then echo yes; fi
+section reload; systemctl show {TIMER} {SERVICE} -p NeedDaemonReload --value 2>/dev/null
 {"".join(f"file {path}; " for path in FILES)}
 {_TIMER_STATE}
 true

@@ -1,0 +1,501 @@
+"""drift schedule, unschedule and last, against a host whose files and systemd are played at the Host."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot
+from fakehost import FakeHost, Script
+from records_for_tests import record
+
+from gpuprep import nightly, nightlyhost, nightlyunits, profile, runs, wanted
+from gpuprep.errors import HostError, HostUnreachable
+from gpuprep.history import Store
+from gpuprep.host import CommandResult, Host, LockOwner, Target
+from gpuprep.nightlyunits import LAST, PLAN, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.onhost.identity import identity
+from gpuprep.records import RunRecord, Snapshot, Status, Verdict, to_json
+from gpuprep.runs import Line, Options
+from gpuprep.selfcheck import nightlyplan
+
+T4 = profile.load("t4")
+WANTED = wanted.resolve(T4, bare_snapshot())
+FINISHED = finished_snapshot(WANTED)
+HOST = Target("sim:t4", simulated=True)
+NOW = "2026-11-21T11:00:00+00:00"
+UNITS = [SERVICE_FILE, TIMER_FILE]
+
+
+@dataclass
+class Machine:
+    """The host: files by path, and what systemd and the agent say."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    python: str = "3.13.5"
+    systemd: bool = True
+    agent: str = field(default_factory=identity)
+    active: bool = False
+    enabled: bool = False
+    loaded: dict[str, str] = field(default_factory=dict)  # the units as systemd has read them
+    script: Script = field(default_factory=lambda: Script(snapshots=[FINISHED]))
+    done: list[str] = field(default_factory=list)  # commands that changed something, and files that were put
+    refuses: str = ""  # part of a command that fails
+    now: str = NOW
+
+    def host(self) -> Callable[..., PlayedHost]:
+        return lambda target, **options: PlayedHost(self, target, options)
+
+    def answer(self, paths: list[str]) -> str:
+        told = {
+            "python": self.python,
+            "systemd": "yes" if self.systemd else "",
+            "agent": self.agent,
+            "program": "yes" if self.agent else "",
+            "reload": "no\n\n" + ("no" if self.loaded == self.units() else "yes"),
+            **{path: self.files.get(path, "") for path in paths},
+            "now": self.now,
+            "timer": "\n".join(
+                [
+                    "NextElapseUSecRealtime=" + ("Sun 2026-11-22 02:41:07 UTC" if self.active else ""),
+                    "LastTriggerUSec=",
+                    f"ActiveState={'active' if self.active else 'inactive'}",
+                    f"UnitFileState={'enabled' if self.enabled else ''}",
+                ]
+            ),
+        }
+        return "".join(f"\n== {name}\n{text}" for name, text in told.items())
+
+    def units(self) -> dict[str, str]:
+        return {path: self.files[path] for path in UNITS if path in self.files}
+
+    def obey(self, command: str) -> CommandResult:
+        if self.refuses and self.refuses in command:
+            return CommandResult(1, "", f"Failed: {self.refuses}\n")
+        self.done.append(command)
+        if "daemon-reload" in command:
+            self.loaded = self.units()
+        if "enable -q --now" in command:
+            self.active = self.enabled = True
+        if f"systemctl stop {TIMER} {SERVICE}" in command:
+            self.active = self.enabled = False
+        for path in re.findall(r"/\S+", command.partition("rm -f -- ")[2].partition("&&")[0]):
+            self.files.pop(path, None)
+        return CommandResult(0, "", "")
+
+
+class PlayedHost(FakeHost):
+    def __init__(self, machine: Machine, target: Target, options: dict[str, Any]) -> None:
+        super().__init__(machine.script, target, options)
+        self.machine = machine
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+    ) -> CommandResult:
+        if stdin:
+            return super().run(command, stdin=stdin, become=become, timeout=timeout)
+        self._reach()
+        assert timeout
+        if command == nightlyhost.LOOK:
+            assert become
+            return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE]), "")
+        if command == nightlyhost.READ:
+            assert not become, "last asks for no root"
+            return CommandResult(0, self.machine.answer([LAST, PLAN]), "")
+        assert become
+        return self.machine.obey(command)
+
+    def put(self, data: bytes, remote: str, *, become: bool = False) -> None:
+        assert become
+        if self.machine.refuses == remote:
+            raise HostError(f"cannot write {remote}: No space left on device", where=self.name)
+        self.machine.files[remote] = data.decode()
+        self.machine.done.append(remote)
+
+
+class Stage:
+    def __init__(self, store: Store, machine: Machine) -> None:
+        self.store, self.machine = store, machine
+        self.told: list[str] = []
+
+    def line(self) -> Line:
+        return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
+
+    def schedule(self, wish: profile.Profile = T4, **drift: Any) -> RunRecord:
+        wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
+        self.machine.done.clear()
+        return nightly.schedule(HOST, wish, Options(), self.line())
+
+    def unschedule(self) -> RunRecord:
+        self.machine.done.clear()
+        return nightly.unschedule(HOST, Options(), self.line())
+
+    def last(self, target: Target = HOST) -> RunRecord:
+        return nightly.last(target, Options(), self.line())
+
+    @property
+    def plan(self) -> nightlyplan.NightlyPlan:
+        return nightlyplan.from_text(self.machine.files[PLAN])
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    machine = Machine()
+    monkeypatch.setattr(runs, "Host", machine.host())
+    store = Store.open(None)
+    yield Stage(store, machine)
+    store.close()
+
+
+def facts(made: RunRecord) -> Any:
+    assert made.error is None, made.error
+    assert made.nightly is not None
+    return made.nightly
+
+
+def failing() -> Snapshot:
+    gpus = FINISHED.gpus
+    assert isinstance(gpus, tuple)
+    return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(gpus[0], persistence_mode=False), *gpus[1:]))
+
+
+# ---------------------------------------------------------------- schedule
+
+
+def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> None:
+    made = stage.schedule()
+    left = facts(made)
+    assert (made.command, made.exit_code) == ("schedule", 0)
+    assert left.changed == (PLAN, *UNITS)
+    assert (left.at, left.random_delay_minutes, left.next_at) == ("02:30", 30, "2026-11-22T02:41:07+00:00")
+    assert "OnCalendar=*-*-* 02:30:00\nRandomizedDelaySec=30m\n" in stage.machine.files[TIMER_FILE]
+    assert (stage.plan.host, stage.plan.profile.sha256, stage.plan.made_by) == ("sim:t4", T4.sha256, "0.1.0")
+    assert stage.plan.wanted == wanted.resolve(T4, FINISHED, judging=True)
+    assert stage.plan.probe_arguments["quick"] is True
+    assert stage.store.get(made.run_id).nightly == left
+
+
+def test_a_second_time_nothing_is_changed(stage: Stage) -> None:
+    stage.schedule()
+    before = dict(stage.machine.files)
+    left = facts(stage.schedule())
+    assert left.changed == ()
+    assert stage.machine.done == []
+    assert stage.machine.files == before
+
+
+def test_another_hour_changes_plan_and_timer_and_makes_no_missed_night(stage: Stage) -> None:
+    stage.schedule()
+    left = facts(stage.schedule(at="05:15", random_delay_minutes=0))
+    assert left.changed == (PLAN, TIMER_FILE)
+    assert "OnCalendar=*-*-* 05:15:00\nRandomizedDelaySec=0m\n" in stage.machine.files[TIMER_FILE]
+    (restart,) = [command for command in stage.machine.done if "enable" in command]
+    assert restart.startswith(f"systemctl stop {TIMER} && systemctl clean --what=state {TIMER} && ")
+    assert (stage.plan.drift.at, stage.plan.drift.random_delay_minutes) == ("05:15", 0)
+
+
+def test_a_timer_that_somebody_stopped_is_started_again(stage: Stage) -> None:
+    stage.schedule()
+    stage.machine.active = False
+    assert facts(stage.schedule()).changed == (f"{TIMER} (enabled and started)",)
+    assert stage.machine.active
+
+
+def test_a_unit_that_somebody_changed_is_put_back(stage: Stage) -> None:
+    stage.schedule()
+    stage.machine.files[SERVICE_FILE] += "Nice=-19\n"
+    assert facts(stage.schedule()).changed == (SERVICE_FILE,)
+    assert stage.machine.done == [SERVICE_FILE, "systemctl daemon-reload"]
+    assert "Nice=-19" not in stage.machine.files[SERVICE_FILE]
+
+
+def test_a_plan_that_cannot_be_read_is_written_anew(stage: Stage) -> None:
+    stage.schedule()
+    stage.machine.files[PLAN] = stage.machine.files[PLAN][:100]
+    assert facts(stage.schedule()).changed == (PLAN,)
+    assert stage.plan.host == "sim:t4"
+
+
+# ---------------------------------------------------------------- what was certified
+
+
+def test_the_certified_run_of_the_store_goes_along_and_a_newer_one_replaces_it(stage: Stage) -> None:
+    passed = Verdict(Status.PASS, "PASS", ())
+    for number in (1, 2):
+        run = record(f"20261120-10000{number}-abc12", command="provision", after=FINISHED, verdict=passed, exit_code=0)
+        stage.store.append(dataclasses.replace(run, started_at=f"2026-11-20T10:00:0{number}+00:00"))
+        left = facts(stage.schedule())
+        assert left.changed[:1] == (PLAN,)
+        assert left.notes == ()
+        assert stage.plan.certified is not None
+        assert stage.plan.certified.run_id == run.run_id
+
+
+def test_a_host_that_nobody_certified_and_passes_is_compared_with_what_it_is_now(stage: Stage) -> None:
+    made = stage.schedule()
+    (note,) = facts(made).notes
+    assert "it passes now" in note
+    assert stage.plan.certified is not None
+    assert stage.plan.certified.run_id == made.run_id
+    again = facts(stage.schedule())
+    assert "as before" in again.notes[0]
+    assert again.changed == ()
+
+
+def test_a_host_that_nobody_certified_and_does_not_pass_has_no_certified_run(stage: Stage) -> None:
+    stage.machine.script.snapshots = [failing()]
+    left = facts(stage.schedule())
+    assert stage.plan.certified is None
+    assert "does not pass now (FAIL: " in left.notes[0]
+    assert "gpu 0.persistence_mode" in left.notes[0]
+    stage.machine.script.snapshots = [FINISHED]
+    facts(stage.schedule())
+    assert stage.plan.certified is not None
+
+
+# ---------------------------------------------------------------- refusals and what breaks off
+
+
+@pytest.mark.parametrize(
+    ("played", "said"),
+    [
+        ({"python": "3.9.2"}, "sim:t4: python3 there is 3.9.2, and the host's own check needs 3.10 or newer"),
+        ({"python": ""}, "sim:t4: there is no python3"),
+        ({"systemd": False}, "sim:t4: there is no systemd, whose timer makes the nightly check"),
+    ],
+)
+def test_a_host_that_cannot_check_itself_is_refused_in_one_line(stage: Stage, played: Any, said: str) -> None:
+    vars(stage.machine).update(played)
+    made = stage.schedule()
+    assert made.exit_code == 2
+    assert made.error is not None
+    assert made.error.splitlines()[0] == said
+    assert "what to do: " in made.error
+    assert stage.machine.files == {}
+    assert stage.machine.script.events == ["closed"], "nothing was locked, nothing read"
+
+
+@pytest.mark.parametrize("agent", ["", "0.0.9+0123456789abcdef"])
+def test_an_agent_that_is_not_ours_is_installed_by_its_role(
+    stage: Stage, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = []
+
+    def play(_run: Any, book: str, _wanted: Any, roles: list[str], _options: Any) -> None:
+        played.append((book, roles))
+        stage.machine.agent = identity()
+
+    monkeypatch.setattr(nightly, "play", play)
+    stage.machine.agent = agent
+    assert facts(stage.schedule()).changed == (PLAN, *UNITS)
+    assert played == [("provision.yml", ["gpu_agent"])]
+    assert [event for event in stage.machine.script.events if "facts" in event] == ["facts as root"] * 2
+
+
+def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "play", lambda *_: None)
+    stage.machine.agent = "0.0.9+0123456789abcdef"
+    made = stage.schedule()
+    assert (made.exit_code, stage.machine.files) == (3, {})
+    assert made.error is not None
+    assert identity() in made.error
+
+
+@pytest.mark.parametrize("refuses", [PLAN, SERVICE_FILE, TIMER_FILE, "daemon-reload", "enable"])
+def test_what_breaks_off_leaves_the_old_timer_and_goes_on_when_run_again(stage: Stage, refuses: str) -> None:
+    stage.schedule()
+    stage.machine.files[SERVICE_FILE] += "# old\n"
+    stage.machine.refuses = refuses
+    made = stage.schedule(at="06:00")
+    assert made.exit_code == 3
+    assert made.error is not None
+    assert stage.machine.active
+    stage.machine.refuses = ""
+    facts(stage.schedule(at="06:00"))
+    assert stage.machine.active
+    assert stage.machine.loaded == stage.machine.units() == nightlyunits.files(stage.plan.drift)
+
+
+def test_a_timer_that_does_not_run_is_no_schedule(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.machine, "obey", lambda _: CommandResult(0, "", ""))
+    made = stage.schedule()
+    assert made.exit_code == 3
+    assert made.error is not None
+    assert "the timer was made and does not run" in made.error
+
+
+def test_a_host_in_use_keeps_its_schedule(stage: Stage) -> None:
+    stage.schedule()
+    before = dict(stage.machine.files)
+    stage.machine.script.locking = HostError("in use by somebody")
+    for made in (stage.schedule(at="06:00"), stage.unschedule()):
+        assert made.exit_code == 3
+    assert stage.machine.files == before
+
+
+def test_another_run_that_took_the_lock_meanwhile_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost(AbstractContextManager[SimpleNamespace]):
+        def __enter__(self) -> SimpleNamespace:
+            return SimpleNamespace(lost=HostError("taken by another run"))
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def lock(_host: PlayedHost, _owner: LockOwner) -> Lost:
+        return Lost()
+
+    monkeypatch.setattr(PlayedHost, "lock", lock)
+    made = stage.schedule()
+    assert made.exit_code == 3
+    assert made.error is not None
+    assert made.error.startswith("taken by another run")
+
+
+# ---------------------------------------------------------------- unschedule
+
+
+def test_unschedule_takes_all_away_but_the_results(stage: Stage) -> None:
+    stage.schedule()
+    metrics = f"{T4.drift.textfile_directory}/gpuprep.prom"
+    stage.machine.files |= {LAST: "kept", metrics: "gpuprep_drift 1\n"}
+    left = facts(stage.unschedule())
+    assert set(left.changed) == {PLAN, *UNITS}
+    assert any("/var/lib/gpuprep/drift" in note for note in left.notes)
+    assert any(metrics in note for note in left.notes)
+    assert stage.machine.files == {LAST: "kept"}
+    assert not stage.machine.active
+    again = facts(stage.unschedule())
+    assert (again.changed, again.notes) == ((), ("there was no schedule",))
+    assert stage.machine.done == []
+
+
+def test_a_timer_that_cannot_be_removed_is_an_error(stage: Stage) -> None:
+    stage.schedule()
+    stage.machine.refuses = "rm -f"
+    made = stage.unschedule()
+    assert made.exit_code == 3
+    assert made.error is not None
+    assert made.error.startswith("the schedule cannot be removed: Failed: rm -f")
+
+
+# ---------------------------------------------------------------- last
+
+
+def found_last_night(**changed: Any) -> RunRecord:
+    made = record("20261121-023107-0a1b2", command="drift", host="sim:t4", exit_code=1)
+    return dataclasses.replace(made, **{"ended_at": "2026-11-21T02:31:08+00:00", **changed})
+
+
+def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> None:
+    found = found_last_night()
+    stage.machine.files[LAST] = to_json(found) + "\n"
+    for _ in range(2):
+        assert stage.last() == found
+    assert [run.run_id for run in stage.store.runs()] == [found.run_id]
+    assert stage.store.get(found.run_id) == found
+    assert stage.machine.script.events == ["closed", "closed"], "no facts, no lock"
+
+
+def test_last_is_told_by_the_name_that_this_controller_gives_the_host(stage: Stage) -> None:
+    stage.machine.files[LAST] = to_json(found_last_night(host="elsewhere"))
+    assert stage.last().host == "sim:t4"
+    assert stage.store.runs()[0].host == "sim:t4"
+
+
+def test_last_says_which_profile_the_host_compares_with(stage: Stage) -> None:
+    stage.schedule()
+    stage.machine.files[LAST] = to_json(found_last_night())
+    stage.last()
+    assert any(T4.sha256[:12] in told for told in stage.told)
+    assert "next check at 2026-11-22T02:41:07+00:00" in stage.told
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "hint"),
+    [(True, f"make one now there: sudo systemctl start {SERVICE}"), (False, "run `gpuprep drift schedule sim:t4 ")],
+)
+def test_no_result_is_not_a_good_one(stage: Stage, scheduled: bool, hint: str) -> None:
+    if scheduled:
+        stage.schedule()
+    found = stage.last()
+    assert found.exit_code == 3
+    assert found.error is not None
+    assert "it has not checked itself yet" in found.error
+    assert hint in found.error
+    assert ("2026-11-22T02:41:07" in found.error) == scheduled
+    assert "drift" not in [run.command for run in stage.store.runs()]
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> None:
+    if scheduled:
+        stage.schedule()
+    stage.machine.files[LAST] = to_json(found_last_night(exit_code=0))
+    stage.machine.now = "2026-11-23T02:31:00+00:00"
+    assert stage.last().exit_code == 0
+    stage.machine.now = "2026-11-23T02:32:00+00:00"
+    found = stage.last()
+    assert found.exit_code == 3
+    assert found.error is not None
+    assert "its last check was 2 days ago" in found.error
+    assert ("journalctl -u gpuprep-drift" in found.error) == scheduled
+    assert stage.store.get(found.run_id).exit_code == 0, "the store has what the host said"
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", "cat: permission denied\n"])
+def test_a_damaged_result_is_none(stage: Stage, text: str) -> None:
+    stage.machine.files[LAST] = text
+    found = stage.last()
+    assert found.exit_code == 3
+    assert found.error is not None
+    assert f"{LAST} there is no result" in found.error
+    assert stage.store.runs() == []
+
+
+def test_a_host_that_is_gone(stage: Stage) -> None:
+    stage.machine.script.connecting["sim:t4"] = HostUnreachable("sim:t4: no route")
+    for made in (stage.schedule(), stage.unschedule(), stage.last()):
+        assert made.exit_code == 3
+        assert made.error is not None
+        assert made.error.startswith("sim:t4: no route")
+
+
+# ---------------------------------------------------------------- the commands on a real shell
+
+
+@pytest.mark.parametrize("ask", [nightlyhost.look, nightlyhost.read])
+def test_a_real_machine_without_a_schedule_answers(ask: Callable[[Host], nightlyhost.Found]) -> None:
+    with Host(Target("here", local=True)) as host:
+        found = ask(host)
+    assert found.now.tzinfo is not None
+    assert not found.timer.runs
+    assert (found.timer.next_at, found.text(PLAN)) == ("", "")
+    if ask is nightlyhost.look:
+        assert re.fullmatch(r"3\.[0-9]+\.[0-9]+", found.word("python"))
+
+
+def test_a_file_comes_back_to_the_last_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"one": "a\n\nb\n", "two": "no newline", "empty": "", "newline": "\n"}.items():
+        path = tmp_path / name
+        path.write_text(text)
+        monkeypatch.setattr(nightlyhost, "READ", nightlyhost.READ.replace(LAST, str(path)))
+        with Host(Target("here", local=True)) as host:
+            assert nightlyhost.read(host).text(str(path)) == text
+        monkeypatch.undo()
+
+
+def test_a_shell_that_answers_nothing_is_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "answer", lambda *_: "This account is not available.\n")
+    found = stage.last()
+    assert found.exit_code == 3
+    assert found.error is not None
+    assert "This account is not available." in found.error
