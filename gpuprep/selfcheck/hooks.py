@@ -29,11 +29,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.records import Finding, RunRecord, Snapshot, Status
 from gpuprep.selfcheck import results
 
 LAST = results.FOLDER / results.LAST
 PLAN = Path("/etc/gpuprep/drift.json")
+HOSTNAME = Path("/etc/hostname")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A check is due every 24 hours: one night may fail us (the node was off, a job held the GPU), two may not. The hour is
 # for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
 FRESH = timedelta(hours=2 * 24 + 1)
@@ -63,9 +65,9 @@ class Answer:
     simulated: bool = False
 
     def line(self, length: int) -> str:
-        """ "gpuprep FAIL: gpu 0.persistence_mode and 2 more", of at most `length` bytes."""
-        mark = " (simulated)" if self.simulated else ""
-        return f"gpuprep {self.status.value}{mark}: {self.words(length - len(f'gpuprep {self.status.value}{mark}: '))}"
+        """At most `length` bytes: `gpuprep FAIL: gpu 0.persistence_mode and 2 more`."""
+        start = f"gpuprep {self.status.value}{' (simulated)' if self.simulated else ''}: "
+        return start + self.words(length - len(start))
 
     def reason(self) -> str:
         """The same as a drain reason of Slurm's."""
@@ -85,21 +87,21 @@ class Answer:
         return f"{len(self.named)} findings, of which {_plain(self.named[0])}"[:length]
 
 
-def answer(now: datetime, last: Path = LAST, plan: Path = PLAN, hostname: str | None = None) -> Answer:
+def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
     """What the last check of this machine says at `now` (with a time zone)."""
     try:
         record = results.read(last)
     except RecursionError:
         record = results.Damaged(last, "nested too deeply")
     if record is None:
-        return Answer(Status.UNKNOWN, f"no nightly check yet: {last} is not there")
+        return Answer(Status.UNKNOWN, f"no nightly check yet (no {last})")
     if isinstance(record, results.Damaged):
         return Answer(Status.UNKNOWN, str(record))
     ended = _moment(record.ended_at)
     if ended is None:
         return Answer(Status.UNKNOWN, f"{last} counts as absent: {record.ended_at!r:.40} is no moment")
-    why = _why_unknown(record, ended, now, fresh_for(plan), hostname or socket.gethostname())
-    simulated = record.source is Source.SIMULATED
+    why = _why_unknown(record, ended, now, fresh_for(plan))
+    simulated = results.is_simulated(record)
     if why:
         return Answer(Status.UNKNOWN, why, simulated=simulated)
     assert record.verdict is not None
@@ -114,27 +116,45 @@ def fresh_for(plan: Path = PLAN) -> timedelta:
     try:
         minutes = json.loads(plan.read_text(encoding="utf-8"))["drift"]["random_delay_minutes"]
         return FRESH + timedelta(minutes=max(0, int(minutes)))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return FRESH
 
 
-def _why_unknown(record: RunRecord, ended: datetime, now: datetime, fresh: timedelta, hostname: str) -> str:
+def _why_unknown(record: RunRecord, ended: datetime, now: datetime, fresh: timedelta) -> str:
     """Why this record cannot answer; "" where it can."""
-    of = record.after.hostname if record.after else ""
     if ended > now + AHEAD:
-        return f"the last check is from {_shown(ended)}, later than now: is the clock right?"
+        return f"last check {_shown(ended)} is later than now: is the clock right?"
     if now - ended > fresh:
-        return f"the last check is from {_shown(ended)}, over {fresh // timedelta(hours=1)} h ago"
+        return f"last check {_shown(ended)} is over {fresh // timedelta(hours=1)} h old"
     if record.verdict is None or (record.error and record.verdict.status in FIT):
         said = next(iter((record.error or "").splitlines()), "")
         return f"the check of {_shown(ended)} came to no verdict" + (f": {said}" if said else "")
     if record.verdict.status not in NPD_CODES:
         return f"the check of {_shown(ended)} ended with {record.verdict.status.value}"
-    if of != hostname:
-        return f"the last result is of {of or 'no machine'}, and this is {hostname}"
+    if record.after is None:
+        return f"the check of {_shown(ended)} came without facts"
+    if not _of_this_machine(record.after):
+        return f"the last result is of another machine, {record.after.hostname}"
     if record.verdict.status is Status.UNKNOWN and not record.verdict.findings:
         return record.verdict.summary
     return ""
+
+
+def _of_this_machine(seen: Snapshot) -> bool:
+    """A machine made from another's image has its results, too, until its own first check.
+
+    In a pod the host name is the pod's: there the file of the host tells, and the boot, which no two machines share.
+    """
+    if seen.hostname in (socket.gethostname(), _first_line(HOSTNAME)):
+        return True
+    return seen.kernel.boot_id != "" and seen.kernel.boot_id == _first_line(BOOT_ID)
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _counts(finding: Finding, status: Status) -> bool:
@@ -142,21 +162,21 @@ def _counts(finding: Finding, status: Status) -> bool:
 
 
 def _moment(text: str) -> datetime | None:
-    """With its time zone, or None."""
+    """In UTC; None where it is no moment or has no time zone."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.astimezone(timezone.utc) if moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo is not None else None
 
 
 def _shown(moment: datetime) -> str:
-    return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _plain(text: str) -> str:
-    """On one line, of ASCII, without the quotes that Slurm would take for its own."""
-    return re.sub(r"[\"'`\\]", "", " ".join(text.split()).encode("ascii", "replace").decode())
+    """On one line, of printable ASCII, without the quotes that Slurm would take for its own."""
+    return re.sub(r"[\"'`\\]", "", re.sub(r"[^ -~]", "?", " ".join(text.split())))
 
 
 # ---------------------------------------------------------------- node-problem-detector
