@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -199,7 +200,9 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
         errors_to_stderr(records)
         return code
     color = request.output is None and want_color(sys.stdout, request.no_color)
-    render = text.render_plan if as_plan else text.render
+    # A silent drift check is a short page; a file has all of it.
+    everything = request.verbose > 0 or request.output is not None
+    render = text.render_plan if as_plan else functools.partial(text.render, everything=everything)
     # An error is told on stderr, as any program's; a file of --output holds the whole page all the same.
     told = [record for record in records if request.output is not None or not record.error]
     pages = [render(record, color=color, width=page_width()) for record in told]

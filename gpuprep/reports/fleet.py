@@ -71,7 +71,7 @@ def markdown(records: Sequence[RunRecord]) -> str:
         rest = [finding for finding in _findings(record) if finding.status in GRAVE]
         if record.error or rest:
             said = [plain(line) for line in record.error.splitlines()] if record.error else []
-            parts += [f"## {plain(record.host)}", *said, *([findings_table(rest)] if rest else [])]
+            parts += [f"## {plain(record.host)}", *said, *([findings_table(rest, record.started_at)] if rest else [])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -120,7 +120,8 @@ def _details(page: Page, record: RunRecord) -> None:
     page.field("run", f"{record.run_id}, {record.started_at}")
     if record.error:
         error_lines(page, record.error)
-    not_passed(page, [finding for finding in _findings(record) if finding.status in GRAVE], heading="")
+    grave = [finding for finding in _findings(record) if finding.status in GRAVE]
+    not_passed(page, grave, heading="", now=record.started_at)
 
 
 def _rank(record: RunRecord) -> str:

@@ -1,7 +1,8 @@
 """JUnit XML for CI servers: one suite a run, one test case a finding.
 
 FAIL is a failure, UNKNOWN an error, SKIP and WAIVED skipped with their reason; WARN passes and says why in system-out,
-for the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin (junit-10.xsd).
+for the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin
+(junit-10.xsd).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.reports import drifted
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import seen
 
@@ -80,13 +82,17 @@ def _case(suite: ET.Element, record: RunRecord, finding: Finding) -> None:
     if finding.status is Status.PASS:
         return
     line = seen(finding)
-    whole = [line, finding.reason, f"what to do: {finding.remedy}" if finding.remedy else ""]
+    whole = [
+        line,
+        drifted.since(finding, record.started_at),
+        finding.reason,
+        f"what to do: {finding.remedy}" if finding.remedy else "",
+    ]
     text = _clean("\n".join(part for part in whole if part))
     if finding.status is Status.WARN:
         ET.SubElement(case, "system-out").text = f"WARN: {text}"
     elif finding.status in (Status.SKIP, Status.WAIVED):
-        note = "waived: " if finding.status is Status.WAIVED else ""
-        ET.SubElement(case, "skipped", {"message": _clean(note + (finding.reason or line))})
+        ET.SubElement(case, "skipped", {"message": _clean(finding.reason or line)})
     else:
         kind = KIND[finding.status]
         ET.SubElement(case, kind, {"message": _clean(line), "type": finding.status.value}).text = text
@@ -107,6 +113,7 @@ def _properties(record: RunRecord) -> dict[str, str]:
         "verdict": record.verdict.status.value if record.verdict else "",
         "summary": record.verdict.summary if record.verdict else "",
         "exit_code": str(record.exit_code),
+        **dict(drifted.compared_with(record)),
     }
 
 

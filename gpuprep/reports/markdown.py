@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
-from gpuprep.reports import measured
+from gpuprep.reports import drifted, measured
 from gpuprep.reports.readings import figure
 from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, words
 
-MARKS = {Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔"}
+MARKS = {
+    Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔",
+    Status.WAIVED: "🤝",
+}  # fmt: skip
 # Nothing that a host said may become a link, a mention, a heading or a new column.
 SPECIAL = re.compile(r"([\\`*_\[\]#|~@]|:(?=\S))")
 
@@ -28,7 +31,11 @@ def render(record: RunRecord) -> str:
     findings = record.verdict.findings if record.verdict else record.findings
     rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
     if rest:
-        parts.append(f"## Did not pass\n\n{findings_table(rest)}")
+        parts.append(f"## Did not pass\n\n{findings_table(rest, record.started_at)}")
+    waived = [one for one in findings if one.status is Status.WAIVED]
+    if waived:
+        parts.append(f"## Waived ({len(waived)})\n\n{findings_table(waived, record.started_at)}")
+    parts += _drift(record)
     parts += _measurements(record)
     passed = [one for one in findings if one.status is Status.PASS]
     rows = [(plain(one.subject), plain(words(one.property)), plain(one.actual)) for one in passed]
@@ -43,16 +50,43 @@ def render(record: RunRecord) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def findings_table(findings: Iterable[Finding]) -> str:
+def _drift(record: RunRecord) -> list[str]:
+    done = [
+        (
+            plain(fix.what),
+            code(fix.command),
+            plain(fix.failed or "done"),
+            "<br>".join(plain(change) for change in fix.changes),
+        )
+        for fix in drifted.put_back(record)
+    ]
+    parts = _section("Put back", ("What", "Command", "Result", "Before and after"), done)
+    rows = [
+        (plain(one.name), figure(one.now), figure(one.before), f"{one.percent:.1f} %") for one in drifted.speeds(record)
+    ]
+    heads = ("What", "now", "baseline", "of the baseline")
+    parts += _section("Speed beside the baseline", heads, rows, right=heads[1:])
+    facts = [(plain(name), plain(value)) for name, value in drifted.compared_with(record)]
+    return parts + _section("Compared with", ("", ""), facts)
+
+
+def findings_table(findings: Iterable[Finding], now: str = "") -> str:
+    """With `now`, when the check began, each says since when it is so."""
     heads = ("", "Check", "Expected", "Found", "Why", "What to do")
     rows = [
         (
             f"{MARKS[one.status]} {one.status.value}",
-            *map(plain, (f"{one.subject}: {words(one.property)}", one.expected, one.actual, one.reason, one.remedy)),
+            *map(
+                plain, (f"{one.subject}: {words(one.property)}", one.expected, one.actual, _why(one, now), one.remedy)
+            ),
         )
         for one in findings
     ]
     return table(heads, rows)
+
+
+def _why(finding: Finding, now: str) -> str:
+    return "; ".join(filter(None, [finding.reason, drifted.since(finding, now) if now else ""]))
 
 
 def _measurements(record: RunRecord) -> list[str]:
@@ -116,6 +150,12 @@ def _measurements(record: RunRecord) -> list[str]:
 def plain(text: str) -> str:
     """`text` so that Markdown shows it as it is, on one line."""
     return SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def code(text: str) -> str:
+    """A command, which may hold what Markdown takes for its own."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    return f"<code>{SPECIAL.sub(lambda found: f'&#{ord(found.group())};', escaped)}</code>"
 
 
 def _percent(value: float | None) -> str:

@@ -16,7 +16,7 @@ BANDWIDTHS = (  # key, words, what it crosses
     ("d2h_gb_per_s", "device to host", "link"),
 )  # fmt: skip
 # What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
-GRAVEST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
+GRAVEST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED, Status.PASS, Status.SKIP)
 FAR_BEHIND = 0.8  # of the fastest product of its data type
 # GB/s a lane and direction after line coding, by PCIe generation (PCI Express Base Specification).
 PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}

@@ -6,22 +6,34 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
-from gpuprep.reports import text_measured
+from gpuprep.reports import drifted, text_measured
 
-COLORS = {Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36"}
+COLORS = {
+    Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
+    Status.WAIVED: "34",
+}  # fmt: skip
 BAD_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.SKIP)
 WORD_WIDTH = 7  # of the longest word for how a run ended
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
 
-def render(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
-    """The whole report of one run, in lines of at most `width` columns where words allow it."""
+def render(record: RunRecord, *, color: bool = False, width: int = 80, everything: bool = True) -> str:
+    """The whole report of one run, in lines of at most `width` columns where words allow it.
+
+    Without `everything` a drift check shows its differences, and of the rest how much there is.
+    """
     page = Page(color, max(40, width))
     _head(page, record)
     _error(page, record)
     findings = record.verdict.findings if record.verdict else record.findings
-    if record.verdict or not record.plan or record.error:
-        not_passed(page, findings)
+    if record.drift is not None:
+        _drift(page, record, findings)
+        if not everything:
+            return _counted(page, record, findings)
+        not_passed(page, _of(findings, Status.SKIP), heading="Skipped")
+    elif record.verdict or not record.plan or record.error:
+        not_passed(page, _of(findings, *BAD_FIRST))
+        _waived(page, record, findings)
     if record.plan is not None and record.verdict is None:
         plan_lines(page, record.plan)
     text_measured.lines(page, record)
@@ -156,20 +168,70 @@ def error_lines(page: Page, error: str) -> None:
             page.text(line, indent="  ", later="    ")
 
 
-def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass") -> None:
-    rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
+def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
+    """Differences first, then what is known of them, what was put back, and what it was compared with."""
+    not_passed(page, _of(findings, Status.FAIL, Status.UNKNOWN, Status.WARN), now=record.started_at)
+    _waived(page, record, findings)
+    if done := drifted.put_back(record):
+        page.heading("Put back")
+        for fix in done:
+            mark = page.paint("FAILED" if fix.failed else "DONE", "FAILED" if fix.failed else "DONE")
+            page.text(f"{mark}{' ' * (2 if fix.failed else 4)}{fix.what}", indent="  ", later=" " * 10)
+            page.text(f"# {fix.command}", indent=" " * 10, later=" " * 12)
+            for line in filter(None, (fix.failed, *fix.changes)):
+                page.text(line, indent=" " * 10, later=" " * 12)
+    if figures := drifted.speeds(record):
+        page.heading("Speed beside the baseline")
+        for figure in figures:
+            page.text(f"{figure.percent:6.1f} %  {figure.name}: {figure.now:g}, was {figure.before:g}", indent="  ",
+                      later=" " * 12)  # fmt: skip
+    page.heading("Compared with")
+    for name, value in drifted.compared_with(record):
+        page.field(name, value)
+
+
+def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
+    if waived := _of(findings, Status.WAIVED):
+        not_passed(page, waived, heading=f"Waived ({len(waived)})", now=record.started_at)
+
+
+def _counted(page: Page, record: RunRecord, findings: Sequence[Finding]) -> str:
+    """How much there is that is not shown. With figures measured, these."""
+    if record.measurements:
+        text_measured.lines(page, record)
+    if record.verdict:
+        page.blank()
+        page.text(
+            f"Passed: {len(_of(findings, Status.PASS))}; skipped: {len(_of(findings, Status.SKIP))}. -v shows them."
+        )
+    return page.done()
+
+
+def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
+    return [finding for finding in findings if finding.status in statuses]
+
+
+def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = "") -> None:
+    """Those of `findings` that did not pass. With `now`, when the check began, each says since when it is so."""
+    findings = list(findings)
+    rest = [finding for status in (*BAD_FIRST, Status.WAIVED) for finding in findings if finding.status is status]
     if not rest:
         return
     if heading:
         page.heading(heading)
     alike: dict[tuple[str, ...], list[Finding]] = {}
     for finding in rest:
-        alike.setdefault((finding.status.value, seen(finding), finding.reason, finding.remedy), []).append(finding)
-    for (_, shown, reason, remedy), group in alike.items():
+        dated = drifted.since(finding, now) if now else ""
+        alike.setdefault((finding.status.value, dated, seen(finding), finding.reason, finding.remedy), []).append(
+            finding
+        )
+    for (_, dated, shown, reason, remedy), group in alike.items():
         mark = page.paint(f"{group[0].status.value:<7}", group[0].status)
         names = "; ".join(f"{finding.subject}: {words(finding.property)}" for finding in group)
         page.text(f"{mark} {names}", indent="  ", later=" " * 10)
         page.text(shown, indent=" " * 10)
+        if dated:
+            page.text(dated, indent=" " * 10)
         if reason:
             page.text(f"why: {reason}", indent=" " * 10, later=" " * 12)
         if remedy:

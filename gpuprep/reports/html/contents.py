@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuprep.records import Finding, OptStr, RunRecord, Snapshot, Source, Status
-from gpuprep.reports import measured
+from gpuprep.reports import drifted, measured
 from gpuprep.reports.html import drawings
 from gpuprep.reports.readings import figure, known, values
 from gpuprep.reports.rows import Series, share
@@ -34,6 +34,11 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "tiles": _tiles(record, findings),
         "bad": [one for one in bad if one.status is not Status.SKIP],
         "skipped": [one for one in bad if one.status is Status.SKIP],
+        "waived": [one for one in findings if one.status is Status.WAIVED],
+        "since": {one.key: drifted.since(one, record.started_at) for one in findings},
+        "compared": drifted.compared_with(record),
+        "put_back": drifted.put_back(record),
+        "speeds": drifted.speeds(record),
         "todo": _todo(bad),
         "gemms": measured.gemms(record),
         "rooflines": drawings.rooflines(record),
@@ -98,7 +103,7 @@ def _tiles(record: RunRecord, findings: Iterable[Finding]) -> list[dict[str, str
             (f"{_fps(series):.0f}", "fps", f"{series.name}, {series.best.sessions if series.best else 0} sessions")
         )
     counts = _counts(findings)
-    judged = sum(counts.values()) - counts[Status.SKIP]
+    judged = sum(counts.values()) - counts[Status.SKIP] - counts[Status.WAIVED]
     if judged:
         found.append((str(counts[Status.PASS]), f"of {judged}", "checks passed"))
     return [{"value": value, "unit": unit, "what": what} for value, unit, what in found]

@@ -1,0 +1,106 @@
+"""What a drift check says besides its findings, for all formats: since when, compared with what, what was put back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuprep.records import Finding, Missing, RunRecord
+
+FIRST = "none: this is the first check"
+NOT_CERTIFIED = "no run has passed yet: compared with the profile alone"
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """One command of --fix and the findings that it was for."""
+
+    what: str
+    command: str
+    failed: str  # "" where it worked
+    changes: tuple[str, ...]  # "gpu 0 clocks: 585 MHz -> 1590 MHz"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A speed of now beside the baseline's."""
+
+    name: str  # "GPU 0 gemm fp16 8192x8192x8192"
+    now: float
+    before: float
+    run_id: str
+
+    @property
+    def percent(self) -> float:
+        """More than 100: faster than the baseline."""
+        return 100 * self.now / self.before if self.before else 0.0
+
+
+def moment(written: str) -> str:
+    """ "2026-11-19 02:31 UTC" of a moment as records have it."""
+    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%M} UTC"
+
+
+def since(finding: Finding, now: str) -> str:
+    """ "since 2026-11-19 02:31 UTC, 2 nights"; `now`: when the check began. "" where nothing is known."""
+    if not finding.since:
+        return ""
+    if finding.since == now:
+        return "first seen now"
+    first, last = (datetime.fromisoformat(written) for written in (finding.since, now))
+    nights = (last.date() - first.date()).days
+    return f"since {moment(finding.since)}" + (f", {nights} night{'' if nights == 1 else 's'}" if nights > 0 else "")
+
+
+def compared_with(record: RunRecord) -> list[tuple[str, str]]:
+    """Names and values: what the check was compared with, and how."""
+    facts = record.drift
+    if facts is None:
+        return []
+    certified, previous = _run(facts.certified_run, facts.certified_at), _run(facts.previous_run, facts.previous_at)
+    found = [("certified", certified or NOT_CERTIFIED), ("check before", previous or FIRST)]
+    if facts.on_host:
+        found.append(("checked by", "the host itself"))
+    if facts.probe_skipped:
+        found.append(("speed", f"not measured: {facts.probe_skipped}"))
+    if record.options.get("fix") and not facts.fixes:
+        found.append(("--fix", "there was nothing that it can put back"))
+    return found
+
+
+def put_back(record: RunRecord) -> list[PutBack]:
+    """The commands of --fix in their order, each once."""
+    facts = record.drift
+    groups: dict[str, list[int]] = {}
+    fixes = facts.fixes if facts else ()
+    for place, fix in enumerate(fixes):
+        groups.setdefault(fix.command, []).append(place)
+    found = []
+    for places in groups.values():
+        first = fixes[places[0]]
+        failed = f"exit code {first.exit_code}: {' '.join(first.said.split())}" if first.exit_code else ""
+        served = [fixes[place] for place in places]
+        changes = tuple(
+            f"{words(fix.finding)}: {fix.before or 'not known'} -> {fix.after or 'not known'}" for fix in served
+        )
+        found.append(PutBack(first.what, first.command, failed, changes))
+    return found
+
+
+def speeds(record: RunRecord) -> list[Figure]:
+    snapshot = record.after or record.before
+    gpus = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    labels = {gpu.uuid: f"GPU {gpu.index}" for gpu in gpus}
+    return [
+        Figure(f"{labels.get(one.gpu_uuid, one.gpu_uuid)} {one.probe} {one.name}", one.now, one.before, one.run_id)
+        for one in (record.drift.compared if record.drift else ())
+    ]
+
+
+def words(key: str) -> str:
+    """ "gpu 0 clocks" of "gpu 0.clocks"."""
+    return key.replace(".", " ", 1).replace("_", " ")
+
+
+def _run(run_id: str, at: str) -> str:
+    return f"run {run_id}, {moment(at)}" if run_id else ""
