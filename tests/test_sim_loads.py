@@ -108,7 +108,18 @@ def test_what_a_model_has_not_is_not_supported(machine: Machine) -> None:
 def test_every_fault_says_what_it_is_and_can_be_taken_away(kind: str) -> None:
     fault = faults.kinds()[kind]
     assert len(fault["help"]) > 20
-    assert fault.keys() & {"gpu", "present", "system", "run", "kernel", "kernel_log", "loaded_differs", "nouveau"}
+    assert fault.keys() & {
+        "gpu",
+        "present",
+        "system",
+        "run",
+        "kernel",
+        "kernel_log",
+        "loaded_differs",
+        "nouveau",
+        "away",
+        "exchanged",
+    }
     for does, undoes in (("gpu", "clear"), ("system", "clear"), ("present", "clear_present"), ("run", "clear_run")):
         assert does not in fault or undoes in fault
     for key in fault.get("gpu", {}):

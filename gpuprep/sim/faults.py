@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
 import functools
+import json
+import shutil
 import time
 from collections.abc import Mapping, MutableMapping
 from importlib import resources
@@ -44,6 +47,10 @@ def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
     inside.leader(name)
     if fault.keys() & {"gpu", "present", "system"}:
         _nvml(name, run, fault, gpu, clear)
+    if fault.get("away"):
+        _away(name, run, gpu, clear)
+    if fault.get("exchanged"):
+        _exchanged(name, run, gpu)
     for file, text in fault.get("pci", {}).items():
         _pci_file(name, gpu, file, None if clear else text)
     if "kernel_log" in fault and not clear:
@@ -73,6 +80,57 @@ def _nvml(name: str, run: Path, fault: dict[str, Any], gpu: int, clear: bool) ->
         put_gpu(values, fault, clear=clear)
 
 
+def _away(name: str, run: Path, gpu: int, clear: bool) -> None:
+    """Takes GPU `gpu` out of NVML and off the PCI bus, or puts back the one that was taken out."""
+    devices, kept = store.folder(name) / "sys/bus/pci/devices", run / "away"
+    with nvmlstate.changed(run / "nvml") as state:
+        if not clear:
+            away = dict(_section(name, state, f"gpu.{gpu}"))
+            if kept.exists():
+                raise SimError(f"a GPU of {name} is away already", "--clear puts it back")
+            kept.mkdir()
+            (kept / "section.json").write_text(json.dumps(away))
+            (devices / _in_sys(away)).rename(kept / _in_sys(away))
+            sections = [section for section in _sections(state) if section["index"] != away["index"]]
+        else:
+            if not kept.exists():
+                raise SimError(f"no GPU of {name} is away", f"gpuprep sim fault {name} gpu_missing")
+            away = json.loads((kept / "section.json").read_text())
+            sections = _sections(state)
+            if not (devices / _in_sys(away)).exists():  # a reboot brings it back
+                (kept / _in_sys(away)).rename(devices / _in_sys(away))
+                sections = sorted([*sections, away], key=lambda section: section["bus_id"])
+            shutil.rmtree(kept)
+        _number(state, sections)
+
+
+def _in_sys(section: Mapping[str, str]) -> str:
+    """NVML's bus id as the kernel writes it."""
+    return section["bus_id"][4:].lower()
+
+
+def _exchanged(name: str, run: Path, gpu: int) -> None:
+    """Playing it again, or clearing it, exchanges them again."""
+    with nvmlstate.changed(run / "nvml") as state:
+        for index in (gpu, gpu + 1):
+            _section(name, state, f"gpu.{index}")
+        sections = _sections(state)
+        sections[gpu], sections[gpu + 1] = sections[gpu + 1], sections[gpu]
+        _number(state, sections)
+
+
+def _sections(state: configparser.ConfigParser) -> list[dict[str, str]]:
+    return [dict(state[f"gpu.{index}"]) for index in range(sum(name.startswith("gpu.") for name in state.sections()))]
+
+
+def _number(state: configparser.ConfigParser, sections: list[dict[str, str]]) -> None:
+    """NVML's GPUs are these, in this order."""
+    for name in [name for name in state.sections() if name.startswith("gpu.")]:
+        state.remove_section(name)
+    for index, section in enumerate(sections):
+        state[f"gpu.{index}"] = {**section, "index": str(index)}
+
+
 def _pci_file(name: str, gpu: int, file: str, text: str | None) -> None:
     """A file of the GPU's folder below /sys; without a text, the one of its other link file (max_ for current_)."""
     folder = store.folder(name) / "sys/bus/pci/devices" / _bus_id(name, store.folder(name) / "run", gpu)
@@ -84,7 +142,7 @@ def _pci_file(name: str, gpu: int, file: str, text: str | None) -> None:
 def _bus_id(name: str, run: Path, gpu: int) -> str:
     """As the kernel writes it."""
     with nvmlstate.changed(run / "nvml") as state:
-        return str(_section(name, state, f"gpu.{gpu}")["bus_id"])[4:].lower()
+        return _in_sys(_section(name, state, f"gpu.{gpu}"))
 
 
 def _kernel_log(name: str, run: Path, text: str, gpu: int) -> None:
@@ -106,11 +164,14 @@ def put_gpu(section: MutableMapping[str, str], fault: Mapping[str, Any], *, clea
 
 
 def put(section: MutableMapping[str, str], values: dict[str, Any]) -> None:
-    """Puts a fault's values into a section of the state; null takes a key away, a key's name stands for its value."""
+    """Puts a fault's values into a section of the state; null takes a key away, a key's name stands for its value.
+
+    A key "kept_..." that is there stays: a fault that is played twice still knows what was there before it.
+    """
     for key, value in values.items():
         if value is None:
             section.pop(key, None)
-        else:
+        elif not (key.startswith("kept_") and key in section):
             section[key] = section.get(str(value), str(value))
 
 

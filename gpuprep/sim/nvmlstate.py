@@ -61,6 +61,7 @@ def of_device(device: Device, index: int) -> dict[str, str]:
         "performance": json.dumps(data["performance"]),
         "locks_memory": int(new),
         "mig_capable": int(new),
+        **({"mig": 0, "mig_pending": 0} if new else {}),
         "power_min_mw": power["min"] * 1000,
         "power_max_mw": power["max"] * 1000,
         "power_default_mw": power["default"] * 1000,

@@ -27,7 +27,8 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
     GPU(device);
     if (!number(call.gpu, "mig_capable", 0))
         return NOT_SUPPORTED;
-    *current = *pending = 0;
+    *current = (unsigned int)number(call.gpu, "mig", 0);
+    *pending = (unsigned int)number(call.gpu, "mig_pending", 0);
     return OK;
 }
 
@@ -103,15 +104,23 @@ enum { POWER_CURRENT_LIMIT = 190, POWER_REQUESTED_LIMIT = 192, FIRST_POLICY_TIME
 enum { POWER_AVERAGE = 185, POWER_INSTANT = 186 };
 enum { FIRST_REASON_TIME = 269, LAST_REASON_TIME = 271 };
 
-/* How long a reason has held the clocks down: a fault that is there now has been there since the computer started. */
+/* How long a reason has held the clocks down: a fault that is there now has been there since the computer started,
+   and before it what the state says (held_..., seconds). */
 static unsigned long long held_down(int gpu, unsigned int id)
 {
-    static const struct { unsigned int id; long bit; } reasons[] = {{74, 0x04}, {76, 0x10}, {269, 0x20}, {270, 0x40}, {271, 0x80}};
+    static const struct { unsigned int id; long bit; const char *key; } reasons[] = {
+        {74, 0x04, "held_sw_power_cap"}, {76, 0x10, "held_sync_boost"}, {269, 0x20, "held_sw_thermal"},
+        {270, 0x40, "held_hw_thermal"}, {271, 0x80, "held_power_brake"}};
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (reasons[i].id == id && number(gpu, "event_reasons", 0) & reasons[i].bit)
-            return (unsigned long long)now.tv_sec * 1000000000ULL + (unsigned long long)now.tv_nsec;
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        if (reasons[i].id != id)
+            continue;
+        unsigned long long held = (unsigned long long)number(gpu, reasons[i].key, 0) * 1000000000ULL;
+        if (number(gpu, "event_reasons", 0) & reasons[i].bit)
+            held += (unsigned long long)now.tv_sec * 1000000000ULL + (unsigned long long)now.tv_nsec;
+        return held;
+    }
     return 0;
 }
 
