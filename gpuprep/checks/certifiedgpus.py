@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuprep import hostrules
 from gpuprep.checks.certified import AGAIN, Certified
 from gpuprep.checks.common import skip
-from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Snapshot
+from gpuprep.records import (
+    NOT_READ,
+    Finding,
+    GpuFacts,
+    Missing,
+    PcieLink,
+    RemappedRows,
+    RetiredPages,
+    Snapshot,
+    Status,
+)
+from gpuprep.wanted import Wanted
 
 OTHER_MACHINE = "what was measured was measured on other hardware"
 MODES = {True: "enabled", False: "disabled"}
@@ -26,6 +38,18 @@ def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
     for was, is_now in sorted(pairs, key=lambda pair: pair[1].index):
         found += _gpu(was, is_now, certified)
     return found
+
+
+def planned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Where nothing is certified: a nightly plan was made for GPUs, and the checks of a host without any all pass."""
+    seen = {device.address for device in hostrules.nvidia_gpus(snapshot)}
+    gone = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
+    if len(seen) >= len(wanted.gpus):
+        return []
+    named = ", ".join(f"{gpu.name} at {gpu.pci_address}" for gpu in gone)
+    why = f"{named} is not on the PCI bus any more" if len(gone) == 1 else f"not on the PCI bus any more: {named}"
+    expected, actual = f"{len(wanted.gpus)} on the PCI bus", f"{len(seen)} on the PCI bus"
+    return [Finding("gpus", "identity", Status.FAIL, expected, actual, why, _find_it(len(gone)))]
 
 
 def described(gpu: GpuFacts) -> str:

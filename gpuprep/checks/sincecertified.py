@@ -35,7 +35,8 @@ def _since_certified(
 ) -> list[Finding]:
     if record is None or record.after is None:
         reason = "no run of this host has passed yet, so nothing is certified: gpuprep validate does it"
-        return [skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)]
+        nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
+        return [nothing, *certifiedgpus.planned(wanted, snapshot)]
     certified = Certified(record.after, record.run_id, record.started_at, by_profile)
     found = certifiedgpus.findings(snapshot, certified)
     return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found

@@ -216,8 +216,9 @@ class Night:
                 return [_unmeasured(facts, busy)]
             self._doing = kind.what
             self._measurements += (self._probe(kind, facts),)
-        if self._measurements:
-            self._look("reading facts again, after the load")  # errors that only work brings about
+        if not self._measurements:
+            return [drift.not_measurable()]
+        self._look("reading facts again, after the load")  # errors that only work brings about
         return []
 
     def _probe(self, kind: probing.Kind, facts: Snapshot) -> ProbeResult:

@@ -1,0 +1,445 @@
+"""The nightly check: real children that answer with prepared facts, and this machine itself, which has no GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nightsfortests import WISH, a_plan, answering, certified, facts, gpus_of, probes, read_json, write_plan
+
+from gpuprep import checks, textmetrics
+from gpuprep.baselines import BaselineFigure
+from gpuprep.records import (
+    Finding,
+    GpuFacts,
+    Missing,
+    ProcessOnGpu,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+    from_json,
+)
+from gpuprep.selfcheck import nightlyplan, run
+from gpuprep.selfcheck.ask import Agent
+from gpuprep.selfcheck.nightlyplan import NightlyPlan
+from gpuprep.wishes import DriftWish, NotifyWish, Waiver
+
+QUICK = dataclasses.replace(WISH, probe="quick")
+ROOT = Path(__file__).parents[1]
+
+
+@dataclasses.dataclass
+class Night:
+    exit_code: int
+    record: RunRecord
+    line: str
+
+    @property
+    def not_passed(self) -> list[str]:
+        assert self.record.verdict is not None
+        return [f.key for f in self.record.verdict.findings if f.status not in (Status.PASS, Status.SKIP)]
+
+    def finding(self, key: str) -> Finding:
+        assert self.record.verdict is not None
+        (found,) = [finding for finding in self.record.verdict.findings if finding.key == key]
+        return found
+
+
+class Nights:
+    """A host that checks itself as often as it is asked to."""
+
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.results = folder / "drift"
+        self._capfd = capfd
+
+    def night(self, agent: Agent, plan: NightlyPlan | None = None, expected: int | None = None) -> Night:
+        file = write_plan(self.folder / "drift.json", plan or a_plan())
+        self._capfd.readouterr()
+        code = run.main(file, self.results, agent)
+        out, err = self._capfd.readouterr()
+        assert out.count("\n") == 1, f"one line in the journal, not: {out}"
+        assert err == ""
+        record = from_json(RunRecord, (self.results / "last.json").read_text())
+        assert (record.exit_code, record.run_id in out) == (code, True)
+        assert (self.results / "results" / f"{record.run_id}.json").exists()
+        assert expected is None or code == expected, out
+        return Night(code, record, out)
+
+    def agent(self, snapshot: Snapshot | None, *measured: str) -> Agent:
+        return answering(self.folder / f"agent-{os.urandom(4).hex()}", snapshot, probes(*measured))
+
+
+@pytest.fixture(autouse=True)
+def no_controller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Another test may hold the real lock of this machine."""
+    lock = tmp_path / "gpuprep.lock"
+    monkeypatch.setattr(run, "CONTROLLERS_LOCK", lock)
+    return lock
+
+
+@pytest.fixture
+def host(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Nights:
+    return Nights(tmp_path, capfd)
+
+
+OFF = {"persistence_mode": False}
+
+
+def test_a_machine_as_it_was_certified_passes(host: Nights) -> None:
+    night = host.night(host.agent(facts()), expected=0)
+    assert night.not_passed == []
+    record = night.record
+    assert (record.command, record.host, record.source) == ("drift", "gpu-1.example.org", Source.SIMULATED)
+    assert record.profile == a_plan().profile
+    assert record.drift is not None
+    assert (record.drift.on_host, record.drift.certified_run) == (True, certified().run_id)
+    assert night.line.startswith("gpuprep drift: PASS: profile t4, ")
+
+
+def test_a_difference_is_found_dated_and_cleared(host: Nights) -> None:
+    first = host.night(host.agent(facts()), expected=0)
+    second = host.night(host.agent(facts(**OFF)), expected=1)
+    assert second.not_passed == ["gpu 0.persistence_mode"]
+    assert second.finding("gpu 0.persistence_mode").since == second.record.started_at
+    assert second.record.drift is not None
+    assert second.record.drift.previous_run == first.record.run_id
+    third = host.night(host.agent(facts(**OFF)), expected=1)
+    assert third.finding("gpu 0.persistence_mode").since == second.record.started_at
+    assert host.night(host.agent(facts()), expected=0).not_passed == []
+
+
+def test_a_waiver_of_the_plan_holds_on_the_host(host: Nights) -> None:
+    waiver = Waiver("gpu *.persistence_mode", "gpu-1.*", "ticket 7", "2999-12-31")
+    night = host.night(host.agent(facts(**OFF)), a_plan(waivers=(waiver,)), expected=0)
+    assert night.finding("gpu 0.persistence_mode").status is Status.WAIVED
+    elsewhere = dataclasses.replace(waiver, hosts="gpu-2.*")
+    host.night(host.agent(facts(**OFF)), a_plan(waivers=(elsewhere,)), expected=1)
+
+
+# ---------------------------------------------------------------- a GPU that is gone
+
+
+def lost() -> GpuFacts:
+    (gpu,) = gpus_of(dataclasses.replace(certified(), after=facts()))
+    gone = Missing("gpu_is_lost", "GPU is lost")
+    names = {field.name for field in dataclasses.fields(GpuFacts)} - {"index", "uuid", "name", "pci_address"}
+    readings: dict[str, Any] = {name: gone for name in names - {"pci_device_id", "power"}}
+    power = dataclasses.replace(gpu.power, current_watts=gone, default_watts=gone, min_watts=gone, max_watts=gone)
+    return dataclasses.replace(gpu, uuid="", name="", power=power, **readings)
+
+
+VANISHED: dict[str, dict[str, Any]] = {
+    "off the PCI bus, NVML has none": {"pci_gpus": (), "gpus": ()},
+    "off the PCI bus, the driver did not load": {
+        "pci_gpus": (),
+        "gpus": Missing("driver_not_loaded", "NVML: Driver Not Loaded"),
+    },
+    "on the bus, not for NVML": {"gpus": ()},
+    "on the bus, NVML does not answer": {"gpus": Missing("command_failed", "NVML: Unknown Error")},
+    "fallen off while the driver ran": {"gpus": (lost(),)},
+}
+
+
+@pytest.mark.parametrize("case", VANISHED)
+@pytest.mark.parametrize("known", ["certified", "nothing certified"])
+@pytest.mark.parametrize("probe", ["none", "quick"])
+def test_a_gpu_that_vanished_is_never_a_pass(host: Nights, case: str, known: str, probe: str) -> None:
+    plan = a_plan(drift=dataclasses.replace(WISH, probe=probe))
+    if known == "nothing certified":
+        plan = dataclasses.replace(plan, certified=None)
+    night = host.night(host.agent(dataclasses.replace(facts(), **VANISHED[case]), "gemm", "bandwidth"), plan)
+    assert night.exit_code in (1, 3)
+    assert night.record.error is None
+    said = [night.finding(key) for key in night.not_passed]
+    assert any("gpu" in f"{finding.key} {finding.reason}".lower() for finding in said), said
+    assert night.record.measurements == () or case.startswith("fallen")
+
+
+# ---------------------------------------------------------------- the quick probe
+
+
+def test_the_quick_probe_is_made_where_the_gpu_is_free(host: Nights) -> None:
+    night = host.night(host.agent(facts(), "gemm", "bandwidth"), a_plan(drift=QUICK))
+    assert [result.probe for result in night.record.measurements] == ["gemm", "bandwidth"]
+    assert night.record.drift is not None
+    assert (night.record.drift.probe, night.record.drift.probe_skipped) == ("quick", "")
+    assert night.record.verdict is not None
+    assert any("gemm" in finding.key for finding in night.record.verdict.findings)
+
+
+def test_no_probe_beside_another_process(host: Nights) -> None:
+    busy = facts(processes=(ProcessOnGpu(4711, "ffmpeg", 300),))
+    night = host.night(host.agent(busy), a_plan(drift=QUICK), expected=0)
+    assert night.record.measurements == ()
+    assert night.record.drift is not None
+    assert night.record.drift.probe_skipped == "in use by ffmpeg (pid 4711) on gpu 0"
+    assert night.finding("speed.quick_probe").status is Status.SKIP
+
+
+def test_no_probe_where_nobody_can_tell_who_uses_the_gpu(host: Nights) -> None:
+    silent = facts(processes=Missing("no_permission", "Insufficient Permissions"))
+    night = host.night(host.agent(silent), a_plan(drift=QUICK), expected=3)
+    assert night.record.measurements == ()
+    assert night.finding("speed.quick_probe").status is Status.UNKNOWN
+
+
+def test_a_process_that_comes_between_two_probes_ends_the_measuring(host: Nights, tmp_path: Path) -> None:
+    """The agent's second answer shows a process."""
+    folder = tmp_path / "agent"
+    answering(folder, facts(), probes("gemm", "bandwidth"))
+    answering(folder / "later", facts(processes=(ProcessOnGpu(4711, "train.py", 300),)))
+    second = 'cat >/dev/null; cat "$0/$1${2:+-$2}.json"; [ "$1" = facts ] || cp "$0/later/facts.json" "$0"'
+    night = host.night(Agent(["sh", "-c", second, str(folder)]), a_plan(drift=QUICK))
+    assert [result.probe for result in night.record.measurements] == ["gemm"]
+    assert night.record.drift is not None
+    assert night.record.drift.probe_skipped == "in use by train.py (pid 4711) on gpu 0"
+
+
+def test_a_probe_that_breaks_is_missing_evidence(host: Nights) -> None:
+    night = host.night(host.agent(facts(), "bandwidth"), a_plan(drift=QUICK))
+    (gemm, bandwidth) = night.record.measurements
+    assert isinstance(gemm.values, Missing)
+    assert "ended with exit code 1" in gemm.values.detail
+    assert isinstance(bandwidth.values, dict)
+    assert night.exit_code in (1, 3)
+    assert any(key.startswith("gemm") or "gemm" in key for key in night.not_passed)
+
+
+def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
+    """Of measured GPUs only: a simulated one has no past worth comparing."""
+    measured = tuple(dataclasses.replace(one, source=Source.MEASURED) for one in probes("bandwidth", "gemm"))
+    (bandwidth,) = [one for one in measured if one.probe == "bandwidth"]
+    assert isinstance(bandwidth.values, dict)
+    (gpu,) = bandwidth.values["gpus"]
+    snapshot = dataclasses.replace(facts(uuid=gpu["uuid"]), source=Source.MEASURED)
+    twice = {
+        key: {name: BaselineFigure(2 * value, "a-run", "2026-11-01T00:00:00+00:00") for name, value in figures.items()}
+        for key, figures in checks.comparable(snapshot, measured).items()
+    }
+    plan = a_plan(drift=QUICK, baseline=nightlyplan.entries(twice))
+    night = host.night(answering(host.folder / "agent", snapshot, measured), plan, expected=1)
+    assert {"gpu 0.bandwidth_history", "gpu 0.gemm_history"} <= set(night.not_passed)
+    assert night.record.drift is not None
+    assert {one.now / one.before for one in night.record.drift.compared} == {0.5}
+
+
+# ---------------------------------------------------------------- nights without evidence
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("exit 3", "facts ended with exit code 3; it said: nothing"),
+        ("echo Traceback >&2; echo no driver >&2; exit 1", "it said: Traceback | no driver"),
+        ("kill -SEGV $$", "facts ended with signal 11"),
+        ("echo hello", "answered no Snapshot"),
+        ("printf '[%.0s' $(seq 9999)", "answered no Snapshot"),
+        ("exec sleep 300", "facts took longer than 0.3 s"),
+        ("sleep 300 & sleep 300", "facts took longer than 0.3 s"),
+    ],
+)
+def test_a_night_without_facts_leaves_a_result(host: Nights, program: str, said: str) -> None:
+    night = host.night(Agent(["sh", "-c", program], facts_timeout=0.3), expected=3)
+    assert night.record.verdict is None
+    assert said in (night.record.error or "")
+    assert night.line.startswith("gpuprep drift: UNKNOWN: gpuprep-agent facts ")
+
+
+def test_an_agent_that_is_not_there(host: Nights) -> None:
+    night = host.night(Agent(["/nowhere/python"]), expected=3)
+    assert "cannot be started" in (night.record.error or "")
+
+
+def test_a_night_without_evidence_does_not_reset_since(host: Nights) -> None:
+    first = host.night(host.agent(facts(**OFF)), expected=1)
+    host.night(host.agent(None), expected=3)
+    third = host.night(host.agent(facts(**OFF)), expected=1)
+    assert third.finding("gpu 0.persistence_mode").since == first.record.started_at
+    assert third.record.drift is not None
+    assert third.record.drift.previous_run == first.record.run_id
+
+
+def test_an_error_inside_of_gpuprep_leaves_a_result(host: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr("gpuprep.verdict.judge", broken)
+    night = host.night(host.agent(facts()), expected=3)
+    assert (night.record.error or "").startswith("an error inside gpuprep while judging: KeyError: 'x' (test_selfcheck")
+
+
+def test_while_the_controller_changes_the_machine_nothing_is_compared(host: Nights, no_controller: Path) -> None:
+    with no_controller.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        night = host.night(host.agent(facts()), expected=3)
+    assert "gpuprep changes this machine now" in (night.record.error or "")
+    host.night(host.agent(facts()), expected=0)
+
+
+def test_a_check_that_is_told_to_end_says_so(tmp_path: Path) -> None:
+    """systemd's TERM, at a shutdown for example."""
+    write_plan(tmp_path / "drift.json", a_plan())
+    (tmp_path / "agent.sh").write_text(f": > {tmp_path}/asked; exec sleep 300")
+    script = (
+        "import sys; from pathlib import Path; from gpuprep.onhost import children; from gpuprep.selfcheck import run\n"
+        "from gpuprep.selfcheck.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        "children.watch()\n"
+        "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "asked").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        said = process.stdout.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert said.count("\n") == 1
+    assert "the check was told to end (exit code 143) while reading facts" in said
+    assert read_json(tmp_path / "drift" / "last.json")["exit_code"] == 3
+
+
+# ---------------------------------------------------------------- before a night begins
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is not there: no nightly check is scheduled on this host"),
+        ("", "cannot be used: not JSON"),
+        ('{"host": "gpu-1"}', "cannot be used: NightlyPlan.profile: missing"),
+        ("[" * 100_000, "cannot be used: "),
+    ],
+)
+def test_without_a_plan_there_is_one_clear_line_and_nothing_changes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    plan = tmp_path / "drift.json"
+    if content is not None:
+        plan.write_text(content)
+    assert run.main(plan, tmp_path / "drift") == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
+    assert "what to do: run `gpuprep drift schedule HOST" in err
+    assert not (tmp_path / "drift").exists()
+
+
+# ---------------------------------------------------------------- what else a night leaves
+
+
+def test_metrics_are_written_where_the_folder_is(host: Nights, tmp_path: Path) -> None:
+    folder = tmp_path / "textfile"
+    plan = a_plan(drift=dataclasses.replace(WISH, textfile_directory=str(folder)))
+    assert "metrics" not in host.night(host.agent(facts()), plan, expected=0).line
+    folder.mkdir()
+    (folder / f".{textmetrics.FILE}.0a1b.part").write_text("torn")
+    night = host.night(host.agent(facts()), plan, expected=0)
+    assert [path.name for path in folder.iterdir()] == [textmetrics.FILE]
+    assert night.record.run_id in (folder / textmetrics.FILE).read_text()
+
+
+def test_metrics_that_fail_do_not_cost_the_result(host: Nights, tmp_path: Path) -> None:
+    (tmp_path / "textfile" / textmetrics.FILE).mkdir(parents=True)
+    plan = a_plan(drift=dataclasses.replace(WISH, textfile_directory=str(tmp_path / "textfile")))
+    night = host.night(host.agent(facts()), plan, expected=0)
+    assert "; no metrics: " in night.line
+
+
+def test_a_result_that_cannot_be_kept_is_still_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told = tmp_path / "told"
+    wish = dataclasses.replace(WISH, notify=NotifyWish("", "", f"cat > {told}"))
+    plan = write_plan(tmp_path / "drift.json", a_plan(drift=wish))
+    (tmp_path / "drift" / "last.json").mkdir(parents=True)
+    assert run.main(plan, tmp_path / "drift", answering(tmp_path / "agent", facts(**OFF))) == 1
+    out, _ = capfd.readouterr()
+    assert "last.json counts as absent: " in out
+    assert "; the result is not kept: " in out
+    assert read_json(told)["verdict"] == "FAIL"
+
+
+def test_a_change_is_told_and_the_journal_says_so(host: Nights, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    wish = DriftWish("02:30", 30, "none", 60, "", NotifyWish("", "", f"cat >> {told}; echo >> {told}"))
+    for snapshot, said in ((facts(), ""), (facts(**OFF), "; command told"), (facts(**OFF), "")):
+        assert host.night(host.agent(snapshot), a_plan(drift=wish)).line.rstrip().endswith(f"){said}")
+    (line,) = told.read_text().splitlines()
+    assert json.loads(line)["previous"] == "PASS"
+
+
+def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
+    """Only where systemd says that its journal is what we write to."""
+    place = tmp_path / "journal"
+    for status, priority in ((Status.PASS, 6), (Status.WARN, 4), (Status.FAIL, 3), (Status.UNKNOWN, 3)):
+        assert run.PRIORITIES.get(status.value, run.ERROR) == priority
+    script = "import sys; from gpuprep.selfcheck import run; run.say(3, 'one\\ntwo', sys.stdout)"
+    with place.open("w") as stream:
+        inode = os.fstat(stream.fileno())
+        for environment in ({"JOURNAL_STREAM": f"{inode.st_dev}:{inode.st_ino}"}, {"JOURNAL_STREAM": "1:2"}, {}):
+            subprocess.run([sys.executable, "-c", script], stdout=stream, env={**os.environ, **environment}, check=True)
+    assert place.read_text() == "<3>one two\none two\none two\n"
+
+
+# ---------------------------------------------------------------- the program itself
+
+
+def drift_program(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpuprep.selfcheck", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_a_machine_without_a_gpu_checks_itself(tmp_path: Path) -> None:
+    """This one: the whole program, its real agent and no mercy."""
+    plan = write_plan(tmp_path / "drift.json", a_plan(drift=QUICK))
+    where = ["--results", str(tmp_path / "drift")]
+    assert drift_program("last", *where).returncode == 3
+    done = drift_program("run", "--plan", str(plan), *where)
+    assert done.returncode in (1, 3), done.stderr
+    assert done.stdout.count("\n") == 1
+    record = from_json(RunRecord, (tmp_path / "drift" / "last.json").read_text())
+    assert record.error is None
+    assert record.drift is not None
+    assert record.drift.probe_skipped
+    shown = drift_program("last", *where)
+    assert shown.returncode == done.returncode
+    assert "speed not measured: " in shown.stdout
+    assert json.loads(drift_program("last", "--json", *where).stdout)["run_id"] == record.run_id
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    """The second says so and touches nothing."""
+    plan = write_plan(tmp_path / "drift.json", a_plan())
+    os.mkfifo(tmp_path / "gate")
+    (tmp_path / "agent.sh").write_text(f"cat >/dev/null; cat {tmp_path}/gate")
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from gpuprep.selfcheck import run; from gpuprep.selfcheck.ask import Agent\n"
+        "folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as first:
+        with (tmp_path / "gate").open("w") as gate:  # opens when the first one asks for facts
+            second = drift_program("run", "--plan", str(plan), "--results", str(tmp_path / "drift"))
+            assert sorted(path.name for path in (tmp_path / "drift").iterdir()) == ["lock", "results"]
+            gate.write("no facts\n")
+        assert first.stdout is not None
+        assert "UNKNOWN" in first.stdout.read()
+    assert (first.returncode, second.returncode) == (3, 3)
+    assert second.stdout == ""
+    assert f"a check of this host is at work already (process {first.pid})" in second.stderr
+    assert len(list((tmp_path / "drift" / "results").iterdir())) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["last", "--plan", "x"]])
+def test_a_wrong_command_line(words: list[str]) -> None:
+    assert drift_program(*words).returncode == 2
