@@ -88,11 +88,11 @@ class Store:
             ) from error
         engine, shown = history_engine.make(url) if url else (history_engine.sqlite(path), str(path))
         store = cls(engine, shown)
-        with store._transaction(write=False) as connection:
-            behind = history_migrations.missing(connection)
-        if behind:
-            with store._transaction() as connection:
-                history_migrations.migrate(connection)
+        try:
+            store._migrate()
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Store:
             for position, finding in enumerate(found)
         ]
         with self._transaction() as connection:
-            if not insert_new(connection, runs, [row]):
+            if not insert_new(connection, runs, row):
                 return False
             if rows:
                 connection.execute(findings.insert(), rows)
@@ -312,6 +312,14 @@ class Store:
     def _stream(self, query: sa.Select[Any]) -> Iterator[sa.Row[Any]]:
         with self._transaction(write=False) as connection:
             yield from connection.execution_options(yield_per=ROWS_AT_A_TIME).execute(query)
+
+    def _migrate(self) -> None:
+        """Looks without a lock first: a store that is up to date, as nearly all are, keeps no one waiting."""
+        with self._transaction(write=False) as connection:
+            behind = history_migrations.missing(connection)
+        if behind:
+            with self._transaction() as connection:
+                history_migrations.migrate(connection)
 
     @contextmanager
     def _transaction(self, *, write: bool = True) -> Iterator[Connection]:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey, Measured
-from gpuprep.history_schema import baselines, fitting, insert_new
+from gpuprep.history_schema import baselines, fitting, insert_missing
 
 KEY = ("host", "gpu_uuid", "probe", "versions", "figure")
 
@@ -41,7 +41,7 @@ def add(connection: Connection, host: str, run_id: str, set_at: str, measured: M
         for name, value in figures.items()
     ]
     # In one order: two writers of the same figures would wait for each other.
-    insert_new(connection, baselines, sorted(rows, key=lambda row: [str(row[name]) for name in KEY]))
+    insert_missing(connection, baselines, sorted(rows, key=lambda row: [str(row[name]) for name in KEY]))
 
 
 def replace(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep import history_certified
+from gpuprep.errors import StoreError
 from gpuprep.history_schema import baselines, certified, runs
 
 # A transaction deletes so many: other writers get in between.
@@ -41,18 +42,24 @@ def delete(connection: Connection, run_ids: Sequence[str]) -> list[str]:
     return gone
 
 
-def remove_logs(folder: Path, run_ids: Iterable[str]) -> int:
-    """Remove the log folders of these runs below `folder`, where they are; returns how many there were.
+def log_folders(parent: Path, run_ids: Iterable[str]) -> list[Path]:
+    """The log folders of these runs below `parent`, those that are there.
 
     A run id may come from another machine: one that is no plain name leads to no folder.
     """
-    removed = 0
-    for run_id in run_ids:
-        path = folder / run_id
-        if RUN_ID.fullmatch(run_id) and path.is_dir() and not path.is_symlink():
+    named = [parent / run_id for run_id in run_ids if RUN_ID.fullmatch(run_id)]
+    return [path for path in named if path.is_dir() and not path.is_symlink()]
+
+
+def remove(folders: Iterable[Path]) -> None:
+    """Remove these folders and all in them; one that went meanwhile is none. Raises StoreError."""
+    for path in folders:
+        try:
             shutil.rmtree(path)
-            removed += 1
-    return removed
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"the log folder {path} cannot be removed: {error}", "remove it by hand") from error
 
 
 def _kept(connection: Connection, host: str, keep_last: int) -> list[str]:

@@ -101,10 +101,20 @@ certified = sa.Table(
 )
 
 
-def insert_new(connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Insert those rows whose key is not there yet; returns how many. Waits for another writer of the same key."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return connection.execute(insert(table).on_conflict_do_nothing(), rows).rowcount if rows else 0
+def insert_new(connection: Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row; False where its key is there already. Waits for another writer of the same key."""
+    statement = _insert(connection, table).values(row).on_conflict_do_nothing()
+    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount == 1
+
+
+def insert_missing(connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert those rows whose key is not there yet."""
+    if rows:
+        connection.execute(_insert(connection, table).on_conflict_do_nothing(), rows)
+
+
+def _insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def fitting(text: str, width: int) -> str:

@@ -89,10 +89,10 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
     dated = [(night(one.started_at), one) for one in measured]
     if not dated:
         return []
-    begin = max(day for day, _ in dated) - timedelta(days=nights - 1)
+    oldest = max(day for day, _ in dated) - timedelta(days=nights - 1)
     series: dict[tuple[str, str, str, str, Source], dict[date, list[float]]] = {}
     for day, one in dated:
-        if day >= begin:
+        if day >= oldest:
             key = (one.gpu_uuid, one.probe, one.versions, one.figure, one.source)
             series.setdefault(key, {}).setdefault(day, []).append(one.value)
     found = [
@@ -101,6 +101,11 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
     ]
     rank = {Direction.DOWN: 0, Direction.UNKNOWN: 1, Direction.STEADY: 2}
     return sorted(found, key=lambda one: (rank[one.direction], -(one.loss_percent or 0.0), one.gpu_uuid, one.figure))
+
+
+def begin(newest: str, nights: int) -> str:
+    """When the first of the last `nights` nights began, the last being that of `newest`; both UTC, ISO 8601."""
+    return f"{night(newest) - timedelta(days=nights - 1)}T12:00:00+00:00"
 
 
 def verdict(found: Sequence[Trend]) -> Direction:

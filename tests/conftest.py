@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import postgres
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -58,6 +61,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("e2e"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """One for all tests of a session. CI must have it; elsewhere the tests that need it are skipped."""
+    try:
+        with postgres.server() as running:
+            yield running
+    except postgres.NoPostgres as error:
+        if os.environ.get("GPUPREP_REQUIRE_E2E") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store, on each database that gpuprep knows."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    return server.new_database()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from gemmrecords import gemm, gpu, values
+
 from gpuprep.records import (
     CodecFacts,
     CudaFacts,
@@ -137,3 +139,18 @@ def record(run_id: str = "20261120-100000-abc123", **changes: Any) -> RunRecord:
         options={"check": False, "only": []},
     )
     return dataclasses.replace(whole, **changes)
+
+
+PASSED = Verdict(Status.PASS, "PASS: profile a100, 5 checks", FINDINGS[:1])
+
+
+def measured(
+    run_id: str, tflops: float, *, day: int = 1, source: Source = Source.MEASURED, **changes: Any
+) -> RunRecord:
+    """A validation of host gpu-1 that passed and measured one figure, in the night of 2026-11-`day`."""
+    probed = ProbeResult("gemm", source, values(gpu("20b0", [gemm("fp16", tflops)])), 10.0)
+    made: dict[str, Any] = {"command": "validate", "host": "gpu-1", "verdict": PASSED, "exit_code": 0}
+    moment = f"2026-11-{day:02d}T02:30:00+00:00"
+    after = dataclasses.replace(SNAPSHOT, source=source)
+    made |= {"started_at": moment, "source": source, "measurements": (probed,), "after": after, **changes}
+    return record(run_id, **made)

@@ -1,22 +1,26 @@
-"""The store of runs, on real SQLite files."""
+"""The store of runs, on real SQLite files and a real PostgreSQL."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sqlite3
+import dataclasses
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from records_for_tests import FINDINGS, record
+from records_for_tests import PASSED, measured, record
 
-from gpuprep import history_migrations, history_schema
+from gpuprep import history_baselines, history_engine, history_migrations
+from gpuprep.baselines import BaselineKey
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.history import Store
-from gpuprep.records import Status, to_json
+from gpuprep.records import Finding, RunRecord, Source, Status, from_json
+
+KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
+
+pytestmark = pytest.mark.xdist_group("store")
 
 
 @pytest.fixture
@@ -25,10 +29,18 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    opened = Store.open(f"sqlite:///{path}")
+def store(store_url: str) -> Iterator[Store]:
+    opened = Store.open(store_url)
     yield opened
     opened.close()
+
+
+def sql(url: str, statement: str) -> None:
+    """Behind the store's back."""
+    engine, _ = history_engine.make(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 def test_a_record_comes_back_as_it_went_in(store: Store) -> None:
@@ -77,116 +89,66 @@ def test_a_run_is_stored_once(store: Store) -> None:
     assert len(store.runs()) == 1
 
 
-def test_findings_and_run_are_written_together_or_not_at_all(store: Store, path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "CREATE TRIGGER full BEFORE INSERT ON findings WHEN new.position = 2 "
-            "BEGIN SELECT RAISE(ABORT, 'disk full'); END"
-        )
-    connection.close()
-    with pytest.raises(StoreError, match="disk full"):
-        store.append(record())
+def test_a_run_is_taken_once_from_a_host(store: Store) -> None:
+    assert not store.has("20261120-100000-abc123")
+    assert store.append_new(record())
+    assert store.has("20261120-100000-abc123")
+    assert not store.has("20261120-100000")
+    assert not store.append_new(record(host="another"), {KEY: {"fp16": 1.0}})
+    assert [run.host for run in store.runs()] == ["sim:t4"]
+    assert store.baseline_of("another") == {}
+
+
+def test_a_run_is_written_whole_or_not_at_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(connection: sa.Connection, *_: object) -> None:
+        connection.execute(sa.text("SELECT * FROM disk_full"))
+
+    monkeypatch.setattr(history_baselines, "add", full)
+    with pytest.raises(StoreError, match="disk_full"):
+        store.append(measured("r1", 100.0), {KEY: {"fp16": 1.0}})
     assert store.runs() == []
+    assert store.figures("gpu-1", "") == []
 
 
-def _append_many(path: str, name: str, count: int) -> None:
-    opened = Store.open(f"sqlite:///{path}")
-    for number in range(count):
-        opened.append(record(f"{name}-{number}"))
-    opened.close()
+def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
+    odd = Finding("gpu 0", "x" * 300, Status.FAIL, "a\0b", "half \udcff")
+    whole = record(findings=(odd,), verdict=None)
+    store.append(whole)
+    assert store.get("last") == whole
+    (row,) = list(store.export_rows("findings"))[1:]
+    assert (row[1], len(row[3]), row[4:]) == (0, 255, ("FAIL", "a\\x00b", "half \\udcff"))
 
 
-def test_two_processes_append_at_the_same_time(path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_append_many, args=(str(path), name, 20)) for name in ("a", "b")]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(60)
-        assert writer.exitcode == 0
-    opened = Store.open(f"sqlite:///{path}")
-    assert len(opened.runs(limit=100)) == 40
-    opened.close()
-
-
-def _die_while_writing(path: str) -> None:
-    opened = Store.open(f"sqlite:///{path}")
-    with opened._transaction() as connection:
-        connection.execute(sa.text("INSERT INTO runs VALUES ('half','c','h','p','s','e','measured',NULL,0,'','{}')"))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_killed_writer_leaves_nothing_behind_and_blocks_nobody(path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    writer = context.Process(target=_die_while_writing, args=(str(path),))
-    writer.start()
-    writer.join(60)
-    assert writer.exitcode == -signal.SIGKILL
-    opened = Store.open(f"sqlite:///{path}")
-    opened.append(record())
-    assert [run.run_id for run in opened.runs()] == [record().run_id]
-    opened.close()
-
-
-def test_the_first_schema_is_migrated_with_its_runs(path: Path) -> None:
-    old = sa.create_engine(f"sqlite:///{path}")
-    with old.begin() as connection:
-        history_schema.migrations.create(connection)
-        history_migrations.create_runs(connection)
-        connection.execute(history_schema.migrations.insert().values(name="create_runs", applied_at="2026-01-01"))
-        values = {
-            "run_id": "old",
-            "command": "provision",
-            "host": "h",
-            "profile": "t4",
-            "started_at": "2026",
-            "ended_at": "2026",
-            "source": "measured",
-            "verdict": "FAIL",
-            "exit_code": 1,
-            "summary": "s",
-            "record": to_json(record("old")),
-        }
-        connection.execute(history_schema.runs.insert().values(values))
-    old.dispose()
-    opened = Store.open(f"sqlite:///{path}")
-    assert opened.get("old") == record("old")
-    assert opened.runs()[0].failed == 1
-    opened.close()
-    with sqlite3.connect(path) as plain:
-        names = [row[0] for row in plain.execute("SELECT name FROM migrations ORDER BY rowid")]
-        assert plain.execute("SELECT count(*) FROM findings").fetchone() == (len(FINDINGS),)
-        assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    plain.close()
-    assert names == [name for name, _ in history_migrations.MIGRATIONS]
-
-
-def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_changes_nothing(store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(connection: sa.Connection) -> None:
         connection.execute(sa.text("CREATE TABLE halfway (x INTEGER)"))
         connection.execute(sa.text("SELECT * FROM nowhere"))
 
-    Store.open(f"sqlite:///{path}").close()
-    monkeypatch.setattr(history_migrations, "MIGRATIONS", (*history_migrations.MIGRATIONS, ("broken", broken)))
+    known = history_migrations.MIGRATIONS
+    monkeypatch.setattr(history_migrations, "MIGRATIONS", (*known, ("broken", broken)))
     with pytest.raises(StoreError, match="nowhere"):
-        Store.open(f"sqlite:///{path}")
-    with sqlite3.connect(path) as connection:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    connection.close()
-    assert tables == {"migrations", "runs", "findings", "baselines", "measurements", "certified"}
+        Store.open(store_url)
+    assert set(sa.inspect(store._engine).get_table_names()) == {
+        "migrations", "runs", "findings", "baselines", "measurements", "certified",
+    }  # fmt: skip
+    monkeypatch.setattr(history_migrations, "MIGRATIONS", known)
+    Store.open(store_url).close()
 
 
-def test_a_store_of_a_newer_gpuprep_is_left_alone(path: Path) -> None:
-    Store.open(f"sqlite:///{path}").close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO migrations VALUES ('from_the_future', '2030')")
-    connection.close()
+def test_a_store_of_a_newer_gpuprep_is_left_alone(store: Store, store_url: str) -> None:  # noqa: ARG001  it makes it
+    sql(store_url, "INSERT INTO migrations VALUES ('from_the_future', '2030')")
     with pytest.raises(StoreError, match="newer gpuprep") as caught:
-        Store.open(f"sqlite:///{path}")
+        Store.open(store_url)
     assert "--store" in caught.value.hint
 
 
-@pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://x/y"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense", "nosuchdatabase://x/y", "postgresql://host:port/db", "postgresql+nosuchdriver://host/db",
+        "mysql+pymysql://host/db",
+    ],
+)  # fmt: skip
 def test_a_url_that_is_none_is_wrong_usage(url: str) -> None:
     with pytest.raises(UsageError, match="--store"):
         Store.open(url)
@@ -202,16 +164,134 @@ def test_what_cannot_be_a_database_says_so(tmp_path: Path) -> None:
     assert "--store" in caught.value.hint
 
 
-def test_a_damaged_record_is_named(store: Store, path: Path) -> None:
+def test_a_damaged_record_is_named(store: Store, store_url: str) -> None:
     store.append(record())
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE runs SET record = '{\"run_id\": 1}'")
-    connection.close()
+    sql(store_url, "UPDATE runs SET record = '{\"run_id\": 1}'")
     with pytest.raises(StoreError, match=r"RunRecord\.run_id"):
         store.get("last")
 
 
-def test_a_password_in_the_url_is_not_shown() -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+nosuchdriver://me:hunter2@127.0.0.1:1/db",
+        "postgresql://me:hunter2@127.0.0.1:1/db",
+        "postgresql://me:hun@ter/hunter2@127.0.0.1:port/db",
+        "postgresql://127.0.0.1:1/db?user=me&password=hunter2",
+        "nosuch://me:hunter2@127.0.0.1:1/db",
+    ],
+)
+def test_a_password_in_the_url_is_not_shown(url: str) -> None:
     with pytest.raises((StoreError, UsageError)) as caught:
-        Store.open("postgresql+nosuchdriver://me:hunter2@127.0.0.1:1/db")
+        Store.open(url)
     assert "hunter2" not in caught.value.explain()
+    assert "***" in caught.value.explain()
+
+
+def test_a_server_that_does_not_answer_says_so() -> None:
+    with pytest.raises(StoreError, match=r"postgresql://me@127\.0\.0\.1:1/db cannot be used: .*refused") as caught:
+        Store.open("postgresql://me@127.0.0.1:1/db")
+    assert caught.value.exit_code == 3
+    assert "the server runs" in caught.value.hint
+
+
+def test_without_its_driver_postgresql_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UsageError, match="driver is not installed") as caught:
+        Store.open("postgresql://me@127.0.0.1:1/db")
+    assert "pip install 'gpuprep[postgresql]'" in caught.value.hint
+    assert len(caught.value.what.splitlines()) == 1
+
+
+def test_the_certified_run_is_the_newest_that_passed(store: Store) -> None:
+    assert store.certified("sim:t4") is None
+    for run_id, day, command, verdict in (
+        ("r1", 1, "provision", PASSED), ("r2", 2, "validate", PASSED), ("r3", 3, "validate", record().verdict),
+        ("r4", 4, "drift", PASSED), ("r5", 5, "validate", None),
+    ):  # fmt: skip
+        store.append(record(run_id, command=command, verdict=verdict, started_at=f"2026-11-0{day}T02:30:00+00:00"))
+    store.append(record("r6", command="validate", verdict=PASSED, host="another"))
+    certified, checked = store.certified("sim:t4"), store.newest("sim:t4", "drift")
+    assert (certified and certified.run_id, checked and checked.run_id) == ("r2", "r4")
+    newest = store.newest("sim:t4", "validate")
+    assert newest is not None
+    assert newest.run_id == "r3"  # r5 came to no verdict
+
+
+def test_figures_are_rows_and_simulated_ones_say_so(store: Store) -> None:
+    store.append(measured("r1", 280.0))
+    store.append(measured("r2", 270.0, day=2))
+    store.append(measured("r3", 1.0, day=3, source=Source.SIMULATED))
+    store.append(measured("r4", 280.0, day=4, command="judge"))
+    store.append(measured("r5", 280.0, host="another"))
+    found = store.figures("gpu-1", "2026-11-02")
+    assert [(one.run_id, one.value, one.source.value) for one in found] == [
+        ("r2", 270.0, "measured"),
+        ("r3", 1.0, "simulated"),
+    ]
+    assert (found[0].probe, found[0].figure, found[0].versions) == (
+        "gemm", "fp16 8192x8192x8192 TN", "gpuprep 0.1.0, cublasLt 12.4.5, quick",
+    )  # fmt: skip
+    assert store.newest_figure("gpu-1") == "2026-11-03T02:30:00+00:00"
+    assert store.newest_figure("nowhere") is None
+
+
+def test_two_runs_of_one_probe_in_a_record_are_one_figure(store: Store) -> None:
+    once, twice = measured("r1", 280.0), measured("r1", 270.0)
+    store.append(dataclasses.replace(once, measurements=once.measurements + twice.measurements))
+    assert [one.value for one in store.figures("gpu-1", "")] == [270.0]
+
+
+def test_a_set_run_stays_until_it_is_cleared(store: Store) -> None:
+    for day in (1, 2, 3):
+        store.append(measured(f"r{day}", 280.0 + day, day=day), {KEY: {"fp16": 280.0 + day, f"only {day}": 1.0}})
+    assert store.host_baseline("gpu-1").run_id == "r3"
+    assert store.baseline_of("gpu-1")[KEY]["fp16"].value == 281.0
+    store.certify("gpu-1", "r2", "2026-11-09", {KEY: {"fp16": 282.0}})
+    store.append(measured("r4", 290.0, day=4), {KEY: {"fp16": 290.0}})
+    found = store.host_baseline("gpu-1")
+    assert (found.run_id, found.run_at, found.set_at) == ("r2", "2026-11-02T02:30:00+00:00", "2026-11-09")
+    assert {name: (one.value, one.run_id) for name, one in found.figures[KEY].items()} == {"fp16": (282.0, "r2")}
+    certified = store.certified("gpu-1")
+    assert certified is not None
+    assert certified.run_id == "r2"
+    other = dataclasses.replace(KEY, probe="bandwidth")
+    store.set_baseline("gpu-1", "r2", "2026-11-09", {other: {"device copy": 1.0}})
+    assert store.clear_baseline("gpu-1", "gemm") == (1, False)
+    assert list(store.baseline_of("gpu-1")) == [other]
+    assert store.clear_baseline("gpu-1") == (1, True)
+    assert store.host_baseline("gpu-1").run_id == "r4"
+    assert store.clear_baseline("gpu-1") == (0, False)
+
+
+def test_exports_are_all_runs_oldest_first(store: Store) -> None:
+    for day in (2, 1, 3):
+        store.append(measured(f"r{day}", 280.0 + day, day=day, host="b" if day == 3 else "a"))
+    assert [json.loads(line)["run_id"] for line in store.export_records()] == ["r1", "r2", "r3"]
+    assert [from_json(RunRecord, line).run_id for line in store.export_records("a")] == ["r1", "r2"]
+    head, *rows = store.export_rows("measurements", "a")
+    assert head[0] == "run_id"
+    assert [(row[0], row[-1]) for row in rows] == [("r1", 281.0), ("r2", 282.0)]
+    head, *rows = store.export_rows("runs")
+    assert "record" not in head
+    assert [row[0] for row in rows] == ["r1", "r2", "r3"]
+    assert len(list(store.export_rows("findings"))) == 1 + 3
+
+
+def test_what_nothing_refers_to_can_be_pruned(store: Store) -> None:
+    failed = record().verdict
+    for day in range(1, 10):
+        store.append(measured(f"r{day}", 280.0, day=day, verdict=failed if day != 2 else PASSED))
+    store.append(measured("d1", 280.0, day=1, command="drift"))
+    store.append(measured("d0", 280.0, day=1, command="drift", verdict=failed, started_at="2026-10-01"))
+    store.append(measured("lone", 280.0, day=1, host="another", verdict=failed))
+    store.set_baseline("gpu-1", "r4", "2026-11-04", {KEY: {"fp16": 280.0}})
+    old = store.prunable("2026-11-07T00:00:00+00:00", keep_last=1)
+    assert old == ["d0", "r1", "r3", "r5", "r6"]  # r2 passed, r4 is the baseline, d1 the last check, lone the last run
+    assert "lone" in store.prunable("2026-11-07T00:00:00+00:00", keep_last=0)
+    store.set_baseline("another", "r5", "2026-11-04", {KEY: {"fp16": 280.0}})  # meanwhile
+    assert store.prune(old) == ["d0", "r1", "r3", "r6"]
+    left = {run.run_id for run in store.runs()}
+    assert left == {"r2", "r4", "r5", "r7", "r8", "r9", "d1", "lone"}
+    for what in ("findings", "measurements"):
+        assert {row[0] for row in list(store.export_rows(what))[1:]} == left

@@ -1,4 +1,4 @@
-"""gpuprep history."""
+"""gpuprep history: the list of runs, and its subcommands."""
 
 from __future__ import annotations
 
@@ -7,23 +7,36 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options
+from gpuprep.cli import history_upkeep, options, tables
 from gpuprep.cli.console import check_output, emit, want_color
+from gpuprep.cli.defaultgroup import DefaultGroup
 
 if TYPE_CHECKING:
     from gpuprep.history import RunSummary
 
-COLORS = {"PASS": "green", "WARN": "yellow", "FAIL": "red", "UNKNOWN": "magenta", "REFUSED": "red", "FAILED": "red"}
 # By exit code, the same words as in reports.
 WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
+EXIT_CODES = {"DOWN": 1, "STEADY": 0, "UNKNOWN": 3}
 
 
-@click.command()
+@click.group(cls=DefaultGroup, default="list")
+def history() -> None:
+    """List recorded runs, newest first.
+
+    `gpuprep history [HOST]` is `gpuprep history list [HOST]`.
+    """
+
+
+history.add_command(history_upkeep.prune)
+history.add_command(history_upkeep.export)
+
+
+@history.command("list", short_help="List recorded runs, newest first")
 @click.argument("host", required=False)
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many runs to list.")
 @options.output
 @options.store
-def history(
+def list_runs(
     host: str | None,
     limit: int,
     as_json: bool,
@@ -49,7 +62,7 @@ def history(
     finally:
         opened.close()
     if as_json:
-        emit(_json(found), output)
+        emit(tables.document(runs=found), output)
         return
     if not found and not quiet:
         click.echo(f"no runs of {host} are recorded" if host else "no runs are recorded yet", err=True)
@@ -57,12 +70,67 @@ def history(
         emit(_table(found, output is None and want_color(sys.stdout, no_color), verbose), output)
 
 
-def _json(found: list[RunSummary]) -> str:
-    import json
+@history.command("trend", short_help="Find figures of a host that get worse from night to night")
+@click.argument("host")
+@click.option(
+    "--nights", type=click.IntRange(min=8), default=30, show_default=True, help="How many nights to look back."
+)
+@click.option(
+    "--percent",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="The loss over these nights that counts: history_warn_percent of profiles.",
+)
+@options.output
+@options.store
+def trend(
+    host: str,
+    nights: int,
+    percent: float,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,
+    quiet: bool,
+    no_color: bool,
+    store: str | None,
+) -> int:
+    """Find figures of a host that get worse from night to night.
 
-    from gpuprep.records import SCHEMA_VERSION, to_json_value
+    DOWN is a figure that falls surely (Mann-Kendall, p below 0.01) and by more than --percent (Theil-Sen): one bad
+    night is none. The exit code is 1 where there is one, 3 where there are too few nights to say.
+    """
+    import sys
 
-    return json.dumps({"schema_version": SCHEMA_VERSION, "runs": to_json_value(found)}, indent=2)
+    from gpuprep import siteconfig
+    from gpuprep import trend as trends
+    from gpuprep.history import Store
+
+    check_output(output)
+    opened = Store.open(store or siteconfig.load().store)
+    try:
+        newest = opened.newest_figure(host)
+        measured = opened.figures(host, trends.begin(newest, nights)) if newest else []
+    finally:
+        opened.close()
+    found = trends.trends(measured, nights=nights, percent=percent)
+    result = trends.verdict(found)
+    code = EXIT_CODES[result.value]
+    if as_json:
+        emit(
+            tables.document(host=host, nights=nights, percent=percent, verdict=result, trends=found, exit_code=code),
+            output,
+        )
+        return code
+    if found:
+        from gpuprep.reports import history as pages
+
+        color = output is None and want_color(sys.stdout, no_color)
+        head, rows, notes = pages.trend_table(host, found, nights, percent, whole=bool(verbose))
+        emit("\n".join([head, *tables.lines(rows, color=color), *notes]), output)
+    elif not quiet:
+        click.echo(f"no figures of {host} are recorded: drift with --probe quick and validate measure some", err=True)
+    return code
 
 
 def _table(found: list[RunSummary], color: bool, verbose: int) -> str:
@@ -71,13 +139,8 @@ def _table(found: list[RunSummary], color: bool, verbose: int) -> str:
         result = run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
         simulated = "simulated" if run.source.value == "simulated" else ""
         rows.append((run.run_id, run.host, run.command, run.profile, result, simulated))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for number, row in enumerate(rows):
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
-        if color and row[4] in COLORS:
-            cells[4] = click.style(cells[4], fg=COLORS[row[4]])
-        lines.append("  ".join(cells).rstrip())
-        if verbose and number and found[number - 1].summary:
-            lines.append(f"    {found[number - 1].summary}")
-    return "\n".join(lines)
+    head, *lines = tables.lines(rows, color=color)
+    told = [head]
+    for run, line in zip(found, lines, strict=True):
+        told += [line, f"    {run.summary}"] if verbose and run.summary else [line]
+    return "\n".join(told)

@@ -22,6 +22,8 @@ COMMANDS: dict[str, Entry] = {
         "gpuprep.cli.drift", "Compare machines with their profile and with what was certified, changing nothing"
     ),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
+    "compare": Entry("gpuprep.cli.compare", "Show what changed between two recorded runs"),
+    "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear what hosts are held to: certified run and figures"),
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run anew, without a host"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Alert rules and a dashboard for the metrics of drift"),

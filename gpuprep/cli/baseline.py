@@ -1,0 +1,151 @@
+"""gpuprep baseline: what a host is held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options, tables
+from gpuprep.cli.console import check_output, emit
+
+if TYPE_CHECKING:
+    from gpuprep.history import Store
+
+
+@click.group()
+def baseline() -> None:
+    """Show, set and clear what hosts are held to: certified run and figures.
+
+    Without `set`, a host is held to its newest provision or validate that passed, and to the figures of the first one
+    that measured them.
+    """
+
+
+@baseline.command("show")
+@click.argument("host")
+@options.output
+@options.store
+def show(
+    host: str,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
+    quiet: bool,  # noqa: ARG001
+    no_color: bool,  # noqa: ARG001
+    store: str | None,
+) -> int:
+    """Show the run and the figures that a host is held to.
+
+    The exit code is 3 where there is neither.
+    """
+    check_output(output)
+    opened = _open(store)
+    try:
+        found = opened.host_baseline(host)
+    finally:
+        opened.close()
+    code = 0 if found.run_id or found.figures else 3
+    if as_json:
+        figures = [
+            {
+                "gpu_uuid": key.gpu_uuid, "probe": key.probe, "versions": key.versions, "figure": name,
+                "value": one.value, "run_id": one.run_id, "set_at": one.set_at,
+            }
+            for key, named in found.figures.items()
+            for name, one in named.items()
+        ]  # fmt: skip
+        certified = {"run_id": found.run_id, "started_at": found.run_at, "set_at": found.set_at or None}
+        named_run = certified if found.run_id else None
+        emit(tables.document(host=host, certified=named_run, figures=figures, exit_code=code), output)
+        return code
+    from gpuprep.reports import history as pages
+
+    how = f"set by hand at {found.set_at}" if found.set_at else "the newest run that passed"
+    run = f"run {found.run_id} of {found.run_at} ({how})" if found.run_id else "no run that passed is recorded"
+    rows = pages.baseline_table(found.figures)
+    emit("\n".join([f"{host}: {run}", *(tables.lines(rows) or [pages.NO_FIGURES])]), output)
+    return code
+
+
+@baseline.command("set")
+@click.argument("host")
+@click.argument("run", required=False)
+@options.output
+@options.store
+def set_(
+    host: str,
+    run: str | None,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001
+    store: str | None,
+) -> None:
+    """Hold a host to a run that passed, and to its figures.
+
+    RUN is an id of `gpuprep history`, the beginning of one, or `last`; without it, the newest provision or validate of
+    HOST that passed. It stays so, whatever passes later, until it is set again or cleared.
+    """
+    from gpuprep import certifying
+    from gpuprep.runids import now
+
+    check_output(output)
+    opened = _open(store)
+    try:
+        done = certifying.certify(opened, host, run, now())
+    finally:
+        opened.close()
+    count = sum(len(figures) for figures in done.measured.values())
+    if as_json:
+        emit(tables.document(host=host, run_id=done.record.run_id, figures=count), output)
+    elif not quiet or output is not None:
+        simulated = " (simulated: its figures are none to compare with)" if done.record.source == "simulated" else ""
+        what = f"{host} is held to run {done.record.run_id} of {done.record.started_at}"
+        emit(f"{what}, with {count} figures{simulated}", output)
+
+
+@baseline.command("clear")
+@click.argument("host")
+@click.option("--probe", metavar="PROBE", help="Only the figures of one probe: gemm, bandwidth or throughput.")
+@options.output
+@options.store
+def clear(
+    host: str,
+    probe: str | None,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001
+    store: str | None,
+) -> None:
+    """Forget the figures of a host, and the run that was set.
+
+    The next run that passes sets them anew; the host is held to its newest run that passed.
+    """
+    from gpuprep.checks.baseline import READERS
+    from gpuprep.errors import UsageError
+
+    if probe is not None and probe not in READERS:
+        raise UsageError(f"no figures are kept of a probe {probe!r}", f"probes with figures are {', '.join(READERS)}")
+    check_output(output)
+    opened = _open(store)
+    try:
+        figures, named = opened.clear_baseline(host, probe)
+    finally:
+        opened.close()
+    if as_json:
+        emit(tables.document(host=host, figures=figures, certified=named), output)
+    elif not quiet or output is not None:
+        run = " and the run that was set" if named else ""
+        emit(f"{host}: {figures} figures{run} forgotten", output)
+
+
+def _open(store: str | None) -> Store:
+    from gpuprep import siteconfig
+    from gpuprep.history import Store
+
+    return Store.open(store or siteconfig.load().store)

@@ -1,0 +1,80 @@
+"""gpuprep compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options, tables
+from gpuprep.cli.console import check_output, emit, want_color
+
+if TYPE_CHECKING:
+    from gpuprep.comparison import Comparison
+    from gpuprep.records import RunRecord
+
+
+@click.command()
+@click.argument("one", metavar="RUN")
+@click.argument("two", metavar="RUN")
+@options.output
+@options.store
+def compare(
+    one: str,
+    two: str,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,
+    quiet: bool,  # noqa: ARG001  taken for the sake of one set of flags; there is no progress
+    no_color: bool,
+    store: str | None,
+) -> None:
+    """Show what changed between two recorded runs.
+
+    Facts, findings and figures, the first RUN against the second; the runs may be of different hosts. RUN is an id of
+    `gpuprep history`, the beginning of one, or `last`. The exit code is 0 whether they differ or not.
+    """
+    import sys
+
+    from gpuprep import siteconfig
+    from gpuprep.history import Store
+
+    check_output(output)
+    opened = Store.open(store or siteconfig.load().store)
+    try:
+        first, second = opened.get(one), opened.get(two)
+    finally:
+        opened.close()
+
+    from gpuprep import comparison
+
+    found = comparison.compare(first, second)
+    if as_json:
+        emit(tables.document(one=_named(first), two=_named(second), comparison=found), output)
+    else:
+        color = output is None and want_color(sys.stdout, no_color)
+        emit("\n".join(_page(first, second, found, color, bool(verbose))), output)
+
+
+def _named(record: RunRecord) -> dict[str, object]:
+    verdict = record.verdict.status if record.verdict else None
+    named = {"run_id": record.run_id, "command": record.command, "host": record.host, "verdict": verdict}
+    return {**named, "started_at": record.started_at, "source": record.source}
+
+
+def _page(one: RunRecord, two: RunRecord, found: Comparison, color: bool, whole: bool) -> list[str]:
+    from gpuprep.reports import history as pages
+
+    lines = tables.lines([pages.compared_run("one", one), pages.compared_run("two", two)], color=color)
+    lines += [f"note: {note}" for note in found.notes]
+    lines += ["", f"Facts: {len(found.facts)} changed"]
+    lines += tables.lines(pages.facts_table(found), indent="  ")
+    lines += ["", f"Findings: {len(found.findings)} changed"]
+    lines += tables.lines(pages.findings_table(found), color=color, indent="  ")
+    rows, alike = pages.figures_table(found, whole=whole)
+    beside = f", {alike} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if alike else ""
+    lines += ["", f"Figures: {len(found.figures)} compared{beside}"]
+    lines += tables.lines(rows, indent="  ")
+    lines += [f"  not compared: {why}" for why in found.not_comparable]
+    return lines

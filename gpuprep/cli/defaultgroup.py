@@ -1,0 +1,28 @@
+"""A click group that is itself a command: words that name none of its subcommands go to the default one."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+
+class DefaultGroup(click.Group):
+    """`gpuprep history HOST` is `gpuprep history list HOST` where `list` is the default.
+
+    A host that is named as a subcommand is reached by naming the default.
+    """
+
+    def __init__(self, *args: Any, default: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            return super().parse_args(ctx, args)
+        if args and (near := get_close_matches(args[0], self.commands, n=1, cutoff=0.8)):
+            name, meant = args[0], near[0]
+            ctx.fail(f"No such command {name!r}. Did you mean {meant!r}? A host of that name: {self.default} {name}.")
+        wants_help = any(arg in ("-h", "--help") for arg in args)
+        return super().parse_args(ctx, args if wants_help else [self.default, *args])

@@ -1,0 +1,152 @@
+"""gpuprep history prune and export: what the store drops and what it hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from gpuprep.cli import options, tables
+from gpuprep.cli.console import check_output, emit
+from gpuprep.cli.edge import drop_stdout
+
+
+@click.command("prune", short_help="Delete old runs that nothing refers to")
+@click.option("--keep-days", type=click.IntRange(min=1), required=True, help="Keep runs that are no older than this.")
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=0),
+    default=30,
+    show_default=True,
+    help="Keep so many runs of each host, however old.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@options.output
+@options.store
+def prune(
+    keep_days: int,
+    keep_last: int,
+    dry_run: bool,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001  taken for the sake of one set of flags; nothing here has a colour
+    store: str | None,
+) -> None:
+    """Delete old runs that nothing refers to.
+
+    With a run go its findings, its measurements and its log folder on this machine. The certified run of a host, the
+    runs of its baseline and its last drift check always stay.
+    """
+    from datetime import datetime, timedelta, timezone
+
+    from gpuprep import siteconfig
+    from gpuprep.history import Store
+    from gpuprep.history_retention import log_folders, remove
+    from gpuprep.paths import state_dir
+
+    check_output(output)
+    before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
+    opened = Store.open(store or siteconfig.load().store)
+    try:
+        old = opened.prunable(before, keep_last)
+        gone = old if dry_run else opened.prune(old)
+    finally:
+        opened.close()
+    folders = log_folders(state_dir() / "runs", gone)
+    if not dry_run:
+        remove(folders)
+    if as_json:
+        emit(tables.document(before=before, dry_run=dry_run, runs=gone, log_folders=len(folders)), output)
+        return
+    told = list(gone) if verbose else []
+    would = "would be deleted" if dry_run else "deleted"
+    told.append(f"{len(gone)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
+    if not quiet or output is not None:
+        emit("\n".join(told), output)
+
+
+@click.command("export", short_help="Write runs out, oldest first")
+@click.argument("host", required=False)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["jsonl", "csv"]),
+    default="jsonl",
+    show_default=True,
+    help="jsonl: the whole record of each run, one a line. csv: rows of a table, see --what.",
+)
+@click.option(
+    "--what",
+    type=click.Choice(["runs", "findings", "measurements"]),
+    help="With csv: which table. Default: runs.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to FILE in place of stdout.",
+)
+@options.store
+def export(host: str | None, style: str, what: str | None, output: Path | None, store: str | None) -> None:
+    """Write runs out, oldest first, of one host or of all.
+
+    Runs are read while they are written: a large store takes no more memory than a small one.
+    """
+    from gpuprep import siteconfig
+    from gpuprep.errors import UsageError
+    from gpuprep.history import Store
+
+    if style == "jsonl" and what is not None:
+        raise UsageError("--what goes with --format csv: jsonl is whole records", "add --format csv, or drop --what")
+    check_output(output)
+    opened = Store.open(store or siteconfig.load().store)
+    try:
+        if style == "jsonl":
+            _write((f"{record}\n" for record in opened.export_records(host)), output)
+        else:
+            _write(_csv(opened.export_rows(what or "runs", host)), output)
+    finally:
+        opened.close()
+
+
+def _csv(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    for row in rows:
+        writer.writerow(row)
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _write(pieces: Iterable[str], output: Path | None) -> None:
+    """To stdout, or to a file that is there when it is whole."""
+    import sys
+
+    from gpuprep.errors import UsageError
+
+    if output is None:
+        try:
+            sys.stdout.writelines(pieces)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head`
+            drop_stdout()
+        return
+    plain = output.is_file() or not output.exists()  # a pipe or a terminal cannot be replaced
+    part = output.with_name(f".{output.name}.part") if plain else output
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+        if plain:
+            part.replace(output)
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error}", "name another file") from error
+    finally:
+        if plain:
+            part.unlink(missing_ok=True)

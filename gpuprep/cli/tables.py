@@ -1,0 +1,36 @@
+"""Rows of text as columns, and the JSON document that says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+COLORS = {
+    "PASS": "green", "STEADY": "green", "WARN": "yellow", "FAIL": "red", "DOWN": "red", "REFUSED": "red",
+    "FAILED": "red", "UNKNOWN": "magenta",
+}  # fmt: skip
+
+
+def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "") -> list[str]:
+    """A line a row, each column as wide as its widest cell; words of COLORS are painted."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    found = []
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
+        painted = [
+            click.style(cell, fg=COLORS[word]) if color and word in COLORS else cell
+            for cell, word in zip(cells, row, strict=True)
+        ]
+        found.append((indent + "  ".join(painted)).rstrip())
+    return found
+
+
+def document(**values: Any) -> str:
+    """One JSON document with the version of the records' schema."""
+    import json
+
+    from gpuprep.records import SCHEMA_VERSION, to_json_value
+
+    return json.dumps({"schema_version": SCHEMA_VERSION, **to_json_value(values)}, indent=2)

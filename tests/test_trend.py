@@ -1,0 +1,191 @@
+"""Trends: the statistics against SciPy's, the limits, and what must never be called a trend."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from gpuprep import trend
+from gpuprep.records import Source
+from gpuprep.trend import Direction, Measurement, Trend
+
+FIRST = datetime(2026, 10, 1, 2, 30, tzinfo=timezone.utc)
+# Whole steps make ties, as rounded figures do.
+FIGURES = st.one_of(st.integers(1, 8).map(float), st.floats(1.0, 1000.0))
+SERIES = st.lists(FIGURES, min_size=3, max_size=40)
+
+
+def measured(values: Sequence[float], **changes: Any) -> list[Measurement]:
+    """One figure a night."""
+    one = Measurement("", "", "GPU-0", "gemm", "gpuprep 0.1.0, quick", "fp16", 0.0, Source.MEASURED)
+    return [
+        dataclasses.replace(
+            one, started_at=(FIRST + timedelta(days=day)).isoformat(), run_id=f"r{day}", value=value, **changes
+        )
+        for day, value in enumerate(values)
+    ]
+
+
+def only(found: list[Trend]) -> Trend:
+    (one,) = found
+    return one
+
+
+@given(SERIES)
+@example([1.0, 1.0, 1.0])
+@example([3.0, 2.0, 1.0])
+def test_score_and_variance_are_those_of_kendalls_tau(values: list[float]) -> None:
+    """SciPy's p without ties' correction of continuity is erfc(|S| / sqrt(2 var S)); ours takes 1 from |S|."""
+    spread = trend.variance(values)
+    theirs = stats.kendalltau(range(len(values)), values, method="asymptotic", variant="b").pvalue
+    if math.isnan(theirs):  # all figures are the same
+        assert (trend.score(values), spread, trend.mann_kendall(values)) == (0, 0.0, 1.0)
+        return
+    score = trend.score(values)
+    assert math.erfc(abs(score) / math.sqrt(2 * spread)) == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+
+
+@given(st.lists(st.floats(1.0, 1000.0), min_size=2, max_size=trend.EXACT_NIGHTS, unique=True))
+def test_p_without_ties_is_exact(values: list[float]) -> None:
+    theirs = stats.kendalltau(range(len(values)), values, method="exact").pvalue
+    assert trend.mann_kendall(values) == pytest.approx(theirs, rel=1e-9, abs=1e-15)
+
+
+@given(st.lists(st.integers(1, 6).map(float), min_size=3, max_size=40))
+def test_p_with_ties_is_that_of_the_normal_distribution_and_more_careful(values: list[float]) -> None:
+    assume(1 < len(set(values)) < len(values))
+    score, spread = trend.score(values), trend.variance(values)
+    z = max(0, abs(score) - 1) / math.sqrt(spread)
+    assert trend.mann_kendall(values) == pytest.approx(2 * stats.norm.sf(z), rel=1e-9)
+    plain = stats.kendalltau(range(len(values)), values, method="asymptotic").pvalue
+    assert trend.mann_kendall(values) >= plain - 1e-12
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), FIGURES), min_size=2, max_size=40, unique_by=lambda point: point[0]))
+def test_the_line_is_theil_and_sens(points: list[tuple[int, float]]) -> None:
+    days, values = [float(day) for day, _ in points], [value for _, value in points]
+    slope, intercept, _, _ = stats.theilslopes(values, days)
+    line = trend.theil_sen(days, values)
+    assert line.per_day == pytest.approx(slope, rel=1e-9, abs=1e-9)
+    assert line.at_zero == pytest.approx(intercept, rel=1e-9, abs=1e-6)
+
+
+@given(st.lists(FIGURES, min_size=8, max_size=40), st.floats(0.5, 20.0))
+def test_down_is_a_fall_that_is_sure_and_counts(values: list[float], percent: float) -> None:
+    """By SciPy's figures alone: no border of ours."""
+    found = only(trend.trends(measured(values), nights=60, percent=percent))
+    nights = range(len(values))
+    slope, intercept, _, _ = stats.theilslopes(values, nights)
+    assume(intercept > 0)
+    loss = -100 * slope * (len(values) - 1) / intercept
+    assume(abs(loss - percent) > 1e-6)
+    tau = stats.kendalltau(nights, values, method="exact" if len(set(values)) == len(values) else "asymptotic")
+    if loss <= percent or tau.statistic >= 0 or tau.pvalue >= trend.P:
+        assert found.direction is Direction.STEADY
+    elif trend.mann_kendall(values) < trend.P:
+        assert found.direction is Direction.DOWN
+    assert found.loss_percent == pytest.approx(loss, rel=1e-6, abs=1e-6)
+
+
+def slide(nights: int, a_night: float, noise: float = 0.0, seed: int = 0) -> list[float]:
+    random_ = random.Random(seed)
+    return [280.0 * (1 - a_night / 100) ** n * (1 + random_.gauss(0, noise / 100)) for n in range(nights)]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_slide_is_found(noise: float, seed: int) -> None:
+    """0.3 % a night: no night is 5 % below the last, and in a month 8 % are gone."""
+    found = only(trend.trends(measured(slide(30, 0.3, noise, seed))))
+    assert found.direction is Direction.DOWN
+    assert found.percent_per_week == pytest.approx(-2.0, abs=0.4)
+    assert found.loss_percent == pytest.approx(8.3, abs=1.5)
+
+
+@given(st.integers(0, 29), st.floats(0.001, 10_000.0), st.integers(0, 3))
+def test_one_night_is_no_trend_whatever_it_measured(night: int, value: float, seed: int) -> None:
+    values = slide(30, 0.0, 0.5, seed)
+    assert only(trend.trends(measured(values))).direction is Direction.STEADY
+    values[night] = value
+    assert only(trend.trends(measured(values))).direction is Direction.STEADY
+
+
+@given(st.lists(st.floats(270.0, 280.0), min_size=8, max_size=40))
+def test_noise_within_the_limit_is_no_trend(values: list[float]) -> None:
+    found = only(trend.trends(measured(values), nights=60))
+    assert found.direction is Direction.STEADY
+
+
+def test_noise_of_a_normal_host_raises_no_alarm_in_a_thousand_windows() -> None:
+    random_ = random.Random(7)
+    windows = [[280.0 * (1 + random_.gauss(0, 0.02)) for _ in range(30)] for _ in range(1000)]
+    found = [only(trend.trends(measured(values))).direction for values in windows]
+    assert found.count(Direction.DOWN) == 0
+
+
+def test_a_rise_is_none() -> None:
+    found = only(trend.trends(measured(slide(30, -1.0))))
+    assert found.direction is Direction.STEADY
+    assert found.loss_percent is not None
+    assert found.loss_percent < 0
+
+
+def test_seven_nights_are_too_few_and_eight_are_not() -> None:
+    assert only(trend.trends(measured(slide(7, 3.0)))).direction is Direction.UNKNOWN
+    assert only(trend.trends(measured(slide(8, 3.0)))).direction is Direction.DOWN
+
+
+def test_runs_of_one_night_count_once_with_their_median() -> None:
+    """Seven nights stay seven, and nights before and after midnight UTC are one."""
+    values = slide(7, 3.0)
+    again = [dataclasses.replace(one, run_id=f"{one.run_id}b") for one in measured(values)]
+    assert only(trend.trends([*measured(values), *again])).direction is Direction.UNKNOWN
+    one, *_ = measured([100.0])
+    same = [
+        dataclasses.replace(one, started_at=moment, value=value)
+        for moment, value in (
+            ("2026-10-01T12:00:00+00:00", 10.0), ("2026-10-01T23:59:00+00:00", 20.0), ("2026-10-02T11:59:59Z", 90.0),
+        )
+    ]  # fmt: skip
+    found = only(trend.trends(same))
+    assert (found.nights, found.newest, found.first) == (1, 20.0, "2026-10-01")
+
+
+def test_only_the_last_nights_count() -> None:
+    values = [*slide(30, 2.0), *[150.0] * 30]
+    assert only(trend.trends(measured(values), nights=60)).direction is Direction.DOWN
+    found = only(trend.trends(measured(values), nights=30))
+    assert (found.direction, found.nights) == (Direction.STEADY, 30)
+    assert trend.begin("2026-10-30T02:30:00+00:00", 30) == "2026-09-30T12:00:00+00:00"
+    assert trend.night("2026-09-30T12:00:00+00:00") == date(2026, 9, 30)
+
+
+def test_what_cannot_be_compared_is_kept_apart() -> None:
+    """Half of the nights of each: together they would fall, apart there are too few."""
+    values = slide(12, 3.0)
+    apart: tuple[dict[str, Any], ...] = ({"versions": "0.2.0"}, {"source": Source.SIMULATED}, {"gpu_uuid": "GPU-1"})
+    for changed in apart:
+        later = [dataclasses.replace(one, **changed) for one in measured(values)[6:]]
+        found = trend.trends([*measured(values)[:6], *later])
+        assert [one.direction for one in found] == [Direction.UNKNOWN] * 2
+
+
+def test_the_verdict_is_down_then_unknown_then_steady() -> None:
+    steady, down = measured([100.0] * 10), measured(slide(10, 3.0), figure="bf16")
+    few = measured([100.0] * 3, gpu_uuid="GPU-1")
+    retired = measured([100.0] * 3, versions="gpuprep 0.0.9, quick")
+    assert trend.verdict(trend.trends([*steady, *down, *few])) is Direction.DOWN
+    assert trend.verdict(trend.trends([*steady, *few])) is Direction.UNKNOWN
+    assert trend.verdict(trend.trends([*steady, *retired])) is Direction.STEADY
+    assert trend.verdict(trend.trends(steady)) is Direction.STEADY
+    assert trend.verdict(trend.trends([])) is Direction.UNKNOWN
+    assert [one.direction.value for one in trend.trends([*few, *steady, *down])] == ["DOWN", "UNKNOWN", "STEADY"]
