@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
+import functools
 import json
 import types
 import typing
@@ -124,7 +125,7 @@ def _decode_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
 def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise DecodeError(f"{where}: want an object, got {value!r:.60}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     arguments = {}
     for spec in dataclasses.fields(kind):
         if spec.name in value:
@@ -132,3 +133,9 @@ def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
             raise DecodeError(f"{where}.{spec.name}: missing")
     return kind(**arguments)
+
+
+@functools.lru_cache(maxsize=None)
+def _hints(kind: type) -> dict[str, Any]:
+    """A record has hundreds of parts of a few kinds; to work out the types of one takes longer than to decode it."""
+    return typing.get_type_hints(kind)
