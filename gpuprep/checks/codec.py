@@ -29,17 +29,22 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         why = "no ffmpeg is on the PATH"
         return [*found, check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE)]
     real = facts.ffmpeg_real_path
+    ours = isinstance(real, str) and real.startswith(f"{wanted.ffmpeg_directory}/")
+    version = f" (version {facts.ffmpeg_version})" if isinstance(facts.ffmpeg_version, str) else ""
+    path = check(
+        "ffmpeg",
+        "path",
+        real,
+        ours,
+        expected=wanted.ffmpeg_directory,
+        why=f"a plain ffmpeg starts another one: {real}{version}",
+        role=ROLE,
+    )
+    if not ours:  # what another one is made of is no question
+        return [*found, path]
     return [
         *found,
-        check(
-            "ffmpeg",
-            "path",
-            real,
-            isinstance(real, str) and real.startswith(f"{wanted.ffmpeg_directory}/"),
-            expected=wanted.ffmpeg_directory,
-            why=f"a plain ffmpeg starts another one: {real}",
-            role=ROLE,
-        ),
+        path,
         check(
             "ffmpeg",
             "version",

@@ -15,14 +15,14 @@ REMEDY = (
 
 
 def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
-    """Nothing without a toolkit: cuda.* says that. A library that the loader does not know at all is no wrong one."""
+    """Nothing without a toolkit of a known version: cuda.version says that. A library that the loader does not know at
+    all is no wrong one."""
     cuda, expected = snapshot.cuda, "the installed toolkit's"
-    if cuda.nvcc_path is None or cuda.nvcc_version is None:
+    if not isinstance(cuda.nvcc_version, str):
         return []
-    for reading in (cuda.nvcc_path, cuda.nvcc_version, cuda.library_folders):
+    for reading in (cuda.nvcc_path, cuda.library_folders):
         if isinstance(reading, Missing):
             return [unknown("cuda", "libraries", reading, expected=expected, what="where the toolkit's libraries are")]
-    assert isinstance(cuda.nvcc_version, str)
     assert not isinstance(cuda.library_folders, Missing)
     if not cuda.library_folders:
         nowhere = Missing("not_read", f"no folder of libraries belongs to {cuda.nvcc_path}")
