@@ -174,5 +174,5 @@ TABLE = (
         "link cuDNN to the wanted version, and tell the loader",
         _cudnn,
     ),
-    Row(("cuda.cupti", "driver.library_*"), "rebuild the loader's cache", _loader_cache),
+    Row(("cuda.cupti", "lib*.loader"), "rebuild the loader's cache", _loader_cache),
 )
