@@ -136,3 +136,11 @@ def test_the_command_prints_them(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == monitoring.text(name)
     refused = subprocess.run([*words, "--output", str(tmp_path / "no" / "file")], capture_output=True, check=False)
     assert refused.returncode == 2
+
+
+def test_the_page_names_every_metric_and_alert() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "drift.md").read_text()
+    for name in textmetrics.METRICS:
+        assert f"gpuprep_{name}" in page or f"`_{name.removeprefix('gpu_')}`" in page, name
+    for rule in RULES:
+        assert f"| `{rule['alert']}` | {rule['labels']['severity']} |" in page
