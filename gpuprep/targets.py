@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,10 @@ def _from_inventory(
 ) -> list[Target]:
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
-    names = _matching(patterns or ["all"], inventory, limit)
-    variables = _host_variables(inventory)
+    with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
+        read = other.submit(_host_variables, inventory)
+        names = _matching(patterns or ["all"], inventory, limit)
+        variables = read.result()
     return [_inventory_target(name, variables.get(name, {}), note) for name in names]
 
 
