@@ -1,6 +1,7 @@
 """What `drift --fix` puts back: settings, units, links and holds; never a package, never a reboot.
 
 plan(wanted, snapshot, findings)    findings ─► Planned fixes, each a command a person could type. Pure
+offered(wanted, snapshot, findings) findings, with what to do where --fix would put them back. Pure
 apply(host, planned)                run one as root ─► a Fix for each finding that it is for
 seen(fixes, before, after)          the same fixes, with what the checks found before and afterwards. Pure
 
@@ -58,6 +59,16 @@ def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> lis
         if command and not not_ours:
             found.append(Planned(keys, row.what, command))
     return found
+
+
+def offered(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    served = {key for one in plan(wanted, snapshot, findings) for key in one.findings}
+    return tuple(
+        dataclasses.replace(finding, remedy=f"gpuprep drift --fix puts it back; or: {finding.remedy}")
+        if finding.key in served and finding.status is Status.FAIL
+        else finding
+        for finding in findings
+    )
 
 
 def apply(host: Host, planned: Planned) -> list[Fix]:

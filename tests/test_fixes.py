@@ -117,6 +117,13 @@ def test_a_host_that_gpuprep_does_not_provision_is_left_alone() -> None:
     assert fixes.plan(dataclasses.replace(WANTED, installs=False), FINISHED, failed("gpu 0.clocks")) == []
 
 
+def test_what_can_be_put_back_says_so() -> None:
+    found = [dataclasses.replace(one, remedy="provision") for one in failed("gpu 0.clocks", "driver.version")]
+    first, second = fixes.offered(WANTED, FINISHED, found)
+    assert first.remedy == "gpuprep drift --fix puts it back; or: provision"
+    assert second == found[1]
+
+
 KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]
 
 

@@ -180,3 +180,11 @@ def test_speeds_stand_beside_those_of_the_baseline() -> None:
     assert "98.0 %  GPU 0 gemm fp16 8192x8192x8192 TN: 49, was 50" in text.render(made, everything=False)
     assert "98.0 %" in markdown.render(made)
     assert "98.0 %" in html.render(made)
+
+
+def test_the_page_of_several_hosts_shows_what_was_put_back_also_where_all_is_well_now() -> None:
+    mended = drift(*PASSED, fixes=FIXES[:2])
+    page = fleet.text([mended, SILENT])
+    assert "Put back on sim:t4" in page
+    assert "gpu 0 clocks: 585 MHz -> 1590 MHz" in page
+    assert too_wide(page) == []

@@ -15,7 +15,7 @@ from textwrap import shorten
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome
+from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome, put_back
 
 # A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
 ERROR = "error"
@@ -47,7 +47,7 @@ def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) 
     ordered = order(records)
     _table(page, ordered)
     for record in ordered:
-        if _rank(record) not in ("PASS", "SKIP"):
+        if _rank(record) not in ("PASS", "SKIP") or (record.drift and record.drift.fixes):
             _details(page, record)
     page.blank()
     page.text(counts(records))
@@ -122,6 +122,7 @@ def _details(page: Page, record: RunRecord) -> None:
         error_lines(page, record.error)
     grave = [finding for finding in _findings(record) if finding.status in GRAVE]
     not_passed(page, grave, heading="", now=record.started_at)
+    put_back(page, record, f"Put back on {record.host}")
 
 
 def _rank(record: RunRecord) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
-from gpuprep.reports import drifted, text_measured
+from gpuprep.reports import drifted, nightly, text_measured
 
 COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
@@ -93,6 +93,8 @@ def outcome(record: RunRecord) -> tuple[str, str]:
     if record.verdict:
         word = record.verdict.status.value
         return word, record.verdict.summary.removeprefix(f"{word}: ")
+    if record.nightly is not None:
+        return "DONE", nightly.sentence(record.nightly)
     if record.plan is not None:
         steps = len(record.plan.steps)
         return "PLAN", f"{_count(steps, 'step')} to do" if steps else "nothing to do"
@@ -172,14 +174,7 @@ def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     """Differences first, then what is known of them, what was put back, and what it was compared with."""
     not_passed(page, _of(findings, Status.FAIL, Status.UNKNOWN, Status.WARN), now=record.started_at)
     _waived(page, record, findings)
-    if done := drifted.put_back(record):
-        page.heading("Put back")
-        for fix in done:
-            mark = page.paint("FAILED" if fix.failed else "DONE", "FAILED" if fix.failed else "DONE")
-            page.text(f"{mark}{' ' * (2 if fix.failed else 4)}{fix.what}", indent="  ", later=" " * 10)
-            page.text(f"# {fix.command}", indent=" " * 10, later=" " * 12)
-            for line in filter(None, (fix.failed, *fix.changes)):
-                page.text(line, indent=" " * 10, later=" " * 12)
+    put_back(page, record)
     if figures := drifted.speeds(record):
         page.heading("Speed beside the baseline")
         for figure in figures:
@@ -188,6 +183,19 @@ def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     page.heading("Compared with")
     for name, value in drifted.compared_with(record):
         page.field(name, value)
+
+
+def put_back(page: Page, record: RunRecord, heading: str = "Put back") -> None:
+    """What --fix did: each command once, with what the checks found before and afterwards."""
+    done = drifted.put_back(record)
+    if done:
+        page.heading(heading)
+    for fix in done:
+        mark = page.paint("FAILED" if fix.failed else "DONE", "FAILED" if fix.failed else "DONE")
+        page.text(f"{mark}{' ' * (2 if fix.failed else 4)}{fix.what}", indent="  ", later=" " * 10)
+        page.text(f"# {fix.command}", indent=" " * 10, later=" " * 12)
+        for line in filter(None, (fix.failed, *fix.changes)):
+            page.text(line, indent=" " * 10, later=" " * 12)
 
 
 def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
