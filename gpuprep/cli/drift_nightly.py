@@ -15,7 +15,7 @@ from gpuprep.cli.work import DEFAULT_FORKS, Request, ask_password, errors_to_std
 
 if TYPE_CHECKING:
     from gpuprep.host import Target
-    from gpuprep.records import NightlyFacts, RunRecord
+    from gpuprep.records import RunRecord
     from gpuprep.runs import Line, Options
 
     Work = Callable[[Target, Options, Line], RunRecord]
@@ -140,29 +140,12 @@ def _on_hosts(request: Request, work: Work) -> list[RunRecord]:
 def _show(records: list[RunRecord], request: Request) -> int:
     """Of schedule and unschedule: a few lines a host."""
     from gpuprep import workflows
-    from gpuprep.reports import json
+    from gpuprep.reports import json, nightly
 
     code = workflows.gravest([record.exit_code for record in records])
     if request.as_json:
         emit(json.render_several(records, code), request.output)
-    elif pages := [_page(record.host, record.nightly) for record in records if record.nightly is not None]:
+    elif pages := [nightly.render(record.host, record.nightly) for record in records if record.nightly is not None]:
         emit("".join(pages), request.output)
     errors_to_stderr(records)
     return code
-
-
-def _page(host: str, left: NightlyFacts) -> str:
-    lines = [f"{host}: {_sentence(left)}"]
-    verb = "written" if left.scheduled else "removed"
-    lines += [f"  {verb}: {path}" for path in left.changed] or ["  nothing to change"]
-    lines += [f"  note: {note}" for note in left.notes]
-    return "\n".join(lines) + "\n"
-
-
-def _sentence(left: NightlyFacts) -> str:
-    if not left.scheduled:
-        return "does not check itself any more"
-    later = f" and up to {left.random_delay_minutes} minutes later" if left.random_delay_minutes else ""
-    probe = ", measuring too" if left.probe == "quick" else ""
-    soon = f"; next at {left.next_at}" if left.next_at else ""
-    return f"checks itself every night at {left.at}{later}, by its own clock{probe}{soon}"

@@ -1,0 +1,108 @@
+"""A host whose files and systemd are played at the Host, for what `drift schedule` and its kin do there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from builders import bare_snapshot, finished_snapshot
+from fakehost import FakeHost, Script
+
+from gpuprep import nightlyhost, profile, wanted
+from gpuprep.errors import HostError
+from gpuprep.host import CommandResult, Target
+from gpuprep.nightlyunits import LAST, PLAN, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.onhost.identity import identity
+
+T4 = profile.load("t4")
+FINISHED = finished_snapshot(wanted.resolve(T4, bare_snapshot()))
+NOW = "2026-11-21T11:00:00+00:00"
+UNITS = [SERVICE_FILE, TIMER_FILE]
+
+
+@dataclass
+class Machine:
+    """The host: files by path, and what systemd and the agent say."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    python: str = "3.13.5"
+    systemd: bool = True
+    agent: str = field(default_factory=identity)
+    active: bool = False
+    enabled: bool = False
+    loaded: dict[str, str] = field(default_factory=dict)  # the units as systemd has read them
+    script: Script = field(default_factory=lambda: Script(snapshots=[FINISHED]))
+    done: list[str] = field(default_factory=list)  # commands that changed something, and files that were put
+    refuses: str = ""  # part of a command that fails
+    now: str = NOW
+
+    def host(self) -> Callable[..., PlayedHost]:
+        return lambda target, **options: PlayedHost(self, target, options)
+
+    def answer(self, paths: list[str]) -> str:
+        told = {
+            "python": self.python,
+            "systemd": "yes" if self.systemd else "",
+            "agent": self.agent,
+            "program": "yes" if self.agent else "",
+            "reload": "no\n\n" + ("no" if self.loaded == self.units() else "yes"),
+            **{path: self.files.get(path, "") for path in paths},
+            "now": self.now,
+            "timer": "\n".join(
+                [
+                    "NextElapseUSecRealtime=" + ("Sun 2026-11-22 02:41:07 UTC" if self.active else ""),
+                    "LastTriggerUSec=",
+                    f"ActiveState={'active' if self.active else 'inactive'}",
+                    f"UnitFileState={'enabled' if self.enabled else ''}",
+                ]
+            ),
+        }
+        return "".join(f"\n== {name}\n{text}" for name, text in told.items())
+
+    def units(self) -> dict[str, str]:
+        return {path: self.files[path] for path in UNITS if path in self.files}
+
+    def obey(self, command: str) -> CommandResult:
+        if self.refuses and self.refuses in command:
+            return CommandResult(1, "", f"Failed: {self.refuses}\n")
+        self.done.append(command)
+        if "daemon-reload" in command:
+            self.loaded = self.units()
+        if "enable -q --now" in command:
+            self.active = self.enabled = True
+        if f"systemctl stop {TIMER} {SERVICE}" in command:
+            self.active = self.enabled = False
+        for path in re.findall(r"/\S+", command.partition("rm -f -- ")[2].partition("&&")[0]):
+            self.files.pop(path, None)
+        return CommandResult(0, "", "")
+
+
+class PlayedHost(FakeHost):
+    def __init__(self, machine: Machine, target: Target, options: dict[str, Any]) -> None:
+        super().__init__(machine.script, target, options)
+        self.machine = machine
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+    ) -> CommandResult:
+        if stdin:
+            return super().run(command, stdin=stdin, become=become, timeout=timeout)
+        self._reach()
+        assert timeout
+        if command == nightlyhost.LOOK:
+            assert become
+            return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE]), "")
+        if command == nightlyhost.READ:
+            assert not become, "last asks for no root"
+            return CommandResult(0, self.machine.answer([LAST, PLAN]), "")
+        assert become
+        return self.machine.obey(command)
+
+    def put(self, data: bytes, remote: str, *, become: bool = False) -> None:
+        assert become
+        if self.machine.refuses == remote:
+            raise HostError(f"cannot write {remote}: No space left on device", where=self.name)
+        self.machine.files[remote] = data.decode()
+        self.machine.done.append(remote)
