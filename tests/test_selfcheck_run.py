@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nightsfortests import WISH, a_plan, answering, certified, facts, gpus_of, probes, read_json, write_plan
+from nightsfortests import WISH, a_plan, answering, certified, facts, gpus_of, probes, read_json, result, write_plan
 
 from gpuprep import checks, textmetrics
 from gpuprep.baselines import BaselineFigure
@@ -28,9 +28,11 @@ from gpuprep.records import (
     Status,
     from_json,
 )
+from gpuprep.runids import new_run_id
 from gpuprep.selfcheck import nightlyplan, run
 from gpuprep.selfcheck.ask import Agent
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
+from gpuprep.selfcheck.results import Results
 from gpuprep.wishes import DriftWish, NotifyWish, Waiver
 
 QUICK = dataclasses.replace(WISH, probe="quick")
@@ -375,6 +377,17 @@ def test_a_change_is_told_and_the_journal_says_so(host: Nights, tmp_path: Path) 
         assert host.night(host.agent(snapshot), a_plan(drift=wish)).line.rstrip().endswith(f"){said}")
     (line,) = told.read_text().splitlines()
     assert json.loads(line)["previous"] == "PASS"
+
+
+def test_a_run_that_was_killed_after_its_result_is_still_told(host: Nights, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    plan = a_plan(drift=dataclasses.replace(WISH, notify=NotifyWish("", "", f"cat >> {told}; echo >> {told}")))
+    host.night(host.agent(facts()), plan, expected=0)
+    with Results(host.results).lock():
+        Results(host.results).keep(result(Status.FAIL, run_id=new_run_id()), 60)
+    host.night(host.agent(facts()), plan, expected=0)
+    verdicts = [json.loads(line)["verdict"] for line in told.read_text().splitlines()]
+    assert verdicts == ["FAIL", "PASS"]
 
 
 def test_the_journal_gets_a_priority(tmp_path: Path) -> None:

@@ -235,7 +235,9 @@ def _unmeasured(facts: Snapshot, why: str) -> Finding:
     gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
     if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
         return dataclasses.replace(finding, status=Status.SKIP, remedy="")
-    return finding
+    return dataclasses.replace(
+        finding, remedy="put right what keeps the GPUs from answering; the next night measures again"
+    )
 
 
 def _not_while_gpuprep_works() -> None:
