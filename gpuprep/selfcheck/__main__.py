@@ -27,9 +27,10 @@ def main(argv: Sequence[str]) -> int:
 
         return last.main(as_json=options.json, **folder)
     from gpuprep.onhost import children
+
+    children.watch()  # a probe must not outlive a check that is killed; before the rest, so that the watcher is small
     from gpuprep.selfcheck import run
 
-    children.watch()  # a probe must not outlive a check that is killed
     return run.main(**({"plan_file": options.plan} if options.plan else {}), **folder)
 
 
