@@ -152,7 +152,13 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         why=f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}",
         remedy="see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started",
     )
-    return [count, *(finding for gpu in snapshot.gpus for finding in _gpu(wanted, snapshot, gpu))]
+    return [count, *(finding for gpu in snapshot.gpus if not _lost(gpu) for finding in _gpu(wanted, snapshot, gpu))]
+
+
+def _lost(gpu: GpuFacts) -> bool:
+    """A GPU that has fallen off the bus has no settings: gpu N.on_the_bus says it (checks/health.py)."""
+    readings = (gpu.persistence_mode, gpu.compute_mode, gpu.serial, gpu.temperature_c)
+    return all(isinstance(one, Missing) and one.reason == "gpu_is_lost" for one in readings)
 
 
 def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:

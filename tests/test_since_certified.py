@@ -1,0 +1,405 @@
+"""What a profile cannot know: the host against its certified run and against the check before."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import builders
+import pytest
+
+from gpuprep import drift
+from gpuprep.checks import sincecertified
+from gpuprep.checks.sincelastcheck import growth
+from gpuprep.drift import Past
+from gpuprep.records import (
+    NOT_READ,
+    AptFacts,
+    AptPin,
+    EccErrors,
+    Finding,
+    GpuFacts,
+    Missing,
+    ModprobeLine,
+    Package,
+    PcieLink,
+    RetiredPages,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+    Throttled,
+    UnitFacts,
+)
+
+WANTED = builders.resolved("t4")
+TWO = builders.resolved("a100", "debian12", ("a100", "a100"))
+TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
+LIBCUDA = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+BLOCKED = ("blacklist", "nvidia")
+Change = Callable[[Snapshot], Snapshot]
+
+
+def whole(wanted: Any = WANTED) -> Snapshot:
+    """A finished host of which everything is known that drift compares."""
+    made = builders.finished_snapshot(wanted)
+    assert not isinstance(made.gpus, Missing)
+    gpus = tuple(
+        dataclasses.replace(
+            gpu,
+            serial=f"13201{gpu.index}",
+            vbios="90.04.38.00.03",
+            pcie=PcieLink(1, 16, 3, 16, 3, 0),
+            throttled=Throttled(0.0, 0.0, 0.0, 0.0, 0.0),
+        )
+        for gpu in made.gpus
+    )
+    options = ModprobeLine(
+        "/etc/modprobe.d/gpuprep-nvidia.conf", ("options", "nvidia", "NVreg_RestrictProfilingToAdminUsers=0")
+    )
+    return dataclasses.replace(
+        made,
+        gpus=gpus,
+        modprobe=(options,),
+        apt=AptFacts(tuple(f"^{name}$" for name in wanted.driver_packages), ()),
+        digests={LIBCUDA: "a1", "/usr/bin/nvcc": "b2"},
+        units={
+            **made.units,
+            "gpuprep-tune.service": UnitFacts("enabled", "active", (TUNE_UNIT,), "gpuprep-agent tune"),
+        },
+        files={**made.files, TUNE_UNIT: "[Service]\nType=oneshot\n", "/etc/ld.so.preload": None},
+    )
+
+
+def record(snapshot: Snapshot, run_id: str = "20261101-100000-0000") -> RunRecord:
+    at = "2026-11-01T10:00:00+00:00"
+    return RunRecord(run_id, "validate", "gpu-1", at, at, Source.SIMULATED, 0, "0.1.0", after=snapshot)
+
+
+def since(
+    now: Snapshot, certified: Snapshot | None = None, previous: Snapshot | None = None, wanted: Any = WANTED
+) -> dict[str, Finding]:
+    """What drift finds that is no PASS, by key; profile and past together."""
+    past = Past(record(certified) if certified else None, record(previous, "20261102-0") if previous else None)
+    found = drift.findings(wanted, now, past)
+    assert len({finding.key for finding in found}) == len(found)
+    return {finding.key: finding for finding in found if finding.status is not Status.PASS}
+
+
+def grave(found: dict[str, Finding]) -> dict[str, Finding]:
+    return {key: finding for key, finding in found.items() if finding.status is not Status.SKIP}
+
+
+def gpu(index: int = 0, **values: Any) -> Change:
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert not isinstance(snapshot.gpus, Missing)
+        gpus = list(snapshot.gpus)
+        gpus[index] = dataclasses.replace(gpus[index], **values)
+        return dataclasses.replace(snapshot, gpus=tuple(gpus))
+
+    return change
+
+
+def put(field: str, key: Any, value: Any) -> Change:
+    return lambda snapshot: dataclasses.replace(snapshot, **{field: {**getattr(snapshot, field), key: value}})
+
+
+def replace(**values: Any) -> Change:
+    return lambda snapshot: dataclasses.replace(snapshot, **values)
+
+
+def test_an_undisturbed_host_has_nothing_to_say_and_a_line_for_each_thing_compared() -> None:
+    now = whole()
+    past = Past(record(now), record(now, "20261102-0"))
+    found = drift.findings(WANTED, now, past)
+    assert {finding.status for finding in found} == {Status.PASS}
+    keys = {finding.key for finding in found}
+    assert keys >= {
+        "gpus.identity", "gpus.order", "gpu 0.as_certified", "host.system", "kernel.running", "driver.package_versions",
+        "cuda.package_versions", "libraries.paths", "libraries.contents", "files.managed", "units.definition",
+        "shells.tools", "driver.module_options", "apt.pins_certified", "gpu 0.since_last_check",
+    }  # fmt: skip
+    (identity,) = [finding for finding in found if finding.key == "gpus.identity"]
+    assert "20261101-100000-0000 at 2026-11-01T10:00:00+00:00" in identity.reason
+
+
+def test_the_first_check_of_a_host_says_what_it_could_not_compare_and_passes() -> None:
+    found = since(whole())
+    assert set(found) == {"host.since_certified", "host.since_last_check"}
+    assert all(finding.status is Status.SKIP and finding.reason for finding in found.values())
+
+
+CHANGES: dict[str, tuple[Change, str, Status]] = {
+    "another board": (gpu(uuid="GPU-x", serial="1"), "gpus.identity", Status.FAIL),
+    "another VBIOS": (gpu(vbios="90.04.38.00.FF"), "gpu 0.vbios", Status.FAIL),
+    "another serial number": (gpu(serial="2"), "gpu 0.serial", Status.FAIL),
+    "fewer lanes": (gpu(pcie=PcieLink(1, 8, 3, 16, 3, 0)), "gpu 0.pcie", Status.FAIL),
+    "a narrower slot": (gpu(pcie=PcieLink(1, 8, 3, 8, 3, 0)), "gpu 0.pcie", Status.FAIL),
+    "a slower slot": (gpu(pcie=PcieLink(1, 16, 2, 16, 3, 0)), "gpu 0.pcie", Status.FAIL),
+    "ECC off": (gpu(ecc_current=False, ecc_pending=False), "gpu 0.ecc_mode", Status.FAIL),
+    "pages retired": (gpu(retired_pages=RetiredPages(1, 1, False)), "gpu 0.memory_defects", Status.FAIL),
+    "VBIOS not readable": (gpu(vbios=Missing("command_failed", "no")), "gpu 0.vbios", Status.UNKNOWN),
+    "link not readable": (gpu(pcie=Missing("command_failed", "no")), "gpu 0.pcie", Status.UNKNOWN),
+    "throttling not readable": (gpu(throttled=Missing("command_failed", "no")), "gpu 0.throttled", Status.UNKNOWN),
+    "another place": (gpu(pci_address="0000:00:05.0"), "gpus.order", Status.FAIL),
+    "a patched driver": (
+        put("packages", "libcuda1", Package("550.163.01-9", True)), "driver.package_versions", Status.FAIL,
+    ),
+    "a patched toolkit": (
+        put("packages", "nvidia-cuda-toolkit", Package("12.4.131-9", True)), "cuda.package_versions", Status.FAIL,
+    ),
+    "a changed library": (put("digests", LIBCUDA, "a2"), "libraries.contents", Status.FAIL),
+    "digests not readable": (replace(digests=Missing("no_permission", "no")), "libraries.contents", Status.UNKNOWN),
+    "another library": (
+        put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"), "libraries.paths", Status.FAIL,
+    ),
+    "an edited unit": (put("files", TUNE_UNIT, "[Service]\nType=simple\n"), "files.managed", Status.FAIL),
+    "a preloaded library": (put("files", "/etc/ld.so.preload", "/opt/mine.so\n"), "files.managed", Status.FAIL),
+    "a drop-in": (
+        put("units", "gpuprep-tune.service", UnitFacts("enabled", "active", (TUNE_UNIT, "/etc/zz.conf"), "/bin/true")),
+        "units.definition", Status.FAIL,
+    ),
+    "another command": (
+        put("units", "gpuprep-tune.service", UnitFacts("enabled", "active", (TUNE_UNIT,), "/bin/true")),
+        "units.definition", Status.FAIL,
+    ),
+    "a new module option": (
+        lambda s: dataclasses.replace(s, modprobe=(*s.modprobe, ModprobeLine("f", ("options", "nvidia", "NVreg_X=1")))),
+        "driver.module_options", Status.FAIL,
+    ),
+    "a blocked module": (
+        lambda s: dataclasses.replace(s, modprobe=(*s.modprobe, ModprobeLine("f", BLOCKED))),
+        "driver.module_allowed", Status.FAIL,
+    ),
+    "an overridden option": (
+        lambda s: dataclasses.replace(
+            s, modprobe=(*s.modprobe,
+                         ModprobeLine("f", ("options", "nvidia_current", "NVreg_RestrictProfilingToAdminUsers=1"))),
+        ),
+        "driver.modprobe_options", Status.FAIL,
+    ),
+    "a pin": (
+        lambda s: dataclasses.replace(
+            s, apt=dataclasses.replace(s.apt, pins=(AptPin("f", "libcuda1", "release a=sid", "990"),))
+        ),
+        "apt.pins_certified", Status.FAIL,
+    ),
+    "a pin to another version": (
+        lambda s: dataclasses.replace(
+            s, apt=dataclasses.replace(s.apt, pins=(AptPin("f", "/cuda/", "version 535.*", "1001"),))
+        ),
+        "apt.pins", Status.FAIL,
+    ),
+    "a malformed pin": (
+        lambda s: dataclasses.replace(s, apt=dataclasses.replace(s.apt, malformed=("f: no Pin",))),
+        "apt.preferences", Status.FAIL,
+    ),
+    "a pin without effect": (
+        lambda s: dataclasses.replace(s, apt=dataclasses.replace(s.apt, passed_over=("f.txt: why",))),
+        "apt.preferences", Status.WARN,
+    ),
+    "an emptied blacklist": (
+        lambda s: dataclasses.replace(s, apt=dataclasses.replace(s.apt, blacklist=())),
+        "driver.unattended_upgrades", Status.FAIL,
+    ),
+    "changed cuDNN": (
+        lambda s: dataclasses.replace(s, cudnn=dataclasses.replace(s.cudnn, manifest_intact=False)),
+        "cudnn.files", Status.FAIL,
+    ),
+    "changed headers": (
+        lambda s: dataclasses.replace(s, codec=dataclasses.replace(s.codec, headers_intact=False)),
+        "nv-codec-headers.files", Status.FAIL,
+    ),
+    "another kernel": (
+        lambda s: dataclasses.replace(
+            s,
+            kernel=dataclasses.replace(s.kernel, running="6.12.999", next_boot="6.12.999"),
+            driver=dataclasses.replace(s.driver, dkms=(dataclasses.replace(s.driver.dkms[0], kernel="6.12.999"),)),
+        ),
+        "kernel.running", Status.WARN,
+    ),
+    "another system": (
+        lambda s: dataclasses.replace(s, os=dataclasses.replace(s.os, version_id="14", pretty_name="Debian 14")),
+        "host.system", Status.FAIL,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_each_change_is_one_finding(what: str) -> None:
+    change, key, status = CHANGES[what]
+    certified = whole()
+    found = grave(since(change(certified), certified, certified))
+    assert {k: f.status for k, f in found.items()} == {key: status}
+    assert found[key].reason
+    assert found[key].remedy or status is Status.UNKNOWN
+
+
+def test_what_the_profile_names_already_is_not_said_twice() -> None:
+    certified = whole()
+    now = put("packages", "libcuda1", Package("535.1-1", True))(certified)
+    now = dataclasses.replace(now, driver=dataclasses.replace(now.driver, module_version="535.1"))
+    found = since(now, certified, certified)
+    assert found["driver.version"].status is Status.FAIL
+    assert found["driver.package_versions"].status is Status.SKIP
+    assert "driver.version says it: libcuda1 was 550" in found["driver.package_versions"].reason
+
+
+def test_another_version_of_a_package_brings_other_files_and_one_finding() -> None:
+    certified = whole()
+    now = put("packages", "libcuda1", Package("550.163.01-9", True))(certified)
+    now = put("libraries", "libcuda.so.1", "/usr/lib/libcuda.so.550.999")(put("digests", LIBCUDA, "a2")(now))
+    assert set(grave(since(now, certified, certified))) == {"driver.package_versions"}
+
+
+def test_text_that_means_nothing_is_no_change() -> None:
+    certified = whole()
+    now = put("files", TUNE_UNIT, "# note\n[Service]\n\n  Type=oneshot\n")(certified)
+    now = put("files", "/etc/environment", certified.files["/etc/environment"] + "EDITOR=vi\n")(now)  # type: ignore[operator]
+    assert since(now, certified, certified) == {}
+
+
+def test_a_record_of_an_older_gpuprep_is_compared_as_far_as_it_goes() -> None:
+    now = whole()
+    old = dataclasses.replace(
+        now, digests=NOT_READ, apt=NOT_READ, modprobe=NOT_READ,
+        units={name: UnitFacts(unit.enabled, unit.active) for name, unit in now.units.items()},
+        files={path: text for path, text in now.files.items() if path != "/etc/ld.so.preload"},
+    )  # fmt: skip
+    found = since(now, old, old)
+    assert {finding.status for finding in found.values()} == {Status.SKIP}
+    assert set(found) == {"libraries.contents", "apt.pins_certified", "driver.module_options", "units.definition"}
+
+
+# ---------------------------------------------------------------- two GPUs
+
+
+def renumbered(gpus: list[GpuFacts]) -> tuple[GpuFacts, ...]:
+    return tuple(dataclasses.replace(one, index=index) for index, one in enumerate(gpus))
+
+
+def test_another_order_is_named_once() -> None:
+    certified = whole(TWO)
+    assert not isinstance(certified.gpus, Missing)
+    now = dataclasses.replace(certified, gpus=renumbered([certified.gpus[1], certified.gpus[0]]))
+    found = grave(since(now, certified, certified, TWO))
+    assert set(found) == {"gpus.order"}
+    assert "GPU-0 was gpu 0 at 0000:00:1e.0, is gpu 1 at 0000:00:1e.0" in found["gpus.order"].actual
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_gpu_that_is_gone_is_named_and_the_others_are_not(gone: int) -> None:
+    certified = whole(TWO)
+    assert not isinstance(certified.gpus, Missing)
+    left = renumbered([one for one in certified.gpus if one.index != gone])
+    bus = tuple(device for device in certified.pci_gpus if device.address != certified.gpus[gone].pci_address)
+    now = dataclasses.replace(certified, gpus=left, pci_gpus=bus)
+    found = grave(since(now, certified, certified, TWO))
+    assert set(found) == {"gpus.identity"}
+    assert f"GPU-{gone}, serial 13201{gone}" in found["gpus.identity"].actual
+    assert "is not there" in found["gpus.identity"].actual
+
+
+def test_a_gpu_that_the_driver_no_longer_shows_is_gpus_counts_to_say() -> None:
+    certified = whole(TWO)
+    assert not isinstance(certified.gpus, Missing)
+    found = since(dataclasses.replace(certified, gpus=certified.gpus[:1]), certified, certified, TWO)
+    assert set(grave(found)) == {"gpus.count"}
+    assert "GPU-1" in found["gpus.identity"].reason
+
+
+def test_the_only_gpu_gone_from_the_bus_is_named() -> None:
+    certified = whole()
+    now = dataclasses.replace(certified, gpus=(), pci_gpus=())
+    found = grave(since(now, certified, certified))
+    assert set(found) == {"gpus.identity"}
+    silent = dataclasses.replace(certified, gpus=builders.NO_DRIVER, pci_gpus=())
+    (named,) = [f for f in sincecertified.findings(WANTED, silent, record(certified), None) if f.key == "gpus.identity"]
+    assert named.status is Status.FAIL
+    assert "not on the PCI bus any more" in named.actual
+
+
+def test_a_lost_gpu_is_not_called_swapped() -> None:
+    certified = whole(TWO)
+    lost = Missing("gpu_is_lost", "NVML: GPU is lost")
+    now = gpu(1, uuid="", serial=lost, event_reasons=lost, pci_address="", vbios=lost, pcie=lost)(certified)
+    assert not any(key.startswith("gpus.") for key in grave(since(now, certified, certified, TWO)))
+
+
+# ---------------------------------------------------------------- since the last check
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "same_boot", "grown"),
+    [(3, 5, True, 2), (5, 5, True, 0), (5, 2, True, 2), (5, 7, False, 7), (0.0, 0.4, True, 0.4)],
+)
+def test_a_smaller_counter_began_again_and_never_counts_backwards(
+    was: float, now: float, same_boot: bool, grown: float
+) -> None:
+    assert growth(was, now, same_boot) == pytest.approx(grown)
+
+
+def test_what_was_not_read_has_not_grown() -> None:
+    assert growth(NOT_READ, 1, True) is None
+    assert growth(1, NOT_READ, True) is None
+
+
+COUNTED: dict[str, tuple[dict[str, Any], str, Status]] = {
+    "corrected": ({"ecc_errors": EccErrors(2, 0, 2, 0)}, "gpu 0.corrected_errors", Status.WARN),
+    "uncorrected before a reset": ({"ecc_errors": EccErrors(0, 0, 0, 1)}, "gpu 0.uncorrected_errors", Status.FAIL),
+    "replays": ({"pcie": PcieLink(1, 16, 3, 16, 3, 9)}, "gpu 0.pcie_replays", Status.WARN),
+    "hardware's heat": ({"throttled": Throttled(0.0, 0.0, 0.0, 8.0, 0.0)}, "gpu 0.throttled", Status.FAIL),
+    "power brake": ({"throttled": Throttled(0.0, 0.0, 9.0, 0.0, 8.0)}, "gpu 0.throttled", Status.FAIL),
+    "driver's heat": ({"throttled": Throttled(0.0, 0.0, 8.0, 0.0, 0.0)}, "gpu 0.throttled", Status.WARN),
+}
+
+
+@pytest.mark.parametrize("what", COUNTED)
+def test_what_was_counted_since_the_last_check(what: str) -> None:
+    values, key, status = COUNTED[what]
+    before = whole()
+    found = grave(since(gpu(**values)(before), before, before))
+    assert {k: f.status for k, f in found.items()} == {key: status}
+    assert since(gpu(**values)(before), before, gpu(**values)(before)) == {}, "the next check has nothing new to say"
+
+
+def test_the_power_cap_and_a_moment_of_heat_are_normal_life() -> None:
+    before = whole()
+    now = gpu(throttled=Throttled(3600.0, 0.0, 0.9, 0.0, 0.0))(before)
+    (line,) = [
+        f
+        for f in drift.findings(WANTED, now, Past(record(before), record(before)))
+        if f.key == "gpu 0.since_last_check"
+    ]
+    assert line.status is Status.PASS
+    assert line.actual == "nothing new (power cap 3600 s)"
+
+
+def test_errors_that_health_reports_are_not_said_twice() -> None:
+    before = whole()
+    now = gpu(ecc_errors=EccErrors(1, 2, 1, 2))(before)
+    assert set(grave(since(now, before, before))) == {"gpu 0.ecc_errors"}
+
+
+def test_thirty_nights_of_an_undisturbed_host_are_silent() -> None:
+    """Reboots, uptime, work of other programs and what apt does by day are no change."""
+    certified = whole()
+    before: Snapshot | None = None
+    for night in range(1, 31):
+        now = gpu(
+            temperature_c=30 + night % 9, event_reasons=1, graphics_clock_mhz=300, power_watts=9.0 + night,
+            pcie=PcieLink(1 + night % 3, 16, 3, 16, 3, 0),
+            throttled=Throttled(60.0 * (night % 8), 0.0, 0.0, 0.0, 0.0),
+        )(certified)  # fmt: skip
+        now = dataclasses.replace(
+            now,
+            taken_at=f"2026-11-{night:02}T02:30:00+00:00",
+            kernel=dataclasses.replace(now.kernel, boot_id=f"boot-{night // 8}", uptime_seconds=86400.0 * (night % 8)),
+            disk_free_mib={**now.disk_free_mib, "/var": 40000 - 100 * night},
+            units={**now.units, "apt-daily.timer": UnitFacts("enabled", "active" if night % 2 else "inactive")},
+            packages={**now.packages, "unattended-upgrades": Package(f"2.{night}", False)},
+        )
+        found = since(now, certified, before)
+        assert set(found) == ({"host.since_last_check"} if before is None else set()), night
+        before = now
