@@ -42,6 +42,7 @@ AGENT_ROLE = "gpu_agent"
 OLDEST_PYTHON = (3, 10)
 # A night may be missed by a reboot or a random delay; two may not.
 STALE = timedelta(days=2)
+MOST_KNOWN = 1000  # run ids that go along in one command line
 
 
 def schedule(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
@@ -55,7 +56,7 @@ def unschedule(target: Target, options: Options, line: Line) -> RunRecord:
 
 
 def last(target: Target, options: Options, line: Line) -> RunRecord:
-    """The newest result that the host keeps, which is stored here once. One round trip, without root.
+    """The newest result of the host. It and all kept ones are stored here, each once. One round trip, without root.
 
     No result, or one older than two days, is an error with exit code 3: nobody knows how the host is now.
     """
@@ -258,7 +259,9 @@ def _remove(host: Host) -> None:
 def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
     """The result into `found`. Raises HostError where there is none, and after it where it is too old to count."""
     with run.connect() as host:
-        there = read(host)
+        there = read(host, _known(run, store))
+    if store is not None:
+        _store_kept(run, store, there)
     plan = _plan_there(there)
     timer = there.timer
     _tell_schedule(run, there, plan)
@@ -270,7 +273,7 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
             f"wait for it, or make one now there: sudo systemctl start {SERVICE}" if timer.runs else f"run `{again}`",
             where=run.target.name,
         )
-    record = _decoded(run, there)
+    record = _decoded(run, LAST, there.text(LAST))
     found.append(record)
     if store is not None:
         _store(store, record)
@@ -286,13 +289,28 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
         )
 
 
-def _decoded(run: Run, there: Found) -> RunRecord:
+def _known(run: Run, store: Store | None) -> list[str]:
+    """Ids of the host's checks that are stored here: they need not travel again."""
+    newest = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
+    return [each.run_id for each in newest if each.command == "drift"]
+
+
+def _store_kept(run: Run, store: Store, there: Found) -> None:
+    """The nights since this controller asked last: the history has them all, however seldom anybody asks."""
+    for path, text in there.kept.items():
+        try:
+            _store(store, _decoded(run, path, text))
+        except AgentFailed as error:
+            run.stage(error.what)
+
+
+def _decoded(run: Run, path: str, text: str) -> RunRecord:
     try:
-        record = from_json(RunRecord, there.text(LAST))
+        record = from_json(RunRecord, text)
         datetime.fromisoformat(record.ended_at)
     except (DecodeError, ValueError) as error:
         raise AgentFailed(
-            f"{run.target.name}: {LAST} there is no result: {error}",
+            f"{run.target.name}: {path} there is no result: {error}",
             f"make a new one there: sudo systemctl start {SERVICE}",
             where=run.target.name,
         ) from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from gpuprep.collect import INSTALLED
 from gpuprep.errors import HostError
 from gpuprep.host import Host
-from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
 
 TIMEOUT_SECONDS = 60.0
 FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
@@ -35,9 +36,15 @@ section reload; systemctl show {TIMER} {SERVICE} -p NeedDaemonReload --value 2>/
 {_TIMER_STATE}
 true
 """
+# A host may keep thousands of results; what nobody fetched for so many nights stays there.
+MOST_KEPT = 100
+# $known: ids of results that the asker has already.
 READ = f"""{_HEAD}
 file {LAST}
 file {PLAN}
+for id in $(ls -r {RESULTS}/results 2>/dev/null | sed -n 's/[.]json$//p' | head -n {MOST_KEPT}); do
+  case " $known " in *" $id "*) ;; *) file "{RESULTS}/results/$id.json" ;; esac
+done
 {_TIMER_STATE}
 true
 """
@@ -68,6 +75,11 @@ class Found:
         return self.sections.get(path, "")
 
     @property
+    def kept(self) -> dict[str, str]:
+        """Path ─► text of the kept results, oldest first."""
+        return {path: text for path, text in sorted(self.sections.items()) if path.startswith(f"{RESULTS}/results/")}
+
+    @property
     def now(self) -> datetime:
         """The host's own clock."""
         return datetime.fromisoformat(self.word("now"))
@@ -88,9 +100,9 @@ def look(host: Host) -> Found:
     return _ask(host, LOOK, become=True)
 
 
-def read(host: Host) -> Found:
-    """The last result and who makes the next; any user may."""
-    return _ask(host, READ, become=False)
+def read(host: Host, known: Collection[str] = ()) -> Found:
+    """The last result, those kept ones whose run ids are not `known`, and who makes the next; any user may."""
+    return _ask(host, f"known={shlex.quote(' '.join(known))}\n{READ}", become=False)
 
 
 def must(host: Host, command: str, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from builders import bare_snapshot, finished_snapshot
@@ -94,9 +95,11 @@ class PlayedHost(FakeHost):
         if command == nightlyhost.LOOK:
             assert become
             return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE]), "")
-        if command == nightlyhost.READ:
+        if command.endswith(nightlyhost.READ):
             assert not become, "last asks for no root"
-            return CommandResult(0, self.machine.answer([LAST, PLAN]), "")
+            known = command.removesuffix(nightlyhost.READ)
+            kept = [path for path in self.machine.files if "/results/" in path and Path(path).stem not in known]
+            return CommandResult(0, self.machine.answer([LAST, PLAN, *kept]), "")
         assert become
         return self.machine.obey(command)
 

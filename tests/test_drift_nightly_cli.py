@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nightlymachine import T4, Machine
@@ -42,7 +43,7 @@ def run(machine: Machine, capsys: pytest.CaptureFixture[str]) -> Run:  # noqa: A
     return command
 
 
-def result(**changed: object) -> str:
+def result(**changed: Any) -> str:
     made = record("20261121-023107-0a1b2", command="drift", host="web1")
     return to_json(dataclasses.replace(made, ended_at="2026-11-21T02:31:08+00:00", **changed))
 

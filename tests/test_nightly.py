@@ -19,7 +19,7 @@ from gpuprep import nightly, nightlyhost, nightlyunits, profile, runs, wanted
 from gpuprep.errors import HostError, HostUnreachable
 from gpuprep.history import Store
 from gpuprep.host import CommandResult, Host, LockOwner, Target
-from gpuprep.nightlyunits import LAST, PLAN, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.nightlyunits import LAST, PLAN, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
 from gpuprep.onhost.identity import identity
 from gpuprep.records import RunRecord, Snapshot, Status, Verdict, to_json
 from gpuprep.runs import Line, Options
@@ -312,6 +312,34 @@ def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> Non
     assert stage.machine.script.events == ["closed", "closed"], "no facts, no lock"
 
 
+def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def night(day: int) -> RunRecord:
+        ended = f"2026-11-{day}T02:31:08+00:00"
+        return found_last_night(run_id=f"202611{day}-023107-0a1b2", started_at=ended, ended_at=ended)
+
+    def keep(day: int) -> None:
+        kept = to_json(night(day))
+        stage.machine.files |= {LAST: kept, f"{RESULTS}/results/{night(day).run_id}.json": kept}
+
+    keep(19)
+    stage.last()
+    keep(20)
+    keep(21)
+    stage.machine.files[f"{RESULTS}/results/20261118-023107-0a1b2.json"] = "{"
+    assert stage.last() == night(21)
+    assert [run.run_id for run in stage.store.runs()] == [night(day).run_id for day in (21, 20, 19)]
+    assert any("20261118-023107-0a1b2.json there is no result" in told for told in stage.told)
+    read, asked = nightlyhost.read, []
+
+    def ask(host: Host, known: list[str]) -> nightlyhost.Found:
+        asked.append(known)
+        return read(host, known)
+
+    monkeypatch.setattr(nightly, "read", ask)
+    stage.last()
+    assert asked == [[night(day).run_id for day in (21, 20, 19)]], "what is here does not travel again"
+
+
 def test_last_is_told_by_the_name_that_this_controller_gives_the_host(stage: Stage) -> None:
     stage.machine.files[LAST] = to_json(found_last_night(host="elsewhere"))
     assert stage.last().host == "sim:t4"
@@ -398,6 +426,20 @@ def test_a_file_comes_back_to_the_last_byte(tmp_path: Path, monkeypatch: pytest.
         with Host(Target("here", local=True)) as host:
             assert nightlyhost.read(host).text(str(path)) == text
         monkeypatch.undo()
+
+
+def test_results_that_are_known_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results").mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / f"results/{name}.json").write_text(f"{name}\n")
+    monkeypatch.setattr(nightlyhost, "RESULTS", str(tmp_path))
+    monkeypatch.setattr(
+        nightlyhost, "READ", nightlyhost.READ.replace("/var/lib/gpuprep/drift/results", f"{tmp_path}/results")
+    )
+    with Host(Target("here", local=True)) as host:
+        assert [Path(path).stem for path in nightlyhost.read(host, ["two", "on"]).kept] == ["one", "three"]
+        assert nightlyhost.read(host, ["one", "two", "three"]).kept == {}
+        assert nightlyhost.read(host).kept[f"{tmp_path}/results/one.json"] == "one\n"
 
 
 def test_a_shell_that_answers_nothing_is_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
