@@ -1,0 +1,161 @@
+"""Two runs side by side: each kind of difference is found, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot, load
+from gemmrecords import gemm, gpu, values
+from records_for_tests import FINDINGS, measured, record
+
+from gpuprep import wanted
+from gpuprep.comparison import Comparison, FactChange, compare
+from gpuprep.records import Finding, Missing, Package, ProbeResult, RunRecord, Snapshot, Source, Status, UnitFacts
+
+WANTED = wanted.resolve(load("t4"), bare_snapshot())
+HOST = finished_snapshot(WANTED)
+
+
+def run(after: Snapshot | None = HOST, **changes: Any) -> RunRecord:
+    return record(changes.pop("run_id", "r1"), before=None, after=after, **changes)
+
+
+def facts(changed: Snapshot) -> list[FactChange]:
+    return list(compare(run(), run(changed, run_id="r2")).facts)
+
+
+def gpus(snapshot: Snapshot, **changes: Any) -> Snapshot:
+    assert not isinstance(snapshot.gpus, Missing)
+    first, *others = snapshot.gpus
+    return dataclasses.replace(snapshot, gpus=(dataclasses.replace(first, **changes), *others))
+
+
+def test_a_run_is_like_itself() -> None:
+    one = measured("r1", 280.0, after=HOST)
+    found = compare(one, one)
+    assert (found.notes, found.facts, found.findings, found.not_comparable) == ((), (), (), ())
+    assert [change.percent for change in found.figures] == [0.0]
+
+
+def test_what_differs_at_every_moment_is_no_change() -> None:
+    later = gpus(HOST, temperature_c=71, graphics_clock_mhz=300, power_watts=65.0, performance_state=0)
+    kernel = dataclasses.replace(later.kernel, boot_id="another", uptime_seconds=5.0)
+    assert facts(dataclasses.replace(later, kernel=kernel, taken_at="2030", disk_free_mib={"/": 1})) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            dataclasses.replace(HOST, driver=dataclasses.replace(HOST.driver, loaded_version="999.1")),
+            FactChange("driver.loaded_version", str(HOST.driver.loaded_version), "999.1"),
+        ),
+        (gpus(HOST, persistence_mode=False), FactChange("gpu 0.persistence_mode", "yes", "no")),
+        (
+            gpus(HOST, memory_total_mib=Missing("gpu_is_lost")),
+            FactChange("gpu 0.memory_total_mib", "15360", "not read (gpu_is_lost)"),
+        ),
+        (
+            dataclasses.replace(HOST, packages={**HOST.packages, "new": Package("1.0", False)}),
+            FactChange("packages.new", "absent", "present"),
+        ),
+        (
+            dataclasses.replace(HOST, units={**HOST.units, "nvidia-persistenced": UnitFacts("disabled", "active")}),
+            FactChange("units.nvidia-persistenced.enabled", "enabled", "disabled"),
+        ),
+        (dataclasses.replace(HOST, gpus=()), FactChange("gpu 0", "present", "absent")),
+    ],
+)  # fmt: skip
+def test_each_change_of_a_fact_is_one_line(changed: Snapshot, expected: FactChange) -> None:
+    found = facts(changed)
+    assert expected in found
+    assert len([change for change in found if change.fact.startswith(expected.fact)]) == 1
+
+
+def test_changes_of_findings_are_told_by_what_they_mean() -> None:
+    def finding(name: str, status: Status) -> Finding:
+        return Finding("gpu 0", name, status, "", status.value.lower())
+
+    was = {"a": Status.PASS, "b": Status.FAIL, "c": Status.PASS, "d": Status.PASS, "f": Status.SKIP, "g": Status.PASS}
+    now = {
+        "a": Status.FAIL,
+        "b": Status.PASS,
+        "c": Status.WARN,
+        "e": Status.PASS,
+        "f": Status.UNKNOWN,
+        "g": Status.PASS,
+    }
+    one = run(verdict=None, findings=tuple(finding(name, status) for name, status in was.items()))
+    two = run(run_id="r2", verdict=None, findings=tuple(finding(name, status) for name, status in now.items()))
+    assert [(change.key[-1], change.kind) for change in compare(one, two).findings] == [
+        ("a", "newly failing"),
+        ("c", "changed"),
+        ("f", "changed"),
+        ("b", "newly passing"),
+        ("e", "only in two"),
+        ("d", "only in one"),
+    ]
+    (first, *_) = compare(one, two).findings
+    assert (first.one, first.two, first.actual_one, first.actual_two) == (Status.PASS, Status.FAIL, "pass", "fail")
+
+
+def test_figures_are_in_per_cent_the_greatest_loss_first() -> None:
+    def of(run_id: str, *tflops: float) -> RunRecord:
+        made = [gemm(kind, value) for kind, value in zip(("fp16", "bf16", "tf32"), tflops, strict=True)]
+        probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", made)), 10.0)
+        return dataclasses.replace(measured(run_id, 1.0), measurements=(probed,))
+
+    found = compare(of("r1", 280.0, 266.0, 140.0), of("r2", 280.0, 239.4, 154.0))
+    assert [(change.figure[:4], round(change.percent, 6)) for change in found.figures] == [
+        ("bf16", -10.0),
+        ("fp16", 0.0),
+        ("tf32", 10.0),
+    ]
+    assert found.not_comparable == ()
+
+
+def with_gpu(record_: RunRecord, **changes: Any) -> RunRecord:
+    """Its GPU as facts and figures name it."""
+    after = gpus(HOST, **changes)
+    assert not isinstance(after.gpus, Missing)
+    made = gpu("20b0", [gemm("fp16", 280.0)])
+    probed = ProbeResult("gemm", record_.source, values({**made, "uuid": after.gpus[0].uuid}), 10.0)
+    return dataclasses.replace(record_, after=after, measurements=(probed,))
+
+
+def why(one: RunRecord, two: RunRecord) -> Comparison:
+    found = compare(one, two)
+    assert found.figures == ()
+    return found
+
+
+def test_gpus_of_two_hosts_are_paired_by_index_and_model() -> None:
+    one = with_gpu(measured("r1", 280.0), uuid="GPU-a")
+    two = with_gpu(measured("r2", 280.0, host="gpu-2"), uuid="GPU-b")
+    found = compare(one, two)
+    assert (len(found.figures), found.notes) == (1, ("different hosts: gpu-1 and gpu-2",))
+    other = with_gpu(measured("r2", 280.0, host="gpu-2"), uuid="GPU-b", name="NVIDIA V100")
+    assert why(one, other).not_comparable[0] == "gpu 0: Tesla T4 in one run and NVIDIA V100 in the other"
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    one = measured("r1", 280.0)
+    simulated = measured("r2", 280.0, source=Source.SIMULATED)
+    assert "simulated" in why(one, simulated).not_comparable[0]
+    assert why(one, simulated).notes[0] == "run r1 is measured and run r2 simulated"
+    assert why(one, measured("r2", 280.0, measurements=())).not_comparable == (
+        "run r2 measured nothing that can be compared",
+    )
+    probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0)]), quick=False), 10.0)
+    (said,) = why(one, measured("r2", 280.0, measurements=(probed,))).not_comparable
+    assert "measured with gpuprep 0.1.0, cublasLt 12.4.5, quick and with gpuprep 0.1.0, cublasLt 12.4.5" in said
+
+
+def test_a_run_without_facts_says_so() -> None:
+    found = compare(run(), run(None, run_id="r2", verdict=None, findings=()))
+    assert found.facts == ()
+    assert found.notes == ("run r2 has no facts: it ended before any were read",)
+    assert {change.kind for change in found.findings} == {"only in one"}
+    assert len(found.findings) == len(FINDINGS)

@@ -1,0 +1,206 @@
+"""history, compare and baseline as a user types them, on both databases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pages import too_wide
+from records_for_tests import PASSED, measured, record
+
+from gpuprep.cli import cli, edge
+from gpuprep.history import Store
+from gpuprep.records import Source
+
+Shell = Callable[..., tuple[int, str, str]]
+
+pytestmark = pytest.mark.xdist_group("store")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    opened = Store.open(store_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def gpuprep(
+    store_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    monkeypatch.setenv("GPUPREP_STORE", store_url)
+    for name in ("STATE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = edge.run(cli, list(words))
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return code, captured.out, captured.err
+
+    return run
+
+
+def fill(store: Store, *tflops: float) -> None:
+    for day, value in enumerate(tflops, 1):
+        store.append(measured(f"run-{day:02d}", value, day=day))
+
+
+def test_the_list_and_its_subcommands_share_a_name(store: Store, gpuprep: Shell) -> None:
+    fill(store, 280.0, 281.0)
+    assert gpuprep("history", "list") == gpuprep("history")
+    code, out, _ = gpuprep("history", "gpu-1", "--limit", "1")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["RUN", "run-02"])
+    code, _, err = gpuprep("history", "exprot")
+    assert (code, "Did you mean 'export'?" in err) == (2, True)
+    assert gpuprep("history", "list", "trend")[1:] == ("", "no runs of trend are recorded\n")
+    code, out, _ = gpuprep("history", "--help")
+    assert (code, all(word in out for word in ("list", "trend", "prune", "export"))) == (0, True)
+
+
+def test_a_slide_is_found_and_named(store: Store, gpuprep: Shell) -> None:
+    fill(store, *(280.0 * 0.99**night for night in range(20)))
+    code, out, err = gpuprep("history", "trend", "gpu-1")
+    assert (code, err) == (1, "")
+    assert "1 DOWN" in out
+    assert "fp16 8192x8192x8192 TN" in out
+    code, out, _ = gpuprep("history", "trend", "gpu-1", "--json")
+    told = json.loads(out)
+    assert (code, told["verdict"], told["exit_code"]) == (1, "DOWN", 1)
+    (one,) = told["trends"]
+    assert one["loss_percent"] == pytest.approx(17.0, abs=1.0)
+    assert one["nights"] == 20
+    assert gpuprep("history", "trend", "gpu-1", "--percent", "30")[0] == 0
+    assert gpuprep("history", "trend", "gpu-1", "--nights", "8")[0] == 1
+
+
+def test_too_few_nights_and_no_figures_are_unknown(store: Store, gpuprep: Shell) -> None:
+    fill(store, 280.0, 100.0, 50.0)
+    code, out, _ = gpuprep("history", "trend", "gpu-1")
+    assert (code, "1 UNKNOWN" in out) == (3, True)
+    code, out, err = gpuprep("history", "trend", "nowhere")
+    assert (code, out) == (3, "")
+    assert "no figures of nowhere" in err
+    assert gpuprep("history", "trend", "gpu-1", "--nights", "7")[0] == 2
+
+
+def test_simulated_figures_say_so(store: Store, gpuprep: Shell) -> None:
+    for day in range(1, 11):
+        store.append(measured(f"s{day}", 280.0, day=day, source=Source.SIMULATED))
+    code, out, _ = gpuprep("history", "trend", "gpu-1")
+    assert (code, "SIMULATED" in out) == (0, True)
+
+
+def test_compare_is_0_whatever_differs(store: Store, gpuprep: Shell) -> None:
+    fill(store, 280.0, 252.0)
+    store.append(record("other", started_at="2026-12-01T00:00:00+00:00"))
+    code, out, err = gpuprep("compare", "run-01", "run-02")
+    assert (code, err) == (0, "")
+    assert "-10.0 %" in out
+    code, out, _ = gpuprep("compare", "run-01", "last")
+    assert (code, "different hosts: gpu-1 and sim:t4" in out, "FAIL" in out) == (0, True, True)
+    code, out, _ = gpuprep("compare", "run-01", "run-02", "--json")
+    told = json.loads(out)
+    assert (code, told["one"]["run_id"], told["two"]["run_id"]) == (0, "run-01", "run-02")
+    assert told["comparison"]["figures"][0]["percent"] == pytest.approx(-10.0)
+    code, _, err = gpuprep("compare", "run-0", "run-02")
+    assert (code, "fits several runs: run-01, run-02" in err) == (2, True)
+
+
+def test_a_host_is_held_to_the_run_that_was_set(store: Store, gpuprep: Shell) -> None:
+    code, out, _ = gpuprep("baseline", "show", "gpu-1")
+    assert (code, "no run that passed" in out) == (3, True)
+    fill(store, 280.0, 270.0)
+    assert "run-02" in gpuprep("baseline", "show", "gpu-1")[1]
+    code, out, _ = gpuprep("baseline", "set", "gpu-1", "run-01")
+    assert (code, "is held to run run-01" in out, "1 figures" in out) == (0, True, True)
+    certified = store.certified("gpu-1")
+    assert certified is not None
+    assert certified.run_id == "run-01"
+    code, out, _ = gpuprep("baseline", "show", "gpu-1", "--json")
+    told = json.loads(out)
+    assert (code, told["certified"]["run_id"], told["figures"][0]["value"]) == (0, "run-01", 280.0)
+    assert gpuprep("baseline", "set", "gpu-1")[0] == 0
+    assert "270" in gpuprep("baseline", "show", "gpu-1")[1]
+    assert gpuprep("baseline", "clear", "gpu-1", "--probe", "gemm")[1] == "gpu-1: 1 figures forgotten\n"
+    assert gpuprep("baseline", "clear", "gpu-1")[1] == "gpu-1: 0 figures and the run that was set forgotten\n"
+    assert gpuprep("baseline", "clear", "gpu-1", "--probe", "warp")[0] == 2
+
+
+def test_what_no_host_can_be_held_to_is_refused(store: Store, gpuprep: Shell) -> None:
+    fill(store, 280.0)
+    store.append(measured("failed", 280.0, day=2, verdict=record().verdict, exit_code=1))
+    store.append(measured("stopped", 280.0, day=2, verdict=None, exit_code=130))
+    store.append(measured("simulated", 280.0, day=3, source=Source.SIMULATED))
+    store.append(measured("elsewhere", 280.0, day=4, host="gpu-2"))
+    store.append(measured("blind", 280.0, day=5, before=None, after=None))
+    for run, said in {
+        "failed": "ended FAIL",
+        "stopped": "ended without a verdict",
+        "simulated": "a simulated GPU, and gpu-1 has a real one",
+        "elsewhere": "is of gpu-2, not of gpu-1",
+        "blind": "no facts",
+        "nosuch": "no run 'nosuch'",
+    }.items():
+        code, out, err = gpuprep("baseline", "set", "gpu-1", run)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert len([line for line in err.splitlines() if line.startswith("Error:")]) == 1
+    assert gpuprep("baseline", "set", "nowhere")[0] == 2
+    assert store.host_baseline("gpu-1").set_at == ""
+
+
+def test_a_simulated_host_can_be_held_to_a_simulated_run(store: Store, gpuprep: Shell) -> None:
+    store.append(record("s1", command="validate", verdict=PASSED, exit_code=0))
+    code, out, _ = gpuprep("baseline", "set", "sim:t4", "s1")
+    assert (code, "simulated: its figures are none to compare with" in out) == (0, True)
+    assert store.host_baseline("sim:t4").set_at
+
+
+def test_prune_says_first_and_deletes_then(store: Store, gpuprep: Shell, tmp_path: Path) -> None:
+    now = datetime.now(timezone.utc)
+    for days in (400, 300, 1):
+        store.append(record(f"d{days}", started_at=(now - timedelta(days=days)).isoformat(timespec="seconds")))
+    outside = tmp_path / "state/kept"
+    store.append(record("../../kept", started_at="2020-01-01T00:00:00+00:00"))
+    logs = tmp_path / "state/gpuprep/runs"
+    for folder in (logs / "d400", logs / "d300", outside):
+        folder.mkdir(parents=True)
+        (folder / "ansible.log").write_text("said")
+    prune = ("history", "prune", "--keep-days", "365", "--keep-last", "1")
+    assert gpuprep("history", "prune")[0] == 2
+    code, out, _ = gpuprep(*prune, "--dry-run")
+    assert (code, "2 runs" in out, "would be deleted, and 1 log folders" in out) == (0, True, True)
+    assert len(store.runs()) == 4
+    code, out, _ = gpuprep(*prune, "--json")
+    assert (code, json.loads(out)["runs"], json.loads(out)["log_folders"]) == (0, ["../../kept", "d400"], 1)
+    assert [run.run_id for run in store.runs()] == ["d1", "d300"]
+    assert sorted(path.name for path in logs.iterdir()) == ["d300"]
+    assert (outside / "ansible.log").read_text() == "said"  # an id is no path
+
+
+def test_exports_are_whole_records_or_a_table(store: Store, gpuprep: Shell, tmp_path: Path) -> None:
+    fill(store, 280.0, 281.0)
+    store.append(record("other"))
+    code, out, err = gpuprep("history", "export")
+    assert (code, err, len(out.splitlines())) == (0, "", 3)
+    assert json.loads(gpuprep("report", "run-01", "--json")[1]) == json.loads(out.splitlines()[0])
+    rows = list(csv.DictReader(io.StringIO(gpuprep("history", "export", "gpu-1", "--format", "csv")[1])))
+    assert [row["run_id"] for row in rows] == ["run-01", "run-02"]
+    to = tmp_path / "figures.csv"
+    words = ("history", "export", "--format", "csv", "--what", "measurements", "--output", str(to))
+    assert gpuprep(*words) == (0, "", "")
+    assert [row["value"] for row in csv.DictReader(io.StringIO(to.read_text()))] == ["280.0", "281.0"]
+    assert [path.name for path in tmp_path.glob("*.part")] == []
+    assert gpuprep("history", "export", "--what", "runs")[0] == 2
+    assert gpuprep("history", "export", "nowhere") == (0, "", "")
+
+
+def test_pages_are_not_too_wide(store: Store, gpuprep: Shell) -> None:
+    fill(store, 280.0)
+    assert too_wide(gpuprep("history", "prune", "--keep-days", "1", "--dry-run")[1]) == []
