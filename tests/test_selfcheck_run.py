@@ -17,6 +17,8 @@ from nightsfortests import WISH, a_plan, answering, certified, facts, gpus_of, p
 
 from gpuprep import checks, textmetrics
 from gpuprep.baselines import BaselineFigure
+from gpuprep.onhost.identity import sources
+from gpuprep.onhost.parts import INSTALLED
 from gpuprep.records import (
     Finding,
     GpuFacts,
@@ -406,27 +408,35 @@ def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the program itself
 
 
-def drift_program(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpuprep.selfcheck", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+def drift_program(*words: str, package: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """The program of the package below a folder, and of no other."""
+    start = (
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('gpuprep.selfcheck', alter_sys=True)"
+    )
+    command = [sys.executable, "-I", "-c", start.replace("alter", "run_name='__main__', alter"), str(package), *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
 
 
-def test_a_machine_without_a_gpu_checks_itself(tmp_path: Path) -> None:
-    """This one: the whole program, its real agent and no mercy."""
+def test_a_machine_without_a_gpu_checks_itself_with_what_is_installed_there(tmp_path: Path) -> None:
+    """This machine: the whole program, its real agent and no mercy; of gpuprep only the parts that travel."""
+    for name, content in sources(parts=INSTALLED).items():
+        (tmp_path / "gpuprep" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "gpuprep" / name).write_bytes(content)
     plan = write_plan(tmp_path / "drift.json", a_plan(drift=QUICK))
     where = ["--results", str(tmp_path / "drift")]
-    assert drift_program("last", *where).returncode == 3
-    done = drift_program("run", "--plan", str(plan), *where)
+    assert drift_program("last", *where, package=tmp_path).returncode == 3
+    done = drift_program("run", "--plan", str(plan), *where, package=tmp_path)
     assert done.returncode in (1, 3), done.stderr
     assert done.stdout.count("\n") == 1
     record = from_json(RunRecord, (tmp_path / "drift" / "last.json").read_text())
     assert record.error is None
     assert record.drift is not None
     assert record.drift.probe_skipped
-    shown = drift_program("last", *where)
+    shown = drift_program("last", *where, package=tmp_path)
     assert shown.returncode == done.returncode
     assert "speed not measured: " in shown.stdout
-    assert json.loads(drift_program("last", "--json", *where).stdout)["run_id"] == record.run_id
+    shown = drift_program("last", "--json", *where, package=tmp_path)
+    assert json.loads(shown.stdout)["run_id"] == record.run_id
 
 
 def test_two_at_once(tmp_path: Path) -> None:
