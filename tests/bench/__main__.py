@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import bench_facts
+import bench_memory
+import bench_sweep
 import bench_transcode
 from bench_ffmpeg import build
+from ratios import BIN, GPUPREP, Ratio, in_turns, run
 
 from gpuprep import ansible_env, checks, collect, plan, profile, sim, variables, wanted
 from gpuprep.host import Host
 from gpuprep.paths import cache_dir
 
-BIN = Path(sys.executable).parent
-GPUPREP = str(BIN / "gpuprep")
 MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
 SECOND = f"{MACHINE}-second"
 WITHOUT_MACHINE = {"start", "transcode"}
@@ -35,56 +34,12 @@ WITHOUT_MACHINE = {"start", "transcode"}
 COMPILED = "/var/lib/gpuprep/build/compiled.json"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    what: str
-    ours: float  # seconds
-    theirs: float
-    limit: float
-
-    @property
-    def value(self) -> float:
-        return self.ours / self.theirs
-
-    def __str__(self) -> str:
-        word = "ok" if self.value <= self.limit else "TOO SLOW"
-        ratio = f"{self.value:5.2f}x (limit {self.limit:.2f}x)"
-        return f"{self.what:<58} {ratio} {self.ours:7.2f} s / {self.theirs:.2f} s {word}"
-
-
-def run(*command: str, environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **(environment or {})},
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-
-
-def timed(action: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def in_turns(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> tuple[float, float]:
-    """Medians of `rounds` rounds, each of both, after one of both that does not count."""
-    ours()
-    theirs()
-    pairs = [(timed(ours), timed(theirs)) for _ in range(rounds)]
-    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
-
-
 def start_up() -> Ratio:
     ours, theirs = in_turns(lambda: run(GPUPREP, "--help"), lambda: run(str(BIN / "ansible"), "--version"), 5)
     return Ratio("gpuprep --help / ansible --version", ours, theirs, 0.5)
 
 
-def plain_playbook(machine: str, scratch: Path) -> Callable[[], None]:
+def plain_playbook(machine: str, scratch: Path, *options: str) -> Callable[[], object]:
     """`ansible-playbook playbooks/provision.yml` with the variables gpuprep would give it."""
     target = sim.target(machine)
     t4 = profile.load("t4")
@@ -103,7 +58,7 @@ def plain_playbook(machine: str, scratch: Path) -> Callable[[], None]:
     inventory.write_text(json.dumps(ansible_env.inventory(target, known)))
     playbooks = ansible_env.playbooks_dir()
     environment = ansible_env.environment(target, scratch, playbooks, accept_new_host_key=False)
-    command = [str(BIN / "ansible-playbook"), "-i", str(inventory), str(playbooks / "provision.yml")]
+    command = [str(BIN / "ansible-playbook"), "-i", str(inventory), str(playbooks / "provision.yml"), *options]
     return lambda: run(*command, environment=environment)
 
 
@@ -115,6 +70,26 @@ def finished_host(machine: str, scratch: Path) -> list[Ratio]:
     return [
         Ratio("second provision of a finished host / ansible-playbook", recognised, plain, 0.2),
         Ratio("the same with --deep / ansible-playbook", deep, plain_too, 1.25),
+    ]
+
+
+def drift(machine: str, scratch: Path) -> list[Ratio]:
+    ours = [GPUPREP, "drift", f"sim:{machine}", "--profile", "t4", "-q"]
+    pair = in_turns(lambda: run(*ours), plain_playbook(machine, scratch, "--check"), 3)
+    return [Ratio("drift of a finished host / ansible-playbook --check", *pair, 0.05)]
+
+
+def memory() -> list[Ratio]:
+    """Inside the machine, of the agent that is installed there."""
+    run(GPUPREP, "drift", "schedule", f"sim:{MACHINE}", "--profile", "t4", "-q")
+    try:
+        script = Path(bench_memory.__file__).read_text()
+        peak = json.loads(run(GPUPREP, "sim", "exec", MACHINE, "--", "python3", "-c", script))
+    finally:
+        run(GPUPREP, "drift", "unschedule", f"sim:{MACHINE}", "-q")
+    return [
+        Ratio(f"memory of {what} / of Python with its libraries", peak[what], peak["libraries"], limit, "MiB")
+        for what, limit in bench_memory.LIMITS.items()
     ]
 
 
@@ -168,6 +143,9 @@ def parts(scratch: Path) -> dict[str, Callable[[], list[Ratio]]]:
         "finished": lambda: finished_host(MACHINE, scratch),
         "build": lambda: [Ratio("FFmpeg build / plain make -j of the same configure", *build(MACHINE), 1.15)],
         "second": second_host,
+        "drift": lambda: drift(MACHINE, scratch),
+        "sweep": lambda: bench_sweep.sweep(MACHINE),
+        "memory": memory,
         "facts": facts,
         "verdict": verdict,
         "transcode": lambda: [
@@ -177,7 +155,7 @@ def parts(scratch: Path) -> dict[str, Callable[[], list[Ratio]]]:
 
 
 def main(chosen: Sequence[str]) -> int:
-    """Run the parts named on the command line, or all: start, finished, build, second, facts, verdict, transcode."""
+    """Run the parts named on the command line, or all of them: see parts()."""
     print("Every machine here is simulated; ratios of two things timed in one run.")
     with tempfile.TemporaryDirectory(prefix="gpuprep-bench-") as name:
         known = parts(Path(name))
