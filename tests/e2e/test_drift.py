@@ -1,0 +1,142 @@
+"""Every change by hand is found and named, and nothing else is; thirty undisturbed nights are silent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.machines import UNMEASURED, Done, Finished, gpuprep, inside, must
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+UNDONE = {case["what"]: case for case in yaml.safe_load((HERE / "undo.yml").read_text())}
+CASES: list[dict[str, Any]] = [
+    {**UNDONE.get(case.get("undone", ""), {}), **case} for case in yaml.safe_load((HERE / "drift.yml").read_text())
+]
+NAMES = [case.get("what") or f"fault {case['fault']}" for case in CASES]
+NIGHTS = 30
+RESULTS = "/var/lib/gpuprep/drift"
+
+
+def drift(machine: Finished, *options: str) -> Done:
+    return gpuprep("drift", machine.host, "--profile", machine.profile, "--json", *options)
+
+
+def found(done: Done) -> dict[str, dict[str, Any]]:
+    """What neither passed nor was left out, by key."""
+    assert done.exit_code in (0, 1, 3), done.text
+    (run,) = done.json()["runs"]
+    assert run["verdict"], run["error"]
+    return of_record(run)
+
+
+def of_record(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    findings = run["verdict"]["findings"]
+    assert len(findings) > 80, "nothing much was compared"
+    return {f"{f['subject']}.{f['property']}": f for f in findings if f["status"] not in ("PASS", "SKIP")}
+
+
+def certify(machine: Finished) -> Finished:
+    must("validate", machine.host, "--profile", machine.profile, *UNMEASURED)
+    assert found(drift(machine)) == {}
+    return machine
+
+
+@pytest.fixture(scope="module")
+def one(t4: Finished) -> Finished:
+    return certify(t4)
+
+
+@pytest.fixture(scope="module")
+def two(a100: Finished) -> Finished:
+    return certify(a100)
+
+
+@pytest.fixture
+def changed(request: pytest.FixtureRequest, one: Finished) -> Iterator[dict[str, Any]]:
+    """The machine with one change, put back afterwards. The next case sees whether it was: it finds its own alone."""
+    case: dict[str, Any] = request.param
+    if "fault" in case:
+        must("sim", "fault", one.machine, case["fault"])
+    else:
+        inside(one.machine, case["undo"])
+    try:
+        yield case
+    finally:
+        if "fault" in case:
+            must("sim", "fault", one.machine, case["fault"], "--clear")
+        else:
+            inside(one.machine, case["redo"])
+
+
+def test_every_change_of_the_other_table_is_tried() -> None:
+    assert {case["undone"] for case in CASES if "undone" in case} == set(UNDONE)
+
+
+@pytest.mark.parametrize("changed", CASES, ids=NAMES, indirect=True)
+def test_a_change_is_found_and_nothing_else(changed: dict[str, Any], one: Finished) -> None:
+    done = drift(one)
+    seen = found(done)
+    assert set(seen) == set(changed["found"]), json.dumps(seen, indent=1)
+    assert done.exit_code == changed.get("exit", 1)
+    for finding in seen.values():
+        assert finding["reason"]
+        assert finding["remedy"]
+        assert finding["since"]
+
+
+def test_after_all_that_there_is_nothing_to_say(one: Finished) -> None:
+    assert found(drift(one)) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "gpu", "key", "named"),
+    [
+        ("gpu_order", 0, "gpus.order", "was gpu 0"),
+        ("gpu_missing", 0, "gpus.identity", "is not there"),
+        ("gpu_missing", 1, "gpus.identity", "is not there"),
+        ("gpu_swapped", 1, "gpus.identity", "GPU-5eca9ed0"),
+        ("mig", 1, "gpu 1.mig", "on"),
+        ("memory_repaired", 1, "gpu 1.memory_defects", "rows remapped after uncorrectable errors: was 0, is 1"),
+    ],
+)
+def test_of_two_gpus(two: Finished, fault: str, gpu: int, key: str, named: str) -> None:
+    must("sim", "fault", two.machine, fault, "--gpu", str(gpu))
+    try:
+        done = drift(two)
+    finally:
+        must("sim", "fault", two.machine, fault, "--gpu", str(gpu), "--clear")
+    seen = found(done)
+    assert set(seen) == {key}, json.dumps(seen, indent=1)
+    assert named in seen[key]["actual"]
+    assert done.exit_code == 1
+    assert found(drift(two)) == {}
+
+
+def test_thirty_nights_are_silent(one: Finished) -> None:
+    """The check of the host itself, with the clock a night further each time (libfaketime), a reboot in the middle."""
+    inside(one.machine, f"command -v faketime || apt-get install -qq -y faketime; rm -rf {RESULTS}")
+    must("drift", "schedule", one.host, "--profile", one.profile)
+    try:
+        for nights in (range(1, NIGHTS // 2 + 1), range(NIGHTS // 2 + 1, NIGHTS + 1)):
+            # No braces around $n: systemd-run would put its own value there.
+            each = f'faketime -f "+$n"d gpuprep-drift run >/dev/null; cp {RESULTS}/last.json /root/night-$n.json'
+            script = f"set -e; for n in {' '.join(map(str, nights))}; do {each}; done"
+            inside(one.machine, script)
+            must("sim", "down", "--keep", one.machine)
+            must("sim", "up", one.machine)
+        records = [json.loads(inside(one.machine, f"cat /root/night-{n}.json").stdout) for n in range(1, NIGHTS + 1)]
+    finally:
+        must("drift", "unschedule", one.host)
+        inside(one.machine, f"rm -rf {RESULTS} /root/night-*.json")
+    assert [of_record(record) for record in records] == [{}] * NIGHTS
+    assert len({record["started_at"][:10] for record in records}) == NIGHTS
+    assert len({record["after"]["kernel"]["boot_id"] for record in records}) == 2
+    assert all(record["drift"]["certified_run"] for record in records)
+    assert [bool(record["drift"]["previous_run"]) for record in records] == [False] + [True] * (NIGHTS - 1)
