@@ -170,7 +170,10 @@ def _judge(run: Run, host: Host, wanted: wishing.Wanted, *, measure: bool) -> No
     run.findings = tuple(set_aside(finding, run.options) for finding in counted)
     run.verdict = judging.judge(wanted, run.findings)
     run.exit_code = judging.exit_code(run.verdict)
-    run.baseline = measured if run.verdict.status is Status.PASS else {}
+    # What was measured while its judgement is waived is no measure for later runs.
+    of_probes = {finding.key for finding in checks.compare_figures(wanted, run.after, run.measurements, asked=asked)}
+    waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in run.findings)
+    run.baseline = measured if run.verdict.status is Status.PASS and not waived else {}
 
 
 def measure_all(run: Run, host: Host, wanted: wishing.Wanted, measure: bool) -> tuple[ProbeResult, ...]:

@@ -24,6 +24,7 @@ from gpuprep.playbook import Progress
 from gpuprep.records import ProbeResult, RunRecord, Source, Status
 from gpuprep.runs import Line, Options
 from gpuprep.variables import mirrored
+from gpuprep.wishes import Waiver
 
 T4 = profile.load("t4")
 WANTED = wanted.resolve(T4, bare_snapshot())
@@ -323,3 +324,17 @@ def test_the_first_run_of_a_real_host_that_passes_is_its_baseline(stage: Stage) 
     assert (slower.exit_code, history_of(slower)) == (1, [Status.FAIL])
     assert any(first.run_id in finding.reason for finding in slower.findings)
     assert history_of(validate(26.0, Source.SIMULATED)) == []
+
+
+def test_what_is_measured_under_a_waiver_is_no_baseline(stage: Stage) -> None:
+    def validate(tflops: float, waived: str) -> RunRecord:
+        stage.script.snapshots = [dataclasses.replace(FINISHED, source=Source.MEASURED)]
+        stage.script.probes = gemm_probe(tflops)
+        given = dataclasses.replace(T4, waivers=(Waiver(waived, "*", "a slow one", "2099-12-31"),))
+        line = Line(lambda *_: None, stage.store, stage.cancel.is_set)
+        return workflows.validate(HERE, given, Options(probes=("gemm",), quick=True), line)
+
+    slow = validate(10.0, "gpu 0.*")
+    assert (slow.exit_code, Status.WAIVED in {one.status for one in slow.findings}) == (0, True)
+    assert history_of(validate(30.0, "nothing.here")) == []
+    assert history_of(validate(30.0, "nothing.here")) == [Status.PASS]
