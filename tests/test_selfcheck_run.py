@@ -411,9 +411,10 @@ def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
 def drift_program(*words: str, package: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """The program of the package below a folder, and of no other."""
     start = (
-        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('gpuprep.selfcheck', alter_sys=True)"
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "runpy.run_module('gpuprep.selfcheck', run_name='__main__', alter_sys=True)\n"
     )
-    command = [sys.executable, "-I", "-c", start.replace("alter", "run_name='__main__', alter"), str(package), *words]
+    command = [sys.executable, "-I", "-c", start, str(package), *words]
     return subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
 
 
