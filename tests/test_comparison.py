@@ -15,7 +15,7 @@ from gpuprep.comparison import Comparison, FactChange, compare
 from gpuprep.records import Finding, Missing, Package, ProbeResult, RunRecord, Snapshot, Source, Status, UnitFacts
 
 WANTED = wanted.resolve(load("t4"), bare_snapshot())
-HOST = finished_snapshot(WANTED)
+HOST = dataclasses.replace(finished_snapshot(WANTED), units={"nvidia-persistenced": UnitFacts("enabled", "active")})
 
 
 def run(after: Snapshot | None = HOST, **changes: Any) -> RunRecord:
@@ -55,14 +55,14 @@ def test_what_differs_at_every_moment_is_no_change() -> None:
         (gpus(HOST, persistence_mode=False), FactChange("gpu 0.persistence_mode", "yes", "no")),
         (
             gpus(HOST, memory_total_mib=Missing("gpu_is_lost")),
-            FactChange("gpu 0.memory_total_mib", "15360", "not read (gpu_is_lost)"),
+            FactChange("gpu 0.memory_total_mib", "16384", "not read (gpu_is_lost)"),
         ),
         (
             dataclasses.replace(HOST, packages={**HOST.packages, "new": Package("1.0", False)}),
             FactChange("packages.new", "absent", "present"),
         ),
         (
-            dataclasses.replace(HOST, units={**HOST.units, "nvidia-persistenced": UnitFacts("disabled", "active")}),
+            dataclasses.replace(HOST, units={"nvidia-persistenced": UnitFacts("disabled", "active")}),
             FactChange("units.nvidia-persistenced.enabled", "enabled", "disabled"),
         ),
         (dataclasses.replace(HOST, gpus=()), FactChange("gpu 0", "present", "absent")),
@@ -79,14 +79,8 @@ def test_changes_of_findings_are_told_by_what_they_mean() -> None:
         return Finding("gpu 0", name, status, "", status.value.lower())
 
     was = {"a": Status.PASS, "b": Status.FAIL, "c": Status.PASS, "d": Status.PASS, "f": Status.SKIP, "g": Status.PASS}
-    now = {
-        "a": Status.FAIL,
-        "b": Status.PASS,
-        "c": Status.WARN,
-        "e": Status.PASS,
-        "f": Status.UNKNOWN,
-        "g": Status.PASS,
-    }
+    now = {**was, "a": Status.FAIL, "b": Status.PASS, "c": Status.WARN, "e": Status.PASS, "f": Status.UNKNOWN}
+    del now["d"]
     one = run(verdict=None, findings=tuple(finding(name, status) for name, status in was.items()))
     two = run(run_id="r2", verdict=None, findings=tuple(finding(name, status) for name, status in now.items()))
     assert [(change.key[-1], change.kind) for change in compare(one, two).findings] == [
@@ -137,7 +131,7 @@ def test_gpus_of_two_hosts_are_paired_by_index_and_model() -> None:
     found = compare(one, two)
     assert (len(found.figures), found.notes) == (1, ("different hosts: gpu-1 and gpu-2",))
     other = with_gpu(measured("r2", 280.0, host="gpu-2"), uuid="GPU-b", name="NVIDIA V100")
-    assert why(one, other).not_comparable[0] == "gpu 0: Tesla T4 in one run and NVIDIA V100 in the other"
+    assert why(one, other).not_comparable[0] == "gpu 0: T4 in one run and NVIDIA V100 in the other"
 
 
 def test_what_cannot_be_compared_says_why() -> None:

@@ -22,7 +22,7 @@ class DefaultGroup(click.Group):
         if args and args[0] in self.commands:
             return super().parse_args(ctx, args)
         if args and (near := get_close_matches(args[0], self.commands, n=1, cutoff=0.8)):
-            name, meant = args[0], near[0]
-            ctx.fail(f"No such command {name!r}. Did you mean {meant!r}? A host of that name: {self.default} {name}.")
+            meant = f"Did you mean {near[0]!r}? A host of that name: {ctx.command_path} {self.default} {args[0]}."
+            ctx.fail(f"No such command {args[0]!r}. {meant}")
         wants_help = any(arg in ("-h", "--help") for arg in args)
         return super().parse_args(ctx, args if wants_help else [self.default, *args])

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from gpuprep.cli import drift_nightly, options
+from gpuprep.cli.defaultgroup import DefaultGroup
 from gpuprep.cli.work import Request, execute
 from gpuprep.reports import FLEET_FORMATS
 
 
-class DriftGroup(click.Group):
-    """`gpuprep drift HOST` is the check; `schedule`, `unschedule` and `last` are subcommands."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] in self.commands:
-            return super().parse_args(ctx, args)
-        if args and (near := get_close_matches(args[0], self.commands, n=1, cutoff=0.8)):
-            meant = f"Did you mean {near[0]!r}? A host of that name: gpuprep drift check {args[0]}."
-            ctx.fail(f"No such command {args[0]!r}. {meant}")
-        wants_help = any(arg in ("-h", "--help") for arg in args)
-        return super().parse_args(ctx, args if wants_help else ["check", *args])
-
-
-@click.group(cls=DriftGroup)
+@click.group(cls=DefaultGroup, default="check")
 def drift() -> None:
     """Compare machines with their profile and with what was certified, changing nothing.
 

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import psycopg
 from ratios import GPUPREP, Ratio, timed
@@ -54,7 +53,7 @@ Row = tuple[object, ...]
 
 
 def history() -> Iterator[Ratio]:
-    """Times on SQLite and PostgreSQL, against the limit and against a store of 1 000 runs."""
+    """Seconds on SQLite and PostgreSQL, best of a few: against the limit, and against a store of 1 000 runs."""
     for name, store in (("SQLite", _sqlite), ("PostgreSQL", _postgresql)):
         with store() as (small_url, small_fill), store() as (url, fill):
             _fill(small_url, small_fill, FEW_NIGHTS)
@@ -66,8 +65,8 @@ def history() -> Iterator[Ratio]:
                     few.append(_seconds(small_url, words(FEW_NIGHTS), code(FEW_NIGHTS)))
                     many.append(_seconds(url, words(NIGHTS), code(NIGHTS)))
                 ours = f"{what} of {HOSTS * NIGHTS} runs on {name}"
-                yield Ratio(f"{ours} / {LIMIT_SECONDS:g} s", median(many), LIMIT_SECONDS, 1.0)
-                yield Ratio(f"{ours} / of {HOSTS * FEW_NIGHTS}", median(many), median(few), LIMIT_GROWTH)
+                yield Ratio(f"{ours} / {LIMIT_SECONDS:g} s", min(many), LIMIT_SECONDS, 1.0)
+                yield Ratio(f"{ours} / of {HOSTS * FEW_NIGHTS}", min(many), min(few), LIMIT_GROWTH)
 
 
 def _commands() -> dict[str, tuple[Callable[[int], list[str]], Callable[[int], int]]]:
