@@ -2,7 +2,8 @@
 
 Absolute times on a shared machine mean little, so none is a result here; the seconds are printed to be read beside
 their ratio. Each pair is timed in turns, and its ratio is that of the medians. Exit code 1 when a limit is passed.
-Every figure of a machine is of a simulated VM: real packages, real Ansible, no GPU. The part `transcode` runs here.
+Every figure of a machine is of a simulated VM: real packages, real Ansible, no GPU. The parts `transcode` and
+`history` run here.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import bench_facts
+import bench_history
 import bench_memory
 import bench_sweep
 import bench_transcode
@@ -29,7 +31,7 @@ from gpuprep.paths import cache_dir
 
 MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
 SECOND = f"{MACHINE}-second"
-WITHOUT_MACHINE = {"start", "transcode"}
+WITHOUT_MACHINE = {"start", "transcode", "history"}
 # Written by gpu_codec on the machine that compiled, and only there.
 COMPILED = "/var/lib/gpuprep/build/compiled.json"
 
@@ -137,7 +139,7 @@ def verdict() -> list[Ratio]:
     return found
 
 
-def parts(scratch: Path) -> dict[str, Callable[[], list[Ratio]]]:
+def parts(scratch: Path) -> dict[str, Callable[[], Iterable[Ratio]]]:
     return {
         "start": lambda: [start_up()],
         "finished": lambda: finished_host(MACHINE, scratch),
@@ -151,6 +153,7 @@ def parts(scratch: Path) -> dict[str, Callable[[], list[Ratio]]]:
         "transcode": lambda: [
             Ratio("a transcode case / plain ffmpeg", *bench_transcode.transcode(), bench_transcode.LIMIT)
         ],
+        "history": bench_history.history,
     }
 
 
