@@ -33,7 +33,7 @@ from gpuprep.trend import Measurement
 # What `history export --format csv` can write.
 EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
 # Rows that an export holds in memory.
-ROWS_AT_A_TIME = 200
+ROWS_AT_A_TIME = 50
 LAST_CHARACTER = "\U0010ffff"
 
 

@@ -72,9 +72,9 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
 
 def _postgresql(url: sa.URL) -> Engine:
     arguments = {"application_name": "gpuprep", "connect_timeout": CONNECT_SECONDS}
-    return sa.create_engine(
-        url, connect_args={name: value for name, value in arguments.items() if name not in url.query}
-    )
+    wanted = {name: value for name, value in arguments.items() if name not in url.query}
+    # A run takes minutes to hours between two words with the store: a connection may be gone by then.
+    return sa.create_engine(url, connect_args=wanted, pool_pre_ping=True)
 
 
 def _sqlite(url: sa.URL) -> Engine:

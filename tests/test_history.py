@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres
 import pytest
 import sqlalchemy as sa
 from records_for_tests import PASSED, measured, record
@@ -295,3 +297,32 @@ def test_what_nothing_refers_to_can_be_pruned(store: Store) -> None:
     assert left == {"r2", "r4", "r5", "r7", "r8", "r9", "d1", "lone"}
     for what in ("findings", "measurements"):
         assert {row[0] for row in list(store.export_rows(what))[1:]} == left
+
+
+def test_a_server_that_was_restarted_meanwhile_loses_no_run(
+    request: pytest.FixtureRequest,
+) -> None:
+    """A run takes hours: the connection of its beginning may be gone when it is to be stored."""
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    url = server.new_database()
+    opened, other = Store.open(url), Store.open(url)
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    sql(url, f"{others} AND datname = current_database()")
+    opened.append(record())
+    assert other.has(record().run_id)
+    opened.close()
+    other.close()
+
+
+def test_an_export_is_not_held_in_memory(store: Store) -> None:
+    large = measured("r", 280.0, options={"padding": "x" * 100_000})
+    for number in range(300):
+        store.append(dataclasses.replace(large, run_id=f"r{number:03}"))
+    tracemalloc.start()
+    try:
+        size = sum(len(line) for line in store.export_records())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 30_000_000
+    assert peak < size / 2

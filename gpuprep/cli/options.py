@@ -52,7 +52,7 @@ store = click.option(
     metavar="URL",
     envvar="GPUPREP_STORE",
     show_envvar=True,
-    help="Database of runs, as an SQLAlchemy URL. Default: SQLite in the XDG state folder.",
+    help="Database of runs: sqlite:////FILE or postgresql://USER@HOST/NAME. Default: SQLite in the XDG state folder.",
 )
 
 profile = click.option(
