@@ -52,7 +52,7 @@ def explain(
             return _authentication(error, connection, where)
         return HostUnreachable(
             f"{where}: {connection.host} port {connection.port} answers, but not as an SSH server should: {error}",
-            "is this the port of sshd? One that is overloaded or has had enough of your address for a while hangs up, too"
+            "is this the port of sshd? One that is overloaded or has had enough of your address hangs up, too"
             " (MaxStartups, PerSourcePenalties); `ssh -v` shows how far it comes",
             where=where,
         )
