@@ -104,6 +104,8 @@ def test_compare_is_0_whatever_differs(store: Store, gpuprep: Shell) -> None:
     assert "-10.0 %" in out
     code, out, _ = gpuprep("compare", "run-01", "last")
     assert (code, "different hosts: gpu-1 and sim:t4" in out, "FAIL" in out) == (0, True, True)
+    assert "packages.held" not in out  # checked by one run alone, and passed there
+    assert "packages.held" in gpuprep("compare", "run-01", "last", "-v")[1]
     code, out, _ = gpuprep("compare", "run-01", "run-02", "--json")
     told = json.loads(out)
     assert (code, told["one"]["run_id"], told["two"]["run_id"]) == (0, "run-01", "run-02")

@@ -70,8 +70,10 @@ def _page(one: RunRecord, two: RunRecord, found: Comparison, color: bool, whole:
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"Facts: {len(found.facts)} changed"]
     lines += tables.lines(pages.facts_table(found), indent="  ")
-    lines += ["", f"Findings: {len(found.findings)} changed"]
-    lines += tables.lines(pages.findings_table(found), color=color, indent="  ")
+    rows, passed = pages.findings_table(found, whole=whole)
+    beside = f"; {passed} more that only one run checked passed there (-v shows them)" if passed else ""
+    lines += ["", f"Findings: {len(rows)} changed{beside}"]
+    lines += tables.lines(rows, color=color, indent="  ")
     rows, alike = pages.figures_table(found, whole=whole)
     beside = f", {alike} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if alike else ""
     lines += ["", f"Figures: {len(found.figures)} compared{beside}"]

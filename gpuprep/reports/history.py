@@ -75,8 +75,15 @@ def facts_table(found: Comparison) -> Rows:
     return [(change.fact, _short(change.one), "►", _short(change.two)) for change in found.facts]
 
 
-def findings_table(found: Comparison) -> Rows:
-    return [
+def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
+    """Without `whole`, not those that only one run checked and that passed there; and how many are left out."""
+    quiet = (None, Status.PASS, Status.SKIP)
+    shown = [
+        change
+        for change in found.findings
+        if whole or not change.kind.startswith("only in") or not {change.one, change.two} <= set(quiet)
+    ]
+    rows: Rows = [
         (
             change.kind,
             change.key,
@@ -87,8 +94,9 @@ def findings_table(found: Comparison) -> Rows:
             "►" if change.actual_one or change.actual_two else "",
             _short(change.actual_two),
         )
-        for change in found.findings
+        for change in shown
     ]
+    return rows, len(found.findings) - len(shown)
 
 
 def figures_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
