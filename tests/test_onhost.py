@@ -12,9 +12,9 @@ import pytest
 
 from gpuprep.onhost import __main__ as agent
 from gpuprep.onhost import cuda, driver, loader, managed, modulecache, osfacts, shells
+from gpuprep.onhost.digests import Digests
 from gpuprep.onhost.dkms import dkms_modules
 from gpuprep.onhost.loader import Loader
-from gpuprep.onhost.digests import Digests
 from gpuprep.onhost.manifest import is_intact, read_manifest
 from gpuprep.onhost.probes import toolkit
 from gpuprep.onhost.run import read_text, run
