@@ -36,7 +36,7 @@ from gpuprep.records import (
 WANTED = builders.resolved("t4")
 TWO = builders.resolved("a100", "debian12", ("a100", "a100"))
 TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
-LIBCUDA = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+SMI = "/usr/lib/nvidia/current/nvidia-smi"
 BLOCKED = ("blacklist", "nvidia")
 Change = Callable[[Snapshot], Snapshot]
 
@@ -63,7 +63,7 @@ def whole(wanted: Any = WANTED) -> Snapshot:
         gpus=gpus,
         modprobe=(options,),
         apt=AptFacts(tuple(f"^{name}$" for name in wanted.driver_packages), ()),
-        digests={LIBCUDA: "a1", "/usr/bin/nvcc": "b2"},
+        digests={SMI: "a1", "/usr/bin/nvcc": "b2"},
         units={
             **made.units,
             "gpuprep-tune.service": UnitFacts("enabled", "active", (TUNE_UNIT,), "gpuprep-agent tune"),
@@ -149,7 +149,8 @@ CHANGES: dict[str, tuple[Change, str, Status]] = {
     "a patched toolkit": (
         put("packages", "nvidia-cuda-toolkit", Package("12.4.131-9", True)), "cuda.package_versions", Status.FAIL,
     ),
-    "a changed library": (put("digests", LIBCUDA, "a2"), "libraries.contents", Status.FAIL),
+    "a changed library": (put("digests", SMI, "a2"), "libraries.contents", Status.FAIL),
+    "a program that is gone": (replace(digests={"/usr/bin/nvcc": "b2"}), "libraries.contents", Status.FAIL),
     "digests not readable": (replace(digests=Missing("no_permission", "no")), "libraries.contents", Status.UNKNOWN),
     "another library": (
         put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"), "libraries.paths", Status.FAIL,
@@ -249,7 +250,7 @@ def test_what_the_profile_names_already_is_not_said_twice() -> None:
 def test_another_version_of_a_package_brings_other_files_and_one_finding() -> None:
     certified = whole()
     now = put("packages", "libcuda1", Package("550.163.01-9", True))(certified)
-    now = put("libraries", "libcuda.so.1", "/usr/lib/libcuda.so.550.999")(put("digests", LIBCUDA, "a2")(now))
+    now = put("libraries", "libcuda.so.1", "/usr/lib/libcuda.so.550.999")(put("digests", SMI, "a2")(now))
     assert set(grave(since(now, certified, certified))) == {"driver.package_versions"}
 
 

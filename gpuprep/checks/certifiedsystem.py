@@ -173,22 +173,31 @@ def _contents(snapshot: Snapshot, certified: Certified, packages: Sequence[Findi
     differences: list[tuple[str, Sequence[str]]] = []
     for path, digest in sorted(was.items()):
         is_now = now.get(path)
-        if isinstance(digest, Missing) or is_now is None or is_now == digest:
-            continue  # a path that programs no longer get is told by libraries.paths
+        if isinstance(digest, Missing) or is_now == digest or (is_now is None and _moved(path, snapshot, certified)):
+            continue
         if isinstance(is_now, Missing):
             return certified.missing("libraries", "contents", is_now, what=path)
         said = _speakers(path)
         if not _follows(said, packages):
-            differences.append((f"the content of {path} is another", said))
+            differences.append((f"{path} is gone" if is_now is None else f"the content of {path} is another", said))
     why = "no package has another version, so it was replaced or damaged"
     remedy = "install the package that has it again (dpkg -S FILE names it): apt-get install --reinstall PACKAGE"
     return _one("libraries", "contents", differences, certified, f"{len(was)} files", why=why, remedy=remedy)
+
+
+def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
+    """A file that programs do not get any more: libraries.paths, shells.tools or kernel.running tell of another one."""
+    was = certified.facts
+    other_kernel = "/modules/" in path and f"/{snapshot.kernel.running}/" not in path
+    return other_kernel or path in was.libraries.values() or path.rpartition("/")[2] == "nvcc"
 
 
 def _speakers(path: str) -> Sequence[str]:
     name = path.rpartition("/")[2]
     if "/modules/" in path:
         return ("driver.version", "driver.dkms")
+    if name.startswith("nvidia-"):  # nvidia-smi, nvidia-persistenced
+        return ("driver.version",)
     if name.startswith("libcudnn"):
         return ("cudnn.files", "cudnn.library", "cudnn.version")
     return next(keys for begin, keys in LIBRARIES if name.startswith(begin))

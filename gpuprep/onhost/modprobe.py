@@ -12,13 +12,13 @@ from gpuprep.records import Missing, ModprobeLine
 # A file hides those of the same name in later folders; all that are left are read in the order of their names.
 FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 COMMAND_LINE = "/proc/cmdline"
-MODULE = re.compile(r"nouveau|nvidia(_current|_tesla|_legacy|_server)?(_\d+\w*)?(_open)?")
+MODULE = re.compile(r"nouveau|nvidia(_current|_tesla|_legacy|_server)?(_\d+\w*)?(_open)?(_uvm)?")
 
 
 def lines(
     folders: Tuple[str, ...] = FOLDERS, command_line: str = COMMAND_LINE
 ) -> Union[Tuple[ModprobeLine, ...], Missing]:
-    """Of the main module and nouveau alone. Missing where one of the files may not be read."""
+    """Of the main module, the one that CUDA needs (uvm) and nouveau. Missing where one of the files may not be read."""
     files: Dict[str, Path] = {}
     for folder in folders:
         for path in Path(folder).glob("*.conf"):

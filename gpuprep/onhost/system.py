@@ -15,6 +15,7 @@ from gpuprep.onhost.loader import Loader
 from gpuprep.onhost.nvml import Nvml
 from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
 
+PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
 SIMULATION_MARK = Path("/etc/gpuprep-sim")
 
 
@@ -82,5 +83,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
 
 def _certifiable(kernel: str, libraries: Dict[str, OptStr], nvcc: OptStr) -> List[str]:
     """The files that run when a program uses the GPU, links resolved."""
-    found = [*libraries.values(), nvcc, driver.module_file(kernel)]
+    module = driver.module_file(kernel)
+    beside = [str(path) for path in Path(module).parent.glob("nvidia*.ko*")] if isinstance(module, str) else []
+    found = [*libraries.values(), nvcc, *beside, *(path for path in PROGRAMS if Path(path).exists())]
     return [os.path.realpath(path) for path in found if isinstance(path, str)]
