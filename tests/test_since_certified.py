@@ -102,7 +102,29 @@ def gpu(index: int = 0, **values: Any) -> Change:
 
 
 def put(field: str, key: Any, value: Any) -> Change:
-    return lambda snapshot: dataclasses.replace(snapshot, **{field: {**getattr(snapshot, field), key: value}})
+    def change(snapshot: Snapshot) -> Snapshot:
+        fields: dict[str, Any] = {field: {**getattr(snapshot, field), key: value}}
+        return dataclasses.replace(snapshot, **fields)
+
+    return change
+
+
+def apt(**values: Any) -> Change:
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert isinstance(snapshot.apt, AptFacts)
+        return dataclasses.replace(snapshot, apt=dataclasses.replace(snapshot.apt, **values))
+
+    return change
+
+
+def modprobe(*words: str) -> Change:
+    """One more line in the modprobe configuration."""
+
+    def change(snapshot: Snapshot) -> Snapshot:
+        assert isinstance(snapshot.modprobe, tuple)
+        return dataclasses.replace(snapshot, modprobe=(*snapshot.modprobe, ModprobeLine("f", words)))
+
+    return change
 
 
 def replace(**values: Any) -> Change:
@@ -166,42 +188,35 @@ CHANGES: dict[str, tuple[Change, str, Status]] = {
         "units.definition", Status.FAIL,
     ),
     "a new module option": (
-        lambda s: dataclasses.replace(s, modprobe=(*s.modprobe, ModprobeLine("f", ("options", "nvidia", "NVreg_X=1")))),
+        modprobe("options", "nvidia", "NVreg_X=1"),
         "driver.module_options", Status.FAIL,
     ),
     "a blocked module": (
-        lambda s: dataclasses.replace(s, modprobe=(*s.modprobe, ModprobeLine("f", BLOCKED))),
+        modprobe(*BLOCKED),
         "driver.module_allowed", Status.FAIL,
     ),
     "an overridden option": (
-        lambda s: dataclasses.replace(
-            s, modprobe=(*s.modprobe,
-                         ModprobeLine("f", ("options", "nvidia_current", "NVreg_RestrictProfilingToAdminUsers=1"))),
-        ),
+        modprobe("options", "nvidia_current", "NVreg_RestrictProfilingToAdminUsers=1"),
         "driver.modprobe_options", Status.FAIL,
     ),
     "a pin": (
-        lambda s: dataclasses.replace(
-            s, apt=dataclasses.replace(s.apt, pins=(AptPin("f", "libcuda1", "release a=sid", "990"),))
-        ),
+        apt(pins=(AptPin("f", "libcuda1", "release a=sid", "990"),)),
         "apt.pins_certified", Status.FAIL,
     ),
     "a pin to another version": (
-        lambda s: dataclasses.replace(
-            s, apt=dataclasses.replace(s.apt, pins=(AptPin("f", "/cuda/", "version 535.*", "1001"),))
-        ),
+        apt(pins=(AptPin("f", "/cuda/", "version 535.*", "1001"),)),
         "apt.pins", Status.FAIL,
     ),
     "a malformed pin": (
-        lambda s: dataclasses.replace(s, apt=dataclasses.replace(s.apt, malformed=("f: no Pin",))),
+        apt(malformed=("f: no Pin",)),
         "apt.preferences", Status.FAIL,
     ),
     "a pin without effect": (
-        lambda s: dataclasses.replace(s, apt=dataclasses.replace(s.apt, passed_over=("f.txt: why",))),
+        apt(passed_over=("f.txt: why",)),
         "apt.preferences", Status.WARN,
     ),
     "an emptied blacklist": (
-        lambda s: dataclasses.replace(s, apt=dataclasses.replace(s.apt, blacklist=())),
+        apt(blacklist=()),
         "driver.unattended_upgrades", Status.FAIL,
     ),
     "changed cuDNN": (
