@@ -289,6 +289,7 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
             f"{wanted.cudnn_directory}/include/cudnn_version.h",
             wanted.cudnn_version,
             wanted.cudnn_cuda_major,
+            manifest_intact=True,
         )
         if cudnn
         else snapshot.cudnn,
@@ -300,6 +301,7 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
             wanted.build_key,
             True,
             not wanted.npp,
+            headers_intact=True,
         )
         if ffmpeg
         else snapshot.codec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuprep.checks.common import check, skip
-from gpuprep.records import NOT_READ, Finding, Snapshot
+from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 from gpuprep.wanted import Wanted
 
 ROLE = "gpu_codec"
@@ -40,7 +40,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         why=f"a plain ffmpeg starts another one: {real}{version}",
         role=ROLE,
     )
-    if not ours:  # what another one is made of is no question
+    if not ours and not isinstance(real, Missing):  # what another one is made of is no question
         return [*found, path]
     return [
         *found,
@@ -87,7 +87,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Nothing where the record does not know, or where other headers are installed: nv-codec-headers.version says."""
-    facts = snapshot.codec
+    facts, expected = snapshot.codec, "as installed"
+    if isinstance(facts.headers_version, Missing):
+        why = "which headers these are could not be told: nv-codec-headers.version says why"
+        return [skip("nv-codec-headers", "files", expected=expected, actual="not compared", reason=why)]
     if facts.headers_version != wanted.headers_version or facts.headers_intact == NOT_READ:
         return []
     return [
@@ -96,7 +99,7 @@ def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             "files",
             facts.headers_intact,
             facts.headers_intact is True,
-            expected="as installed",
+            expected=expected,
             shown="as installed" if facts.headers_intact else "changed since",
             why="files of nv-codec-headers are not those that were installed: their sha256 differs from the manifest",
             role=ROLE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
-from gpuprep.checks.common import unknown
+from gpuprep.checks.common import skip, unknown
 from gpuprep.records import Finding, Missing, Snapshot, Status
 
 # cuDNN has a check of its own; the driver's libraries do not come with the toolkit.
@@ -15,11 +15,13 @@ REMEDY = (
 
 
 def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
-    """Nothing without a toolkit of a known version: cuda.version says that. A library that the loader does not know at
-    all is no wrong one."""
+    """Nothing without a toolkit: cuda.* says that. A library that the loader does not know at all is no wrong one."""
     cuda, expected = snapshot.cuda, "the installed toolkit's"
-    if not isinstance(cuda.nvcc_version, str):
+    if cuda.nvcc_path is None or cuda.nvcc_version is None:
         return []
+    if isinstance(cuda.nvcc_version, Missing):
+        why = "which toolkit this is could not be told: cuda.version says why"
+        return [skip("cuda", "libraries", expected=expected, actual="not compared", reason=why)]
     for reading in (cuda.nvcc_path, cuda.library_folders):
         if isinstance(reading, Missing):
             return [unknown("cuda", "libraries", reading, expected=expected, what="where the toolkit's libraries are")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 import textwrap
 from datetime import datetime, timezone
@@ -26,9 +26,11 @@ def main(folder: Path = FOLDER, *, as_json: bool = False) -> int:
     if record is None:
         sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
         return NONE_YET
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as `head` expects it of a program
-    sys.stdout.write((to_json(record, indent=2) if as_json else text(record, datetime.now(timezone.utc))) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write((to_json(record, indent=2) if as_json else text(record, datetime.now(timezone.utc))) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: the exit code is still the check's, and Python must not flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return record.exit_code
 
 
