@@ -8,6 +8,7 @@ from gpuprep import checks
 from gpuprep.baselines import Measured
 from gpuprep.errors import UsageError
 from gpuprep.history import Store
+from gpuprep.history_certified import CERTIFYING, is_whole
 from gpuprep.records import RunRecord, Source, Status
 
 NEWEST = "gpuprep history HOST lists the runs; `gpuprep validate HOST --profile PROFILE` makes one"
@@ -25,8 +26,8 @@ def certify(store: Store, host: str, run: str | None, now: str) -> Certified:
     """Make a run (None: the newest provision or validate that passed) what the host was certified as.
 
     The figures that it measured replace those of the same GPU, probe and versions; others stay. `now` is UTC, ISO 8601.
-    Raises UsageError for a run that is not of this host, did not pass, has no facts, or saw a simulated GPU where the
-    host has a real one.
+    Raises UsageError for a run that is not of this host, of another command, or of a part of the machine; that did not
+    pass, has no facts, or saw a simulated GPU where the host has a real one.
     """
     chosen = run or store.newest_passed(host)
     if chosen is None:
@@ -35,6 +36,10 @@ def certify(store: Store, host: str, run: str | None, now: str) -> Certified:
     named = f"run {record.run_id}"
     if record.host != host:
         raise UsageError(f"{named} is of {record.host}, not of {host}", NEWEST)
+    if record.command not in CERTIFYING:
+        raise UsageError(f"{named} is of {record.command}, which certifies nothing", NEWEST)
+    if not is_whole(record.options):
+        raise UsageError(f"{named} left a part of the machine out (--only, --skip)", NEWEST)
     if record.verdict is None or record.verdict.status is not Status.PASS or record.exit_code != 0:
         how = record.verdict.status.value if record.verdict else "without a verdict"
         raise UsageError(

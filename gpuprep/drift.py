@@ -4,6 +4,7 @@
     resolve(profile, snapshot, past)   what the profile means on the machine that was certified
     findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
     dated(findings, previous, now)     the same, each with the moment since when it is so
+    unseen(findings, previous)         what was so before, and this check did not look at
     in_use(snapshot)                   why the speed must not be measured now
 
 Runs on the controller and, at night, on the host itself.
@@ -22,11 +23,12 @@ from gpuprep.baselines import Baseline
 from gpuprep.checks import sincecertified
 from gpuprep.checks.common import why_missing
 from gpuprep.errors import PlanRefused
-from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status
+from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
 from gpuprep.wanted import Wanted
 from gpuprep.wishes import Profile
 
 DONE = (Status.PASS, Status.SKIP)
+MOST_UNSEEN = 100  # of GPUs that are gone for good, nobody looks again
 
 
 @dataclass(frozen=True)
@@ -114,16 +116,32 @@ def findings(
 
 
 def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
-    """Each that did not pass with `since`: that of the check before if it was so then, else `now` (UTC, ISO 8601)."""
-    before = _not_passed(previous)
+    """Each that did not pass with `since`: the moment of the first check that found it so, else `now` (UTC, ISO 8601).
+
+    So means with this very status, a waiver aside: what could not be told before and fails now, fails since now.
+    """
+    before = {(one.key, one.status): one.since for one in _open(previous)}
     return tuple(
-        finding if finding.status in DONE else dataclasses.replace(finding, since=before.get(finding.key) or now)
+        finding
+        if finding.status in DONE
+        else dataclasses.replace(finding, since=before.get((finding.key, _status(finding))) or now)
         for finding in found
     )
 
 
-def _not_passed(record: RunRecord | None) -> dict[str, str]:
+def unseen(found: Sequence[Finding], previous: RunRecord | None) -> tuple[Unseen, ...]:
+    """What was found before and not looked at by this check, which did not measure, say: its date is kept."""
+    looked_at = {finding.key for finding in found if finding.status is not Status.SKIP}
+    return tuple(one for one in _open(previous) if one.key not in looked_at)[:MOST_UNSEEN]
+
+
+def _open(record: RunRecord | None) -> list[Unseen]:
     if record is None:
-        return {}
+        return []
     found = record.verdict.findings if record.verdict else record.findings
-    return {finding.key: finding.since for finding in found if finding.status not in DONE}
+    seen = [Unseen(one.key, _status(one), one.since) for one in found if one.status not in DONE and one.since]
+    return [*seen, *(record.drift.unseen if record.drift else ())]
+
+
+def _status(finding: Finding) -> str:
+    return finding.waived or finding.status.value

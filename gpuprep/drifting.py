@@ -91,6 +91,7 @@ def _judge(run: Run, wanted: Wanted, past: drift.Past, unmeasured: Sequence[Find
     today = run.started_at[:10]
     counted = waivers.apply(run.profile.waivers, run.target.name, (*found, *unmeasured, *deep), today)
     run.findings = drift.dated(counted, past.previous, run.started_at)
+    run.drift = dataclasses.replace(run.drift, unseen=drift.unseen(counted, past.previous))
     if not run.options.fix:
         run.findings = fixes.offered(wanted, run.after, run.findings)
     run.verdict = judging.judge(wanted, run.findings)

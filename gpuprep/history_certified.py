@@ -1,21 +1,25 @@
 """Which run of a host is "what we certified", inside the caller's transaction. history.py is the door to it.
 
 It is the run that `baseline set` named, until it is cleared or another is named; without one it is the newest run of a
-certifying command that passed. Only ids and columns of lists are read here: records are large.
+certifying command that passed as a whole. Records are large: of a few candidates the options are read, of others only
+columns of lists.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gpuprep.history_schema import certified, runs
+from gpuprep.history_schema import certified, latest, runs
 from gpuprep.records import Source, Status
 
 # Commands whose PASS certifies a host: what drift compares with.
 CERTIFYING = ("provision", "validate")
+CANDIDATES = 20  # newest runs that passed; of more in a row, each of a part of the machine, none is looked at
 
 
 def chosen(connection: Connection, host: str) -> tuple[str, str] | None:
@@ -31,21 +35,37 @@ def run_of(connection: Connection, host: str) -> str | None:
 
 
 def newest_passed(connection: Connection, host: str) -> str | None:
-    """The newest run of a certifying command that passed."""
-    found = [newest(connection, host, command, runs.c.verdict == Status.PASS.value) for command in CERTIFYING]
-    return max((one for one in found if one), key=lambda one: (one[1], one[0]), default=(None,))[0]
+    """The newest run of a certifying command that passed, with nothing left out; of a real host one on its real GPU."""
+    passed = runs.c.verdict == Status.PASS.value
+    found = [one for command in CERTIFYING for one in _newest(connection, host, command, CANDIDATES, passed)]
+    real = is_real(connection, host) if any(one.source == Source.SIMULATED.value for one in found) else True
+    for one in sorted(found, key=lambda one: (one.started_at, one.run_id), reverse=True):
+        text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == one.run_id)).scalar_one()
+        if is_whole(json.loads(text).get("options", {})) and not (real and one.source == Source.SIMULATED.value):
+            return str(one.run_id)
+    return None
+
+
+def is_whole(options: Mapping[str, Any]) -> bool:
+    """Whether a run judged all of the machine: one with --only or --skip passes with the rest left out."""
+    return not options.get("only") and not options.get("skip")
 
 
 def newest(connection: Connection, host: str, command: str, *where: Any) -> tuple[str, str] | None:
     """(run_id, started_at) of the newest run of a command; by the index of them alone."""
+    rows = _newest(connection, host, command, 1, *where)
+    return (rows[0].run_id, rows[0].started_at) if rows else None
+
+
+def _newest(connection: Connection, host: str, command: str, limit: int, *where: Any) -> list[Any]:
+    """What a host with a wrong clock dated into the future is not the newest."""
     query = (
-        sa.select(runs.c.run_id, runs.c.started_at)
-        .where(runs.c.host == host, runs.c.command == command, *where)
+        sa.select(runs.c.run_id, runs.c.started_at, runs.c.source)
+        .where(runs.c.host == host, runs.c.command == command, runs.c.started_at <= latest(), *where)
         .order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
-        .limit(1)
+        .limit(limit)
     )
-    row = connection.execute(query).one_or_none()
-    return (row.run_id, row.started_at) if row else None
+    return list(connection.execute(query))
 
 
 def set_run(connection: Connection, host: str, run_id: str, set_at: str) -> None:

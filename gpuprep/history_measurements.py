@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gpuprep.history_schema import fitting, measurements
+from gpuprep.history_schema import fitting, latest, measurements
 from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.trend import Measurement
 
@@ -62,8 +62,9 @@ def read(connection: Connection, host: str, since: str) -> list[Measurement]:
 
 
 def newest(connection: Connection, host: str) -> str | None:
-    """When the newest figure of a host was measured; None where there is none."""
-    query = sa.select(sa.func.max(measurements.c.started_at)).where(measurements.c.host == host)
+    """When the newest figure of a host was measured, as far as its clock can be right; None where there is none."""
+    known = measurements.c.started_at <= latest()
+    query = sa.select(sa.func.max(measurements.c.started_at)).where(measurements.c.host == host, known)
     found: str | None = connection.execute(query).scalar()
     return found
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
 
 metadata = sa.MetaData()
+AHEAD = timedelta(minutes=5)  # by which the clock of another machine may differ from ours
 
 
 def _text(width: int) -> sa.types.TypeEngine[str]:
@@ -124,6 +126,11 @@ def _insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqli
     from sqlalchemy.dialects import sqlite
 
     return sqlite.insert(table)
+
+
+def latest() -> str:
+    """The latest moment that a run can have begun, as runs.started_at: a host's clock may be wrong by years."""
+    return (datetime.now(timezone.utc) + AHEAD).isoformat(timespec="seconds")
 
 
 def fitting(text: str, width: int) -> str:

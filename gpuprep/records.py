@@ -86,6 +86,7 @@ __all__ = [
     "TaskResult",
     "Throttled",
     "UnitFacts",
+    "Unseen",
     "Utilization",
     "Verdict",
     "Xid",
@@ -459,6 +460,15 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """A finding of an earlier check that this one did not look at: it keeps its date for the next that does."""
+
+    key: str
+    status: str  # how it ended then, a waiver aside
+    since: str  # UTC, ISO 8601
+
+
+@dataclass(frozen=True)
 class DriftFacts:
     """What a drift check compared with besides the profile, and what it did."""
 
@@ -471,6 +481,7 @@ class DriftFacts:
     probe_skipped: str = ""  # why a probe that was wished for was not made
     fixes: tuple[Fix, ...] = ()
     compared: tuple[Compared, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from builders import OS, bare_snapshot, finished_snapshot, good_probes, measured
 from fakehost import Script
 from sshserver import SSHD, Sshd
 
-from gpuprep import ansible_env, collect, drifting, profile, runs, wanted, workflows
+from gpuprep import ansible_env, collect, drift, drifting, profile, runs, wanted, workflows
 from gpuprep.errors import HostLocked
 from gpuprep.history import Store
 from gpuprep.host import CommandResult, Target
@@ -21,11 +21,14 @@ from gpuprep.playbook import Progress
 from gpuprep.records import (
     ClockPair,
     CodecFacts,
+    DriftFacts,
+    Finding,
     Missing,
     PlaybookResult,
     ProcessOnGpu,
     RunRecord,
     Snapshot,
+    Source,
     Status,
     TaskResult,
     to_json,
@@ -146,6 +149,38 @@ def test_a_difference_keeps_the_moment_when_it_was_first_seen(stage: Stage) -> N
     (seen,) = [one for one in second.findings if one.status is Status.FAIL]
     assert (seen.key, seen.since, second.exit_code) == ("gpu 0.clocks", first.started_at, 1)
     assert not any(one.since for one in stage().findings)
+
+
+FIRST, SECOND, THIRD = (f"2026-11-0{day}T02:30:00+00:00" for day in (1, 2, 3))
+
+
+def night(found: Sequence[Finding], before: RunRecord | None, at: str) -> RunRecord:
+    facts = DriftFacts(unseen=drift.unseen(found, before))
+    dated = drift.dated(found, before, at)
+    return RunRecord("r", "drift", "h", at, at, Source.MEASURED, 1, "0", findings=dated, drift=facts)
+
+
+def test_a_check_that_does_not_look_keeps_the_date_for_the_next_that_does() -> None:
+    slow = Finding("gpu 0", "gemm_history", Status.FAIL, "as in its baseline", "-20 %")
+    busy = dataclasses.replace(slow, status=Status.SKIP)
+    for between in ((), (busy,)):
+        first = night([slow], None, FIRST)
+        second = night(between, first, SECOND)
+        assert [one.since for one in night([slow], second, THIRD).findings] == [FIRST]
+    passed = night([dataclasses.replace(slow, status=Status.PASS)], first, SECOND)
+    assert [one.since for one in night([slow], passed, THIRD).findings] == [THIRD]
+
+
+def test_another_status_is_so_since_it_was_found_so() -> None:
+    unknown = Finding("gpu 0", "clocks", Status.UNKNOWN, "max", "not readable")
+    failed = dataclasses.replace(unknown, status=Status.FAIL)
+    waived = dataclasses.replace(failed, status=Status.WAIVED, waived="FAIL")
+    first = night([unknown], None, FIRST)
+    second = night([failed], first, SECOND)
+    assert [one.since for one in second.findings] == [SECOND]
+    third = night([waived], second, THIRD)
+    assert [one.since for one in third.findings] == [SECOND]
+    assert [one.since for one in night([failed], third, THIRD).findings] == [SECOND]
 
 
 def test_waivers_count_in_drift(stage: Stage) -> None:

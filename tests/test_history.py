@@ -16,6 +16,7 @@ from records_for_tests import PASSED, measured, record
 
 from gpuprep import history_baselines, history_engine, history_migrations
 from gpuprep.baselines import BaselineKey
+from gpuprep.certifying import certify
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.history import Store
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json
@@ -218,6 +219,38 @@ def test_the_certified_run_is_the_newest_that_passed(store: Store) -> None:
     newest = store.newest("sim:t4", "validate")
     assert newest is not None
     assert newest.run_id == "r3"  # r5 came to no verdict
+
+
+def test_a_run_of_a_part_of_the_machine_certifies_nothing(store: Store) -> None:
+    store.append(record("r1", command="provision", verdict=PASSED, started_at="2026-11-01T02:30:00+00:00"))
+    for number, left_out in enumerate(({"only": ["codec"]}, {"skip": ["driver"]}), 2):
+        part = record(f"r{number}", command="provision", verdict=PASSED, started_at=f"2026-11-0{number}T02:30:00+00:00")
+        store.append(dataclasses.replace(part, options=left_out))
+        with pytest.raises(UsageError, match="left a part of the machine out"):
+            certify(store, "sim:t4", f"r{number}", "2026-11-09T00:00:00+00:00")
+    store.append(record("r4", command="drift", verdict=PASSED, started_at="2026-11-04T02:30:00+00:00"))
+    with pytest.raises(UsageError, match="certifies nothing"):
+        certify(store, "sim:t4", "r4", "2026-11-09T00:00:00+00:00")
+    assert store.newest_passed("sim:t4") == "r1"
+    assert store.host_baseline("sim:t4").run_id == "r1"
+
+
+def test_a_simulated_run_does_not_certify_a_host_that_has_a_real_gpu(store: Store) -> None:
+    store.append(measured("r1", 280.0, verdict=PASSED))
+    store.append(measured("r2", 1.0, day=2, verdict=PASSED, source=Source.SIMULATED))
+    assert store.newest_passed("gpu-1") == "r1"
+
+
+def test_a_run_of_a_host_whose_clock_was_wrong_is_not_the_newest(store: Store) -> None:
+    ahead = "2199-06-01T02:30:00+00:00"
+    for command in ("validate", "drift"):
+        store.append(record(f"{command}-1", command=command, verdict=PASSED, started_at="2026-11-01T02:30:00+00:00"))
+        store.append(record(f"{command}-2", command=command, verdict=PASSED, started_at=ahead))
+    checked = store.newest("sim:t4", "drift")
+    assert (store.newest_passed("sim:t4"), checked and checked.run_id) == ("validate-1", "drift-1")
+    store.append(measured("r1", 280.0, command="drift"))
+    store.append(measured("r2", 280.0, command="drift", started_at=ahead))
+    assert store.newest_figure("gpu-1") == "2026-11-01T02:30:00+00:00"
 
 
 def test_figures_are_rows_and_simulated_ones_say_so(store: Store) -> None:

@@ -198,6 +198,7 @@ class Night:
         )
         counted = waivers.apply(plan.waivers, plan.host, (*found, *unmeasured), record.started_at[:10])
         findings = drift.dated(counted, self._past.previous, record.started_at)
+        self._facts = dataclasses.replace(self._facts, unseen=drift.unseen(counted, self._past.previous))
         verdict = judging.judge(plan.wanted, findings)
         return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=judging.exit_code(verdict))
 
