@@ -24,7 +24,7 @@ from nightsfortests import a_plan, write_plan
 from records_for_tests import FINDINGS, SNAPSHOT, record
 
 from gpuprep.records import Finding, Missing, Source, Status, Verdict, to_json
-from gpuprep.selfcheck import hooks
+from gpuprep.selfcheck import freshness, hooks
 
 ROOT = Path(__file__).parents[1]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -207,13 +207,13 @@ def test_one_night_may_be_missed_and_not_two(
 )  # fmt: skip
 def test_a_plan_that_cannot_be_read_adds_no_delay(text: str, plan: Path) -> None:
     plan.write_text(text)
-    assert hooks.fresh_for(plan) == hooks.FRESH
+    assert hooks.fresh_for(plan) == freshness.FRESH
 
 
 def test_the_delay_is_that_of_the_plan_as_schedule_writes_it(plan: Path) -> None:
     wish = dataclasses.replace(a_plan().drift, random_delay_minutes=77)
     write_plan(plan, a_plan(drift=wish))
-    assert hooks.fresh_for(plan) == hooks.FRESH + timedelta(minutes=77)
+    assert hooks.fresh_for(plan) == freshness.FRESH + timedelta(minutes=77)
 
 
 # ---------------------------------------------------------------- whose it is

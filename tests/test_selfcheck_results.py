@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -10,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from nightsfortests import read_json, result
+from records_for_tests import SNAPSHOT
 
 from gpuprep.records import Status, to_json
 from gpuprep.selfcheck import last
 from gpuprep.selfcheck.results import AlreadyRunning, Damaged, Results
 
 FIRST, SECOND, THIRD = (f"2026112{day}-023000-00000" for day in (1, 2, 3))
+MORNING = datetime(2026, 11, 21, 7, 0, tzinfo=timezone.utc)  # after the night of result()
 
 
 def kept(folder: Path) -> list[str]:
@@ -154,7 +158,7 @@ def test_last_shows_what_did_not_pass_and_ends_as_the_check_did(
     assert last.main(results.folder) == 3
     assert "what to do: `sudo gpuprep-drift run`" in capsys.readouterr().err
     results.keep(result(Status.FAIL), 60)
-    assert last.main(results.folder) == 1
+    assert last.main(results.folder, now=MORNING) == 1
     said = capsys.readouterr().out
     assert said.startswith("gpu-1.example.org: FAIL: profile t4, 1 checks\n")
     assert "SIMULATED" in said
@@ -163,8 +167,10 @@ def test_last_shows_what_did_not_pass_and_ends_as_the_check_did(
 
 def test_last_as_json_is_the_record(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
     results.keep(result(Status.UNKNOWN), 60)
-    assert last.main(results.folder, as_json=True) == 3
-    assert json.loads(capsys.readouterr().out) == json.loads(to_json(result(Status.UNKNOWN)))
+    assert last.main(results.folder, as_json=True, now=MORNING) == 3
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == json.loads(to_json(result(Status.UNKNOWN)))
+    assert shown.err == ""
 
 
 def test_last_of_a_damaged_file_says_so_and_shows_the_one_before(
@@ -172,10 +178,61 @@ def test_last_of_a_damaged_file_says_so_and_shows_the_one_before(
 ) -> None:
     results.keep(result(), 60)
     (results.folder / "last.json").write_text("{")
-    assert last.main(results.folder) == 0
+    assert last.main(results.folder, now=MORNING) == 3
     shown = capsys.readouterr()
     assert "last.json counts as absent: not JSON" in shown.err
-    assert shown.out.startswith("gpu-1.example.org: PASS")
+    assert "Error: nobody knows how this machine is now: the newest result is damaged" in shown.err
+    assert shown.out.startswith("gpu-1.example.org: UNKNOWN: the newest result is damaged")
+    assert "what it said then: PASS: profile t4" in shown.out
+
+
+def test_an_older_result_that_is_damaged_changes_nothing(results: Results) -> None:
+    for run_id in (FIRST, SECOND):
+        results.keep(result(run_id=run_id), 60)
+    (results.folder / "results" / f"{FIRST}.json").write_text("{")
+    assert last.main(results.folder, now=MORNING) == 0
+
+
+@pytest.mark.parametrize(
+    ("age", "code", "why"),
+    [
+        (timedelta(hours=49), 0, ""),
+        (timedelta(hours=49, minutes=1), 3, "last check 2026-11-21 02:00 UTC is over 49 h old"),
+        (timedelta(days=81), 3, "last check 2026-11-21 02:00 UTC is over 49 h old"),
+        (timedelta(minutes=-4), 0, ""),
+        (timedelta(minutes=-6), 3, "last check 2026-11-21 02:00 UTC is later than now: is the clock right?"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_last_of_another_time_says_nothing_of_now(
+    age: timedelta, code: int, why: str, as_json: bool, results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results.keep(result(), 60)
+    now = datetime.fromisoformat(result().ended_at) + age
+    assert last.main(results.folder, as_json=as_json, plan=results.folder / "none", now=now) == code
+    shown = capsys.readouterr()
+    assert why in shown.err
+    assert ("what to do: `sudo gpuprep-drift run`" in shown.err) == bool(why)
+    if not as_json:
+        assert shown.out.startswith(f"gpu-1.example.org: UNKNOWN: {why}" if why else "gpu-1.example.org: PASS")
+
+
+def test_the_delay_of_the_plan_counts_for_last_too(results: Results) -> None:
+    results.keep(result(), 60)
+    plan = results.folder / "plan.json"
+    plan.write_text('{"drift": {"random_delay_minutes": 30}}')
+    ended = datetime.fromisoformat(result().ended_at)
+    assert last.main(results.folder, plan=plan, now=ended + timedelta(hours=49, minutes=29)) == 0
+    assert last.main(results.folder, plan=plan, now=ended + timedelta(hours=49, minutes=31)) == 3
+
+
+def test_last_of_another_machine_is_not_of_this_one(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine made from the image of one that was checked."""
+    results.keep(result(after=dataclasses.replace(SNAPSHOT, hostname="the-image")), 60)
+    assert last.main(results.folder, now=MORNING) == 3
+    assert "the last result is of another machine, the-image" in capsys.readouterr().err
+    results.keep(result(after=dataclasses.replace(SNAPSHOT, hostname=os.uname().nodename)), 60)
+    assert last.main(results.folder, now=MORNING) == 0
 
 
 def test_last_of_a_night_without_evidence() -> None:

@@ -17,7 +17,6 @@ the first `max_output_length` bytes of stdout, 80 unless configured.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -29,17 +28,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from gpuprep.records import Finding, RunRecord, Snapshot, Status
-from gpuprep.selfcheck import results
+from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.selfcheck import freshness, results
 
 LAST = results.FOLDER / results.LAST
 PLAN = Path("/etc/gpuprep/drift.json")
 HOSTNAME = Path("/etc/hostname")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# A check is due every 24 hours: one night may fail us (the node was off, a job held the GPU), two may not. The hour is
-# for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
-FRESH = timedelta(hours=2 * 24 + 1)
-AHEAD = timedelta(minutes=5)  # a result from later than now: the clock was set back
 FIT = (Status.PASS, Status.WARN)
 NPD_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 2}
 NPD_LENGTH = 80  # bytes; node-problem-detector's default max_output_length
@@ -97,10 +92,10 @@ def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
         return Answer(Status.UNKNOWN, f"no nightly check yet (no {last})")
     if isinstance(record, results.Damaged):
         return Answer(Status.UNKNOWN, str(record))
-    ended = _moment(record.ended_at)
+    ended = freshness.moment(record.ended_at)
     if ended is None:
         return Answer(Status.UNKNOWN, f"{last} counts as absent: {record.ended_at!r:.40} is no moment")
-    why = _why_unknown(record, ended, now, fresh_for(plan))
+    why = _why_unknown(record, freshness.shown(ended), now, fresh_for(plan))
     simulated = results.is_simulated(record)
     if why:
         return Answer(Status.UNKNOWN, why, simulated=simulated)
@@ -108,70 +103,53 @@ def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
     status = record.verdict.status
     named = tuple(finding.key for finding in record.verdict.findings if _counts(finding, status))
     profile = f"profile {record.profile.name}, " if record.profile else ""
-    return Answer(status, f"{profile}checked {_shown(ended)}", named, simulated)
+    return Answer(status, f"{profile}checked {freshness.shown(ended)}", named, simulated)
 
 
 def fresh_for(plan: Path = PLAN) -> timedelta:
-    """How old a result may be: FRESH and the random delay of the timer, where the host's plan can be read."""
+    """How old a result may be, by the host's plan where it can be read."""
     try:
-        minutes = json.loads(plan.read_text(encoding="utf-8"))["drift"]["random_delay_minutes"]
-        return FRESH + timedelta(minutes=max(0, int(minutes)))
-    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
-        return FRESH
+        return freshness.fresh_for(plan.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return freshness.FRESH
 
 
-def _why_unknown(record: RunRecord, ended: datetime, now: datetime, fresh: timedelta) -> str:
+def here() -> freshness.Machine:
+    """This machine."""
+    names = (socket.gethostname(), _first_line(HOSTNAME))
+    return freshness.Machine(tuple(name for name in names if name), _first_line(BOOT_ID))
+
+
+def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta) -> str:
     """Why this record cannot answer; "" where it can."""
-    if ended > now + AHEAD:
-        return f"last check {_shown(ended)} is later than now: is the clock right?"
-    if now - ended > fresh:
-        return f"last check {_shown(ended)} is over {fresh // timedelta(hours=1)} h old"
+    old = freshness.why_not_of_now(record, now, fresh)
+    if old:
+        return old
     if record.verdict is None or (record.error and record.verdict.status in FIT):
         said = next(iter((record.error or "").splitlines()), "")
-        return f"the check of {_shown(ended)} came to no verdict" + (f": {said}" if said else "")
+        return f"the check of {ended} came to no verdict" + (f": {said}" if said else "")
     if record.verdict.status not in NPD_CODES:
-        return f"the check of {_shown(ended)} ended with {record.verdict.status.value}"
+        return f"the check of {ended} ended with {record.verdict.status.value}"
     if record.after is None:
-        return f"the check of {_shown(ended)} came without facts"
-    if not _of_this_machine(record.after):
-        return f"the last result is of another machine, {record.after.hostname}"
+        return f"the check of {ended} came without facts"
+    foreign = freshness.why_not_of(record, here())
+    if foreign:
+        return foreign
     if record.verdict.status is Status.UNKNOWN and not record.verdict.findings:
         return record.verdict.summary
     return ""
 
 
-def _of_this_machine(seen: Snapshot) -> bool:
-    """A machine made from another's image has its results, too, until its own first check.
-
-    In a pod the host name is the pod's: there the file of the host tells, and the boot, which no two machines share.
-    """
-    if seen.hostname in (socket.gethostname(), _first_line(HOSTNAME)):
-        return True
-    return seen.kernel.boot_id != "" and seen.kernel.boot_id == _first_line(BOOT_ID)
-
-
-def _first_line(path: Path) -> str | None:
+def _first_line(path: Path) -> str:
+    """ "" where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError):
-        return None
+        return ""
 
 
 def _counts(finding: Finding, status: Status) -> bool:
     return status is not Status.PASS and finding.status is status
-
-
-def _moment(text: str) -> datetime | None:
-    """In UTC; None where it is no moment or has no time zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.astimezone(timezone.utc) if moment.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def _shown(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _plain(text: str) -> str:

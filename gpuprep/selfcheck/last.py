@@ -9,35 +9,50 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from gpuprep.records import Finding, RunRecord, Status, to_json
-from gpuprep.selfcheck.results import FOLDER, Results, is_simulated
+from gpuprep.selfcheck import freshness, hooks
+from gpuprep.selfcheck.results import FOLDER, LAST, Results, is_simulated
 
-NONE_YET = 3
+NOT_KNOWN = 3
 BAD_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED)
 WIDTH = 100
 HOW = "`sudo gpuprep-drift run` makes one; `systemctl list-timers gpuprep-drift.timer` shows when the next is due"
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
 
-def main(folder: Path = FOLDER, *, as_json: bool = False) -> int:
-    """Prints it; the exit code is that of the check, 3 where there is none."""
+def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLAN, now: datetime | None = None) -> int:
+    """Prints it; the exit code is that of the check, 3 where it is not of now, not of this machine, or not there."""
+    now = now or datetime.now(timezone.utc)
     record, damaged = Results(folder).newest()
     for one in damaged:
         sys.stderr.write(f"gpuprep-drift: {one}\n")
     if record is None:
         sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
-        return NONE_YET
+        return NOT_KNOWN
+    why = freshness.why_unknown(record, now, hooks.fresh_for(plan), hooks.here())
+    if not why and any(one.path == folder / LAST for one in damaged):
+        why = f"the newest result is damaged, and this is the one before it, of {record.ended_at}"
+    if why:
+        sys.stderr.write(f"Error: nobody knows how this machine is now: {why}\n  what to do: {HOW}\n")
     try:
-        sys.stdout.write((to_json(record, indent=2) if as_json else text(record, datetime.now(timezone.utc))) + "\n")
+        sys.stdout.write((to_json(record, indent=2) if as_json else text(record, now, why)) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the exit code is still the check's, and Python must not flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return record.exit_code
+    return NOT_KNOWN if why else record.exit_code
 
 
-def text(record: RunRecord, now: datetime) -> str:
-    """The verdict and when it was; what did not pass: since when, why, what to do; what was not measured."""
+def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
+    """The verdict and when it was; what did not pass: since when, why, what to do; what was not measured.
+
+    Where it does not say how the machine is now, that comes first, and the verdict is what it was then.
+    """
     error = (record.error or "").splitlines()
-    lines = [f"{record.host}: {f'UNKNOWN: {error[0]}' if error or not record.verdict else record.verdict.summary}"]
+    if error or not record.verdict:
+        said = f"UNKNOWN: {error[0] if error else 'the check came to no verdict'}"
+    else:
+        said = record.verdict.summary
+    lines = [f"{record.host}: UNKNOWN: {why_unknown}", f"what it said then: {said}"] if why_unknown else []
+    lines = lines or [f"{record.host}: {said}"]
     lines += [f"  {line}" for line in error[1:]]
     profile = f", profile {record.profile.name}" if record.profile else ""
     lines.append(f"checked {record.ended_at} ({_ago(record.ended_at, now)}){profile}, run {record.run_id}")
