@@ -17,17 +17,19 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import combinations
+from typing import NamedTuple
 
 from gpuprep.records import Source
 
 P = 0.01
 PERCENT = 5.0  # as history_warn_percent of the shipped profiles
 FEWEST_NIGHTS = 8
+QUICK = "quick"  # among the versions of a short measurement
 # Up to here the exact distribution; beyond, the normal one is as good (Kendall: from 10 on).
 EXACT_NIGHTS = 60
 
@@ -69,6 +71,17 @@ class Trend:
     percent_per_week: float | None  # slope of the line, of its value on the first night
     loss_percent: float | None  # by which the line falls from the first night to the last; negative: it rises
     p: float | None  # of the Mann-Kendall test, two-sided
+    superseded: bool = False  # by other versions, or no longer measured: shown, and does not count
+
+
+class Key(NamedTuple):
+    """What must be the same for figures to be compared."""
+
+    gpu_uuid: str
+    probe: str
+    versions: str
+    figure: str
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -85,22 +98,30 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
 
     The window ends with the newest figure. Measured and simulated figures are apart, and so are figures of different
     versions: they cannot be compared. Several runs in a night count as one, with their median.
+
+    Superseded is a series whose versions are not those of the newest night of its GPU and probe (quick or not is one),
+    or whose probe has measured in FEWEST_NIGHTS nights since without it. Such a series comes last.
     """
     dated = [(night(one.started_at), one) for one in measured]
     if not dated:
         return []
     oldest = max(day for day, _ in dated) - timedelta(days=nights - 1)
-    series: dict[tuple[str, str, str, str, Source], dict[date, list[float]]] = {}
+    series: dict[Key, dict[date, list[float]]] = {}
     for day, one in dated:
         if day >= oldest:
-            key = (one.gpu_uuid, one.probe, one.versions, one.figure, one.source)
+            key = Key(one.gpu_uuid, one.probe, one.versions, one.figure, one.source)
             series.setdefault(key, {}).setdefault(day, []).append(one.value)
     found = [
         _trend(key, sorted((day, statistics.median(values)) for day, values in by_night.items()), percent, p)
         for key, by_night in series.items()
     ]
+    old = _superseded({key: set(by_night) for key, by_night in series.items()})
+    found = [replace(one, superseded=key in old) for key, one in zip(series, found, strict=True)]
     rank = {Direction.DOWN: 0, Direction.UNKNOWN: 1, Direction.STEADY: 2}
-    return sorted(found, key=lambda one: (rank[one.direction], -(one.loss_percent or 0.0), one.gpu_uuid, one.figure))
+    return sorted(
+        found,
+        key=lambda one: (one.superseded, rank[one.direction], -(one.loss_percent or 0.0), one.gpu_uuid, one.figure),
+    )
 
 
 def begin(newest: str, nights: int) -> str:
@@ -109,11 +130,15 @@ def begin(newest: str, nights: int) -> str:
 
 
 def verdict(found: Sequence[Trend]) -> Direction:
-    """DOWN where a figure is; UNKNOWN where nothing can be said of some GPU's probe, or there is none; else STEADY."""
-    if any(one.direction is Direction.DOWN for one in found):
+    """DOWN where a figure is; UNKNOWN where nothing can be said of some GPU's probe, or there is none; else STEADY.
+
+    What is superseded does not count: an old series says nothing of how the host is with the versions of now.
+    """
+    current = [one for one in found if not one.superseded]
+    if any(one.direction is Direction.DOWN for one in current):
         return Direction.DOWN
-    asked = {(one.gpu_uuid, one.probe, one.source) for one in found}
-    told = {(one.gpu_uuid, one.probe, one.source) for one in found if one.direction is not Direction.UNKNOWN}
+    asked = {(one.gpu_uuid, one.probe, one.source) for one in current}
+    told = {(one.gpu_uuid, one.probe, one.source) for one in current if one.direction is not Direction.UNKNOWN}
     return Direction.STEADY if asked and asked == told else Direction.UNKNOWN
 
 
@@ -161,16 +186,35 @@ def theil_sen(days: Sequence[float], values: Sequence[float]) -> Line:
     return Line(slope, statistics.median(values) - slope * statistics.median(days))
 
 
-def _trend(
-    key: tuple[str, str, str, str, Source], series: Sequence[tuple[date, float]], percent: float, p: float
-) -> Trend:
-    uuid, probe, versions, figure, source = key
+def _superseded(series: Mapping[Key, Collection[date]]) -> set[Key]:
+    """A night without one figure, which varied too much, say, and a `validate` without `--quick` supersede nothing."""
+    nights: dict[tuple[str, str, Source], set[date]] = {}
+    for key, of in series.items():
+        nights.setdefault((key.gpu_uuid, key.probe, key.source), set()).update(of)
+    newest = {
+        (key.gpu_uuid, key.probe, key.source, _installed(key.versions))
+        for key, of in series.items()
+        if max(of) == max(nights[key.gpu_uuid, key.probe, key.source])
+    }
+    return {
+        key
+        for key, of in series.items()
+        if (key.gpu_uuid, key.probe, key.source, _installed(key.versions)) not in newest
+        or sum(night > max(of) for night in nights[key.gpu_uuid, key.probe, key.source]) >= FEWEST_NIGHTS
+    }
+
+
+def _installed(versions: str) -> str:
+    """Without how it was measured: "gpuprep 0.1.0, cublasLt 13.1.0, quick" ► "gpuprep 0.1.0, cublasLt 13.1.0"."""
+    return ", ".join(one for one in versions.split(", ") if one != QUICK)
+
+
+def _trend(key: Key, series: Sequence[tuple[date, float]], percent: float, p: float) -> Trend:
     first, last = series[0][0], series[-1][0]
     values = [value for _, value in series]
-    named = (uuid, probe, versions, figure, source)
     dated = (len(series), first.isoformat(), last.isoformat(), values[-1])
     if len(series) < FEWEST_NIGHTS:
-        return Trend(*named, Direction.UNKNOWN, *dated, None, None, None)
+        return Trend(*key, Direction.UNKNOWN, *dated, None, None, None)
     days = [float((day - first).days) for day, _ in series]
     line = theil_sen(days, values)
     start = line.at(0.0)
@@ -180,7 +224,7 @@ def _trend(
     chance = mann_kendall(values)
     down = loss > percent and score(values) < 0 and chance < p
     direction = Direction.DOWN if down else Direction.STEADY
-    return Trend(*named, direction, *dated, 700.0 * line.per_day / start, loss, chance)
+    return Trend(*key, direction, *dated, 700.0 * line.per_day / start, loss, chance)
 
 
 def _exact(n: int, s: int) -> float:

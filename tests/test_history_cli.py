@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pages import too_wide
-from records_for_tests import PASSED, measured, record
+from records_for_tests import PASSED, SNAPSHOT, measured, record
 
 from gpuprep.cli import cli, edge
 from gpuprep.history import Store
@@ -87,6 +88,19 @@ def test_too_few_nights_and_no_figures_are_unknown(store: Store, gpuprep: Shell)
     assert (code, out) == (3, "")
     assert "no figures of nowhere" in err
     assert gpuprep("history", "trend", "gpu-1", "--nights", "7")[0] == 2
+
+
+def test_figures_of_replaced_versions_are_shown_and_do_not_count(store: Store, gpuprep: Shell) -> None:
+    fill(store, *(280.0 * 0.97**night for night in range(12)))
+    assert gpuprep("history", "trend", "gpu-1")[0] == 1
+    newer = dataclasses.replace(SNAPSHOT, source=Source.MEASURED, agent_version="99.0.0")
+    for day in range(13, 16):
+        store.append(measured(f"new-{day}", 280.0, day=day, after=newer))
+    code, out, _ = gpuprep("history", "trend", "gpu-1")
+    assert (code, "1 UNKNOWN, 1 superseded" in out, "superseded (DOWN)" in out) == (3, True, True)
+    assert "does not count" in out
+    told = json.loads(gpuprep("history", "trend", "gpu-1", "--json")[1])
+    assert [(one["direction"], one["superseded"]) for one in told["trends"]] == [("UNKNOWN", False), ("DOWN", True)]
 
 
 def test_simulated_figures_say_so(store: Store, gpuprep: Shell) -> None:

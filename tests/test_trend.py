@@ -189,3 +189,64 @@ def test_the_verdict_is_down_then_unknown_then_steady() -> None:
     assert trend.verdict(trend.trends(steady)) is Direction.STEADY
     assert trend.verdict(trend.trends([])) is Direction.UNKNOWN
     assert [one.direction.value for one in trend.trends([*few, *steady, *down])] == ["DOWN", "UNKNOWN", "STEADY"]
+
+
+# ---------------------------------------------------------------- superseded series
+
+OLD, NEW = "gpuprep 1, cublasLt 13.1.0, quick", "gpuprep 2, cublasLt 13.1.0, quick"
+
+
+def after(nights: int, values: Sequence[float], **changes: Any) -> list[Measurement]:
+    """`values` from the night on that so many came before."""
+    return [
+        dataclasses.replace(one, started_at=(FIRST + timedelta(days=nights + day)).isoformat())
+        for day, one in enumerate(measured(values, **changes))
+    ]
+
+
+def told(found: Sequence[Trend]) -> dict[str, tuple[str, bool]]:
+    return {one.versions: (one.direction.value, one.superseded) for one in found}
+
+
+def test_after_an_upgrade_the_old_series_is_no_verdict() -> None:
+    falling = [100.0 - 8 * night for night in range(7)]  # to 52
+    found = trend.trends([*measured([100.0] * 12, versions=OLD), *after(12, falling, versions=NEW)])
+    assert told(found) == {OLD: ("STEADY", True), NEW: ("UNKNOWN", False)}
+    assert found[-1].versions == OLD
+    assert trend.verdict(found) is Direction.UNKNOWN
+    judged = trend.trends([*measured([100.0] * 12, versions=OLD), *after(12, [*falling, 50.0], versions=NEW)])
+    assert trend.verdict(judged) is Direction.DOWN
+
+
+def test_a_fall_with_versions_that_were_replaced_ends_with_them() -> None:
+    fell = measured(slide(12, 3.0), versions=OLD)
+    assert trend.verdict(trend.trends(fell)) is Direction.DOWN
+    assert trend.verdict(trend.trends([*fell, *after(12, [200.0], versions=NEW)])) is Direction.UNKNOWN
+    replaced = trend.trends([*fell, *after(12, [200.0] * 8, versions=NEW)])
+    assert told(replaced) == {OLD: ("DOWN", True), NEW: ("STEADY", False)}
+    assert trend.verdict(replaced) is Direction.STEADY
+
+
+def test_other_gpus_probes_and_sources_supersede_nothing() -> None:
+    fell = measured(slide(12, 3.0), versions=OLD)
+    others: tuple[dict[str, Any], ...] = ({"gpu_uuid": "GPU-1"}, {"probe": "bandwidth"}, {"source": Source.SIMULATED})
+    for other in others:
+        found = trend.trends([*fell, *after(12, [100.0] * 8, versions=NEW, **other)])
+        assert not any(one.superseded for one in found)
+        assert trend.verdict(found) is Direction.DOWN
+
+
+def test_one_validate_without_quick_hides_no_fall() -> None:
+    fell = measured(slide(12, 3.0), versions=OLD)
+    full = after(12, [280.0], versions="gpuprep 1, cublasLt 13.1.0")
+    assert trend.verdict(trend.trends([*fell, *full])) is Direction.DOWN
+
+
+def test_a_figure_counts_until_its_probe_went_eight_nights_without_it() -> None:
+    """A night in which one figure varied too much is no end of it; a product that the profile dropped is."""
+    fell = measured(slide(12, 3.0), versions=OLD, figure="bf16")
+    beside = measured([100.0] * 12, versions=OLD)
+    for nights, end in ((1, Direction.DOWN), (7, Direction.DOWN), (8, Direction.STEADY)):
+        found = trend.trends([*fell, *beside, *after(12, [100.0] * nights, versions=OLD)])
+        assert trend.verdict(found) is end
+        assert [one.figure for one in found if one.superseded] == (["bf16"] if nights == 8 else [])

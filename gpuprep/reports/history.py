@@ -23,16 +23,23 @@ NO_FIGURES = "no baseline figures: the first run that passes sets them, on a rea
 def trend_table(
     host: str, found: Sequence[Trend], nights: int, percent: float, *, whole: bool
 ) -> tuple[str, Rows, list[str]]:
-    """A headline, a table, and what to know of it. Without `whole`, figures that are steady are only counted."""
+    """A headline, a table, and what to know of it.
+
+    Without `whole`, figures that are steady are only counted, and of superseded ones all but those that fell.
+    """
     first, last = min(one.first for one in found), max(one.last for one in found)
-    count = {direction: sum(one.direction is direction for one in found) for direction in Direction}
-    told = ", ".join(f"{count[direction]} {direction.value}" for direction in Direction if count[direction])
+    current = [one for one in found if not one.superseded]
+    old = len(found) - len(current)
+    count = {direction: sum(one.direction is direction for one in current) for direction in Direction}
+    counted = [f"{count[direction]} {direction.value}" for direction in Direction if count[direction]]
+    told = ", ".join([*counted, f"{old} superseded"] if old else counted)
     head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {told}"
-    shown = [one for one in found if whole or one.direction is not Direction.STEADY]
+    quiet = {False: [Direction.STEADY], True: [Direction.STEADY, Direction.UNKNOWN]}
+    shown = [one for one in found if whole or one.direction not in quiet[one.superseded]]
     rows: Rows = [("RESULT", "GPU", "PROBE", "FIGURE", "NIGHTS", "NEWEST", "LOSS", "A WEEK", "P")] if shown else []
     rows += [
         (
-            one.direction.value,
+            f"superseded ({one.direction.value})" if one.superseded else one.direction.value,
             one.gpu_uuid if whole else one.gpu_uuid[:UUID_SHOWN],
             one.probe,
             one.figure,
@@ -49,6 +56,8 @@ def trend_table(
         notes.append(f"UNKNOWN: measured in fewer than {FEWEST_NIGHTS} nights with the same versions")
     if count[Direction.DOWN]:
         notes.append(f"DOWN: falls in a way that chance makes rarer than 1 in 100, and by more than {percent:g} %")
+    if old:
+        notes.append("superseded: its versions were replaced since, or it is no longer measured; does not count")
     if any(one.source is Source.SIMULATED for one in found):
         notes.append(SIMULATED)
     return head, rows, notes
