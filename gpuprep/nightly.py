@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from datetime import datetime, timedelta
 
 from gpuprep import __version__, checks, collect, drift, probing, waivers
 from gpuprep import verdict as judging
+from gpuprep.baselines import Baseline
+from gpuprep.checks import baseline as history
 from gpuprep.errors import AgentFailed, HostError, PlanRefused, StoreError, UsageError
 from gpuprep.history import Store
 from gpuprep.host import Host, Target
@@ -19,6 +20,7 @@ from gpuprep.nightlyhost import Found, look, must, read
 from gpuprep.nightlyunits import (
     LAST,
     METRICS,
+    METRICS_FOLDER,
     PLAN,
     RESULTS,
     SERVICE,
@@ -31,17 +33,15 @@ from gpuprep.nightlyunits import (
 )
 from gpuprep.onhost.identity import identity
 from gpuprep.profile import Profile
-from gpuprep.records import DecodeError, NightlyFacts, ProfileRef, RunRecord, Status, from_json
+from gpuprep.records import DecodeError, Missing, NightlyFacts, ProfileRef, RunRecord, Source, Status, from_json
 from gpuprep.runs import Line, Options, Run
-from gpuprep.selfcheck import nightlyplan
+from gpuprep.selfcheck import freshness, nightlyplan
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
 from gpuprep.wanted import Wanted
 from gpuprep.workflows import play
 
 AGENT_ROLE = "gpu_agent"
 OLDEST_PYTHON = (3, 10)
-# A night may be missed by a reboot or a random delay; two may not.
-STALE = timedelta(days=2)
 MOST_KNOWN = 1000  # run ids that go along in one command line
 
 
@@ -58,7 +58,8 @@ def unschedule(target: Target, options: Options, line: Line) -> RunRecord:
 def last(target: Target, options: Options, line: Line) -> RunRecord:
     """The newest result of the host. It and all kept ones are stored here, each once. One round trip, without root.
 
-    No result, or one older than two days, is an error with exit code 3: nobody knows how the host is now.
+    No result, or one that is too old, from later than now or of another machine (selfcheck/freshness.py), is an error
+    with exit code 3: nobody knows how the host is now.
     """
     found: list[RunRecord] = []
     asked = Run("last", target, None, options, line).record(lambda run: _last(run, line.store, found), keep=False)
@@ -147,6 +148,8 @@ def _plan(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyP
     """What the host shall have, and what a reader must know of it."""
     profile = run.profile
     certified, notes = _certified(run, wanted, there)
+    baseline = run.baseline_of_host()
+    notes += _without_baseline(run, wanted, baseline)
     plan = NightlyPlan(
         host=run.target.name,
         profile=ProfileRef(profile.name, profile.path, profile.sha256),
@@ -156,7 +159,7 @@ def _plan(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyP
         waivers=profile.waivers,
         drift=profile.drift,
         certified=certified,
-        baseline=nightlyplan.entries(run.baseline_of_host()),
+        baseline=nightlyplan.entries(baseline),
         probe_arguments=probing.arguments(profile, wanted, quick=True),
         made_at=run.started_at,
         made_by=__version__,
@@ -193,6 +196,28 @@ def _certified(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[Run
     ]
 
 
+def _without_baseline(run: Run, wanted: Wanted, baseline: Baseline) -> list[str]:
+    """A note where the nights will measure and have nothing to compare with; simulated GPUs never have."""
+    facts = run.after
+    assert facts is not None
+    if run.profile.drift.probe != "quick" or facts.source is not Source.MEASURED or isinstance(facts.gpus, Missing):
+        return []
+    kinds = probing.chosen(wanted, probes=probing.QUICK)
+    lacking = [
+        f"gpu {gpu.index}"
+        for gpu in facts.gpus
+        if not all(history.has_quick(baseline, gpu.uuid, kind.name, facts.agent_version) for kind in kinds)
+    ]
+    if not lacking:
+        return []
+    host, profile = run.target.name, run.profile.name
+    return [
+        f"this store has no baseline of a quick measurement by gpuprep {facts.agent_version} of {', '.join(lacking)}:"
+        " each night will WARN that its speed is judged by the profile's floors alone."
+        f" `gpuprep validate {host} --profile {profile} --quick` makes one if it passes; then schedule it again"
+    ]
+
+
 def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
     """Write what differs and make systemd know it; the paths that were written."""
     units = files(plan.drift)
@@ -200,6 +225,11 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
     changed = [path for path, text in wanted.items() if there.text(path) != text]
     if PLAN in changed:
         must(host, f"install -d -m 0755 {shlex.quote(PLAN.rpartition('/')[0])}", "cannot make the plan's folder")
+    # Before the plan, which alone says where they are: what breaks off in between is gone on with.
+    left = _metrics_there(there)
+    removed = left if left and left != _metrics(plan) else ""
+    if removed:
+        must(host, f"rm -f -- {shlex.quote(removed)}", f"cannot remove {removed}")
     for path in changed:
         host.put(wanted[path].encode(), path, become=True)
     # A run that broke off may have written them and gone no further.
@@ -215,7 +245,20 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
     elif not there.timer.runs:
         must(host, f"systemctl enable -q --now {TIMER}", "the timer cannot be started")
         changed.append(f"{TIMER} (enabled and started)")
-    return changed
+    return [*changed, *([f"{removed} (removed)"] if removed else [])]
+
+
+def _metrics(plan: NightlyPlan) -> str:
+    """The file of the plan's metrics; "" where it wants none."""
+    return f"{plan.drift.textfile_directory}/{METRICS}" if plan.drift.textfile_directory else ""
+
+
+def _metrics_there(there: Found) -> str:
+    """The file of the metrics by the plan there; the usual one where that cannot be read, "" where there is none."""
+    plan = _plan_there(there)
+    if plan is None:
+        return f"{METRICS_FOLDER}/{METRICS}" if there.word(PLAN) else ""
+    return _metrics(plan)
 
 
 # ---------------------------------------------------------------- unschedule
@@ -224,26 +267,28 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
 def _unschedule(run: Run) -> None:
     with run.connect() as host:
         there = look(host)
-        plan = _plan_there(there)
         paths = [path for path in (TIMER_FILE, SERVICE_FILE, PLAN) if there.word(path)]
+        metrics = _metrics_there(there)
         notes = [f"the results stay in {RESULTS}"] if paths else ["there was no schedule"]
         with run.lock(host):
             if paths or there.timer.active or there.timer.enabled:
                 run.stage("taking the schedule away")
-                _remove(host)
-            metrics = f"{plan.drift.textfile_directory}/{METRICS}" if plan and plan.drift.textfile_directory else ""
-            if metrics:
-                must(host, f"rm -f -- {shlex.quote(metrics)}", f"cannot remove {metrics}")
-                notes.append(f"its metrics are gone ({metrics}), so that no alarm waits for the next check")
+                _remove(host, metrics)
+        if metrics:
+            notes.append(f"its metrics are gone ({metrics}), so that no alarm waits for the next check")
     run.nightly = NightlyFacts(False, changed=tuple(paths), notes=tuple(notes))
 
 
-def _remove(host: Host) -> None:
-    """The timer first: whatever goes wrong after that, the host does not check itself any more."""
+def _remove(host: Host, metrics: str) -> None:
+    """The timer first: whatever goes wrong after that, the host does not check itself any more.
+
+    The metrics next, and the plan last: it alone says where they are, and without a check they would be an alarm.
+    """
     files = " ".join((TIMER_FILE, WANTED_BY, STAMP, SERVICE_FILE, PLAN))
+    first = f"rm -f -- {shlex.quote(metrics)} && " if metrics else ""
     must(
         host,
-        f"systemctl stop {TIMER} {SERVICE} 2>/dev/null; rm -f -- {files} && systemctl daemon-reload;"
+        f"systemctl stop {TIMER} {SERVICE} 2>/dev/null; {first}rm -f -- {files} && systemctl daemon-reload;"
         f" done=$?; systemctl reset-failed {TIMER} {SERVICE} 2>/dev/null; exit $done",
         "the schedule cannot be removed",
     )
@@ -274,16 +319,19 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
             where=run.target.name,
         )
     record = _decoded(run, LAST, there.text(LAST))
-    found.append(record)
+    foreign = freshness.why_not_of(record, there.machine)
+    if not foreign:
+        found.append(record)
     if store is not None:
-        _store(store, record)
-    age = there.now - datetime.fromisoformat(record.ended_at)
-    if age > STALE:
-        ended = record.verdict.summary if record.verdict else "no verdict"
+        _store_own(run, store, LAST, record, there)
+    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(PLAN)))
+    if why:
         status = f"see why on the host: systemctl status {TIMER}; journalctl -u {SERVICE}"
+        if foreign:
+            status = f"make its own now there: sudo systemctl start {SERVICE}"
+        ended = record.verdict.summary if record.verdict else "no verdict"
         raise HostError(
-            f"{run.target.name}: its last check was {age.days} days ago ({record.ended_at}: {ended}),"
-            " so nobody knows how it is now",
+            f"{run.target.name}: {why} ({ended}), so nobody knows how it is now",
             status if timer.runs else f"no timer runs there; run `{again}`",
             where=run.target.name,
         )
@@ -299,22 +347,42 @@ def _store_kept(run: Run, store: Store, there: Found) -> None:
     """The nights since this controller asked last: the history has them all, however seldom anybody asks."""
     for path, text in there.kept.items():
         try:
-            _store(store, _decoded(run, path, text))
+            _store_own(run, store, path, _decoded(run, path, text), there)
         except AgentFailed as error:
             run.stage(error.what)
+
+
+def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> None:
+    """What another machine said, or a clock that was wrong, is no night of this host: it would stay for ever."""
+    why = freshness.why_not_of(record, there.machine)
+    if freshness.is_ahead(record, there.now):
+        why = f"it is of {record.ended_at}, later than now there"
+    if why:
+        run.stage(f"{path} is not stored: {why}")
+    else:
+        _store(store, record)
 
 
 def _decoded(run: Run, path: str, text: str) -> RunRecord:
     try:
         record = from_json(RunRecord, text)
-        datetime.fromisoformat(record.ended_at)
-    except (DecodeError, ValueError) as error:
+        _refuse_other(record)
+    except DecodeError as error:
         raise AgentFailed(
             f"{run.target.name}: {path} there is no result: {error}",
             f"make a new one there: sudo systemctl start {SERVICE}",
             where=run.target.name,
         ) from error
     return dataclasses.replace(record, host=run.target.name)
+
+
+def _refuse_other(record: RunRecord) -> None:
+    """A host tells of its checks, and of nothing that would count here as certified. Raises DecodeError."""
+    if record.command != "drift":
+        raise DecodeError(f"it is of command {record.command!r:.40}, not of drift")
+    for moment in (record.started_at, record.ended_at):
+        if freshness.moment(moment) is None:
+            raise DecodeError(f"{moment!r:.40} is no moment")
 
 
 def _tell_schedule(run: Run, there: Found, plan: NightlyPlan | None) -> None:

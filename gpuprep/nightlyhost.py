@@ -12,6 +12,7 @@ from gpuprep.collect import INSTALLED
 from gpuprep.errors import HostError
 from gpuprep.host import Host
 from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.selfcheck.freshness import Machine
 
 TIMEOUT_SECONDS = 60.0
 FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
@@ -21,6 +22,10 @@ _TIMER_PROPERTIES = "ActiveState,UnitFileState,NextElapseUSecRealtime,LastTrigge
 _HEAD = """
 section() { printf '\\n== %s\\n' "$1"; }
 file() { section "$1"; if test -e "$1"; then cat -- "$1"; fi; }
+"""
+_MACHINE = """
+section hostname; uname -n; cat /etc/hostname 2>/dev/null
+section boot; cat /proc/sys/kernel/random/boot_id 2>/dev/null
 """
 _TIMER_STATE = f"""
 section now; date -u +%Y-%m-%dT%H:%M:%S+00:00
@@ -45,6 +50,7 @@ file {PLAN}
 for id in $(ls -r {RESULTS}/results 2>/dev/null | sed -n 's/[.]json$//p' | head -n {MOST_KEPT}); do
   case " $known " in *" $id "*) ;; *) file "{RESULTS}/results/$id.json" ;; esac
 done
+{_MACHINE}
 {_TIMER_STATE}
 true
 """
@@ -83,6 +89,11 @@ class Found:
     def now(self) -> datetime:
         """The host's own clock."""
         return datetime.fromisoformat(self.word("now"))
+
+    @property
+    def machine(self) -> Machine:
+        """By what the host knows its own results; only of `read`."""
+        return Machine(tuple(self.word("hostname").split()), self.word("boot"))
 
     @property
     def timer(self) -> Timer:

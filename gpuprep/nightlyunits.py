@@ -19,6 +19,7 @@ SERVICE_FILE, TIMER_FILE = f"/etc/systemd/system/{SERVICE}", f"/etc/systemd/syst
 WANTED_BY = f"/etc/systemd/system/timers.target.wants/{TIMER}"  # what `systemctl enable` makes
 STAMP = f"/var/lib/systemd/timers/stamp-{TIMER}"  # by its time systemd knows which nights were missed
 METRICS = "gpuprep.prom"  # in the profile's drift.textfile_directory
+METRICS_FOLDER = "/var/lib/prometheus/node-exporter"  # where profiles say no other; Debian's node_exporter reads it
 
 AT = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 # A day's check that waits longer would run into the next one.

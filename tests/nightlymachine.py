@@ -38,6 +38,7 @@ class Machine:
     done: list[str] = field(default_factory=list)  # commands that changed something, and files that were put
     refuses: str = ""  # part of a command that fails
     now: str = NOW
+    hostname: str = "t4"  # that of records_for_tests
 
     def host(self) -> Callable[..., PlayedHost]:
         return lambda target, **options: PlayedHost(self, target, options)
@@ -50,6 +51,8 @@ class Machine:
             "program": "yes" if self.agent else "",
             "reload": "no\n\n" + ("no" if self.loaded == self.units() else "yes"),
             **{path: self.files.get(path, "") for path in paths},
+            "hostname": f"{self.hostname}\n",
+            "boot": "b-here\n",
             "now": self.now,
             "timer": "\n".join(
                 [
@@ -75,8 +78,9 @@ class Machine:
             self.active = self.enabled = True
         if f"systemctl stop {TIMER} {SERVICE}" in command:
             self.active = self.enabled = False
-        for path in re.findall(r"/\S+", command.partition("rm -f -- ")[2].partition("&&")[0]):
-            self.files.pop(path, None)
+        for removed in re.findall(r"rm -f -- ([^&;]*)", command):
+            for path in removed.split():
+                self.files.pop(path, None)
         return CommandResult(0, "", "")
 
 

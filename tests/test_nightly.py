@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +18,13 @@ from nightlymachine import FINISHED, T4, UNITS, Machine, PlayedHost
 from records_for_tests import record
 
 from gpuprep import nightly, nightlyhost, nightlyunits, profile, runs, wanted
+from gpuprep.baselines import BaselineKey
 from gpuprep.errors import HostError, HostUnreachable
 from gpuprep.history import Store
 from gpuprep.host import CommandResult, Host, LockOwner, Target
 from gpuprep.nightlyunits import LAST, PLAN, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
 from gpuprep.onhost.identity import identity
-from gpuprep.records import RunRecord, Snapshot, Status, Verdict, to_json
+from gpuprep.records import RunRecord, Snapshot, Source, Status, Verdict, to_json
 from gpuprep.runs import Line, Options
 from gpuprep.selfcheck import nightlyplan
 
@@ -169,6 +172,24 @@ def test_a_host_that_nobody_certified_and_does_not_pass_has_no_certified_run(sta
     assert stage.plan.certified is not None
 
 
+def test_nights_that_will_measure_without_a_baseline_are_told_beforehand(stage: Stage) -> None:
+    real = dataclasses.replace(FINISHED, source=Source.MEASURED)
+
+    def told(found: Snapshot, probe: str) -> list[str]:
+        stage.machine.script.snapshots = [found]
+        return [note for note in facts(stage.schedule(probe=probe)).notes if "baseline" in note]
+
+    (note,) = told(real, "quick")
+    assert "of gpu 0: each night will WARN" in note
+    assert "`gpuprep validate sim:t4 --profile t4 --quick`" in note
+    assert told(real, "none") == told(FINISHED, "quick") == []
+    assert isinstance(real.gpus, tuple)
+    for probe, left in (("gemm", 1), ("bandwidth", 0)):
+        key = BaselineKey(real.gpus[0].uuid, probe, f"gpuprep {real.agent_version}, cublasLt 12.4.5, quick")
+        stage.store.set_baseline("sim:t4", "a-run", "2026-11-01T00:00:00+00:00", {key: {"fp16": 30.0}})
+        assert len(told(real, "quick")) == left
+
+
 # ---------------------------------------------------------------- refusals and what breaks off
 
 
@@ -285,6 +306,45 @@ def test_unschedule_takes_all_away_but_the_results(stage: Stage) -> None:
     assert stage.machine.done == []
 
 
+def test_what_breaks_off_before_the_plan_is_gone_still_knows_the_metrics(stage: Stage) -> None:
+    """Without a plan nobody would ever take them away, and they would be an alarm for ever."""
+    metrics = "/srv/metrics/gpuprep.prom"
+    stage.schedule(textfile_directory="/srv/metrics")
+    stage.machine.files[metrics] = "gpuprep_drift 1\n"
+    stage.unschedule()
+    (removal,) = [command for command in stage.machine.done if "rm -f" in command]
+    stop, first, second = (removal.index(word) for word in ("systemctl stop", metrics, PLAN))
+    assert stop < first < second
+    assert f"rm -f -- {metrics} && rm -f -- " in removal, "where they cannot be removed, the plan stays"
+    assert metrics not in stage.machine.files
+
+
+def test_a_plan_that_cannot_be_read_leaves_no_metrics_in_the_usual_folder(stage: Stage) -> None:
+    assert T4.drift.textfile_directory == nightlyunits.METRICS_FOLDER
+    stage.schedule()
+    metrics = f"{nightlyunits.METRICS_FOLDER}/gpuprep.prom"
+    stage.machine.files |= {PLAN: "{", metrics: "gpuprep_drift 1\n"}
+    facts(stage.unschedule())
+    assert stage.machine.files == {}
+    stage.machine.files[metrics] = "of a whole fleet, by `drift --last --output`"
+    facts(stage.unschedule())
+    assert metrics in stage.machine.files, "where nothing was scheduled nothing is ours"
+
+
+def test_another_folder_for_metrics_leaves_none_in_the_old_one(stage: Stage) -> None:
+    stage.schedule()
+    metrics = f"{T4.drift.textfile_directory}/gpuprep.prom"
+    stage.machine.files[metrics] = "gpuprep_drift 1\n"
+    assert facts(stage.schedule()).changed == ()
+    assert metrics in stage.machine.files
+    assert facts(stage.schedule(textfile_directory="/srv/metrics")).changed == (PLAN, f"{metrics} (removed)")
+    assert metrics not in stage.machine.files
+    assert stage.machine.done.index(f"rm -f -- {metrics}") < stage.machine.done.index(PLAN)
+    stage.machine.files["/srv/metrics/gpuprep.prom"] = "gpuprep_drift 1\n"
+    facts(stage.schedule(textfile_directory=""))
+    assert "/srv/metrics/gpuprep.prom" not in stage.machine.files
+
+
 def test_a_timer_that_cannot_be_removed_is_an_error(stage: Stage) -> None:
     stage.schedule()
     stage.machine.refuses = "rm -f"
@@ -375,15 +435,78 @@ def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> Non
     if scheduled:
         stage.schedule()
     stage.machine.files[LAST] = to_json(found_last_night(exit_code=0))
-    stage.machine.now = "2026-11-23T02:31:00+00:00"
+    delay = timedelta(minutes=T4.drift.random_delay_minutes if scheduled else 0)
+    oldest = datetime.fromisoformat("2026-11-23T03:31:08+00:00") + delay
+    stage.machine.now = oldest.isoformat()
     assert stage.last().exit_code == 0
-    stage.machine.now = "2026-11-23T02:32:00+00:00"
+    stage.machine.now = (oldest + timedelta(seconds=1)).isoformat()
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
-    assert "its last check was 2 days ago" in found.error
+    assert "last check 2026-11-21 02:31 UTC is over 49 h old (FAIL: " in found.error
     assert ("journalctl -u gpuprep-drift" in found.error) == scheduled
     assert stage.store.get(found.run_id).exit_code == 0, "the store has what the host said"
+
+
+def test_a_result_from_later_than_now_is_shown_and_not_believed(stage: Stage) -> None:
+    """The clock was wrong in the night and is right again: such a result would never be old."""
+    stage.machine.files[LAST] = to_json(found_last_night(exit_code=0))
+    stage.machine.now = "2026-11-21T02:25:00+00:00"
+    found = stage.last()
+    assert (found.exit_code, found.run_id) == (3, found_last_night().run_id)
+    assert found.error is not None
+    assert "last check 2026-11-21 02:31 UTC is later than now: is the clock right?" in found.error
+    assert stage.store.runs() == []
+    stage.machine.now = "2026-11-21T02:27:00+00:00"
+    assert stage.last().exit_code == 0
+    assert len(stage.store.runs()) == 1
+
+
+@pytest.mark.parametrize("moment", ["started_at", "ended_at"])
+def test_a_kept_night_of_the_future_is_not_stored(moment: str, stage: Stage) -> None:
+    night = found_last_night(run_id="20271121-023107-0a1b2", **{moment: "2027-11-21T02:31:08+00:00"})
+    path = f"{RESULTS}/results/{night.run_id}.json"
+    stage.machine.files |= {LAST: to_json(found_last_night()), path: to_json(night)}
+    stage.last()
+    assert [run.run_id for run in stage.store.runs()] == [found_last_night().run_id]
+    assert any(told.startswith(f"{path} is not stored: it is of ") for told in stage.told)
+
+
+def test_what_is_no_check_of_a_host_is_none_of_its_results(stage: Stage) -> None:
+    """Else a host's word would be what this controller certified."""
+    path = f"{RESULTS}/results/20261120-023107-0a1b2.json"
+    passed = Verdict(Status.PASS, "PASS", ())
+    forged = found_last_night(command="validate", exit_code=0, verdict=passed, after=FINISHED)
+    stage.machine.hostname = FINISHED.hostname
+    stage.machine.files |= {
+        LAST: to_json(forged),
+        path: to_json(dataclasses.replace(forged, run_id="20261120-023107-0a1b2")),
+    }
+    found = stage.last()
+    assert found.exit_code == 3
+    assert found.error is not None
+    assert f"{LAST} there is no result: it is of command 'validate', not of drift" in found.error
+    assert stage.store.runs() == []
+    assert stage.store.certified("sim:t4") is None
+
+
+def test_a_result_of_the_machine_that_this_one_was_copied_from(stage: Stage) -> None:
+    stage.schedule()
+    stored = len(stage.store.runs())
+    kept = found_last_night(run_id="20261120-023107-0a1b2")
+    stage.machine.files |= {
+        LAST: to_json(found_last_night(exit_code=0)),
+        f"{RESULTS}/results/{kept.run_id}.json": to_json(kept),
+    }
+    stage.machine.hostname = "t4-copy"
+    found = stage.last()
+    assert (found.exit_code, found.verdict) == (3, None)
+    assert found.error is not None
+    assert "sim:t4: the last result is of another machine, t4 (" in found.error
+    assert f"make its own now there: sudo systemctl start {SERVICE}" in found.error
+    assert len(stage.store.runs()) == stored
+    stage.machine.hostname = "t4-copy\nt4"  # in a pod: its own name, and that of the machine's file
+    assert stage.last().exit_code == 0
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", "cat: permission denied\n"])
@@ -414,6 +537,9 @@ def test_a_real_machine_without_a_schedule_answers(ask: Callable[[Host], nightly
     assert found.now.tzinfo is not None
     assert not found.timer.runs
     assert (found.timer.next_at, found.text(PLAN)) == ("", "")
+    if ask is nightlyhost.read:
+        assert os.uname().nodename in found.machine.names
+        assert found.machine.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     if ask is nightlyhost.look:
         assert re.fullmatch(r"3\.[0-9]+\.[0-9]+", found.word("python"))
 
