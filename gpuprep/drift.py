@@ -20,6 +20,7 @@ from typing import Any
 from gpuprep import checks
 from gpuprep import wanted as wishing
 from gpuprep.baselines import Baseline
+from gpuprep.checks import baseline as history
 from gpuprep.checks import sincecertified
 from gpuprep.checks.common import why_missing
 from gpuprep.errors import PlanRefused
@@ -109,10 +110,10 @@ def findings(
     thresholds: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
-    """What checks.compare finds, and what differs from the certified run and the check before."""
+    """What checks.compare finds, what differs from the certified run and the check before, and what has no baseline."""
     by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
     since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
-    return (*by_profile, *since)
+    return (*by_profile, *since, *history.uncompared(snapshot, probed, baseline or {}, wanted.profile))
 
 
 def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:

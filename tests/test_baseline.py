@@ -133,6 +133,52 @@ def test_bandwidth_and_throughput_have_a_past_too() -> None:
     }
 
 
+# ---------------------------------------------------------------- what has no baseline
+
+
+def test_figures_without_a_baseline_are_a_warning_a_gpu_and_probe() -> None:
+    two = ProbeResult(
+        "gemm",
+        Source.MEASURED,
+        values(gpu("20b0", [gemm("fp16", 250.0)]), gpu("20b0", [gemm("fp16", 251.0)], index=1)),
+        10.0,
+    )
+    host = dataclasses.replace(bare_snapshot(gpus=("a100", "a100")), source=Source.MEASURED)
+    full = past(baseline.figures(HOST, measured(280.0, quick=False)))
+    older = past(baseline.figures(dataclasses.replace(HOST, agent_version="0.0.9"), measured(280.0)))
+    found = baseline.uncompared(host, [two], {**full, **older}, "a100")
+    assert [(one.key, one.status.value) for one in found] == [
+        ("GPU-0.gemm_history", "WARN"), ("GPU-1.gemm_history", "WARN"),
+    ]  # fmt: skip
+    assert found[0].actual == "fp16 8192x8192x8192 TN 250, no baseline"
+    assert f"gpuprep {HOST.agent_version}, cublasLt 12.4.5, quick" in found[0].reason
+    assert "gpuprep validate HOST --profile a100 --quick" in found[0].remedy
+    known = past(baseline.figures(HOST, measured(280.0)))
+    assert [one.key for one in baseline.uncompared(host, [two], known, "a100")] == ["GPU-1.gemm_history"]
+
+
+def test_what_gave_no_figures_lacks_no_baseline() -> None:
+    broken = ProbeResult("gemm", Source.MEASURED, Missing("command_failed"), 1.0)
+    assert baseline.uncompared(HOST, [broken], {}, "a100") == []
+    assert baseline.uncompared(HOST, [], {}, "a100") == []
+
+
+def test_simulated_gpus_have_no_baseline_and_one_line_says_why() -> None:
+    simulated = [*measured(1.0, source=Source.SIMULATED), ProbeResult("bandwidth", Source.SIMULATED, {}, 1.0)]
+    (found,) = baseline.uncompared(HOST, simulated, {}, "a100")
+    assert (found.key, found.status, "simulated" in found.reason) == ("speed.history", Status.SKIP, True)
+
+
+def test_only_a_quick_measurement_by_the_same_gpuprep_is_one_for_the_nights() -> None:
+    now = HOST.agent_version
+    for quick, agent, expected in ((True, now, True), (False, now, False), (True, "0.0.9", False)):
+        host = dataclasses.replace(HOST, agent_version=agent)
+        known = past(baseline.figures(host, measured(280.0, quick=quick)))
+        assert baseline.has_quick(known, "GPU-0", "gemm", now) is expected
+        assert not baseline.has_quick(known, "GPU-1", "gemm", now)
+        assert not baseline.has_quick(known, "GPU-0", "bandwidth", now)
+
+
 # ---------------------------------------------------------------- the store
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from gpuprep.records import (
     Finding,
     Missing,
     PlaybookResult,
+    ProbeResult,
     ProcessOnGpu,
     RunRecord,
     Snapshot,
@@ -281,6 +283,58 @@ def test_the_quick_probe_measures_two_things_and_looks_again_after_the_load(stag
     assert status_of(made, "speed.quick_probe") is None
 
 
+def real(slower: float = 1.0, *, quick: bool) -> dict[str, ProbeResult]:
+    """Probes of a GPU that is none of ours, its products and copies `slower` times as fast."""
+    told = {name: dataclasses.replace(one, source=Source.MEASURED) for name, one in ANSWERS.items()}
+    for name in ("gemm", "bandwidth"):
+        values = copy.deepcopy(told[name].values)
+        assert isinstance(values, dict)
+        values["quick"] = quick
+        for gpu in values["gpus"]:
+            for measured in [*gpu.get("gemms", ()), gpu]:
+                for figure in ("tflops", "copy_gb_per_s"):
+                    if figure in measured:
+                        measured[figure] *= slower
+        told[name] = dataclasses.replace(told[name], values=values)
+    return told
+
+
+def test_a_speed_that_has_no_baseline_is_no_silent_pass(stage: Stage) -> None:
+    """Certified by an ordinary validate, whose figures are not those of a quick measurement; then 4 % slower."""
+    seen = dataclasses.replace(FINISHED, source=Source.MEASURED)
+    both = ["gpu 0.bandwidth_history", "gpu 0.gemm_history"]
+
+    def validated(**options: Any) -> RunRecord:
+        stage.script.snapshots = [seen]
+        return workflows.validate(HERE, T4, Options(**options), stage.line())
+
+    def told(made: RunRecord) -> dict[str, Status]:
+        return {one.key: one.status for one in made.findings if one.property.endswith("_history")}
+
+    stage.script.probes = real(quick=False)
+    certified = validated()
+    assert (certified.exit_code, told(certified)) == (0, {})
+    stage.script.probes = real(0.96, quick=True)
+    made = stage(seen, probe="quick")
+    assert made.verdict is not None
+    assert (made.exit_code, made.verdict.status) == (0, Status.WARN)
+    assert told(made) == dict.fromkeys(both, Status.WARN)
+    warned = [one for one in made.findings if one.key in both]
+    assert all("gpuprep validate HOST --profile t4 --quick" in one.remedy and one.since for one in warned)
+    assert told(validated(quick=True, probes=("gemm", "bandwidth"))) == {}
+    assert told(stage(seen, probe="quick")) == dict.fromkeys(both, Status.PASS)
+    stage.script.probes = real(0.9 * 0.96, quick=True)
+    assert Status.FAIL in told(stage(seen, probe="quick")).values()
+
+
+def test_a_simulated_speed_has_no_baseline_and_says_so_once(stage: Stage) -> None:
+    stage.certify()
+    made = stage(probe="quick")
+    assert made.verdict is not None
+    assert (made.verdict.status, status_of(made, "speed.history")) == (Status.PASS, Status.SKIP)
+    assert status_of(stage(), "speed.history") is None
+
+
 def test_errors_that_the_load_brings_about_are_seen(stage: Stage) -> None:
     stage.certify()
     assert stage(FINISHED, UNTUNED, probe="quick").exit_code == 1
@@ -419,6 +473,23 @@ def test_a_fix_that_fails_stops_no_other_and_the_verdict_decides(stage: Stage) -
         ("driver.held", 100, "E: Could not get lock"),
         ("gpu 0.clocks", 0, ""),
     ]
+
+
+def test_fix_leaves_what_it_could_put_back_only_together_with_what_is_waived(stage: Stage) -> None:
+    stage.certify()
+    assert isinstance(UNTUNED.gpus, tuple)
+    gpu = UNTUNED.gpus[0]
+    limited = dataclasses.replace(gpu, power=dataclasses.replace(gpu.power, current_watts=55.0))
+    waiver = Waiver("gpu *.power_limit", "ticket 4711", "2999-12-31")
+    profile = dataclasses.replace(T4, waivers=(waiver,))
+    made = stage(dataclasses.replace(UNTUNED, gpus=(limited,)), of=profile, fix=True)
+    assert stage.script.events == ["facts as root", "closed"]
+    assert status_of(made, "gpu 0.power_limit") is Status.WAIVED
+    (clocks,) = [one for one in made.findings if one.key == "gpu 0.clocks"]
+    assert clocks.status is Status.FAIL
+    assert "--fix leaves it, as its command also touches gpu 0.power_limit, which is WAIVED" in clocks.remedy
+    assert made.drift is not None
+    assert (made.exit_code, made.drift.fixes) == (1, ())
 
 
 def test_with_nothing_to_put_back_nothing_is_locked_and_it_says_so(stage: Stage) -> None:

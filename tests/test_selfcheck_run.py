@@ -237,6 +237,16 @@ def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
     assert {one.now / one.before for one in night.record.drift.compared} == {0.5}
 
 
+def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
+    measured = tuple(dataclasses.replace(one, source=Source.MEASURED) for one in probes("bandwidth", "gemm"))
+    snapshot = dataclasses.replace(facts(), source=Source.MEASURED)
+    night = host.night(answering(host.folder / "agent", snapshot, measured), a_plan(drift=QUICK), expected=0)
+    assert sorted(night.not_passed) == ["gpu 0.bandwidth_history", "gpu 0.gemm_history"]
+    assert night.finding("gpu 0.gemm_history").status is Status.WARN
+    simulated = host.night(host.agent(facts(), "gemm", "bandwidth"), a_plan(drift=QUICK), expected=0)
+    assert (simulated.not_passed, simulated.finding("speed.history").status) == ([], Status.SKIP)
+
+
 # ---------------------------------------------------------------- nights without evidence
 
 

@@ -2,6 +2,7 @@
 
 figures(snapshot, probed)    what a run measured that later runs can be compared with; {} on simulated GPUs
 findings(evidence)           one for each GPU and probe that has a baseline
+uncompared(snapshot, ...)    one for each GPU and probe that has none, where the comparison was asked for
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuprep.baselines import BaselineFigure, BaselineKey, Measured
+from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey, Measured
 from gpuprep.checks import gemmrecord, gemmtrust
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import below, figure, floor
@@ -18,6 +19,7 @@ from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Sta
 from gpuprep.roofline import number
 
 NAMED = 3  # figures named in one finding
+QUICK = "quick"  # among the versions of what `--quick` measured
 BANDWIDTHS = {
     "copy_gb_per_s": "device copy", "read_gb_per_s": "device read", "triad_gb_per_s": "device triad",
     "h2d_gb_per_s": "host to device", "d2h_gb_per_s": "device to host",
@@ -30,7 +32,7 @@ REMEDY = (
 
 def figures(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> Measured:
     """What of a run can be compared with other runs. {} where a GPU is simulated: it has no past worth comparing."""
-    if snapshot.source is not Source.MEASURED or any(result.source is not Source.MEASURED for result in probed):
+    if not _is_real(snapshot, probed):
         return {}
     return figures_of({result.probe: result.values for result in probed}, snapshot.agent_version)
 
@@ -56,6 +58,50 @@ def findings(evidence: Evidence) -> list[Finding]:
         for key, past in evidence.baseline.items()
         if past and key.probe in evidence.results
     ]
+
+
+def uncompared(snapshot: Snapshot, probed: Sequence[ProbeResult], baseline: Baseline, profile: str) -> list[Finding]:
+    """Of a quick measurement: WARN for each GPU and probe whose figures nothing is known to compare with.
+
+    The floors of the profile have judged these figures: what is missing is the comparison with the host's own past, for
+    it was certified without --quick, or with another gpuprep or library. One SKIP where a GPU is simulated.
+    """
+    if not probed:
+        return []
+    if not _is_real(snapshot, probed):
+        reason = "the GPUs are simulated: their figures say nothing of a machine, so they have no baseline"
+        return [Finding("speed", "history", Status.SKIP, "as in its baseline", "not compared", reason)]
+    return [
+        _uncompared(_subject(snapshot, key.gpu_uuid), key, now, profile)
+        for key, now in figures(snapshot, probed).items()
+        if not baseline.get(key)
+    ]
+
+
+def _uncompared(subject: str, key: BaselineKey, now: Mapping[str, float], profile: str) -> Finding:
+    best = max(now, key=lambda name: now[name])
+    reason = (
+        f"there is no baseline of a quick measurement with these versions ({key.versions}): the profile's floors have"
+        " judged the speed, but nobody knows whether this host has become slower"
+    )
+    remedy = (
+        f"gpuprep validate HOST --profile {profile} --quick: its figures become the baseline if it passes; then"
+        " gpuprep drift schedule, where the host checks itself"
+    )
+    actual = f"{best} {figure(now[best])}, no baseline"
+    return Finding(subject, f"{key.probe}_history", Status.WARN, "as in its baseline", actual, reason, remedy)
+
+
+def has_quick(baseline: Baseline, gpu_uuid: str, probe: str, agent_version: str) -> bool:
+    """Whether a quick measurement by this gpuprep is among the figures, of whatever libraries."""
+    wanted = {f"gpuprep {agent_version}", QUICK}
+    return any(
+        (key.gpu_uuid, key.probe) == (gpu_uuid, probe) and wanted <= set(key.versions.split(", ")) for key in baseline
+    )
+
+
+def _is_real(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> bool:
+    return snapshot.source is Source.MEASURED and all(result.source is Source.MEASURED for result in probed)
 
 
 def _slack(evidence: Evidence, key: BaselineKey) -> Mapping[str, float]:
@@ -85,7 +131,7 @@ def _compare(
 ) -> Finding:
     """`slack`: a figure is slower only if it is so by more than it varied."""
     warn, fail = floor(evidence, "history_warn_percent"), floor(evidence, "history_fail_percent")
-    subject, prop = _subject(evidence, key.gpu_uuid), f"{key.probe}_history"
+    subject, prop = _subject(evidence.snapshot, key.gpu_uuid), f"{key.probe}_history"
     first = min(past.values(), key=lambda one: one.set_at)
     expected = f"less than {warn.percent:g} % below its baseline ({warn.source})" if warn else "as in its baseline"
     lost = {name: 100.0 * (1.0 - now[name] / past[name].value) for name in past if name in now}
@@ -110,8 +156,8 @@ def _compare(
     return Finding(subject, prop, status, expected, said[0], why, REMEDY)
 
 
-def _subject(evidence: Evidence, uuid: str) -> str:
-    gpus = evidence.snapshot.gpus
+def _subject(snapshot: Snapshot, uuid: str) -> str:
+    gpus = snapshot.gpus
     known = {} if isinstance(gpus, Missing) else {gpu.uuid: gpu.index for gpu in gpus}
     return f"gpu {known[uuid]}" if uuid in known else uuid
 
@@ -126,7 +172,7 @@ def _versions(values: Mapping[str, Any], agent_version: str) -> str:
     if isinstance(ffmpeg, Mapping):
         said.append(f"ffmpeg {ffmpeg.get('version')}")
     if values.get("quick") is True:
-        said.append("quick")
+        said.append(QUICK)
     return ", ".join([said[0], *sorted(said[1:])])
 
 
