@@ -90,8 +90,8 @@ def unschedule(**shared: Any) -> int:
 def last(**shared: Any) -> int:
     """Show the newest result of the nightly check of each machine, and store it here.
 
-    One round trip a machine, without root and without a profile. No result, or one of more than two days ago, is exit
-    code 3: nobody knows how that machine is now.
+    One round trip a machine, without root and without a profile. No result, or one that is older than two nights, from
+    later than now or of another machine, is exit code 3: nobody knows how that machine is now.
     """
     return execute("last", Request(profile=None, **shared))
 
