@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,88 @@ def test_a_journal_counts_when_it_may_be_read(tmp_path: Path, monkeypatch: pytes
     assert xids.journal_is_readable((str(tmp_path),))
     monkeypatch.setattr("os.access", lambda *_: False)
     assert not xids.journal_is_readable((str(tmp_path),))
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Plays a readable journal: what journalctl does when it searches, and when it is asked for one line."""
+    program = tmp_path / "journalctl"
+    (tmp_path / "0123").mkdir()
+    (tmp_path / "0123" / "system.journal").touch()
+    monkeypatch.setattr(xids, "JOURNALCTL", str(program))
+    monkeypatch.setattr(xids, "KMSG", tmp_path / "none")
+    monkeypatch.setattr(xids.journal_is_readable, "__defaults__", ((str(tmp_path),),))
+
+    def play(searches: str, one_line: str) -> None:
+        program.write_text(
+            f'#!/bin/sh\ncase "$*" in *"-k -b "*"-g NVRM: Xid") {searches};; *"-n 1") {one_line};; esac\n'
+        )
+        program.chmod(0o755)
+
+    return play
+
+
+KERNEL_LINE = "echo '1732112000.250000 gpu-box kernel: Linux version 6.12'"
+XID_LINE = "echo '1732112002.000000 gpu-box kernel: NVRM: Xid (PCI:0000:C1:00.0): 48'"
+XID = Xid(48, "0000:c1:00.0", "", "2024-11-20T14:13:22+00:00")
+UNREADABLE = "echo 'Journal file system@1.journal is truncated, ignoring file.' >&2"
+
+
+def test_the_journal_says_which_xids_there_were(journal: Callable[[str, str], None]) -> None:
+    journal(XID_LINE, "exit 1")
+    assert xids.xids() == (XID,)
+    journal(f"{UNREADABLE}; {XID_LINE}", "exit 1")
+    assert xids.xids() == (XID,)
+
+
+def test_no_xid_counts_where_the_journal_has_this_kernel(journal: Callable[[str, str], None]) -> None:
+    journal("exit 1", KERNEL_LINE)
+    assert xids.xids() == ()
+
+
+@pytest.mark.parametrize(
+    ("searches", "one_line"),
+    [
+        ("exit 1", "true"),  # of another boot or machine, or without the kernel's lines
+        ("exit 1", "exit 1"),
+        ("exit 1", "echo 'Failed to get data: Bad message' >&2; exit 1"),
+        ("echo 'Compiled without pattern matching support' >&2; exit 1", KERNEL_LINE),
+        (f"{UNREADABLE}; exit 1", KERNEL_LINE),
+        ("exit 2", KERNEL_LINE),
+    ],
+)
+def test_no_xid_is_nothing_known_where_no_log_was_read(
+    searches: str, one_line: str, journal: Callable[[str, str], None]
+) -> None:
+    journal(searches, one_line)
+    found = xids.xids()
+    assert isinstance(found, Missing)
+    assert found.reason == "command_failed"
+
+
+def test_the_ring_buffer_answers_for_a_journal_without_the_kernel(
+    journal: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def from_ring_buffer(path: Path) -> tuple[Xid, ...]:
+        asked.append(path)
+        return (XID,)
+
+    monkeypatch.setattr(xids, "from_ring_buffer", from_ring_buffer)
+    journal("exit 1", "true")
+    assert xids.xids() == (XID,)
+    assert asked == [xids.KMSG]
+
+
+def test_a_simulated_machine_has_no_kernel_log_but_what_was_played(journal: Callable[[str, str], None]) -> None:
+    """As its journal is: without one line of a kernel, also after a fault was cleared by vacuuming it."""
+    journal("exit 1", "true")
+    assert xids.xids(simulated=True) == ()
+    journal(XID_LINE, "true")
+    assert xids.xids(simulated=True) == (XID,)
+    journal("exit 2", "true")
+    assert isinstance(xids.xids(simulated=True), Missing)
 
 
 def test_the_real_kernel_log_of_this_machine() -> None:

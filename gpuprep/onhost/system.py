@@ -72,7 +72,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         provenance=managed.provenance(),
         agent_installed_version=managed.installed_agent_version(),
         agent_libraries=managed.agent_libraries(),
-        xids=xids.xids(),
+        xids=xids.xids(simulated=source() is Source.SIMULATED),
         modprobe=modprobe.lines(),
         apt=apt.facts() if packages.uses_apt() else None,
         digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),

@@ -1,6 +1,7 @@
 """Xids: what the driver wrote about its GPUs into the kernel log of this boot.
 
-The journal keeps all of a boot; without one that may be read, the kernel's own ring buffer has what it has not dropped.
+The journal keeps all of a boot; without one that may be read and has lines of this boot's kernel, the kernel's own ring
+buffer has what it has not dropped. That no Xid was found counts only where a log was read.
 """
 
 from __future__ import annotations
@@ -17,21 +18,44 @@ from gpuprep.onhost.run import run
 from gpuprep.records import Missing, Str, Xid
 
 KMSG = Path("/dev/kmsg")
+JOURNALCTL = "journalctl"
 JOURNALS = ("/var/log/journal", "/run/log/journal")
+JOURNAL_LINE = re.compile(r"\d+\.\d+ ")  # of -o short-unix
 # NVRM: Xid (PCI:0000:83:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
 # NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: ...     of a MIG instance
 LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): (\d+),?\s*(.*)")
 
 
-def xids() -> Union[Tuple[Xid, ...], Missing]:
-    """Every Xid since boot, oldest first. Missing("no_permission") where neither log may be read."""
+def xids(simulated: bool = False) -> Union[Tuple[Xid, ...], Missing]:
+    """Every Xid since boot, oldest first. Missing("no_permission") where neither log may be read.
+
+    A simulated machine is a container: it has no kernel log, and its journal has the Xids that were played and nothing
+    else of a kernel.
+    """
     if journal_is_readable():
-        text = run(
-            ["journalctl", "--quiet", "-k", "-b", "--no-pager", "-o", "short-unix", "-g", "NVRM: Xid"], accept=(0, 1)
-        )
+        text = _journal("-g", "NVRM: Xid")
         if isinstance(text, str):
-            return tuple(from_journal(text))
-    return from_ring_buffer()
+            found = tuple(from_journal(text))
+            if found or simulated or (not _complaints(text) and _has_this_kernel()):
+                return found
+    return from_ring_buffer(KMSG)
+
+
+def _journal(*words: str) -> Union[str, Missing]:
+    """Lines of this boot's kernel, and among them what journalctl has to complain of: by its exit code, 1, nobody can
+    tell "no such line" from "could not look"."""
+    argv = [JOURNALCTL, "--quiet", "-k", "-b", "--no-pager", "-o", "short-unix", *words]
+    return run(argv, accept=(0, 1), merge_stderr=True)
+
+
+def _has_this_kernel() -> bool:
+    """Whether the journal has any line of this boot's kernel: a journal of another boot, machine or user has none."""
+    text = _journal("-n", "1")
+    return isinstance(text, str) and any(JOURNAL_LINE.match(line) for line in text.splitlines())
+
+
+def _complaints(text: str) -> List[str]:
+    return [line for line in text.splitlines() if line and not JOURNAL_LINE.match(line)]
 
 
 def journal_is_readable(folders: Tuple[str, ...] = JOURNALS) -> bool:
