@@ -35,9 +35,9 @@ After=multi-user.target nvidia-persistenced.service gpuprep-tune.service
 
 [Service]
 Type=oneshot
-ExecStart={PROGRAM} run
-# 1: it differs from what was certified. The check has done its work; who wants to know is told (drift.notify).
-SuccessExitStatus=1
+ExecStart={PROGRAM} run --service
+# It differs from what was certified: the check has done its work; who wants to know is told (drift.notify).
+SuccessExitStatus=10
 TimeoutStartSec=1h
 Nice=19
 IOSchedulingClass=idle

@@ -72,6 +72,33 @@ def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
         atomicfile.write(tmp_path / "no" / "file", "x")
 
 
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def test_a_shared_folder_is_readable_whatever_the_umask_is_or_was(tmp_path: Path) -> None:
+    new, narrowed, wider = (tmp_path / name for name in ("new", "narrowed", "wider"))
+    before = os.umask(0o077)
+    try:
+        narrowed.mkdir()
+        for folder in (new, narrowed):
+            atomicfile.shared_folder(folder)
+    finally:
+        os.umask(before)
+    assert (mode(new), mode(narrowed)) == (0o755, 0o755)
+    wider.mkdir()
+    wider.chmod(0o2770)
+    atomicfile.shared_folder(wider)
+    assert mode(wider) == 0o2775
+
+
+def test_a_shared_folder_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    atomicfile.shared_folder(tmp_path)
+    assert mode(tmp_path) == 0o700
+
+
 def test_tidy_takes_leftovers_of_that_name_only(tmp_path: Path) -> None:
     for name in (".a.prom.0123.part", ".b.json.4567.part", "a.prom", ".hidden", "x.part"):
         (tmp_path / name).write_text("x")

@@ -49,6 +49,26 @@ def test_a_torn_cache_is_as_none_and_what_is_not_asked_for_is_forgotten(tmp_path
     assert [key.split(":")[0] for key in json.loads(cache.read_text())] == [str(library)]
 
 
+def test_what_is_remembered_is_readable_by_all_and_needs_no_room(tmp_path: Path) -> None:
+    """A umask that narrowed the folder is repaired where nothing is to be written; a write that fails costs nothing."""
+    library, folder, agent = tmp_path / "library", tmp_path / "gpuprep", tmp_path / "agent"
+    agent.mkdir()
+    library.write_text("content")
+    cache = folder / "digests.json"
+    for _ in range(2):
+        digests = Digests(cache, agent)
+        digests.of(library)
+        digests.keep()
+        assert folder.stat().st_mode & 0o777 == 0o755
+        folder.chmod(0o700)
+    cache.unlink()
+    cache.mkdir()
+    digests = Digests(cache, agent)
+    assert digests.of(library) == sha256(library)
+    digests.keep()
+    assert [path.name for path in folder.iterdir()] == ["digests.json"]
+
+
 def test_without_an_agent_nothing_is_hashed_and_nothing_is_left_behind(tmp_path: Path) -> None:
     digests = Digests(tmp_path / "digests.json", tmp_path / "agent")
     found = digests.of_all(["/bin/sh"])

@@ -147,12 +147,18 @@ def test_a_module_is_read_once_and_again_when_it_was_replaced(tmp_path: Path, mo
         assert look() == ("550", "open")
     assert len(reads) == 3
     assert cache.stat().st_mode & 0o777 == 0o644
+    cache.parent.chmod(0o700)
     module.unlink()
     module.write_text("555")  # as long as the old one
     assert look() == ("555", "open")
     assert len(json.loads(cache.read_text())) == 1
+    assert cache.parent.stat().st_mode & 0o777 == 0o755
     cache.write_text("[1")
     assert look() == ("555", "open")
+    cache.unlink()
+    cache.mkdir()  # as a disk with no room: what cannot be remembered is read again
+    assert look() == ("555", "open")
+    assert [path.name for path in cache.parent.iterdir()] == [cache.name]
     module.write_text("")
     assert isinstance(look(), Missing)
     assert isinstance(look(), Missing)

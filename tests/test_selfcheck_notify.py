@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from nightsfortests import read_json, result
 
-from gpuprep.records import Source, Status
+from gpuprep.records import Finding, Source, Status, Verdict
 from gpuprep.selfcheck import notify
 from gpuprep.selfcheck.notify import Notifier
 from gpuprep.wishes import NotifyWish
@@ -213,21 +214,101 @@ def test_a_receiver_that_is_down(tmp_path: Path) -> None:
 
 def test_what_waits_is_bounded(host: Host, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "MOST_WAITING", 3)
-    receiver.answers = [400] * 6
+    receiver.answers = [401] * 6
     for night in range(6):
         host.night((Status.FAIL, Status.PASS)[night % 2])
     waiting = host.state["channels"]["webhook"]["waiting"]
     assert [one["run_id"] for one in waiting] == [f"20261121-02{night:02}00-00000" for night in (4, 5, 6)]
 
 
-@pytest.mark.parametrize("code", [400, 401, 404, 410, 413])
-def test_a_refusal_is_not_repeated_within_the_run(host: Host, receiver: Receiver, code: int) -> None:
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_a_refusal_of_the_sender_is_not_repeated_within_the_run(host: Host, receiver: Receiver, code: int) -> None:
     receiver.answers = [code]
     (said,) = host.night(Status.FAIL)
     assert f"answered {code}" in said
     assert len(receiver.got) == 1
     assert host.slept == []
     assert host.night(Status.FAIL) == ["webhook told"]
+
+
+def long_night(host: Host, findings: int, status: Status = Status.FAIL, length: int = 20) -> list[str]:
+    """Of so many findings, whose texts are so long."""
+    statuses = [Status.WARN] * (findings - 1) + [status]
+    made = tuple(
+        Finding(f"gpu {number}", "memory", each, "x", "y" * length, "z" * length)
+        for number, each in enumerate(statuses)
+    )
+    return host.night(status, verdict=Verdict(status, f"{status.value}: profile t4", made))
+
+
+@pytest.mark.parametrize("code", [400, 409, 410, 413, 415, 422])
+def test_a_document_that_is_refused_goes_once_more_with_a_few_findings(
+    host: Host, receiver: Receiver, code: int
+) -> None:
+    receiver.answers = [code]
+    assert long_night(host, 10) == ["webhook told"]
+    whole, few = receiver.got
+    assert [(len(one["findings"]), one.get("findings_left_out")) for one in receiver.got] == [(10, None), (3, 7)]
+    assert few["findings"] == whole["findings"][:3]
+    assert (few["run_id"], few["findings"][0]["status"]) == (whole["run_id"], "FAIL")
+    assert host.slept == []
+    assert long_night(host, 10) == []
+
+
+def test_a_document_that_is_refused_for_good_does_not_keep_back_the_next(host: Host, receiver: Receiver) -> None:
+    receiver.answers = [*[503] * notify.TRIES, 413, 413]
+    long_night(host, 2)
+    where = receiver.url.removesuffix("/hook/path-secret")
+    assert host.night(Status.PASS) == [
+        "webhook told",
+        f"webhook not told, given up: run 20261121-020100-00000 ({where} answered 413 {HTTPStatus(413).phrase})",
+    ]
+    assert [len(one["findings"]) for one in receiver.got[notify.TRIES :]] == [2, 0, 0]
+    assert receiver.verdicts[-1] == ("FAIL", "PASS")
+    assert host.state["channels"]["webhook"]["waiting"] == []
+    assert host.night(Status.PASS) == []
+
+
+def test_a_document_without_findings_that_is_refused_is_given_up_at_once(host: Host, receiver: Receiver) -> None:
+    host.night(Status.PASS)
+    receiver.answers = [400]
+    (said,) = host.night(Status.UNKNOWN, error="the agent did not answer", verdict=None)
+    assert said.startswith("webhook not told, given up: run 20261121-020200-00000 (")
+    assert len(receiver.got) == 1
+
+
+def test_a_webhook_that_is_down_after_its_refusal_is_told_by_the_next_run(host: Host, receiver: Receiver) -> None:
+    receiver.answers = [400, *[503] * notify.TRIES]
+    (said,) = long_night(host, 5)
+    assert said.startswith("webhook not told, the next run tries again: ")
+    assert long_night(host, 5) == ["webhook told"]
+    assert len(receiver.got[-1]["findings"]) == 5
+
+
+def test_a_document_is_bounded_and_the_gravest_findings_stay(host: Host, receiver: Receiver) -> None:
+    assert long_night(host, 3000, length=100_000) == ["webhook told"]
+    (document,) = receiver.got
+    assert len(json.dumps(document)) <= notify.MOST_BYTES
+    kept = document["findings"]
+    assert len(kept) > 10
+    assert document["findings_left_out"] == 3000 - len(kept)
+    assert kept[0]["status"] == "FAIL"
+    assert max(len(one["actual"]) for one in kept) == notify.MOST_LETTERS
+
+
+def test_what_cannot_be_kept_is_told_all_the_same(host: Host, receiver: Receiver) -> None:
+    """A state.json that cannot be replaced, as on a full disk."""
+    (host.folder / "state.json").mkdir()
+    for _ in range(2):
+        notifier = Notifier(host.wish, host.folder)
+        notifier.catch_up(result(Status.FAIL, run_id="20261121-020000-00000"))
+        notifier.note(result(Status.FAIL, run_id="20261121-020100-00000"))
+        assert notifier.tell() == ["webhook told"]
+        assert notifier.not_kept.startswith("what was told is not kept, and may be told again: [Errno ")
+    assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
+    (host.folder / "state.json").rmdir()
+    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == []
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504, 599])
@@ -413,7 +494,7 @@ def test_a_command_that_reads_nothing_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_webhook_and_command_do_not_depend_on_each_other(tmp_path: Path, receiver: Receiver) -> None:
-    receiver.answers = [400]
+    receiver.answers = [403]
     log = script(tmp_path, "cat >> LOG; echo >> LOG")
     host = Host(tmp_path, receiver.url, command=f"sh {tmp_path}/command")
     refused, told = host.night(Status.FAIL)

@@ -132,6 +132,24 @@ def test_one_run_at_a_time_and_none_is_locked_out_by_a_dead_one(tmp_path: Path) 
             assert (results.folder / "lock").read_text().strip() != str(holder.pid)
 
 
+def test_the_folders_are_readable_by_all_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those a narrow umask made before, too; and nothing above other folders than the usual ones."""
+    usual = tmp_path / "gpuprep" / "drift"
+    monkeypatch.setattr("gpuprep.selfcheck.results.FOLDER", usual)
+    before = os.umask(0o077)
+    try:
+        usual.mkdir(parents=True)
+        (usual / "results").mkdir()
+        for folder in (usual, tmp_path / "home" / "drift"):
+            with Results(folder).lock():
+                pass
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (usual.parent, usual, usual / "results")}
+    assert set(modes.values()) == {0o755}, modes
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
 def test_the_lock_is_for_the_owner_alone(results: Results) -> None:
     """Who may open a file may lock it: any user could keep the checks from running."""
     assert (results.folder / "lock").stat().st_mode & 0o777 == 0o600

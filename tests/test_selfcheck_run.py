@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
 import fcntl
 import json
@@ -9,13 +10,26 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nightsfortests import WISH, a_plan, answering, certified, facts, gpus_of, probes, read_json, result, write_plan
+from nightsfortests import (
+    ANSWERS,
+    WISH,
+    a_plan,
+    answering,
+    certified,
+    facts,
+    gpus_of,
+    probes,
+    read_json,
+    result,
+    write_plan,
+)
 
-from gpuprep import checks, textmetrics
+from gpuprep import checks, nightlyunits, textmetrics
 from gpuprep.baselines import BaselineFigure
 from gpuprep.onhost.identity import sources
 from gpuprep.onhost.parts import INSTALLED
@@ -29,9 +43,10 @@ from gpuprep.records import (
     Source,
     Status,
     from_json,
+    to_json,
 )
 from gpuprep.runids import new_run_id
-from gpuprep.selfcheck import nightlyplan, run
+from gpuprep.selfcheck import freshness, hooks, journal, last, nightlyplan, run
 from gpuprep.selfcheck.ask import Agent
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
 from gpuprep.selfcheck.results import Results
@@ -370,16 +385,68 @@ def test_metrics_that_fail_do_not_cost_the_result(host: Nights, tmp_path: Path) 
     assert "; no metrics: " in night.line
 
 
-def test_a_result_that_cannot_be_kept_is_still_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("gpu", [{}, OFF])
+def test_a_result_that_cannot_be_kept_is_told_and_is_no_success(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], gpu: dict[str, Any]
+) -> None:
     told = tmp_path / "told"
     wish = dataclasses.replace(WISH, notify=NotifyWish("", "", f"cat > {told}"))
     plan = write_plan(tmp_path / "drift.json", a_plan(drift=wish))
     (tmp_path / "drift" / "last.json").mkdir(parents=True)
-    assert run.main(plan, tmp_path / "drift", answering(tmp_path / "agent", facts(**OFF))) == 1
+    assert run.main(plan, tmp_path / "drift", answering(tmp_path / "agent", facts(**gpu))) == 3
     out, _ = capfd.readouterr()
     assert "last.json counts as absent: " in out
     assert "; the result is not kept: " in out
-    assert read_json(told)["verdict"] == "FAIL"
+    assert told.exists() == bool(gpu)
+    assert not gpu or read_json(told)["verdict"] == "FAIL"
+
+
+def on_a_full_disk(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
+    """`words` in a program that can make files and write nothing into them: write(2) fails, as on a full disk."""
+    script = (
+        "import resource, signal, sys; from pathlib import Path; from gpuprep.selfcheck import run\n"
+        "from gpuprep.selfcheck.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        f"agent = Agent(['sh', '-c', {ANSWERS!r}, str(folder / 'agent')])\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        f"sys.exit({words})\n"
+    )
+    return subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
+
+
+def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(host: Nights, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    command = f"""grep -q '"verdict": "FAIL", "previous": "PASS"' && mkdir {told}"""  # which takes no room
+    wish = dataclasses.replace(WISH, notify=NotifyWish("", "", command))
+    first = host.night(answering(tmp_path / "agent", facts()), a_plan(drift=wish), expected=0)
+    (host.results / "results" / f"{first.record.run_id}.json").unlink()  # killed before it filed its result
+    answering(tmp_path / "agent", facts(**OFF))
+    done = on_a_full_disk(tmp_path, "run.main(folder / 'drift.json', folder / 'drift', agent)")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout.count("\n") == 1
+    for said in (
+        "drift: FAIL",
+        "; the result is not kept: ",
+        "is not in order: ",
+        "; command told",
+        "may be told again",
+    ):
+        assert said in done.stdout
+    assert told.is_dir()
+    assert sorted(path.name for path in host.results.rglob("*")) == ["lock", "results", "state.json"]
+    assert hooks.answer(datetime.now(timezone.utc), host.results / "last.json").status is Status.UNKNOWN
+
+
+def test_where_the_newest_result_is_not_kept_the_one_before_is_shown_and_not_believed(
+    host: Nights, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "here", lambda: freshness.Machine(("gpu-1",), ""))
+    night = host.night(host.agent(facts()), expected=0)
+    assert last.main(host.results) == 0
+    (host.results / "last.json").unlink()
+    assert last.main(host.results) == 3
+    out, err = capfd.readouterr()
+    assert "the newest result could not be kept" in err
+    assert night.record.run_id in out
 
 
 def test_a_change_is_told_and_the_journal_says_so(host: Nights, tmp_path: Path) -> None:
@@ -406,8 +473,8 @@ def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
     """Only where systemd says that its journal is what we write to."""
     place = tmp_path / "journal"
     for status, priority in ((Status.PASS, 6), (Status.WARN, 4), (Status.FAIL, 3), (Status.UNKNOWN, 3)):
-        assert run.PRIORITIES.get(status.value, run.ERROR) == priority
-    script = "import sys; from gpuprep.selfcheck import run; run.say(3, 'one\\ntwo', sys.stdout)"
+        assert run.PRIORITIES.get(status.value, journal.ERROR) == priority
+    script = "import sys; from gpuprep.selfcheck import journal; journal.say(3, 'one\\ntwo', sys.stdout)"
     with place.open("w") as stream:
         inode = os.fstat(stream.fileno())
         for environment in ({"JOURNAL_STREAM": f"{inode.st_dev}:{inode.st_ino}"}, {"JOURNAL_STREAM": "1:2"}, {}):
@@ -472,6 +539,61 @@ def test_two_at_once(tmp_path: Path) -> None:
     assert second.stdout == ""
     assert f"a check of this host is at work already (process {first.pid})" in second.stderr
     assert len(list((tmp_path / "drift" / "results").iterdir())) == 1
+
+
+def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
+    """A Python that cannot start the program ends with 1: systemd must not take that for a check that did its work."""
+    unit = configparser.ConfigParser(strict=False)
+    unit.read_string(nightlyunits.files(WISH)[nightlyunits.SERVICE_FILE])
+    program, *words = unit["Service"]["ExecStart"].split()
+    good = {0, int(unit["Service"]["SuccessExitStatus"])}
+    assert program == nightlyunits.PROGRAM
+    gone = dataclasses.replace(facts(), gpus=())
+    (tmp_path / "facts.json").write_text(to_json(gone))
+    plan = write_plan(tmp_path / "drift.json", a_plan())
+    where = ["--plan", str(plan), "--results", str(tmp_path / "drift")]
+    start = (
+        "import sys; from pathlib import Path; from gpuprep.selfcheck import __main__, run\n"
+        f"run.CONTROLLERS_LOCK = Path({str(tmp_path / 'none')!r})\n"
+        f"run.Agent.__init__.__defaults__ = (('sh', '-c', 'cat >/dev/null; cat {tmp_path}/facts.json'), 60.0)\n"
+        "sys.exit(__main__.main(sys.argv[1:]))\n"
+    )
+
+    def ends(*argv: str) -> int:
+        return subprocess.run([sys.executable, "-c", start, *argv], stdout=subprocess.DEVNULL, check=False).returncode
+
+    assert (ends("run", *where), ends(*words, *where)) == (1, 10)
+    assert 10 in good
+    broken = subprocess.run([sys.executable, "-I", "-m", "gpuprep_is_not_here"], capture_output=True, check=False)
+    assert broken.returncode not in good
+    (tmp_path / "drift" / "lock").unlink()
+    (tmp_path / "drift" / "lock").mkdir()
+    assert ends(*words, *where) == 3
+    assert 3 not in good
+
+
+@pytest.mark.parametrize(
+    ("words", "broken", "code", "said"),
+    [
+        (["run"], "gpuprep.selfcheck.run", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
+        (["run", "--service"], "yaml", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
+        (["last"], "gpuprep.selfcheck.last", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
+        (["slurm"], "gpuprep.records", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
+        (["npd"], "gpuprep.records", 2, "gpuprep UNKNOWN: an error inside gpuprep: ModuleNotFoundError: "),
+    ],
+)
+def test_a_program_that_is_broken_says_so_in_a_line(words: list[str], broken: str, code: int, said: str) -> None:
+    start = (
+        f"import sys; sys.modules[{broken!r}] = None\n"
+        "from gpuprep.selfcheck import __main__\n"
+        "sys.exit(__main__.main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", start, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert line.startswith(said)
+    if words == ["npd"]:
+        assert (done.stdout, len(line)) == (f"{line}\n", 80)
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["last", "--plan", "x"]])

@@ -2,6 +2,7 @@
 
     write(path, text)    replaces `path`: its old content or its new one is there at any moment, never a part
     tidy(folder)         removes what a writer left behind that was killed in the middle
+    shared_folder(path)  makes the folder of files that all may read
 
 A new file is written beside the old one and on the disk before it takes the name; then the folder is on the disk, too.
 """
@@ -9,9 +10,11 @@ A new file is written beside the old one and on the disk before it takes the nam
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 LEFTOVER = ".part"  # while it is written a file is .NAME.RANDOM.part
+READABLE = 0o755  # a folder that all may read
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -29,6 +32,17 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
         temporary.unlink()
         raise
     _sync_folder(path.parent)
+
+
+def shared_folder(path: Path) -> None:
+    """Make `path` with mode 0755, which a umask does not narrow; where it is there and ours, repair what one narrowed.
+
+    Raises OSError. What an administrator opened further stays so, and a folder of another user is left alone.
+    """
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    status = path.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & READABLE != READABLE:
+        path.chmod(stat.S_IMODE(status.st_mode) | READABLE)
 
 
 def tidy(folder: Path, name: str = "*") -> int:

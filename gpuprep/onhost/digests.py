@@ -6,6 +6,7 @@ Only root writes, and only on a host that has the agent installed: a streamed ag
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -55,9 +56,12 @@ class Digests:
 
     def keep(self) -> None:
         """What was asked for this time, and nothing else."""
-        if self._used != self._known and os.geteuid() == 0 and self.keeps:
-            self._cache.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            atomicfile.write(self._cache, json.dumps(self._used))
+        if os.geteuid() != 0 or not self.keeps:
+            return
+        with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+            atomicfile.shared_folder(self._cache.parent)
+            if self._used != self._known:
+                atomicfile.write(self._cache, json.dumps(self._used))
 
 
 def _load(cache: Path) -> Dict[str, str]:

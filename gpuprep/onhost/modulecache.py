@@ -7,11 +7,13 @@ Only root writes, and only on a host that has the agent installed: a streamed ag
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
 from typing import Callable, Dict, Optional, Tuple, Union
 
+from gpuprep.onhost import atomicfile
 from gpuprep.onhost.managed import AGENT_HOME
 from gpuprep.onhost.run import read_text
 from gpuprep.records import Missing
@@ -53,11 +55,6 @@ def _load(cache: Path) -> Dict[str, Tuple[str, str]]:
 
 
 def _save(cache: Path, known: Dict[str, Tuple[str, str]]) -> None:
-    import tempfile  # rarely needed, and dear
-
-    cache.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=str(cache.parent), prefix=cache.name)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(known, file)
-        os.fchmod(file.fileno(), 0o644)
-    Path(temporary).replace(cache)
+    with contextlib.suppress(OSError):  # a disk that is full or read-only: then the next reading takes its seconds
+        atomicfile.shared_folder(cache.parent)
+        atomicfile.write(cache, json.dumps(known))

@@ -31,6 +31,8 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
     why = freshness.why_unknown(record, now, hooks.fresh_for(plan), hooks.here())
     if not why and any(one.path == folder / LAST for one in damaged):
         why = f"the newest result is damaged, and this is the one before it, of {record.ended_at}"
+    if not why and not (folder / LAST).exists():
+        why = f"the newest result could not be kept, and this is the one before it, of {record.ended_at}"
     if why:
         sys.stderr.write(f"Error: nobody knows how this machine is now: {why}\n  what to do: {HOW}\n")
     try:

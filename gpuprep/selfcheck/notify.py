@@ -4,7 +4,11 @@ What was told is in state.json, and so is what could not be delivered: the next 
 first check of a host is told only if it did not pass. A receiver that is new (another address) starts anew.
 
 A change is never told twice once state.json says that it was delivered. A run that is killed between the receiver's
-answer and the writing of that file tells it again: the run id in the document shows that it is the same.
+answer and the writing of that file tells it again: the run id in the document shows that it is the same. Where the file
+cannot be written (a full disk) the change is told all the same, and may be told again, then or by the next run.
+
+A document that a webhook will never take must not keep back the ones after it: it is sent once more with a few of its
+findings, then given up, and the journal says so.
 
 The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or
 an argument of a program. A redirect is a failure and is not followed, so that no other host is ever sent the token, and
@@ -17,13 +21,14 @@ import contextlib
 import dataclasses
 import hashlib
 import http.client
+import itertools
 import json
 import random
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -45,7 +50,13 @@ REQUEST_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
 MOST_WAITING = 50  # changes; of more the oldest are given up
 PASSING = (Status.PASS, Status.SKIP, Status.WAIVED)  # findings that are not told
+GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+MOST_BYTES = 64 * 1024  # of a document, as JSON; a webhook's usual limits are larger
+MOST_LETTERS = 1000  # of one text in it
+FEW = 3  # findings, for a webhook that refused them all
 TEMPORARY = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+# The webhook's doing or its settings' (the token, the address), which are put right; other 4xx refuse the document.
+NOT_THE_DOCUMENTS = (*TEMPORARY, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
 @dataclass(frozen=True)
@@ -70,26 +81,54 @@ class Failed:
 
     why: str
     later: float | None
+    for_good: bool = False  # this document will never be taken
 
 
 Deliver = Callable[[dict[str, Any]], "Failed | None"]
 
 
 def document(record: RunRecord, previous: str) -> dict[str, Any]:
-    """What a receiver gets, as JSON. `previous` is the verdict it was told of before; "" at the first time."""
+    """What a receiver gets, as JSON. `previous` is the verdict of the change before; "" at the first time.
+
+    At most MOST_BYTES: the findings are the gravest first, and `findings_left_out` says how many more there are.
+    """
     told = [f for f in (record.verdict.findings if record.verdict else ()) if f.status not in PASSING]
-    return {
+    findings = [_shortened(to_json_value(one)) for one in sorted(told, key=lambda f: GRAVEST_FIRST.index(f.status))]
+    said = {
         "host": record.host,
         "profile": record.profile.name if record.profile else "",
         "verdict": status_of(record),
         "previous": previous,
         "summary": summary_of(record),
-        "findings": [to_json_value(finding) for finding in told],
+        "findings": findings,
         "run_id": record.run_id,
         "checked_at": record.ended_at,
         "source": (Source.SIMULATED if is_simulated(record) else record.source).value,
         "gpuprep_version": record.gpuprep_version,
     }
+    return _with_findings(_shortened(said), _fitting(findings, MOST_BYTES - len(json.dumps({**said, "findings": []}))))
+
+
+def _shortened(said: dict[str, Any]) -> dict[str, Any]:
+    """Its texts cut to MOST_LETTERS."""
+    return {
+        name: f"{value[: MOST_LETTERS - 1]}…" if isinstance(value, str) and len(value) > MOST_LETTERS else value
+        for name, value in said.items()
+    }
+
+
+def _fitting(findings: Sequence[dict[str, Any]], room: int) -> int:
+    """How many of them, from the first, take no more than `room` bytes of JSON."""
+    ends = itertools.accumulate(len(json.dumps(one)) + len(", ") for one in findings)
+    return sum(end <= room for end in ends)
+
+
+def _with_findings(said: dict[str, Any], most: int) -> dict[str, Any]:
+    """With `most` findings, and how many are left out."""
+    more = len(said["findings"]) - most
+    if more <= 0:
+        return said
+    return {**said, "findings": said["findings"][:most], "findings_left_out": more + said.get("findings_left_out", 0)}
 
 
 def status_of(record: RunRecord) -> str:
@@ -122,9 +161,10 @@ class Notifier:
         if wish.command:
             self._receivers["command"] = (wish.command, lambda said: _run(wish.command, said))
         self._state, self.trouble = _load(self._path)
+        self.not_kept = ""  # why state.json is not as new as what is remembered here
 
     def catch_up(self, record: RunRecord) -> None:
-        """As note(), of the run before this one, which may have been killed before it came to that. Raises OSError."""
+        """As note(), of the run before this one, which may have been killed before it came to that."""
         late = {
             name: _noted(channel, channel.receiver, record)
             for name, channel in self._state.channels.items()
@@ -133,7 +173,7 @@ class Notifier:
         self._keep(State({**self._state.channels, **late}))
 
     def note(self, record: RunRecord) -> None:
-        """Remember what is to be told of `record`. Raises OSError."""
+        """Remember what is to be told of `record`."""
         noted = {
             name: _noted(self._state.channels.get(name), _digest(address), record)
             for name, (address, _) in self._receivers.items()
@@ -141,23 +181,36 @@ class Notifier:
         self._keep(State(noted))
 
     def tell(self) -> list[str]:
-        """Deliver what waits. A sentence for each receiver that was told or could not be. Raises OSError."""
-        return [said for name in self._receivers if (said := self._tell(name))]
+        """Deliver what waits. A sentence for each receiver that was told, and one for each that was not told of all."""
+        return [said for name in self._receivers for said in self._tell(name)]
 
-    def _tell(self, name: str) -> str:
+    def _tell(self, name: str) -> list[str]:
         channel = self._state.channels[name]
-        told = 0
-        while channel.waiting:
-            failed = self._deliver(name, channel.waiting[0])
+        told, given_up, trouble = 0, [], ""
+        while channel.waiting and not trouble:
+            failed = self._deliver_or_shorten(name, channel.waiting[0])
             if failed is None:
-                channel = dataclasses.replace(channel, waiting=channel.waiting[1:], trouble="")
                 told += 1
+            elif failed.for_good:
+                given_up.append(f"run {channel.waiting[0]['run_id']} ({failed.why})")
             else:
-                channel = dataclasses.replace(channel, trouble=failed.why)
+                trouble = failed.why
+            waiting = channel.waiting if trouble else channel.waiting[1:]
+            channel = dataclasses.replace(channel, waiting=waiting, trouble=failed.why if failed else "")
             self._keep(State({**self._state.channels, name: channel}))
-            if failed is not None:
-                return f"{name} not told, the next run tries again: {failed.why}"
-        return f"{name} told" if told else ""
+        said = {
+            f"{name} told": told,
+            f"{name} not told, given up: {', '.join(given_up)}": given_up,
+            f"{name} not told, the next run tries again: {trouble}": trouble,
+        }
+        return [sentence for sentence, so in said.items() if so]
+
+    def _deliver_or_shorten(self, name: str, said: dict[str, Any]) -> Failed | None:
+        """What is refused for good goes once more with a few findings; where there are but a few, with none."""
+        failed = self._deliver(name, said)
+        if failed is None or not failed.for_good or not said["findings"]:
+            return failed
+        return self._deliver(name, _with_findings(said, FEW if len(said["findings"]) > FEW else 0))
 
     def _deliver(self, name: str, said: dict[str, Any]) -> Failed | None:
         deliver = self._receivers[name][1]
@@ -169,9 +222,15 @@ class Notifier:
         raise AssertionError("unreachable")
 
     def _keep(self, state: State) -> None:
-        if state != self._state:
+        """Remembered in any case: what cannot be kept can still be told."""
+        if state == self._state and not self.not_kept:
+            return
+        self._state = state
+        try:
             atomicfile.write(self._path, to_json(state) + "\n", mode=0o600)
-            self._state = state
+            self.not_kept = ""
+        except OSError as error:
+            self.not_kept = f"what was told is not kept, and may be told again: {error}"
 
 
 def _noted(channel: Channel | None, receiver: str, record: RunRecord) -> Channel:
@@ -190,7 +249,7 @@ def _load(path: Path) -> tuple[State, str]:
         return from_json(State, path.read_text(encoding="utf-8")), ""
     except FileNotFoundError:
         return State(), ""
-    except (DecodeError, OSError, UnicodeDecodeError) as error:
+    except (DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
         return State(), f"{path} counts as absent: {error}"
 
 
@@ -242,7 +301,7 @@ def _refused(where: str, error: urllib.error.HTTPError) -> Failed:
         return Failed(f"{said}, and redirects are not followed: give its own URL (drift.notify.webhook)", None)
     if code in TEMPORARY or code >= 500:
         return Failed(said, _retry_after(error.headers.get("Retry-After", "")))
-    return Failed(said, None)
+    return Failed(said, None, for_good=400 <= code < 500 and code not in NOT_THE_DOCUMENTS)
 
 
 def _retry_after(header: str) -> float:

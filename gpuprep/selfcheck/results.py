@@ -42,41 +42,56 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._runs = folder / "results"
+        self.trouble = ""  # what a killed run left could not be put in order, and why
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Held by one run at a time; the kernel drops it when that run ends, however it ends.
 
-        Makes the folders and puts in order what a killed run left. Raises AlreadyRunning, and UsageError where this
-        user may not write there.
+        Makes the folders and puts in order what a killed run left. Raises AlreadyRunning, UsageError where this user
+        may not write there, and OSError. A full disk is none: the check can still be made, and told.
         """
         try:
-            self._runs.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._make_folders()
             # For nobody else's eyes: who may open a file may also lock it, and so keep the checks from running.
-            file = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+            file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except PermissionError as error:
             raise UsageError(f"the results cannot be kept: {error}", "run it as root") from error
-        with file:
+        try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                who = file.read().strip() or "unknown"
+                who = os.read(file, 32).decode(errors="replace").strip() or "unknown"
                 raise AlreadyRunning(
                     f"a check of this host is at work already (process {who})", "wait until it has ended"
                 ) from None
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, and who else comes is told "unknown"
+                os.ftruncate(file, 0)
+                os.write(file, f"{os.getpid()}\n".encode())
             self._put_in_order()
             yield
+        finally:
+            os.close(file)
+
+    def _make_folders(self) -> None:
+        """Readable by all. Of folders that are not the usual ones only what is below them is ours to open."""
+        for folder in (FOLDER.parent, FOLDER) if self.folder == FOLDER else ():
+            atomicfile.shared_folder(folder)
+        atomicfile.shared_folder(self._runs)
 
     def keep(self, record: RunRecord, most: int) -> None:
         """`record` becomes the newest; of the older ones as many stay as make `most` with it. Raises OSError.
 
-        last.json comes first: a run that is killed between the two has said its word, and the next one files it.
+        last.json comes first: a run that is killed between the two has said its word, and the next one files it. Where
+        it cannot be written the old one goes, too: it is not the newest any more, and no result is UNKNOWN to all.
         """
         text = to_json(record) + "\n"
-        atomicfile.write(self.folder / LAST, text)
+        try:
+            atomicfile.write(self.folder / LAST, text)
+        except OSError:
+            with contextlib.suppress(OSError):
+                (self.folder / LAST).unlink()
+            raise
         self._file(record.run_id, text)
         older = [path for path in self._newest_first() if path.stem != record.run_id]
         for path in older[max(0, most - 1) :]:
@@ -101,11 +116,15 @@ class Results:
         return None, tuple(damaged)
 
     def _put_in_order(self) -> None:
-        atomicfile.tidy(self.folder)
-        atomicfile.tidy(self._runs)
-        last = read(self.folder / LAST)
-        if isinstance(last, RunRecord) and not (self._runs / f"{last.run_id}.json").exists():
-            self._file(last.run_id, (self.folder / LAST).read_text(encoding="utf-8"))
+        self.trouble = ""
+        try:
+            atomicfile.tidy(self.folder)
+            atomicfile.tidy(self._runs)
+            last = read(self.folder / LAST)
+            if isinstance(last, RunRecord) and not (self._runs / f"{last.run_id}.json").exists():
+                self._file(last.run_id, (self.folder / LAST).read_text(encoding="utf-8"))
+        except OSError as error:
+            self.trouble = f"what the run before left is not in order: {error}"
 
     def _file(self, run_id: str, text: str) -> None:
         atomicfile.write(self._runs / f"{run_id}.json", text)

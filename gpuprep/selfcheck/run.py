@@ -9,12 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import os
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from gpuprep import __version__, checks, drift, probing, textmetrics, waivers
 from gpuprep import verdict as judging
@@ -34,6 +31,7 @@ from gpuprep.records import (
 from gpuprep.runids import new_run_id, now
 from gpuprep.selfcheck import nightlyplan
 from gpuprep.selfcheck.ask import Agent
+from gpuprep.selfcheck.journal import ERROR, INFO, WARNING, say, where
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
 from gpuprep.selfcheck.notify import Notifier, status_of, summary_of
 from gpuprep.selfcheck.results import FOLDER, Results
@@ -41,13 +39,14 @@ from gpuprep.selfcheck.results import FOLDER, Results
 PLAN = Path("/etc/gpuprep/drift.json")
 CONTROLLERS_LOCK = Path("/run/lock/gpuprep.lock")  # host/lock.py: held while gpuprep changes this machine
 COULD_NOT_TELL = 3
-# syslog's levels, as systemd takes them at the begin of a line
-ERROR, WARNING, INFO = 3, 4, 6
 PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
 
 def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = None) -> int:
-    """One check. 0 passed, 1 differs, 2 no plan or no right to keep results, 3 could not tell or one is at work."""
+    """One check. 0 passed, 1 differs, 2 no plan or no right to keep results, 3 could not tell, or not keep the result.
+
+    Raises OSError where results cannot even be locked, as on a disk that is read-only.
+    """
     try:
         plan = load(plan_file)
         results = Results(folder)
@@ -74,19 +73,21 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
     notifier = Notifier(plan.drift.notify, results.folder)
     newest, _ = results.newest()
     previous, damaged = results.previous()
-    troubles = [str(one) for one in damaged] + ([notifier.trouble] if notifier.trouble else [])
+    troubles = [*map(str, damaged), *filter(None, (results.trouble, notifier.trouble))]
     night = Night(plan, previous, agent)
     record = night.check()
-    _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
+    kept = _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
     _try(troubles, "no metrics", lambda: _metrics(plan, record))
     told: list[str] = []
     _try(troubles, "nobody is told", lambda: told.extend(_notify(notifier, newest, record)))
+    if notifier.not_kept:
+        troubles.append(notifier.not_kept)
     priority = PRIORITIES.get(status_of(record), ERROR)
     failed = [*troubles, *(one for one in told if "not told" in one)]
     say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *told]), sys.stdout)
     if night.ended is not None:
         raise night.ended
-    return record.exit_code
+    return record.exit_code if kept else COULD_NOT_TELL
 
 
 def _metrics(plan: NightlyPlan, record: RunRecord) -> None:
@@ -103,32 +104,18 @@ def _notify(notifier: Notifier, newest: RunRecord | None, record: RunRecord) -> 
     return notifier.tell()
 
 
-def _try(troubles: list[str], what: str, act: Callable[[], object]) -> None:
+def _try(troubles: list[str], what: str, act: Callable[[], object]) -> bool:
     """`act`, or a trouble that says what could not be done: what comes after it must still happen."""
     try:
         act()
+        return True
     except Exception as error:  # noqa: BLE001  whatever it is, the night's other traces are still to be made
-        troubles.append(f"{what}: {error if isinstance(error, OSError) else _where(error)}")
+        troubles.append(f"{what}: {error if isinstance(error, OSError) else where(error)}")
+        return False
 
 
 def _line(record: RunRecord) -> str:
     return f"gpuprep drift: {summary_of(record)} (run {record.run_id})"
-
-
-def say(priority: int, text: str, stream: TextIO) -> None:
-    """One line. Its priority goes before it where systemd's journal reads along (sd-daemon(3))."""
-    mark = f"<{priority}>" if _is_journal(stream) else ""
-    stream.write(f"{mark}{' '.join(text.split())}\n")
-    stream.flush()
-
-
-def _is_journal(stream: TextIO) -> bool:
-    """JOURNAL_STREAM names the device and inode of what systemd connected (systemd.exec(5))."""
-    try:
-        place = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return os.environ.get("JOURNAL_STREAM") == f"{place.st_dev}:{place.st_ino}"
 
 
 class Night:
@@ -164,7 +151,7 @@ class Night:
         except SystemExit as told:
             error, self.ended = f"the check was told to end (exit code {told.code}) while {self._doing}", told
         except Exception as unexpected:  # noqa: BLE001  the night must leave a result
-            error = f"an error inside gpuprep while {self._doing}: {_where(unexpected)}"
+            error = f"an error inside gpuprep while {self._doing}: {where(unexpected)}"
         seen = self._after
         return dataclasses.replace(
             record,
@@ -251,10 +238,3 @@ def _not_while_gpuprep_works() -> None:
                 f"gpuprep changes this machine now ({CONTROLLERS_LOCK} is held): nothing was compared",
                 "the next night checks again; `gpuprep-drift run` does so at once",
             ) from None
-
-
-def _where(error: BaseException) -> str:
-    """ "KeyError: 'x' (driver.py:123)", for one line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
