@@ -64,6 +64,12 @@ def journal(machine: Finished) -> str:
     return inside(machine.machine, "journalctl -b -u gpuprep-drift --no-pager").stdout
 
 
+def unit(machine: Finished) -> set[str]:
+    """How the newest check ended for systemd."""
+    shown = inside(machine.machine, "systemctl show -p Result -p ExecMainStatus gpuprep-drift.service")
+    return set(shown.stdout.split())
+
+
 def runs_of(machine: Finished) -> list[str]:
     listed = must("history", machine.host, "--limit", "1000", "--json").json()["runs"]
     return [run["run_id"] for run in listed]
@@ -101,11 +107,17 @@ def test_what_the_host_finds_is_the_exit_code_of_last(machine: Finished) -> None
     try:
         inside(machine.machine, "systemctl start gpuprep-drift.service")
         shown = must("drift", "last", machine.host, exit_code=1)
+        assert unit(machine) == {"Result=success", "ExecMainStatus=10"}, "drift is no failure of the unit"
     finally:
         inside(machine.machine, "mv /root/gpuprep-nvidia.conf /etc/modprobe.d/")
     assert "FAIL" in shown.stdout
     assert "gpuprep provision" in shown.stdout, shown.stdout
-    inside(machine.machine, "systemctl start gpuprep-drift.service")
+    lock = "/var/lib/gpuprep/drift/lock"
+    inside(machine.machine, f"rm {lock} && mkdir {lock}")
+    broken = inside(machine.machine, "systemctl start gpuprep-drift.service", check=False)
+    assert broken.exit_code != 0
+    assert unit(machine) == {"Result=exit-code", "ExecMainStatus=3"}, "a check that broke is one"
+    inside(machine.machine, f"rmdir {lock} && systemctl start gpuprep-drift.service")
     must("drift", "last", machine.host)
     inside(machine.machine, f"sudo -u debian /usr/local/bin/gpuprep-drift last && sudo -u debian cat {PLAN} >/dev/null")
 
