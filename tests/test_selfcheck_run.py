@@ -592,6 +592,7 @@ def test_a_program_that_is_broken_says_so_in_a_line(words: list[str], broken: st
     assert done.returncode == code
     (line,) = (done.stdout + done.stderr).splitlines()
     assert line.startswith(said)
+    assert ("what to do: `gpuprep provision` renews the agent" in line) == (words != ["npd"])
     if words == ["npd"]:
         assert (done.stdout, len(line)) == (f"{line}\n", 80)
 

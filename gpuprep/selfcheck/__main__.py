@@ -23,6 +23,9 @@ DIFFERS, COULD_NOT_TELL = 1, 3
 SERVICE_DIFFERS = 10  # nightlyunits.py
 NPD_UNKNOWN, NPD_LENGTH = 2, 80  # hooks.py, which may be what does not load
 
+DISK = "see whether the disk is full (df) or read-only (findmnt), then run it again"
+REPROVISION = "`gpuprep provision` renews the agent of this host; if that does not help, this line says where it broke"
+
 
 def main(argv: Sequence[str]) -> int:
     """Whatever goes wrong is one line, and never the exit code of a check that passed or of one that differs."""
@@ -35,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
             if is_npd:
                 journal.say(journal.INFO, f"gpuprep UNKNOWN: {ascii(said)[1:-1]}"[:NPD_LENGTH], sys.stdout)
             else:
-                journal.say(journal.ERROR, f"Error: {said}", sys.stderr)
+                hint = DISK if isinstance(error, OSError) else REPROVISION
+                journal.say(journal.ERROR, f"Error: {said}; what to do: {hint}", sys.stderr)
         return NPD_UNKNOWN if is_npd else COULD_NOT_TELL
 
 
