@@ -11,7 +11,7 @@ from nightsfortests import a_plan, certified
 
 from gpuprep import checks
 from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey
-from gpuprep.records import DecodeError, Missing, to_json
+from gpuprep.records import DecodeError, Finding, Missing, Status, Verdict, to_json
 from gpuprep.selfcheck import nightlyplan
 from gpuprep.wishes import Waiver
 
@@ -73,6 +73,13 @@ def test_the_certified_run_is_reduced_to_what_is_compared() -> None:
         == (whole.after.gpus[0])
     )
     assert kept.before is None
+    assert kept.findings == ()
+
+
+def test_the_plan_knows_what_did_not_pass_when_certified() -> None:
+    found = tuple(Finding("apt", status.value, status, "", "") for status in (Status.PASS, Status.SKIP, Status.WAIVED))
+    judged = dataclasses.replace(certified(), verdict=Verdict(Status.PASS, "", found))
+    assert [one.status for one in nightlyplan.certified_part(judged).findings] == [Status.WAIVED]
 
 
 def test_a_damaged_plan_names_the_field() -> None:

@@ -22,6 +22,7 @@ from gpuprep.records import (
     GpuFacts,
     Missing,
     ModprobeLine,
+    OptStr,
     Package,
     PcieLink,
     RetiredPages,
@@ -32,10 +33,12 @@ from gpuprep.records import (
     Throttled,
     UnitFacts,
 )
+from gpuprep.slowdowns import SW_THERMAL
 
 WANTED = builders.resolved("t4")
 TWO = builders.resolved("a100", "debian12", ("a100", "a100"))
 TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
+LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
 SMI = "/usr/lib/nvidia/current/nvidia-smi"
 BLOCKED = ("blacklist", "nvidia")
 Change = Callable[[Snapshot], Snapshot]
@@ -68,7 +71,12 @@ def whole(wanted: Any = WANTED) -> Snapshot:
             **made.units,
             "gpuprep-tune.service": UnitFacts("enabled", "active", (TUNE_UNIT,), "gpuprep-agent tune"),
         },
-        files={**made.files, TUNE_UNIT: "[Service]\nType=oneshot\n", "/etc/ld.so.preload": None},
+        files={
+            **made.files,
+            TUNE_UNIT: "[Service]\nType=oneshot\n",
+            LOADER_LIST: "/opt/gpuprep/cudnn/current/lib\n",
+            "/etc/ld.so.preload": None,
+        },
     )
 
 
@@ -265,8 +273,260 @@ def test_what_the_profile_names_already_is_not_said_twice() -> None:
 def test_another_version_of_a_package_brings_other_files_and_one_finding() -> None:
     certified = whole()
     now = put("packages", "libcuda1", Package("550.163.01-9", True))(certified)
-    now = put("libraries", "libcuda.so.1", "/usr/lib/libcuda.so.550.999")(put("digests", SMI, "a2")(now))
+    now = put("libraries", "libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.550.999")(now)
+    now = put("packages", "nvidia-smi", Package("550.163.01-9", True))(put("digests", SMI, "a2")(now))
     assert set(grave(since(now, certified, certified))) == {"driver.package_versions"}
+
+
+# ---------------------------------------------------------------- one finding silences no other difference
+
+PIN = AptPin("/etc/apt/preferences.d/sid", "libcuda1", "release a=sid", "990")
+NVCUVID = Package("550.163.01-9", True)
+DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/zz.conf"
+ETC_ENVIRONMENT = "/etc/environment"
+
+
+def shell(way: str, tool: str, path: OptStr) -> Change:
+    def change(snapshot: Snapshot) -> Snapshot:
+        values: dict[str, Any] = {way: {**getattr(snapshot.shells, way), tool: path}}
+        return dataclasses.replace(snapshot, shells=dataclasses.replace(snapshot.shells, **values))
+
+    return change
+
+
+def freed(snapshot: Snapshot) -> Snapshot:
+    """The hold of the toolkit is gone."""
+    return put(
+        "packages", "nvidia-cuda-toolkit",
+        dataclasses.replace(snapshot.packages["nvidia-cuda-toolkit"], held=False),
+    )(snapshot)  # fmt: skip
+
+
+def no_nvcc(snapshot: Snapshot) -> Snapshot:
+    gone = dataclasses.replace(snapshot.cuda, nvcc_path=None, nvcc_version=None)
+    for way in ("login_shell", "non_login_shell", "systemd_service"):
+        snapshot = shell(way, "nvcc", None)(snapshot)
+    return dataclasses.replace(snapshot, cuda=gone, digests={SMI: "a1"})
+
+
+def persistenced(enabled: str, *files: str, command: str = "") -> Change:
+    return put("units", "nvidia-persistenced.service", UnitFacts(enabled, "active", files, command))
+
+
+def loader_list(snapshot: Snapshot) -> Snapshot:
+    """cuDNN is not found, and where it was listed there is nothing."""
+    nothing = dataclasses.replace(snapshot.cudnn, library_path=None)
+    return put("files", LOADER_LIST, None)(dataclasses.replace(snapshot, cudnn=nothing))
+
+
+BOTH: dict[str, tuple[list[Change], set[str]]] = {
+    "a stray file and a pin": (
+        [apt(passed_over=("/etc/apt/preferences.d/notes.txt: why",), pins=(PIN,))],
+        {"apt.preferences", "apt.pins_certified"},
+    ),
+    "a malformed pin and another one": (
+        [apt(malformed=("/etc/apt/preferences: why",), pins=(PIN,))],
+        {"apt.preferences", "apt.pins_certified"},
+    ),
+    "a pin that moves a version and another one": (
+        [apt(pins=(AptPin("f", "/cuda/", "version 535.*", "1001"), PIN))],
+        {"apt.pins", "apt.pins_certified"},
+    ),
+    "no hold and another nvcc": (
+        [freed, shell("non_login_shell", "nvcc", "/opt/other/bin/nvcc")],
+        {"cuda.held", "shells.tools"},
+    ),
+    "no nvcc for one way and another one for the other": (
+        [shell("login_shell", "nvcc", None), shell("non_login_shell", "nvcc", "/opt/other/bin/nvcc")],
+        {"login_shell.nvcc", "shells.tools"},
+    ),
+    "a package of the driver and nvidia-smi": (
+        [put("packages", "libnvcuvid1", NVCUVID), put("digests", SMI, "a2")],
+        {"driver.package_versions", "libraries.contents"},
+    ),
+    "a package of the driver and another one's library": (
+        [put("packages", "libnvcuvid1", NVCUVID), put("libraries", "libcuda.so.1", "/opt/mine/libcuda.so.1")],
+        {"driver.package_versions", "libraries.paths"},
+    ),
+    "a package of the driver and its library elsewhere": (
+        [put("packages", "libnvcuvid1", NVCUVID), put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1")],
+        {"driver.package_versions", "libraries.paths"},
+    ),
+    "an older module and one package": (
+        [
+            lambda s: dataclasses.replace(s, driver=dataclasses.replace(s.driver, module_version=None)),
+            put("packages", "libnvcuvid1", NVCUVID),
+        ],
+        {"driver.version", "driver.package_versions"},
+    ),
+    "an unset option and another one": (
+        [
+            modprobe("options", "nvidia", "NVreg_RestrictProfilingToAdminUsers=1"),
+            modprobe("options", "nvidia", "NVreg_X=1"),
+        ],
+        {"driver.modprobe_options", "driver.module_options"},
+    ),
+    "a disabled unit and an edited one": (
+        [
+            put("units", "gpuprep-tune.service", UnitFacts("disabled", "active", (TUNE_UNIT,), "gpuprep-agent tune")),
+            put("files", TUNE_UNIT, "[Service]\nType=simple\n"),
+        ],
+        {"gpuprep-tune.enabled", "files.managed"},
+    ),
+    "no hold and an edited list of the loader": (
+        [freed, put("files", LOADER_LIST, "/opt/mine\n")],
+        {"cuda.held", "files.managed"},
+    ),
+    "no PATH and a preloaded library": (
+        [put("files", ETC_ENVIRONMENT, "LD_PRELOAD=/opt/mine.so\n")],
+        {"non_login_shell.environment", "files.managed"},
+    ),
+    "fewer lanes, less in the slot not readable": (
+        [gpu(pcie=PcieLink(1, 8, Missing("command_failed", "no"), 16, 3, 0))],
+        {"gpu 0.pcie"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BOTH)
+def test_a_finding_silences_no_other_difference(what: str) -> None:
+    changes, keys = BOTH[what]
+    certified = now = whole()
+    for change in changes:
+        now = change(now)
+    found = grave(since(now, certified, certified))
+    assert keys <= set(found)
+    assert found[sorted(keys & {key for key in found if key not in BY_PROFILE})[0]].status is Status.FAIL
+    assert set(found) - keys <= FOLLOWS
+
+
+BY_PROFILE = {
+    "apt.preferences", "apt.pins", "cuda.held", "login_shell.nvcc", "driver.version", "driver.modprobe_options",
+    "gpuprep-tune.enabled", "non_login_shell.environment",
+}  # fmt: skip
+# What the profile's own checks say besides.
+FOLLOWS = {"driver.dkms", "driver.loaded", "driver.library_version", "driver.nvml_version", "driver.next_boot_module"}
+
+
+ONE: dict[str, tuple[list[Change], set[str]]] = {
+    "a pin that apt cannot read any more": (
+        [apt(malformed=(f"{PIN.file}: the stanza at line 1 has no Pin",), pins=())], {"apt.preferences"},
+    ),
+    "no nvcc": ([no_nvcc], {"cuda.version"}),
+    "no nvcc for one way": ([shell("login_shell", "nvcc", None)], {"login_shell.nvcc"}),
+    "a masked unit": ([persistenced("masked", "/etc/systemd/x")], {"nvidia-persistenced.enabled"}),
+    "a drop-in of the mode": (
+        [persistenced("enabled", "u", DROP_IN, command="d --no-persistence-mode")],
+        {"nvidia-persistenced.mode_at_boot"},
+    ),
+    "no PATH": ([put("files", ETC_ENVIRONMENT, "CUDA_HOME=/usr/lib/cuda\n")], {"non_login_shell.environment"}),
+    "no profile": ([put("files", "/etc/profile.d/gpuprep.sh", None)], {"login_shell.environment"}),
+    "no list of the loader": ([loader_list], {"cudnn.library"}),
+    "no tuning unit": (
+        [
+            put("files", TUNE_UNIT, None),
+            put("units", "gpuprep-tune.service", UnitFacts("not-found", "inactive")),
+        ],
+        {"gpuprep-tune.enabled"},
+    ),
+    "no encoder": ([put("libraries", "libnvidia-encode.so.1", None)], {"libnvidia-encode.so.1.loader"}),
+    "an older library first": (
+        [put("libraries", "libcudart.so.12", "/opt/mine/libcudart.so.12")], {"cuda.libraries"},
+    ),
+    "the options gone": (
+        [
+            replace(modprobe=()),
+            put("files", "/etc/modprobe.d/gpuprep-nvidia.conf", None),
+        ],
+        {"driver.modprobe_options"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ONE)
+def test_what_the_profile_names_stays_one_finding(what: str) -> None:
+    changes, keys = ONE[what]
+    certified = persistenced("enabled", "u", command="d")(apt(pins=(PIN,))(whole()))
+    now = certified
+    for change in changes:
+        now = change(now)
+    found = since(now, certified, certified)
+    assert set(grave(found)) == keys
+    (key,) = keys
+    assert any(f"{key} says it: " in finding.reason for finding in found.values() if finding.status is Status.SKIP)
+
+
+def with_finding(old: RunRecord, key: str, status: Status) -> RunRecord:
+    subject, _, prop = key.rpartition(".")
+    return dataclasses.replace(old, findings=(Finding(subject, prop, status, "", ""),))
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [(Status.PASS, Status.SKIP), (Status.WAIVED, Status.FAIL), (Status.WARN, Status.FAIL), (Status.FAIL, Status.FAIL)],
+)
+def test_what_did_not_pass_when_certified_silences_nothing(then: Status, now: Status) -> None:
+    certified = whole()
+    old = with_finding(record(certified), "login_shell.nvcc", then)
+    found = drift.findings(WANTED, shell("login_shell", "nvcc", None)(certified), Past(old, record(certified)))
+    assert [one.status for one in found if one.key == "shells.tools"] == [now]
+
+
+def test_memory_errors_after_waived_ones_are_said() -> None:
+    before = gpu(ecc_errors=EccErrors(0, 2, 0, 2))(whole())
+    now = gpu(ecc_errors=EccErrors(0, 5, 0, 5))(before)
+    old = with_finding(record(before), "gpu 0.ecc_errors", Status.WAIVED)
+    found = {one.key: one for one in drift.findings(WANTED, now, Past(record(whole()), old))}
+    assert found["gpu 0.uncorrected_errors"].status is Status.FAIL
+    assert "3 uncorrected memory errors more" in found["gpu 0.uncorrected_errors"].actual
+
+
+def test_the_hardwares_heat_is_said_though_the_driver_holds_it_back_now() -> None:
+    before = whole()
+    now = gpu(event_reasons=SW_THERMAL, throttled=Throttled(0.0, 0.0, 0.0, 8.0, 0.0))(before)
+    found = grave(since(now, before, before))
+    assert {key: one.status for key, one in found.items()} == {
+        "gpu 0.slowdown_now": Status.WARN, "gpu 0.throttled": Status.FAIL,
+    }  # fmt: skip
+
+
+def test_an_nvcc_that_leads_elsewhere_is_found() -> None:
+    """/usr/bin/nvcc is still the one that is found, and is a link to another file."""
+    certified = whole()
+    found = grave(since(dataclasses.replace(certified, digests={SMI: "a1", "/opt/x/nvcc": "b3"}), certified, certified))
+    assert set(found) == {"libraries.contents"}
+
+
+# ---------------------------------------------------------------- what differs and what cannot be read
+
+TORN = Missing("command_failed", "Input/output error")
+UNREAD: dict[str, tuple[Change, Change, str, str]] = {
+    "contents": (put("digests", "/usr/bin/nvcc", TORN), put("digests", SMI, "a2"), "libraries.contents", "nvcc"),
+    "paths": (
+        put("libraries", "libcublas.so.12", TORN), put("libraries", "libnvcuvid.so.1", "/opt/mine/libnvcuvid.so.1"),
+        "libraries.paths", "where the loader finds libcublas.so.12",
+    ),
+    "files": (
+        put("files", "/etc/ld.so.preload", TORN), put("files", TUNE_UNIT, "[Service]\nType=simple\n"),
+        "files.managed", "/etc/ld.so.preload",
+    ),
+    "tools": (
+        shell("login_shell", "ffmpeg", TORN),
+        shell("systemd_service", "nvcc", "/opt/other/bin/nvcc"), "shells.tools", "which ffmpeg a login shell finds",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNREAD)
+def test_what_cannot_be_read_throws_no_difference_away(what: str) -> None:
+    torn, other, key, named = UNREAD[what]
+    certified = whole()
+    alone = since(torn(certified), certified, certified)
+    assert alone[key].status in (Status.UNKNOWN, Status.SKIP)
+    both = since(other(torn(certified)), certified, certified)
+    assert both[key].status is Status.FAIL
+    assert both[key].actual == since(other(certified), certified, certified)[key].actual
+    assert f"{named} could not be read: the program that shows it failed" in both[key].reason
 
 
 def test_text_that_means_nothing_is_no_change() -> None:

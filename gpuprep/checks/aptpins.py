@@ -17,9 +17,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if isinstance(apt, Missing):
         return [unknown("apt", "preferences", apt, expected="well-formed", what="apt's preferences")]
     away = [
-        f"{pin.packages} to {pin.pin} ({pin.file})"
-        for pin in apt.pins
-        if (names := touched(pin, wanted, snapshot)) and _moves(pin, names, snapshot)
+        described(pin) for pin in apt.pins if (names := touched(pin, wanted, snapshot)) and _moves(pin, names, snapshot)
     ]
     return [
         _preferences(apt),
@@ -34,6 +32,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             remedy="take the stanza out of that file",
         ),
     ]
+
+
+def described(pin: AptPin) -> str:
+    return f"{pin.packages} to {pin.pin} ({pin.file})"
 
 
 def touched(pin: AptPin, wanted: Wanted, snapshot: Snapshot) -> list[str]:

@@ -1,25 +1,59 @@
-"""What was certified, and how a difference from it becomes one Finding. Pure."""
+"""What was certified, and how a difference from it becomes one Finding. Pure.
+
+A difference that a check of the profile names already is not said twice. Silence must not cost anything, so such a
+check is of the exact key, at least as grave, names the very thing where its key alone does not, and passed when
+certified.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.common import skip, unknown, why_missing
 from gpuprep.records import Finding, Missing, Snapshot, Status
 
 AGAIN = "if it was meant: gpuprep validate, then gpuprep baseline set HOST last; if not, put back what was changed"
-GRAVE = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+LIGHT_FIRST = (Status.WARN, Status.UNKNOWN, Status.FAIL)
 
 
-def spoken(by_profile: Sequence[Finding], *keys: str) -> Finding | None:
-    """The first finding that did not pass among those of `keys`; a key that ends in "." means all of that subject."""
-    for finding in by_profile:
-        if finding.status in GRAVE and any(
-            finding.key == key or (key.endswith(".") and f"{finding.subject}." == key) for key in keys
-        ):
-            return finding
-    return None
+def spoken(
+    by_profile: Sequence[Finding], *keys: str, status: Status = Status.WARN, naming: str = ""
+) -> Finding | None:  # fmt: skip
+    """The first finding of `keys` that did not pass, is as grave as `status` or graver, and names `naming`."""
+    enough = LIGHT_FIRST[LIGHT_FIRST.index(status) :]
+    return next(
+        (one for one in by_profile if one.key in keys and one.status in enough and (not naming or names(one, naming))),
+        None,
+    )
+
+
+def names(finding: Finding, what: str) -> bool:
+    """Whether the finding's words have `what` (a path, a package) as a whole: libcuda1 is not libcuda1-i386."""
+    return re.search(rf"(?<![\w./-]){re.escape(what)}(?![\w/-]|\.\w)", f"{finding.actual} {finding.reason}") is not None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as it was."""
+
+    text: str  # "libcuda1 was 1, is 2"
+    said: Sequence[str] = ()  # keys of the profile's checks that may name the same difference
+    naming: str = ""  # what their finding must name; "" where its key says it
+
+
+@dataclass(frozen=True)
+class Unread:
+    """One thing that was there when certified and cannot be read now."""
+
+    what: str
+    reading: Missing
+    said: Sequence[str] = ()  # keys of the profile's checks that may say why
+
+    @property
+    def text(self) -> str:
+        return f"{self.what} could not be read: {why_missing(self.reading)}"
 
 
 @dataclass(frozen=True)
@@ -30,31 +64,67 @@ class Certified:
     run_id: str
     at: str  # UTC, ISO 8601
     by_profile: Sequence[Finding]
+    before: Sequence[Finding] = ()  # findings of the certified run
 
     @property
     def when(self) -> str:
         return f"certified in run {self.run_id} at {self.at}"
 
+    def judged(
+        self, subject: str, prop: str, differences: Sequence[Difference], shown: str, *, unread: Sequence[Unread] = (),
+        why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL, most: int | None = None,
+    ) -> Finding:  # fmt: skip
+        """`status` where something differs that no check of the profile names, whatever else could not be read; UNKNOWN
+        where something could not be read and no check says why; SKIP where the profile's checks say it all; else PASS.
+
+        `shown` is what a PASS shows, `why` what a difference means. Of more than `most` differences the first are
+        named.
+        """
+        expected = "as certified"
+        ours: list[str] = []
+        theirs: dict[str, list[str]] = {}
+        for one in differences:
+            elsewhere = self._speaker(one.said, status, one.naming)
+            (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(one.text)
+        said = [f"{key} says it: {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
+        if ours:
+            text = "; ".join(few(ours, most))
+            also = [one.text for one in unread]
+            because = "; ".join([text, *few(also, most), self.when]) + (f": {why}" if why else "")
+            return Finding(subject, prop, status, expected, text, because, remedy)
+        speakers = [(one, self._speaker(one.said, Status.UNKNOWN)) for one in unread]
+        lost = [one for one, elsewhere in speakers if elsewhere is None]
+        if lost:
+            found = unknown(
+                subject, prop, lost[0].reading, expected=expected, what=lost[0].what,
+                remedy="run the check again with -v",
+            )  # fmt: skip
+            return replace(found, reason="; ".join([*few([one.text for one in lost], most), *said]))
+        said += [f"{elsewhere.key} says why {one.what} cannot be read" for one, elsewhere in speakers if elsewhere]
+        if said:
+            actual = "differs" if theirs else "not readable"
+            return skip(subject, prop, expected=expected, actual=actual, reason="; ".join(said))
+        return Finding(subject, prop, Status.PASS, expected, shown, f"compared with what was {self.when}")
+
     def same(
         self, subject: str, prop: str, differences: Sequence[str], shown: str, *, said: Sequence[str] = (),
         why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL,
     ) -> Finding:  # fmt: skip
-        """PASS without `differences` ("libcuda1 was 1, is 2"); SKIP where one of the keys `said` names it already."""
-        expected = "as certified"
-        if not differences:
-            return Finding(subject, prop, Status.PASS, expected, shown, f"compared with what was {self.when}")
-        elsewhere = spoken(self.by_profile, *said)
-        if elsewhere is not None:
-            reason = f"{elsewhere.key} says it: {'; '.join(differences)}"
-            return skip(subject, prop, expected=expected, actual="differs", reason=reason)
-        text = "; ".join(differences)
-        because = f"{text}; {self.when}" + (f": {why}" if why else "")
-        return Finding(subject, prop, status, expected, text, because, remedy)
+        """As `judged`, of differences that the same keys would name."""
+        all_of_them = [Difference(text, said) for text in differences]
+        return self.judged(subject, prop, all_of_them, shown, why=why, remedy=remedy, status=status)
 
     def missing(self, subject: str, prop: str, reading: Missing, *, said: Sequence[str] = (), what: str) -> Finding:
         """Was there when certified and cannot be read now."""
-        elsewhere = spoken(self.by_profile, *said)
-        if elsewhere is not None:
-            reason = f"{elsewhere.key} says why it cannot be read"
-            return skip(subject, prop, expected="as certified", actual="not readable", reason=reason)
-        return unknown(subject, prop, reading, expected="as certified", what=what, remedy="run the check again with -v")
+        return self.judged(subject, prop, [], "", unread=[Unread(what, reading, said)])
+
+    def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:
+        """What did not pass when certified either tells of nothing new."""
+        old = {one.key for one in self.before if one.status in (*LIGHT_FIRST, Status.WAIVED)}
+        return spoken(self.by_profile, *(key for key in keys if key not in old), status=status, naming=naming)
+
+
+def few(texts: Sequence[str], most: int | None) -> list[str]:
+    """A new version of a driver is thirty packages: the first of them are enough."""
+    more = len(texts) - most if most is not None else 0
+    return [*texts[:most], f"{more} more"] if more > 0 else list(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep import hostrules
-from gpuprep.checks.certified import AGAIN, Certified
+from gpuprep.checks.certified import AGAIN, Certified, Difference, Unread
 from gpuprep.checks.common import skip
 from gpuprep.records import (
     NOT_READ,
@@ -160,7 +160,7 @@ def _pcie(subject: str, was: PcieLink | Missing, now: PcieLink | Missing, certif
     """Lanes do not change on an idle link; its generation does, so only the highest that slot and GPU reach counts."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return _reading(subject, "pcie", was, now, certified, what="the PCIe link")
-    differences = []
+    differences, unread = [], []
     for name, before, today in (
         ("lanes", was.width, now.width),
         ("lanes at most", was.max_width, now.max_width),
@@ -169,15 +169,14 @@ def _pcie(subject: str, was: PcieLink | Missing, now: PcieLink | Missing, certif
         if isinstance(before, Missing) or before == today:
             continue
         if isinstance(today, Missing):
-            return certified.missing(subject, "pcie", today, what=f"the PCIe link of {subject}")
-        differences.append(f"{name}: was {before}, is {today}")
-    if not differences:
+            unread.append(Unread(f"{name} of the PCIe link of {subject}", today))
+        else:
+            differences.append(Difference(f"{name}: was {before}, is {today}", [f"{subject}.pcie_link"]))
+    if not differences and not unread:
         return None
     why = "copies between host and GPU have another speed"
     remedy = "stop the machine and start it again; if it stays so, show the provider this report"
-    return certified.same(
-        subject, "pcie", differences, "", said=[f"{subject}.pcie_link"], why=why, remedy=remedy
-    )  # fmt: skip
+    return certified.judged(subject, "pcie", differences, "", unread=unread, why=why, remedy=remedy)
 
 
 def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:

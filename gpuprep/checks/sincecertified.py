@@ -2,7 +2,8 @@
 
 What a profile cannot know: which GPUs these are, in which order, which exact versions and files were certified, what
 was counted since the last check. A change that a check of the profile names already is not said twice: its line here
-is then SKIP and points there. Where there is no such record, one SKIP says so.
+is then SKIP and points there. A waiver of that check's finding then waives the change with it, as it was meant to; what
+goes beyond it has its own finding (certified.py). Where there is no such record, one SKIP says so.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from gpuprep.checks import certifiedgpus, certifiedsystem, sincelastcheck
 from gpuprep.checks.certified import Certified
 from gpuprep.checks.common import skip
-from gpuprep.records import Finding, RunRecord, Snapshot
+from gpuprep.records import Finding, RunRecord, Snapshot, Status
 from gpuprep.wanted import Wanted
 
 
@@ -37,7 +38,7 @@ def _since_certified(
         reason = "no run of this host has passed yet, so nothing is certified: gpuprep validate does it"
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
-    certified = Certified(record.after, record.run_id, record.started_at, by_profile)
+    certified = Certified(record.after, record.run_id, record.started_at, by_profile, _found(record))
     found = certifiedgpus.findings(snapshot, certified)
     return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found
 
@@ -46,4 +47,10 @@ def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: 
     if record is None or record.after is None:
         reason = "this is the first check: what is counted from check to check begins with it"
         return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
-    return sincelastcheck.findings(snapshot, record.after, record.started_at, by_profile)
+    waived = {one.key for one in _found(record) if one.status is Status.WAIVED}  # which says nothing of what came since
+    speakers = [one for one in by_profile if one.key not in waived]
+    return sincelastcheck.findings(snapshot, record.after, record.started_at, speakers)
+
+
+def _found(record: RunRecord) -> Sequence[Finding]:
+    return record.verdict.findings if record.verdict else record.findings

@@ -90,7 +90,7 @@ def _memory(
         ),
     ):  # fmt: skip
         grown = max((value for one in pairs if (value := growth(*one)) is not None), default=0.0)
-        elsewhere = spoken(by_profile, f"{subject}.ecc_errors")
+        elsewhere = spoken(by_profile, f"{subject}.ecc_errors", status=status)
         if grown > 0 and elsewhere is None:
             text = f"{grown:g} {kind} memory errors more"
             found.append(Finding(subject, prop, status, EXPECTED, text, f"{text} since {at}: {why}", MEMORY))
@@ -129,7 +129,7 @@ def _held_down(
     if not held:
         return []
     text = ", ".join(said for _, said, _ in held)
-    elsewhere = spoken(by_profile, f"{subject}.slowdown_now")
+    elsewhere = spoken(by_profile, f"{subject}.slowdown_now", status=held[0][0])
     if elsewhere is not None:
         reason = f"{elsewhere.key} says it: {text} since {at}"
         return [skip(subject, "throttled", expected=EXPECTED, actual=text, reason=reason)]

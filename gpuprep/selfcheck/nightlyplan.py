@@ -18,6 +18,7 @@ from gpuprep.records import (
     ProfileRef,
     RunRecord,
     Snapshot,
+    Status,
     from_json,
     to_json,
 )
@@ -92,8 +93,11 @@ def baseline(listed: tuple[BaselineEntry, ...]) -> Baseline:
 
 
 def certified_part(record: RunRecord) -> RunRecord:
-    """Of the certified run what a check compares: which run it was, and its facts without the long list of clocks."""
+    """Of the certified run what a check compares: which run it was, its facts without the long list of clocks, and what
+    did not pass even then.
+    """
     after = record.after
+    found = record.verdict.findings if record.verdict else record.findings
     return dataclasses.replace(
         record,
         plan=None,
@@ -102,7 +106,7 @@ def certified_part(record: RunRecord) -> RunRecord:
         after=None if after is None else _without_lists(after),
         measurements=(),
         verdict=None,
-        findings=(),
+        findings=tuple(one for one in found if one.status not in (Status.PASS, Status.SKIP)),
     )
 
 
