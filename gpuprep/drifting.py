@@ -92,8 +92,7 @@ def _judge(run: Run, wanted: Wanted, past: drift.Past, unmeasured: Sequence[Find
     counted = waivers.apply(run.profile.waivers, run.target.name, (*found, *unmeasured, *deep), today)
     run.findings = drift.dated(counted, past.previous, run.started_at)
     run.drift = dataclasses.replace(run.drift, unseen=drift.unseen(counted, past.previous))
-    if not run.options.fix:
-        run.findings = fixes.offered(wanted, run.after, run.findings)
+    run.findings = fixes.offered(wanted, run.after, run.findings, fixing=run.options.fix)
     run.verdict = judging.judge(wanted, run.findings)
     run.exit_code = judging.exit_code(run.verdict)
 

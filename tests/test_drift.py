@@ -480,7 +480,7 @@ def test_fix_leaves_what_it_could_put_back_only_together_with_what_is_waived(sta
     assert isinstance(UNTUNED.gpus, tuple)
     gpu = UNTUNED.gpus[0]
     limited = dataclasses.replace(gpu, power=dataclasses.replace(gpu.power, current_watts=55.0))
-    waiver = Waiver("gpu *.power_limit", "ticket 4711", "2999-12-31")
+    waiver = Waiver("gpu *.power_limit", "*", "ticket 4711", "2999-12-31")
     profile = dataclasses.replace(T4, waivers=(waiver,))
     made = stage(dataclasses.replace(UNTUNED, gpus=(limited,)), of=profile, fix=True)
     assert stage.script.events == ["facts as root", "closed"]

@@ -107,6 +107,80 @@ def test_what_needs_a_package_a_reboot_or_a_role_is_left() -> None:
     assert commands(*map(str.strip, left.strip().splitlines())) == []
 
 
+def waived(*keys: str) -> list[Finding]:
+    return [dataclasses.replace(one, status=Status.WAIVED, waived="FAIL") for one in failed(*keys)]
+
+
+@pytest.mark.parametrize(
+    ("key", "accepted"),
+    [
+        ("gpu 0.persistence_mode", "gpu 0.power_limit"),
+        ("gpu 0.persistence_mode", "gpu 1.clocks"),
+        ("gpu 0.clocks", "gpu 1.compute_mode"),
+        ("gpu 0.clocks", "gpu 0.ecc"),  # tune apply sets what the next boot brings
+        ("gpu 0.clocks", "gpuprep-tune.active"),
+        ("gpuprep-tune.active", "gpu 0.persistence_mode"),
+        ("gpu 0.clocks", "gpuprep-tune.settings"),  # somebody's tuning.json
+        ("nvidia-persistenced.enabled", "nvidia-persistenced.active"),
+        ("nvidia-persistenced.active", "gpu 0.power_limit"),  # the daemon's start starts gpuprep-tune
+        ("ffmpeg.version", "ffmpeg.path"),
+        ("cudnn.header", "cudnn.library"),
+        ("cudnn.header", "libnvcuvid.loader"),
+        ("libcuda.loader", "libnvcuvid.loader"),
+        ("cuda.cupti", "cudnn.library"),
+    ],
+)
+def test_what_is_waived_is_not_undone_together_with_what_failed(key: str, accepted: str) -> None:
+    assert commands(key) != []
+    found = [dataclasses.replace(one, remedy="provision") for one in (*failed(key), *waived(accepted))]
+    assert fixes.plan(WANTED, FINISHED, found) == []
+    left = f"gpuprep drift --fix leaves it, as its command also touches {accepted}, which is WAIVED; or: provision"
+    for fixing in (False, True):
+        told = fixes.offered(WANTED, FINISHED, found, fixing=fixing)
+        assert [one.remedy for one in told] == [left, "provision"]
+
+
+def test_waivers_of_something_else_forbid_nothing() -> None:
+    others = waived("gpu 0.memory_errors", "driver.version", "gpuprep-tune.enabled", "cuda.held", "ffmpeg.files")
+    keys = ("driver.held", "gpu 0.clocks", "nvidia-persistenced.active", "ffmpeg.path", "libcuda.loader")
+    free = dataclasses.replace(FINISHED, packages={WANTED.driver_packages[0]: Package("1", False)})
+    planned = fixes.plan(WANTED, free, [*failed(*keys), *others])
+    assert {key for one in planned for key in one.findings} == set(keys)
+
+
+def test_of_many_that_are_waived_the_first_is_named() -> None:
+    found = [*failed("gpu 0.clocks"), *waived("gpu 0.power_limit", "gpu 1.power_limit", "gpu 2.power_limit")]
+    remedy = fixes.offered(WANTED, FINISHED, found)[0].remedy
+    assert "gpu 0.power_limit, which is WAIVED (and 2 more of that kind)" in remedy
+
+
+def test_a_unit_whose_masking_is_waived_is_not_unmasked_for_another_finding() -> None:
+    masked = dataclasses.replace(FINISHED, units={**FINISHED.units, fixes.TUNE: UnitFacts("masked", "active")})
+    found = [*failed("gpu 0.clocks"), *waived("gpuprep-tune.enabled")]
+    assert fixes.plan(WANTED, masked, found) == []
+    assert [one.command for one in fixes.plan(WANTED, FINISHED, found)] == [TUNED]
+
+
+@pytest.mark.parametrize("status", [Status.FAIL, Status.UNKNOWN, Status.WAIVED])
+def test_settings_are_applied_only_where_they_are_known_to_be_the_wanted_ones(status: Status) -> None:
+    (settings,) = failed("gpuprep-tune.settings")
+    found = [*failed("gpu 0.clocks"), dataclasses.replace(settings, status=status)]
+    assert fixes.plan(WANTED, FINISHED, found) == []
+    assert f"touches gpuprep-tune.settings, which is {status.value}" in fixes.offered(WANTED, FINISHED, found)[0].remedy
+    found[1] = dataclasses.replace(settings, status=Status.PASS)
+    assert [one.command for one in fixes.plan(WANTED, FINISHED, found)] == [TUNED]
+
+
+@pytest.mark.parametrize(("failing", "accepted"), [("driver.held", "cuda.held"), ("cuda.held", "driver.held")])
+def test_packages_whose_hold_is_waived_are_not_held(failing: str, accepted: str) -> None:
+    names = {"driver.held": WANTED.driver_packages, "cuda.held": WANTED.cuda_packages}
+    free = {name: Package("1", False) for name in (*WANTED.driver_packages, *WANTED.cuda_packages)}
+    snapshot = dataclasses.replace(FINISHED, packages=free)
+    (planned,) = fixes.plan(WANTED, snapshot, [*failed(failing), *waived(accepted)])
+    assert planned.findings == (failing,)
+    assert planned.command.split() == ["apt-mark", "hold", *names[failing]]
+
+
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.FAIL])
 def test_only_what_failed_is_put_back(status: Status) -> None:
     found = [dataclasses.replace(one, status=status) for one in failed("gpu 0.clocks", "driver.held")]
@@ -122,6 +196,7 @@ def test_what_can_be_put_back_says_so() -> None:
     first, second = fixes.offered(WANTED, FINISHED, found)
     assert first.remedy == "gpuprep drift --fix puts it back; or: provision"
     assert second == found[1]
+    assert list(fixes.offered(WANTED, FINISHED, found, fixing=True)) == found  # --fix itself has just tried
 
 
 KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]
@@ -209,6 +284,10 @@ def test_the_agent_says_whether_a_folder_is_whole(
     assert "unparsable" in capsys.readouterr().err
 
 
+def put_links(targets: dict[str, str]) -> int:
+    return subprocess.run(["sh", "-c", fixes._links(targets)], check=False, capture_output=True).returncode
+
+
 @pytest.mark.parametrize("there", ["nothing", "another link", "a file", "a broken link"])
 def test_a_link_is_put_back_whatever_is_in_its_place(tmp_path: Path, there: str) -> None:
     link, target = tmp_path / "ffmpeg", tmp_path / "wanted"
@@ -220,7 +299,7 @@ def test_a_link_is_put_back_whatever_is_in_its_place(tmp_path: Path, there: str)
         link.symlink_to("nowhere")
     elif there == "a file":
         link.write_text("somebody's own")
-    subprocess.run(["sh", "-c", fixes._link(str(link), str(target))], check=True)
+    put_links({str(link): str(target)})
     assert link.is_symlink()
     assert link.read_text() == "wanted"
     kept = tmp_path / "ffmpeg.before-gpuprep"
@@ -232,9 +311,65 @@ def test_a_link_to_a_folder_is_moved_not_entered(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     (tmp_path / "current").symlink_to("old")
-    subprocess.run(["sh", "-c", fixes._link(str(tmp_path / "current"), "new")], check=True)
+    assert put_links({str(tmp_path / "current"): "new"}) == 0
     assert (tmp_path / "current").readlink() == Path("new")
     assert list((tmp_path / "old").iterdir()) == []
+
+
+def test_each_file_of_somebody_else_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
+    link, target = tmp_path / "a program's name", tmp_path / "wanted"
+    target.write_text("wanted")
+    taken = tmp_path / f"{link.name}.before-gpuprep.1"
+    taken.symlink_to("nowhere")  # a broken link is somebody's, too
+    for text in ("first", "second", "third"):
+        link.unlink(missing_ok=True)
+        link.write_text(text)
+        assert put_links({str(link): str(target)}) == 0
+        assert link.readlink() == target
+    kept = {path.name.removeprefix(link.name): path.read_text() for path in tmp_path.glob("*before*") if path.exists()}
+    assert kept == {
+        ".before-gpuprep": "first",
+        ".before-gpuprep.2": "second",
+        ".before-gpuprep.3": "third",
+    }
+    assert taken.readlink() == Path("nowhere")
+
+
+def test_a_folder_of_somebody_else_is_kept_beside_and_none_is_entered(tmp_path: Path) -> None:
+    current, kept = tmp_path / "current", tmp_path / "current.before-gpuprep"
+    for folder in (current, kept):
+        folder.mkdir()
+        (folder / "own").write_text(folder.name)
+    assert put_links({str(current): "new", str(tmp_path / "other"): "new"}) == 0
+    assert (current.readlink(), (tmp_path / "other").readlink()) == (Path("new"), Path("new"))
+    assert [path.name for path in kept.iterdir()] == ["own"]
+    assert (tmp_path / "current.before-gpuprep.1" / "own").read_text() == "current"
+
+
+def test_what_cannot_be_kept_beside_stays_where_it_is(tmp_path: Path) -> None:
+    """A stand-in for the mv that loses a race: with -n it may skip and succeed."""
+    link, programs = tmp_path / "ffmpeg", tmp_path / "programs"
+    link.write_text("somebody's own")
+    programs.mkdir()
+    (programs / "mv").write_text("#!/bin/sh\nexit 0\n")
+    (programs / "mv").chmod(0o755)
+    command = f"PATH={programs}:$PATH; {fixes._links({str(link): 'wanted'})}"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode != 0
+    assert link.read_text() == "somebody's own"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ffmpeg", "programs"]
+
+
+def test_a_folder_where_the_new_link_is_made_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "current.new").mkdir()
+    assert put_links({str(tmp_path / "current"): "new"}) != 0
+    assert list((tmp_path / "current.new").iterdir()) == []
+    assert not (tmp_path / "current").exists()
+
+
+def test_who_links_says_that_a_file_is_kept() -> None:
+    for key in ("ffmpeg.path", "nv-codec-headers.version", "cudnn.library"):
+        (planned,) = fixes.plan(WANTED, FINISHED, failed(key))
+        assert "a file of somebody else there is kept beside it" in planned.what
 
 
 def test_nothing_is_linked_to_a_build_that_is_not_whole() -> None:

@@ -15,6 +15,7 @@ from gpuprep.errors import HostError
 from gpuprep.host.connection import Process, RawResult
 
 SHELL = "/bin/sh"
+FAREWELL = 5.0  # seconds for a killed command to be gone; one that sudo made root's, or the kernel holds, may never be
 
 
 class LocalConnection:
@@ -24,25 +25,26 @@ class LocalConnection:
         self.where = where
 
     def execute(self, command: str, stdin: bytes, timeout: float | None) -> RawResult:
-        with subprocess.Popen(
+        process = subprocess.Popen(
             [SHELL, "-c", command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-        ) as process:
-            try:
-                stdout, stderr = process.communicate(stdin, timeout)
-            except subprocess.TimeoutExpired:
-                _kill_session(process)
-                raise HostError(
-                    f"a command took longer than {timeout:g} s: {command:.120}",
-                    "look at what the machine is busy with, then run again",
-                    where=self.where,
-                ) from None
-            except BaseException:
-                _kill_session(process)
-                raise
+        )
+        try:
+            stdout, stderr = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired:
+            gone = _give_up(process)
+            raise HostError(
+                f"a command took longer than {timeout:g} s: {command:.120}",
+                "look at what the machine is busy with, then run again"
+                + ("" if gone else f"; it could not be ended and still runs (see `ps -s {process.pid}`)"),
+                where=self.where,
+            ) from None
+        except BaseException:
+            _give_up(process)
+            raise
         return RawResult(process.returncode, stdout, stderr)
 
     def start(self, command: str) -> Process:
@@ -105,14 +107,21 @@ class LocalProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(5)
+            self._process.wait(FAREWELL)
         except subprocess.TimeoutExpired:
-            _kill_session(self._process)
+            _give_up(self._process)
         self._process.stdout.close()
         self._stderr.close()
 
 
-def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+def _give_up(process: subprocess.Popen[bytes]) -> bool:
+    """Kill the command and what it started, close its pipes. Waits FAREWELL at most; whether it is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(FAREWELL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):  # input that was not read
+                pipe.close()
+    return process.returncode is not None
