@@ -13,7 +13,7 @@ from gpuprep import __version__, checks, collect, drift, probing, waivers
 from gpuprep import verdict as judging
 from gpuprep.baselines import Baseline
 from gpuprep.checks import baseline as history
-from gpuprep.errors import AgentFailed, HostError, PlanRefused, StoreError, UsageError
+from gpuprep.errors import AgentFailed, HostError, PlanRefused
 from gpuprep.history import Store
 from gpuprep.host import Host, Target
 from gpuprep.nightlyhost import Found, look, must, read
@@ -360,7 +360,7 @@ def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Foun
     if why:
         run.stage(f"{path} is not stored: {why}")
     else:
-        _store(store, record)
+        store.append_new(record)  # once, however often it is asked for and by how many at a time
 
 
 def _decoded(run: Run, path: str, text: str) -> RunRecord:
@@ -395,21 +395,3 @@ def _tell_schedule(run: Run, there: Found, plan: NightlyPlan | None) -> None:
     run.stage(
         f"next check at {timer.next_at or 'a time systemd does not say'}" if timer.runs else "no timer runs there"
     )
-
-
-def _store(store: Store, record: RunRecord) -> None:
-    """Once, however often it is asked for and by how many at a time."""
-    if _is_stored(store, record):
-        return
-    try:
-        store.append(record)
-    except StoreError:
-        if not _is_stored(store, record):
-            raise
-
-
-def _is_stored(store: Store, record: RunRecord) -> bool:
-    try:
-        return store.get(record.run_id).run_id == record.run_id
-    except UsageError:
-        return False

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuprep.cli import options
-from gpuprep.cli.console import Console, check_output, emit
-from gpuprep.cli.work import DEFAULT_FORKS, Request, ask_password, errors_to_stderr, execute, load_profile
+from gpuprep.cli.console import check_output, emit
+from gpuprep.cli.work import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
 
 if TYPE_CHECKING:
-    from gpuprep.host import Target
+    from gpuprep.cli.work import Workflow
     from gpuprep.records import RunRecord
-    from gpuprep.runs import Line, Options
-
-    Work = Callable[[Target, Options, Line], RunRecord]
 
 
 def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -96,45 +91,16 @@ def last(**shared: Any) -> int:
     return execute("last", Request(profile=None, **shared))
 
 
-def _on_hosts(request: Request, work: Work) -> list[RunRecord]:
-    from gpuprep import runs, siteconfig, targets
+def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
+    from gpuprep import siteconfig
     from gpuprep.errors import UsageError
-    from gpuprep.history import Store
 
     check_output(request.output)
+    name = click.get_current_context().command_path
     if not request.hosts and request.inventory is None:
-        name = click.get_current_context().command_path
         raise UsageError(f"`{name}` needs a HOST", f"{name} HOST, or {name} -i INVENTORY")
     site = siteconfig.load()
-    found = targets.parse(
-        request.hosts,
-        request.inventory,
-        request.limit,
-        ssh_key=str(request.ssh_key) if request.ssh_key else None,
-        note=lambda text: click.echo(f"note: {text}", err=True),
-    )
-    chosen = runs.Options(
-        accept_new_host_key=request.accept_new_host_key,
-        become_password=ask_password() if request.ask_become_pass else None,
-        mirrors=site.mirrors,
-        verbosity=max(0, request.verbose - 1),
-    )
-    store = Store.open(request.store or site.store)
-    cancel = threading.Event()
-    try:
-        with Console(
-            verbose=request.verbose, quiet=request.quiet, no_color=request.no_color, several=len(found) > 1
-        ) as console:
-            line = runs.Line(console.progress, store, cancel.is_set)
-            return runs.on_each(
-                found,
-                lambda target: work(target, chosen, line),
-                forks=request.forks or site.forks or DEFAULT_FORKS,
-                cancel=cancel,
-                interrupted=lambda: console.say("Interrupted: ending what runs and writing the record"),
-            )
-    finally:
-        store.close()
+    return on_hosts(name, request, site, workflow, run_options(request, site))
 
 
 def _show(records: list[RunRecord], request: Request) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,32 +57,12 @@ def execute(command: str, request: Request, *, stored: bool = True, style: str =
     site = siteconfig.load()
     profile = load_profile(command, request)
 
-    from gpuprep import runs, targets, workflows
-    from gpuprep.history import Store
+    from gpuprep import workflows
 
-    options = runs.Options(
-        accept_new_host_key=request.accept_new_host_key,
-        mirrors=site.mirrors,
-        verbosity=max(0, request.verbose - 1),
-        **chosen,
-    )
+    options = run_options(request, site, **chosen)
     if profile is not None:
         workflows.check_request(profile, options)
-    found = targets.parse(
-        request.hosts,
-        request.inventory,
-        request.limit,
-        ssh_key=str(request.ssh_key) if request.ssh_key else None,
-        note=lambda text: click.echo(f"note: {text}", err=True),
-    )
-    if request.ask_become_pass:
-        options = dataclasses.replace(options, become_password=ask_password())
-    store = Store.open(request.store or site.store) if stored else None
-    try:
-        records = _on_hosts(command, _workflow(command, profile), found, options, store, request, site)
-    finally:
-        if store is not None:
-            store.close()
+    records = on_hosts(command, request, site, _workflow(command, profile), options, stored=stored)
     if style != "text" or (command in DRIFT and (request.inventory is not None or len(records) > 1)):
         return show_fleet(records, request, style)
     return _show(records, request, as_plan=options.check or command == "plan")
@@ -99,33 +79,53 @@ def _workflow(command: str, profile: Profile | None) -> Workflow:
     return lambda target, options, line: run(target, profile, options, line)
 
 
-def _on_hosts(
-    command: str,
-    workflow: Workflow,
-    found: Sequence[Target],
-    options: Options,
-    store: Any,
-    request: Request,
-    site: SiteConfig,
+def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
+    from gpuprep import runs
+
+    return runs.Options(
+        accept_new_host_key=request.accept_new_host_key,
+        mirrors=site.mirrors,
+        verbosity=max(0, request.verbose - 1),
+        **chosen,
+    )
+
+
+def on_hosts(
+    command: str, request: Request, site: SiteConfig, workflow: Workflow, options: Options, *, stored: bool = True
 ) -> list[RunRecord]:
+    """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
+    from gpuprep import targets
+    from gpuprep.history import Store
     from gpuprep.runs import Line, on_each
 
+    found = targets.parse(
+        request.hosts,
+        request.inventory,
+        request.limit,
+        ssh_key=str(request.ssh_key) if request.ssh_key else None,
+        note=lambda text: click.echo(f"note: {text}", err=True),
+    )
+    if request.ask_become_pass:
+        options = dataclasses.replace(options, become_password=_ask_password())
+    store = Store.open(request.store or site.store) if stored else None
     cancel = threading.Event()
-    with Console(
-        verbose=request.verbose, quiet=request.quiet, no_color=request.no_color, several=len(found) > 1
-    ) as console:
-        line = Line(console.progress, store, cancel.is_set)
-
-        def interrupted() -> None:
-            console.say("Interrupted: ending what runs and writing the record; this takes a few seconds")
-
-        return on_each(
-            found,
-            lambda target: workflow(target, options, line),
-            forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
-            cancel=cancel,
-            interrupted=interrupted,
-        )
+    try:
+        with Console(
+            verbose=request.verbose, quiet=request.quiet, no_color=request.no_color, several=len(found) > 1
+        ) as console:
+            line = Line(console.progress, store, cancel.is_set)
+            return on_each(
+                found,
+                lambda target: workflow(target, options, line),
+                forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
+                cancel=cancel,
+                interrupted=lambda: console.say(
+                    "Interrupted: ending what runs and writing the record; this takes a few seconds"
+                ),
+            )
+    finally:
+        if store is not None:
+            store.close()
 
 
 def load_profile(command: str, request: Request) -> Profile | None:
@@ -172,7 +172,7 @@ def _machines() -> str:
     return f"simulated machines: {machines or 'none yet; `gpuprep sim up t4` makes one'}"
 
 
-def ask_password() -> str:
+def _ask_password() -> str:
     """The sudo password, typed unseen at a terminal or piped in as one line. Raises UsageError where there is none."""
     import getpass
     import sys

@@ -17,7 +17,6 @@ from gpuprep import __version__, checks, drift, probing, textmetrics, waivers
 from gpuprep import verdict as judging
 from gpuprep.baselines import compared
 from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
-from gpuprep.onhost import atomicfile
 from gpuprep.onhost.system import source
 from gpuprep.records import (
     DecodeError,
@@ -93,7 +92,6 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
 def _metrics(plan: NightlyPlan, record: RunRecord) -> None:
     folder = Path(plan.drift.textfile_directory)
     if plan.drift.textfile_directory and folder.is_dir():
-        atomicfile.tidy(folder, textmetrics.FILE)
         textmetrics.write(folder, record)
 
 
