@@ -136,6 +136,12 @@ def test_thirty_samples_are_wanted_of_slow_work_within_bounds() -> None:
     assert burst(Device(200.0), Rule(most_seconds=1.2)).iterations == 6
 
 
+def test_steady_work_goes_on_for_the_least_seconds() -> None:
+    found = burst(Device(1.0), Rule(least_seconds=0.12, short_seconds=0.12))
+    assert found.rel_stdev_percent == 0.0
+    assert 120 <= found.iterations < 140
+
+
 def test_the_median_withstands_an_outlier() -> None:
     assert burst(Device(*[1.0] * 20, 30.0), Rule()).milliseconds == 1.0
 

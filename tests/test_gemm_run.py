@@ -169,6 +169,7 @@ def session(world: World, **settings: Any) -> Any:
     run = importlib.import_module(RUN)
     fast = {
         "warm_seconds": 0.0,
+        "pause_seconds": 0.0,
         "rest_seconds": 0.0,
         "load_seconds": 0.0,
         "candidates": 8,
@@ -176,7 +177,7 @@ def session(world: World, **settings: Any) -> Any:
         "sustained_seconds": 0.0,
     }
     rule = Rule(most_seconds=0.05)
-    given = {**fast, "together_seconds": 0.0, "shapes": SHAPES, "main_dtype": None, "quick": False, "rule": rule}
+    given = {**fast, "together_seconds": 0.0, "shapes": SHAPES, "main_dtype": None, "one_shape": False, "rule": rule}
     return run.Session(FakeGpu(t4()), "0000:00:04.0", run.Settings(**{**given, **settings}))
 
 
@@ -259,6 +260,29 @@ def test_cublaslts_own_choice_is_tried_at_length_though_it_looks_slow(world: Wor
     assert best is candidates[0]
 
 
+def test_of_pulses_each_counts_with_its_median_and_the_pauses_do_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a power cap the clock falls within each pulse, in all of them alike: that is no spread."""
+    rule = Rule(batch_seconds=0.004, least_samples=16, least_seconds=0.02, tries=1)
+    tested = session(world, pause_seconds=0.012, rule=rule)
+    events: list[str] = []
+    run = sys.modules[RUN]
+    monkeypatch.setattr(run.time, "sleep", lambda seconds: events.append(f"pause {seconds}"))
+    monkeypatch.setattr(tested.device, "ticks", lambda: events.append("ticks") or len(events))
+
+    def pulse(product: object, candidate: object, count: int) -> list[float]:
+        events.append("work")
+        return [9.0, 0.8, 1.0, 1.2, 1.0][:count] if count > 2 else [9.0, 1.0][:count]
+
+    monkeypatch.setattr(tested, "times", pulse)
+    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
+    found = tested.burst(product, Candidate(1.0))
+    assert (found["microseconds"], found["rel_stdev_percent"], found["iterations"]) == (1000.0, 0.0, 21)
+    begun = events.index("pause 0.012")
+    assert events[begun : begun + 8] == ["pause 0.012", "ticks", "work", "ticks"] * 2
+
+
 def test_when_no_candidate_runs_the_product_says_so(world: World) -> None:
     world.candidates = lambda: [Candidate(1.0, works=False)]
     one = session(world).product(gemmtypes.TYPES[0], Shape(256, 256, 256), sustain=False)
@@ -288,6 +312,7 @@ def machine(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], No
 
     short = {
         "warm_seconds": 0.0,
+        "pause_seconds": 0.0,
         "rest_seconds": 0.0,
         "load_seconds": 0.0,
         "candidates": 8,
@@ -321,6 +346,27 @@ def test_all_at_once_after_each_alone(machine: Callable[[int], None]) -> None:
     assert [gpu["error"] for gpu in values["gpus"]] == [None, None, None]
     assert [(one["index"], one["dtype"]) for one in values["together"]] == [(0, "fp16"), (1, "fp16"), (2, "fp16")]
     assert all(one["tflops"] > 0 for one in values["together"])
+
+
+def test_of_many_gpus_all_are_measured_rested_and_the_first_in_more_shapes(
+    machine: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are compared with each other: a figure from before the power cap and one from under it cannot be."""
+    machine(3)
+    monkeypatch.setattr(gemm, "BRIEF", {**gemm.BRIEF, "warm_seconds": 0.0, "rest_seconds": 0.0, "load_seconds": 0.0})
+    run = importlib.import_module(RUN)
+    given: list[Any] = []
+    make = run.Session
+
+    def session_of(gpu: FakeGpu, address: str, settings: Any) -> Any:
+        given.append(settings)
+        return make(gpu, address, settings)
+
+    monkeypatch.setattr(run, "Session", session_of)
+    gemm.measure({"shapes": SHAPES[:1]})
+    assert [one.one_shape for one in given] == [False, True, True]
+    assert {one.pause_seconds for one in given} == {0.0}  # bursts of pulses are another figure
+    assert {one.rule for one in given} == {Rule()}
 
 
 def test_a_gpu_that_cuda_does_not_see_leaves_the_others(world: World, machine: Callable[[int], None]) -> None:

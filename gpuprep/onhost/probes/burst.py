@@ -7,7 +7,7 @@ from typing import Callable, List, NamedTuple
 
 
 class Rule(NamedTuple):
-    """When a burst ends. Seconds are those of the work itself, as the device measured them.
+    """When a burst ends: not before `least_samples` and `least_seconds`. Seconds are those of the work, by the device.
 
     A power cap bites 50 to 100 ms after a rest (seen on an H200): a burst of at least `least_samples` that is not
     steady after `short_seconds` ends before that, and is tried again, `tries` times in all.
@@ -19,6 +19,7 @@ class Rule(NamedTuple):
     most_seconds: float = 0.8
     batch_seconds: float = 0.015
     tries: int = 3
+    least_seconds: float = 0.0
 
 
 class Burst(NamedTuple):
@@ -53,7 +54,7 @@ def burst(time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
     while True:
         seconds = sum(samples) / 1000
         spread = rel_stdev(samples)
-        enough = len(samples) >= rule.least_samples
+        enough = len(samples) >= rule.least_samples and seconds >= rule.least_seconds
         steady = spread <= rule.rel_stdev_percent
         if (enough and (steady or seconds >= rule.short_seconds)) or seconds >= rule.most_seconds:
             return Burst(statistics.median(samples), round(spread, 3), len(samples))

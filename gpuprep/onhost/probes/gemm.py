@@ -22,8 +22,13 @@ from gpuprep.records import Missing, to_json_value
 CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
 BINDINGS = ("cuda-bindings", "cuda-core")
 OLDEST_CUDA = 11
+# A burst is what the GPU does before its power cap bites. In a full measurement it is repeated, each time after a rest,
+# until one is steady. There is no time for that in a quick one, and one such burst differs by up to 5 % from run to run (on
+# an H200): the cap bites early or late in it. So there it is made of pulses, with pauses in which the power falls: eight
+# types, seven runs of each on an H200, differed by 0.1 to 1.8 %; 0.12 s under load, where the clock swings, by 7.
 FULL = {
     "warm_seconds": 2.5,
+    "pause_seconds": 0.0,
     "rest_seconds": 0.2,
     "load_seconds": 0.3,
     "candidates": 8,
@@ -32,16 +37,22 @@ FULL = {
     "together_seconds": 5.0,
 }
 QUICK = {
-    "warm_seconds": 0.8,
-    "rest_seconds": 0.1,
-    "load_seconds": 0.15,
+    "warm_seconds": 0.3,
+    "pause_seconds": 0.01,
+    "rest_seconds": 0.02,
+    "load_seconds": 0.1,
     "candidates": 4,
     "finalists": 1,
     "sustained_seconds": 0.0,
-    "together_seconds": 2.0,
+    "together_seconds": 0.0,  # nothing to compare it with: that is a lasting load of one GPU alone
 }
-QUICK_RULE = Rule(most_seconds=0.25, tries=1)
-FULL_GPUS = 2  # with more GPUs than these, those after the first are measured as --quick does: each still alone
+QUICK_RULE = Rule(
+    batch_seconds=0.002, least_samples=16, least_seconds=0.02, short_seconds=0.03, most_seconds=0.25, tries=1
+)
+# With more GPUs than these, those after the first are measured in fewer shapes; their bursts are like the first one's,
+# for the GPUs are compared with each other.
+FULL_GPUS = 2
+BRIEF = {**FULL, "candidates": 4, "finalists": 1, "sustained_seconds": 0.0}
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
@@ -124,12 +135,12 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
             return gpus
-        full = _settings(runner, arguments, quick)
-        brief = _settings(runner, arguments, True) if len(gpus) > FULL_GPUS else full
+        full = _settings(runner, arguments, QUICK if quick else FULL)
+        brief = _settings(runner, arguments, BRIEF) if len(gpus) > FULL_GPUS and not quick else full
         sessions: List[Any] = []
         rows = [_gpu(runner, gpu, brief if number else full, sessions) for number, gpu in enumerate(gpus)]
         together = None
-        if len(sessions) > 1:
+        if len(sessions) > 1 and full.together_seconds:
             together = runner.together(sessions, full.together_seconds)
         return {
             "quick": quick,
@@ -141,16 +152,14 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         }
 
 
-def _settings(runner: Any, arguments: Dict[str, Any], quick: bool) -> Any:
-    seconds: Dict[str, Any] = {**(QUICK if quick else FULL)}
-    if "sustained_seconds" in arguments and not quick:
-        seconds["sustained_seconds"] = float(arguments["sustained_seconds"])
-    rule = QUICK_RULE if quick else Rule()
+def _settings(runner: Any, arguments: Dict[str, Any], seconds: Dict[str, Any]) -> Any:
+    if seconds is FULL and "sustained_seconds" in arguments:
+        seconds = {**seconds, "sustained_seconds": float(arguments["sustained_seconds"])}
     return runner.Settings(
-        rule=rule,
+        rule=QUICK_RULE if seconds is QUICK else Rule(),
         shapes=arguments.get("shapes"),
         main_dtype=arguments.get("main_dtype"),
-        quick=quick,
+        one_shape=seconds is not FULL,
         **seconds,
     )
 

@@ -35,10 +35,11 @@ LOAD_BATCH_SECONDS = 0.1  # between looks at the time
 
 
 class Settings(NamedTuple):
-    """Seconds of work; `shapes_a_type`: how many of the shapes, beginning with `first_shape`."""
+    """Seconds of work, and whether each type is measured in the smaller square alone."""
 
     rule: Rule
     warm_seconds: float
+    pause_seconds: float  # before each batch of a burst, which then counts with its median; 0: none
     rest_seconds: float
     load_seconds: float
     candidates: int
@@ -47,7 +48,7 @@ class Settings(NamedTuple):
     together_seconds: float
     shapes: Any  # arguments["shapes"]
     main_dtype: Any
-    quick: bool
+    one_shape: bool
 
 
 class Session:
@@ -91,8 +92,8 @@ class Session:
         if not wanted:
             tflops = self.pilot(kind)
             wanted = default(tflops) if tflops is not None else []
-            if self.settings.quick:
-                wanted = wanted[1:2]  # the smaller square
+            if self.settings.one_shape:
+                wanted = wanted[1:2]
         return wanted
 
     def pilot(self, kind: DataType) -> Optional[float]:
@@ -143,7 +144,14 @@ class Session:
             ticks.append(self.device.ticks())
 
         def time_some(count: int) -> List[float]:
-            samples = self.times(product, best, count)
+            if not self.settings.pause_seconds:
+                samples = self.times(product, best, count)
+            else:
+                time.sleep(self.settings.pause_seconds)
+                ticks.append(self.device.ticks())  # the clock is that of the work, not of the pause
+                # The first one after a pause also waits for its launch. The clock falls within a pulse, in each by as
+                # much: what varies is the pulses.
+                samples = [statistics.median(self.times(product, best, count + 1)[1:])] * count
             ticks.append(self.device.ticks())
             tries[-1].extend([clock_mhz(*ticks[-2:])] * count)
             return samples
@@ -164,6 +172,7 @@ class Session:
         """The fastest: all at a glance, then the best of them at length. One that does not run here is left out."""
         glances: Dict[int, float] = {}
         for number, candidate in enumerate(candidates):
+            time.sleep(self.settings.pause_seconds)
             try:
                 first = self.times(product, candidate, 1)[0]
                 glances[number] = min([first, *self.times(product, candidate, min(10, int(2.0 / first)))])
