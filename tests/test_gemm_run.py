@@ -269,12 +269,16 @@ def test_of_pulses_each_counts_with_its_median_and_the_pauses_do_not(
     events: list[str] = []
     run = sys.modules[RUN]
     monkeypatch.setattr(run.time, "sleep", lambda seconds: events.append(f"pause {seconds}"))
-    monkeypatch.setattr(tested.device, "ticks", lambda: events.append("ticks") or len(events))
+
+    def ticks() -> int:
+        events.append("ticks")
+        return len(events)
 
     def pulse(product: object, candidate: object, count: int) -> list[float]:
         events.append("work")
         return [9.0, 0.8, 1.0, 1.2, 1.0][:count] if count > 2 else [9.0, 1.0][:count]
 
+    monkeypatch.setattr(tested.device, "ticks", ticks)
     monkeypatch.setattr(tested, "times", pulse)
     product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
     found = tested.burst(product, Candidate(1.0))
