@@ -22,10 +22,11 @@ from gpuprep.records import Missing, to_json_value
 CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
 BINDINGS = ("cuda-bindings", "cuda-core")
 OLDEST_CUDA = 11
-# A burst is what the GPU does before its power cap bites. In a full measurement it is repeated, each time after a rest,
-# until one is steady. There is no time for that in a quick one, where one burst differs by up to 5 % from run to run: the
-# cap bites early or late in it. So there it is made of pulses, with pauses in which the power falls. Seven runs of each of
-# eight types differed by 0.1 to 1.8 %; 0.12 s under load, where the clock swings, by 7. All measured on H200s.
+# A burst is what the GPU does before its power cap bites. In a full measurement it is repeated, each time after a
+# rest, until one is steady. There is no time for that in a quick one, where one burst differs by up to 5 % from run
+# to run: the cap bites early or late in it. So there it is made of pulses, with pauses in which the power falls.
+# Seven runs of each of eight types differed by 0.1 to 1.8 %; 0.12 s under load, where the clock swings, by 7. All
+# measured on H200s.
 FULL = {
     "warm_seconds": 2.5,
     "pause_seconds": 0.0,
