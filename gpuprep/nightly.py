@@ -303,10 +303,13 @@ def _remove(host: Host, metrics: str) -> None:
 
 def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
     """The result into `found`. Raises HostError where there is none, and after it where it is too old to count."""
+    known = _known(run, store)
     with run.connect() as host:
-        there = read(host, _known(run, store))
+        there = read(host, known)
+    kept = _kept(run, there)
     if store is not None:
-        _store_kept(run, store, there)
+        for path, record in kept.items():
+            _store_own(run, store, path, record, there)
     plan = _plan_there(there)
     timer = there.timer
     _tell_schedule(run, there, plan)
@@ -318,11 +321,12 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
             f"wait for it, or make one now there: sudo systemctl start {SERVICE}" if timer.runs else f"run `{again}`",
             where=run.target.name,
         )
-    record = _decoded(run, LAST, there.text(LAST))
+    newest = [record for path, record in kept.items() if there.text(path) == there.text(LAST)]
+    record = newest[0] if newest else _decoded(run, LAST, there.text(LAST))
     foreign = freshness.why_not_of(record, there.machine)
     if not foreign:
         found.append(record)
-    if store is not None:
+    if store is not None and not newest and record.run_id not in known:
         _store_own(run, store, LAST, record, there)
     why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(PLAN)))
     if why:
@@ -343,13 +347,15 @@ def _known(run: Run, store: Store | None) -> list[str]:
     return [each.run_id for each in newest if each.command == "drift"]
 
 
-def _store_kept(run: Run, store: Store, there: Found) -> None:
+def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
     """The nights since this controller asked last: the history has them all, however seldom anybody asks."""
+    found = {}
     for path, text in there.kept.items():
         try:
-            _store_own(run, store, path, _decoded(run, path, text), there)
+            found[path] = _decoded(run, path, text)
         except AgentFailed as error:
             run.stage(error.what)
+    return found
 
 
 def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> None:

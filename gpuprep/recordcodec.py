@@ -8,12 +8,13 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
-import functools
 import json
 import types
 import typing
 from dataclasses import dataclass
-from typing import Any, TypeVar, Union
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Callable, TypeVar, Union
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,8 @@ class DecodeError(ValueError):
 
 def to_json_value(value: Any) -> Any:
     """A record as plain JSON values. Missing becomes {"missing": reason, "detail": ...}."""
-    if isinstance(value, Missing):
-        return {"missing": value.reason, "detail": value.detail}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, collections.abc.Mapping):
-        return {str(k): to_json_value(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json_value(v) for v in value]
-    return value
+    kind: Any = type(value)
+    return _encoder(kind)(value)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -64,78 +56,183 @@ def from_json(cls: type[_T], text: str) -> _T:
 
 
 def from_json_value(cls: type[_T], document: Any) -> _T:
-    return typing.cast(_T, _decode(cls, document, cls.__name__))
+    kind: Any = cls
+    try:
+        return typing.cast(_T, _decoder(kind)(document))
+    except _Misfit as error:
+        raise DecodeError(f"{cls.__name__}{error.place}: {error}") from error
 
 
-def _decode(kind: Any, value: Any, where: str) -> Any:
+# A record has thousands of parts of a few kinds: how a kind is read and written is worked out once.
+
+
+@lru_cache(maxsize=None)
+def _encoder(kind: type) -> Callable[[Any], Any]:
+    if issubclass(kind, Missing):
+        return lambda value: {"missing": value.reason, "detail": value.detail}
+    if dataclasses.is_dataclass(kind):
+        names = [spec.name for spec in dataclasses.fields(kind)]
+        return lambda value: {name: to_json_value(getattr(value, name)) for name in names}
+    if issubclass(kind, enum.Enum):
+        return attrgetter("value")
+    if issubclass(kind, collections.abc.Mapping):
+        return lambda value: {str(key): to_json_value(item) for key, item in value.items()}
+    if issubclass(kind, (list, tuple)):
+        return lambda value: [to_json_value(item) for item in value]
+    return lambda value: value
+
+
+class _Misfit(Exception):
+    """A value that is not of its kind; `place` is completed on the way out."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.place = ""
+
+    def inside(self, place: str) -> _Misfit:
+        self.place = place + self.place
+        return self
+
+
+@lru_cache(maxsize=None)
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """What makes a `kind` of a JSON value, or raises _Misfit."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
-        return value
-    origin = typing.get_origin(kind)
+        return lambda value: value
+    if kind is type(None):
+        return _none
+    if kind is Missing:
+        return _missing
     if origin is Union or origin is getattr(types, "UnionType", Union):
-        return _decode_union(typing.get_args(kind), value, where)
+        return _union_of(arguments)
     if origin is tuple:
-        if not isinstance(value, list):
-            raise DecodeError(f"{where}: want a list, got {value!r:.60}")
-        item = typing.get_args(kind)[0]
-        return tuple(_decode(item, v, f"{where}[{i}]") for i, v in enumerate(value))
+        return _tuple_of(arguments[0])
     if origin in (dict, collections.abc.Mapping):
-        if not isinstance(value, dict):
-            raise DecodeError(f"{where}: want an object, got {value!r:.60}")
-        item = typing.get_args(kind)[1]
-        return {k: _decode(item, v, f"{where}.{k}") for k, v in value.items()}
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _dict_of(arguments[1])
+    if issubclass(kind, enum.Enum):
+        return _member_of(kind)
+    if dataclasses.is_dataclass(kind):
+        return _record_of(kind)
+    return _plain(kind)
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise _Misfit(f"want null, got {value!r:.60}")
+
+
+def _missing(value: Any) -> Missing:
+    if not (isinstance(value, dict) and "missing" in value):
+        raise _Misfit(f"want a missing reading, got {value!r:.60}")
+    return Missing(str(value["missing"]), str(value.get("detail", "")))
+
+
+def _plain(kind: type) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        if kind is float and type(value) is int:
+            return float(value)
+        if not isinstance(value, kind) or kind is int:  # bool is an int to Python, and none here
+            raise _Misfit(f"want {kind.__name__}, got {value!r:.60}")
+        return value
+
+    return decode
+
+
+def _member_of(kind: type[enum.Enum]) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
         try:
             return kind(value)
         except ValueError as error:
             allowed = ", ".join(str(member.value) for member in kind)
-            raise DecodeError(f"{where}: {value!r:.60} is none of {allowed}") from error
-    if kind is Missing:
-        if not (isinstance(value, dict) and "missing" in value):
-            raise DecodeError(f"{where}: want a missing reading, got {value!r:.60}")
-        return Missing(str(value["missing"]), str(value.get("detail", "")))
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, value, where)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is type(None):
-        if value is not None:
-            raise DecodeError(f"{where}: want null, got {value!r:.60}")
-        return None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise DecodeError(f"{where}: want {kind.__name__}, got {value!r:.60}")
-    return value
+            raise _Misfit(f"{value!r:.60} is none of {allowed}") from error
+
+    return decode
 
 
-def _decode_union(options: tuple[Any, ...], value: Any, where: str) -> Any:
-    if value is None and type(None) in options:
-        return None
-    if isinstance(value, dict) and "missing" in value and Missing in options:
-        return _decode(Missing, value, where)
-    errors = []
-    for option in options:
-        if option in (Missing, type(None)):
-            continue
+def _tuple_of(kind: Any) -> Callable[[Any], Any]:
+    item = _decoder(kind)
+
+    def decode(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _Misfit(f"want a list, got {value!r:.60}")
         try:
-            return _decode(option, value, where)
-        except DecodeError as error:
-            errors.append(str(error))
-    raise DecodeError(errors[0] if errors else f"{where}: {value!r:.60} does not fit")
+            return tuple([item(one) for one in value])
+        except _Misfit:
+            raise _first_misfit(item, ((f"[{i}]", one) for i, one in enumerate(value))) from None
+
+    return decode
 
 
-def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise DecodeError(f"{where}: want an object, got {value!r:.60}")
-    hints = _hints(kind)
-    arguments = {}
-    for spec in dataclasses.fields(kind):
-        if spec.name in value:
-            arguments[spec.name] = _decode(hints[spec.name], value[spec.name], f"{where}.{spec.name}")
-        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-            raise DecodeError(f"{where}.{spec.name}: missing")
-    return kind(**arguments)
+def _dict_of(kind: Any) -> Callable[[Any], Any]:
+    item = _decoder(kind)
+
+    def decode(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit(f"want an object, got {value!r:.60}")
+        try:
+            return {key: item(one) for key, one in value.items()}
+        except _Misfit:
+            raise _first_misfit(item, ((f".{key}", one) for key, one in value.items())) from None
+
+    return decode
 
 
-@functools.lru_cache(maxsize=None)
-def _hints(kind: type) -> dict[str, Any]:
-    """A record has hundreds of parts of a few kinds; to work out the types of one takes longer than to decode it."""
-    return typing.get_type_hints(kind)
+def _first_misfit(item: Callable[[Any], Any], items: collections.abc.Iterable[tuple[str, Any]]) -> _Misfit:
+    for place, value in items:
+        try:
+            item(value)
+        except _Misfit as error:
+            return error.inside(place)
+    raise AssertionError("one did not fit")
+
+
+def _union_of(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
+    may_be_none, may_be_missing = type(None) in kinds, Missing in kinds
+    others = [_decoder(kind) for kind in kinds if kind not in (Missing, type(None))]
+
+    def decode(value: Any) -> Any:
+        if value is None and may_be_none:
+            return None
+        if may_be_missing and isinstance(value, dict) and "missing" in value:
+            return _missing(value)
+        first = None
+        for decode_other in others:
+            try:
+                return decode_other(value)
+            except _Misfit as error:
+                first = first or error
+        raise first or _Misfit(f"{value!r:.60} does not fit")
+
+    return decode
+
+
+def _record_of(kind: Any) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit(f"want an object, got {value!r:.60}")
+        arguments = {}
+        for name, part, is_required in _parts(kind):
+            if name in value:
+                try:
+                    arguments[name] = part(value[name])
+                except _Misfit as error:
+                    raise error.inside(f".{name}") from None
+            elif is_required:
+                raise _Misfit("missing").inside(f".{name}")
+        return kind(**arguments)
+
+    return decode
+
+
+@lru_cache(maxsize=None)
+def _parts(kind: Any) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
+    """(name, what decodes it, is it required). Not asked for before a record is read: it may hold its own kind."""
+    hints = typing.get_type_hints(kind)
+    return tuple((spec.name, _decoder(hints[spec.name]), _is_required(spec)) for spec in dataclasses.fields(kind))
+
+
+def _is_required(spec: dataclasses.Field[Any]) -> bool:
+    return spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
