@@ -57,6 +57,9 @@ Description=gpuprep's nightly check of this machine
 OnCalendar=*-*-* {at}:00
 RandomizedDelaySec={delay}m
 AccuracySec=1s
+# In the night in which summer time begins the set time may not exist, and systemd leaves that night out. In all
+# others the set time comes first.
+OnUnitInactiveSec=25h
 # A night that was missed is caught up after boot, once, after another random delay.
 Persistent=true
 

@@ -50,6 +50,15 @@ METRICS = {
     "drift_waiver_expiry_timestamp_seconds": Metric(
         FINDING, "When the waiver of a check that does not pass ends or ended, in seconds since 1970."
     ),
+    "drift_random_delay_seconds": Metric(
+        COMMON, "How much later than its set time the nightly check may start, by chance."
+    ),
+    "drift_probe_asked_since_timestamp_seconds": Metric(
+        COMMON, "Since when the nightly check is asked to measure the speed, in seconds since 1970."
+    ),
+    "drift_probe_last_measured_timestamp_seconds": Metric(
+        COMMON, "When a nightly check last measured the speed, in seconds since 1970."
+    ),
     "drift_certified_timestamp_seconds": Metric(
         COMMON, "When the run began that the host is compared with, in seconds since 1970."
     ),
@@ -114,6 +123,12 @@ def add(exposition: Exposition, record: RunRecord) -> None:
     exposition.add("drift_last_run_timestamp_seconds", ended, labels)
     if began is not None and ended is not None:
         exposition.add("drift_duration_seconds", max(0.0, ended - began), labels)
+    delay = record.options.get("random_delay_minutes")  # of a nightly check
+    exposition.add("drift_random_delay_seconds", times(delay, 60), labels)
+    if record.drift is not None:
+        told = {"asked_since": record.drift.probe_asked_since, "last_measured": record.drift.probe_measured_at}
+        for name, moment in told.items():
+            exposition.add(f"drift_probe_{name}_timestamp_seconds", seconds(moment), labels)
     status = record.verdict.status if record.verdict and not record.error else Status.UNKNOWN
     for one in Status:
         exposition.add("drift_verdict", float(status is one), {**labels, "status": one.value})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -92,6 +94,20 @@ def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> N
     assert stage.plan.wanted == wanted.resolve(T4, FINISHED, judging=True)
     assert stage.plan.probe_arguments["quick"] is True
     assert stage.store.get(made.run_id).nightly == left
+
+
+def test_systemd_leaves_out_the_night_in_which_summer_time_begins_and_the_timer_does_not(stage: Stage) -> None:
+    """02:30 of 2026-03-29 does not exist in Berlin. 25 hours after the check of the 28th are the 29th."""
+    stage.schedule()
+    timer = stage.machine.files[TIMER_FILE]
+    assert "\nOnUnitInactiveSec=25h\n" in timer
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd here that could be asked")
+    (at,) = re.findall(r"OnCalendar=(.*)", timer)
+    words = ["systemd-analyze", "calendar", at, "--base-time=2026-03-28 12:00"]
+    environment = {**os.environ, "TZ": "Europe/Berlin", "LC_ALL": "C"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert "Next elapse: Mon 2026-03-30 02:30:00 CEST" in done.stdout
 
 
 def test_a_second_time_nothing_is_changed(stage: Stage) -> None:

@@ -197,12 +197,67 @@ def test_the_quick_probe_is_made_where_the_gpu_is_free(host: Nights) -> None:
 
 
 def test_no_probe_beside_another_process(host: Nights) -> None:
-    busy = facts(processes=(ProcessOnGpu(4711, "ffmpeg", 300),))
+    busy = BUSY
     night = host.night(host.agent(busy), a_plan(drift=QUICK), expected=0)
     assert night.record.measurements == ()
     assert night.record.drift is not None
     assert night.record.drift.probe_skipped == "in use by ffmpeg (pid 4711) on gpu 0"
     assert night.finding("speed.quick_probe").status is Status.SKIP
+
+
+BUSY = facts(processes=(ProcessOnGpu(4711, "ffmpeg", 300),))
+
+
+def noted(night: Night) -> tuple[str, str]:
+    """Since when it is asked to measure, and when it last did."""
+    assert night.record.drift is not None
+    return night.record.drift.probe_asked_since, night.record.drift.probe_measured_at
+
+
+def test_nights_that_do_not_measure_keep_when_it_was_measured_last(
+    host: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through nights with a busy GPU, with no facts, with one result kept, and with a result that is damaged."""
+    days = iter(range(2, 29))
+
+    def night(agent: Agent, plan: NightlyPlan) -> Night:
+        moment = f"2026-10-{next(days):02}T02:30:00+00:00"
+        monkeypatch.setattr(run, "now", lambda: moment)
+        return host.night(agent, plan)
+
+    quick, measuring = a_plan(drift=dataclasses.replace(QUICK, keep=1)), host.agent(facts(), "gemm", "bandwidth")
+    assert noted(night(host.agent(BUSY), quick)) == ("2026-10-02T02:30:00+00:00", "")
+    assert noted(night(host.agent(facts(), "gemm"), quick)) == ("2026-10-02T02:30:00+00:00", ""), "half is not measured"
+    measured = ("2026-10-02T02:30:00+00:00", "2026-10-04T02:30:00+00:00")
+    assert noted(night(measuring, quick)) == measured
+    for agent in (host.agent(BUSY), host.agent(None), host.agent(BUSY)):
+        assert noted(night(agent, quick)) == measured
+    (host.results / "last.json").write_text("torn")
+    assert noted(night(host.agent(BUSY), quick)) == measured
+    assert noted(night(measuring, quick)) == (measured[0], "2026-10-09T02:30:00+00:00")
+    assert noted(night(host.agent(facts()), a_plan())) == ("", ""), "it is not asked to"
+    assert noted(night(host.agent(BUSY), quick)) == ("2026-10-11T02:30:00+00:00", "")
+
+
+def test_a_profile_without_cuda_is_asked_for_no_speed(host: Nights) -> None:
+    """Its night is SKIP for good, and nobody is to be told every week that it was not measured."""
+    plan = a_plan(drift=QUICK)
+    plan = dataclasses.replace(plan, wanted=dataclasses.replace(plan.wanted, cuda_version="none"))
+    assert noted(host.night(host.agent(facts()), plan)) == ("", "")
+
+
+def test_the_metrics_say_when_the_speed_was_measured(host: Nights, tmp_path: Path) -> None:
+    plan = a_plan(drift=dataclasses.replace(QUICK, textfile_directory=str(tmp_path)))
+    metrics = tmp_path / textmetrics.FILE
+    host.night(host.agent(BUSY), plan)
+    assert "gpuprep_drift_probe_asked_since_timestamp_seconds{" in metrics.read_text()
+    assert "gpuprep_drift_probe_last_measured_timestamp_seconds" not in metrics.read_text()
+    for agent in (host.agent(facts(), "gemm", "bandwidth"), host.agent(BUSY)):
+        host.night(agent, plan)
+        assert "gpuprep_drift_probe_last_measured_timestamp_seconds{" in metrics.read_text()
+    host.night(host.agent(facts()), a_plan(drift=dataclasses.replace(WISH, textfile_directory=str(tmp_path))))
+    assert "_probe_" not in metrics.read_text()
+    assert 'gpuprep_drift_random_delay_seconds{host="gpu-1.example.org"' in metrics.read_text()
 
 
 def test_no_probe_where_nobody_can_tell_who_uses_the_gpu(host: Nights) -> None:

@@ -131,6 +131,26 @@ def test_speeds_stand_beside_the_baseline() -> None:
     assert only(text, "gpuprep_drift_baseline_ratio", probe="gemm", gpu="0") == pytest.approx(0.92)
 
 
+def test_what_the_nightly_check_notes_of_itself() -> None:
+    options: dict[str, Any] = {"random_delay_minutes": 720}
+    facts = DriftFacts(
+        probe_asked_since="2026-11-01T02:30:00+00:00", probe_measured_at="2026-11-20T02:30:00+00:00", on_host=True
+    )
+    lost = dataclasses.replace(drifted(), verdict=None, after=None, error="no answer")  # the speed is not forgotten
+    for night in (drifted(), lost):
+        text = textmetrics.render([dataclasses.replace(night, options=options, drift=facts)])
+        assert only(text, "gpuprep_drift_random_delay_seconds") == 43200
+        assert only(text, "gpuprep_drift_probe_asked_since_timestamp_seconds") == 1793500200
+        assert only(text, "gpuprep_drift_probe_last_measured_timestamp_seconds") == 1795141800
+    for options, facts in (
+        ({}, DriftFacts()),
+        ({"random_delay_minutes": "30"}, DriftFacts(probe_asked_since="yesterday")),
+    ):
+        text = textmetrics.render([dataclasses.replace(drifted(), options=options, drift=facts)])
+        assert "_delay_" not in text
+        assert "_probe_" not in text
+
+
 def test_a_check_without_a_verdict_is_unknown_and_counts_nothing() -> None:
     lost = dataclasses.replace(drifted(), verdict=None, findings=(), after=None, drift=None, error="gpu-01: no answer")
     text = textmetrics.render([lost])

@@ -6,7 +6,7 @@
 
 Exit codes: 0 passed, 1 differs from what was certified, 2 wrong command line or no plan, 3 could not tell. `npd` has
 its own. Python ends with 1, too, where it cannot even start a program: with `run --service` a difference is 10, so
-that systemd tells the two apart.
+that systemd tells the two apart; for `slurm` and `npd` /usr/local/bin/gpuprep-drift does (role gpu_agent).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from gpuprep.records import (
     Status,
 )
 from gpuprep.runids import new_run_id, now
-from gpuprep.selfcheck import nightlyplan
+from gpuprep.selfcheck import lastmeasured, nightlyplan
 from gpuprep.selfcheck.ask import Agent
 from gpuprep.selfcheck.journal import ERROR, INFO, WARNING, say, where
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
@@ -73,7 +73,7 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
     newest, _ = results.newest()
     previous, damaged = results.previous()
     troubles = [*map(str, damaged), *filter(None, (results.trouble, notifier.trouble))]
-    night = Night(plan, previous, agent)
+    night = Night(plan, previous, agent, newest)
     record = night.check()
     kept = _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
     _try(troubles, "no metrics", lambda: _metrics(plan, record))
@@ -119,13 +119,16 @@ def _line(record: RunRecord) -> str:
 class Night:
     """One check of this host while it happens; check() gives its record, whatever went wrong."""
 
-    def __init__(self, plan: NightlyPlan, previous: RunRecord | None, agent: Agent) -> None:
-        self._plan, self._agent = plan, agent
+    def __init__(
+        self, plan: NightlyPlan, previous: RunRecord | None, agent: Agent, newest: RunRecord | None = None
+    ) -> None:
+        self._plan, self._agent, self._newest = plan, agent, newest
         self._past = drift.Past(plan.certified, previous)
         self._facts = dataclasses.replace(self._past.facts(), on_host=True, probe=plan.drift.probe)
         self._doing = "beginning"
         self._after: Snapshot | None = None
         self._measurements: tuple[ProbeResult, ...] = ()
+        self._measured_at = ""  # when all probes had given figures
         self.ended: SystemExit | None = None  # the service was told to end
 
     def check(self) -> RunRecord:
@@ -139,7 +142,10 @@ class Night:
             exit_code=COULD_NOT_TELL,
             gpuprep_version=__version__,
             profile=self._plan.profile,
-            options={"probe": self._plan.drift.probe},
+            options={
+                "probe": self._plan.drift.probe,
+                "random_delay_minutes": self._plan.drift.random_delay_minutes,
+            },
         )
         error = ""
         try:
@@ -150,10 +156,11 @@ class Night:
             error, self.ended = f"the check was told to end (exit code {told.code}) while {self._doing}", told
         except Exception as unexpected:  # noqa: BLE001  the night must leave a result
             error = f"an error inside gpuprep while {self._doing}: {where(unexpected)}"
-        seen = self._after
+        seen, ended_at = self._after, now()
+        self._carry_on(ended_at)
         return dataclasses.replace(
             record,
-            ended_at=now(),
+            ended_at=ended_at,
             source=seen.source if seen else record.source,
             before=None,
             after=seen,
@@ -194,7 +201,7 @@ class Night:
 
     def _measure(self, facts: Snapshot) -> list[Finding]:
         """The quick probes, each only where no other process is on a GPU when it begins."""
-        for kind in probing.chosen(self._plan.wanted, probes=probing.QUICK):
+        for kind in self._probes():
             if self._measurements:
                 facts = self._look("reading facts between two probes")
             if busy := drift.in_use(facts):
@@ -204,8 +211,19 @@ class Night:
             self._measurements += (self._probe(kind, facts),)
         if not self._measurements:
             return [drift.not_measurable()]
+        if not any(isinstance(result.values, Missing) for result in self._measurements):
+            self._measured_at = now()
         self._look("reading facts again, after the load")  # errors that only work brings about
         return []
+
+    def _probes(self) -> tuple[probing.Kind, ...]:
+        return probing.chosen(self._plan.wanted, probes=probing.QUICK)
+
+    def _carry_on(self, ended_at: str) -> None:
+        """What metrics say of the speed beyond this night; nothing where it is not, or cannot be, asked for."""
+        if self._plan.drift.probe == "quick" and self._probes():
+            since, measured = lastmeasured.carried(self._newest, self._after, ended_at, self._measured_at)
+            self._facts = dataclasses.replace(self._facts, probe_asked_since=since, probe_measured_at=measured)
 
     def _probe(self, kind: probing.Kind, facts: Snapshot) -> ProbeResult:
         """Its result; a probe that broke is evidence that is missing."""
