@@ -100,17 +100,19 @@ def freeze(name: str) -> tuple[str, ...]:
     """Frozen disks, newest first, that hold what a stopped machine has now; the machine goes on above them itself."""
     if store.process(name, "supervisor"):
         raise SimError(f"{name} runs, its disk changes", f"gpuprep sim down --keep {name}, then clone it")
-    description = store.read(name)
     folder = store.folder(name)
-    layer = paths.state_dir() / "layers" / uuid.uuid4().hex[:12]
-    layer.parent.mkdir(parents=True, exist_ok=True)
-    with store.locked():
+    with store.locked():  # several clones may be made at a time
+        description = store.read(name)
+        if not any((folder / "upper").iterdir()):
+            return description.layers  # nothing changed since: a mount has no room for a layer a clone
+        layer = paths.state_dir() / "layers" / uuid.uuid4().hex[:12]
+        layer.parent.mkdir(parents=True, exist_ok=True)
         (folder / "upper").rename(layer)
         (folder / "upper").mkdir()
         shutil.rmtree(folder / "work", ignore_errors=True)
         layers = (str(layer), *description.layers)
         store.write(store.Description(**{**description.__dict__, "layers": layers}))
-    return layers
+        return layers
 
 
 def drop_unused_layers() -> None:
