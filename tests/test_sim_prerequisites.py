@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep.sim import prerequisites
+
 CHECK = """
 from gpuprep.errors import SimError
 from gpuprep.sim import prerequisites
@@ -51,3 +53,27 @@ def test_every_missing_program_has_its_line_and_one_command_installs_them() -> N
     hint = next(line for line in said.splitlines() if line.startswith("hint:"))
     assert "apt-get install mmdebstrap systemd-container gcc libc6-dev" in hint
     assert hint.count("util-linux") == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "machines", "now"),
+    [(128, 1, 128), (128, 8, 128), (128, 9, 272), (8192, 50, 8192)],
+)
+def test_the_kernel_allows_as_many_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, machines: int, now: int
+) -> None:
+    """Fifty machines must boot where the kernel's limit is for twenty-six."""
+    file = tmp_path / "max_user_instances"
+    file.write_text(f"{limit}\n")
+    monkeypatch.setattr(prerequisites, "WATCHERS", file)
+    said: list[str] = []
+    prerequisites.allow(machines, said.append)
+    assert int(file.read_text()) == now
+    assert bool(said) == (now != limit)
+
+
+def test_a_limit_that_cannot_be_raised_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prerequisites, "WATCHERS", tmp_path / "none")
+    said: list[str] = []
+    prerequisites.allow(50, said.append)
+    assert said[0].startswith("cannot raise fs.inotify.max_user_instances to 464, which 50 machines need: ")

@@ -69,6 +69,7 @@ def up(
         made = (store.folder(name) / "machine.json").exists()
         running = made and store.process(name, "supervisor") is not None
         if not running:
+            prerequisites.allow(1 + sum(store.process(each, "supervisor") is not None for each in store.names()), say)
             _fill_mirror(say)
             if not made:
                 _create(name, os, gpus, clone_of, nouveau, say)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from gpuprep.errors import SimError
@@ -18,6 +19,9 @@ COMMANDS = {
     "nsenter": ("util-linux", "runs commands inside"),
     "ssh-keygen": ("openssh-client", "makes the machine's keys"),
 }
+# A booted machine's systemd has about five; 26 machines filled Debian's 128, and the next one ended while it booted.
+WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHERS_A_MACHINE, WATCHERS_OF_OTHERS = 8, 64
 KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp")
 
 
@@ -52,3 +56,14 @@ def check() -> None:
     if os.geteuid() != 0:
         hints.append("run it again with sudo")
     raise SimError("\n".join(lines), "; then ".join(hints))
+
+
+def allow(machines: int, say: Callable[[str], None]) -> None:
+    """Room for so many machines in a limit of the kernel that most computers have low. Until the next boot."""
+    needed = machines * WATCHERS_A_MACHINE + WATCHERS_OF_OTHERS
+    try:
+        if int(WATCHERS.read_text()) < needed:
+            WATCHERS.write_text(str(2 * needed))  # so that not every machine raises it
+            say(f"allowing {2 * needed} watchers of files: sysctl fs.inotify.max_user_instances={2 * needed}")
+    except OSError as error:  # a container's /proc may be read-only
+        say(f"cannot raise fs.inotify.max_user_instances to {needed}, which {machines} machines need: {error}")
