@@ -181,10 +181,11 @@ def test_a_host_that_is_not_reached_is_a_row_and_the_others_go_on(
     assert "no answer" not in err, "the page says it once"
 
 
-@pytest.mark.parametrize("style", ["json", "junit", "prometheus", "markdown"])
+@pytest.mark.parametrize("style", ["json", "junit", "prometheus", "markdown", "html"])
 def test_the_formats_of_the_command(run: Shell, inventory: str, style: str) -> None:
     _, out, _ = sweep(run, inventory, "--profile", "t4", "-q", "--format", style)
     start = {"json": "{", "junit": "<?xml", "prometheus": "# HELP gpuprep_drift_info", "markdown": "# gpuprep drift: "}
+    start["html"] = "<!doctype html>"
     assert out.startswith(start[style])
     assert all(f"gpu-0{n}" in out for n in range(1, 5))
     _, one, _ = run("drift", "here.example", "--profile", "t4", "-q", "--format", style)

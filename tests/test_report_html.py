@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from records_for_tests import record
+from test_fleet_html import FLEET
 from validations_for_tests import h200, several, t4
 
-from gpuprep.reports import render
+from gpuprep.reports import render, render_fleet
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium; `make packages` does not install one")
-WIDTHS = (390, 768, 1280)
+WIDTHS = (390, 768, 1280, 1400)
 # Reads each frame once all are loaded. A frame's colour scheme is what the page in it sees as preferred.
 READ = """<script>onload = () => {
   document.getElementById('seen').textContent = JSON.stringify([...document.querySelectorAll('iframe')].map(frame => {
@@ -73,10 +74,13 @@ def look(page: str, folder: Path, *, scheme: str = "light") -> Seen:
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_and_can_be_read(tmp_path: Path, scheme: str) -> None:
-    for name, run in {"h200": h200(), "several": several(), "t4": t4(), "old": record(measurements=())}.items():
+    runs = {"h200": h200(), "several": several(), "t4": t4(), "old": record(measurements=())}
+    pages = {name: render(run, "html") for name, run in runs.items()}
+    opened = render_fleet(FLEET, "html", 3).replace('<details class="host', '<details open class="host')
+    for name, page in {**pages, "fleet": render_fleet(FLEET, "html", 3), "opened": opened}.items():
         folder = tmp_path / name
         folder.mkdir()
-        seen = look(render(run, "html"), folder, scheme=scheme)
+        seen = look(page, folder, scheme=scheme)
         assert seen.complaints == [], name
         assert len(seen.frames) == len(WIDTHS)
         for frame in seen.frames:
@@ -85,8 +89,8 @@ def test_the_page_fits_and_can_be_read(tmp_path: Path, scheme: str) -> None:
             assert frame["broken"] == 0
             assert frame["unnamed"] == 0, "a drawing that a screen reader cannot announce"
             assert frame["smallest"] >= 9, frame
-            assert frame["sim"] == (name in ("t4", "old"))
-            assert bool(frame["charts"]) == (name != "old")
+            assert frame["sim"] == (name in ("t4", "old", "fleet", "opened"))
+            assert bool(frame["charts"]) == (name in ("h200", "several", "t4"))
             red = int(re.findall(r"\d+", frame["light"])[0])
             assert (red < 60) == (scheme == "dark")
 

@@ -39,7 +39,7 @@ def drift() -> None:
     type=click.Choice(FLEET_FORMATS),
     default="text",
     show_default=True,
-    help="How to show the result, one document for all hosts; prometheus is for a textfile collector.",
+    help="How to show the result, one document for all hosts; prometheus is for a textfile collector, html a page.",
 )
 @options.output
 @options.store

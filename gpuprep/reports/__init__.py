@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
 FORMATS = ("text", "json", "junit", "markdown", "prometheus", "html")
-FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown")
+FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown", "html")
 
 
 def render(record: RunRecord, style: str) -> str:
@@ -38,4 +38,8 @@ def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> st
         return textmetrics.render(records)
     if style == "markdown":
         return fleet.markdown(records)
+    if style == "html":
+        from gpuprep.reports import html
+
+        return html.render_fleet(records)
     return fleet.text(records)

@@ -3,7 +3,7 @@
 order(records)            the worst first, then by name
 counts(records)           "47 PASS, 2 FAIL, 1 UNKNOWN of 50"
 text(records)             for a terminal; 80 columns
-markdown(records)         the same for an issue or a wiki page
+markdown(records)         the same for an issue or a wiki page; html/fleet.py makes a page to look at of it
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_ROOM = 20  # for the last column
 
 
 def order(records: Sequence[RunRecord]) -> list[RunRecord]:
-    return sorted(records, key=lambda record: (WORST_FIRST.index(_rank(record)), record.host))
+    return sorted(records, key=lambda record: (WORST_FIRST.index(rank(record)), record.host))
 
 
 def counts(records: Sequence[RunRecord]) -> str:
@@ -47,7 +47,7 @@ def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) 
     ordered = order(records)
     _table(page, ordered)
     for record in ordered:
-        if _rank(record) not in ("PASS", "SKIP") or (record.drift and record.drift.fixes):
+        if rank(record) not in ("PASS", "SKIP") or (record.drift and record.drift.fixes):
             _details(page, record)
     page.blank()
     page.text(counts(records))
@@ -62,13 +62,13 @@ def markdown(records: Sequence[RunRecord]) -> str:
     for record in ordered:
         word = outcome(record)[0]
         mark = f"{MARKS[Status[word]]} {word}" if word in Status.__members__ else word
-        rows.append((plain(record.host), mark, since(record), plain(_profile(record)), plain(what(record))))
+        rows.append((plain(record.host), mark, since(record), plain(profile_of(record)), plain(what(record))))
     parts = [f"# gpuprep drift: {counts(records)}"]
     if any(simulated(record) for record in records):
         parts.append(f"> **{SIMULATED}**")
     parts.append(table([head.capitalize() for head in HEADS], rows))
     for record in ordered:
-        rest = [finding for finding in _findings(record) if finding.status in GRAVE]
+        rest = [finding for finding in findings_of(record) if finding.status in GRAVE]
         if record.error or rest:
             said = [plain(line) for line in record.error.splitlines()] if record.error else []
             parts += [f"## {plain(record.host)}", *said, *([findings_table(rest, record.started_at)] if rest else [])]
@@ -77,7 +77,7 @@ def markdown(records: Sequence[RunRecord]) -> str:
 
 def since(record: RunRecord) -> str:
     """Since when the oldest of what did not pass is so: "2026-11-19" (UTC); "–" where nothing is known."""
-    moments = [finding.since for finding in _findings(record) if finding.status in GRAVE and finding.since]
+    moments = [finding.since for finding in findings_of(record) if finding.status in GRAVE and finding.since]
     if not moments:
         return "–"
     return f"{min(map(datetime.fromisoformat, moments)):%Y-%m-%d}"
@@ -88,7 +88,7 @@ def what(record: RunRecord, room: int = 80) -> str:
     if record.error:
         line = record.error.splitlines()[0].removeprefix(f"{record.host}: ")
         return shorten(line, max(room, LEAST_ROOM), placeholder=" …")
-    findings = _findings(record)
+    findings = findings_of(record)
     keys = [finding.key for status in GRAVE for finding in findings if finding.status is status]
     waived = sum(finding.status is Status.WAIVED for finding in findings)
     for named in range(len(keys), 0, -1):
@@ -99,7 +99,7 @@ def what(record: RunRecord, room: int = 80) -> str:
 
 
 def _table(page: Page, ordered: Sequence[RunRecord]) -> None:
-    cells = [(record.host, outcome(record)[0], since(record), _profile(record)) for record in ordered]
+    cells = [(record.host, outcome(record)[0], since(record), profile_of(record)) for record in ordered]
     wide = [
         max(len(row[place]) for row in [HEADS, *cells] if len(row[place]) <= most) for place, most in enumerate(LONGEST)
     ]
@@ -120,18 +120,18 @@ def _details(page: Page, record: RunRecord) -> None:
     page.field("run", f"{record.run_id}, {record.started_at}")
     if record.error:
         error_lines(page, record.error)
-    grave = [finding for finding in _findings(record) if finding.status in GRAVE]
+    grave = [finding for finding in findings_of(record) if finding.status in GRAVE]
     not_passed(page, grave, heading="", now=record.started_at)
     put_back(page, record, f"Put back on {record.host}")
 
 
-def _rank(record: RunRecord) -> str:
+def rank(record: RunRecord) -> str:
     return ERROR if record.error else record.verdict.status.value if record.verdict else "UNKNOWN"
 
 
-def _findings(record: RunRecord) -> Sequence[Finding]:
+def findings_of(record: RunRecord) -> Sequence[Finding]:
     return record.verdict.findings if record.verdict else record.findings
 
 
-def _profile(record: RunRecord) -> str:
+def profile_of(record: RunRecord) -> str:
     return record.profile.name if record.profile else "–"

@@ -227,23 +227,27 @@ def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not 
         return
     if heading:
         page.heading(heading)
-    alike: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in rest:
-        dated = drifted.since(finding, now) if now else ""
-        alike.setdefault((finding.status.value, dated, seen(finding), finding.reason, finding.remedy), []).append(
-            finding
-        )
-    for (_, dated, shown, reason, remedy), group in alike.items():
-        mark = page.paint(f"{group[0].status.value:<7}", group[0].status)
+    for group in alike(rest, now):
+        first, dated = group[0], drifted.since(group[0], now) if now else ""
+        mark = page.paint(f"{first.status.value:<7}", first.status)
         names = "; ".join(f"{finding.subject}: {words(finding.property)}" for finding in group)
         page.text(f"{mark} {names}", indent="  ", later=" " * 10)
-        page.text(shown, indent=" " * 10)
+        page.text(seen(first), indent=" " * 10)
         if dated:
             page.text(dated, indent=" " * 10)
-        if reason:
-            page.text(f"why: {reason}", indent=" " * 10, later=" " * 12)
-        if remedy:
-            page.text(f"what to do: {remedy}", indent=" " * 10, later=" " * 12)
+        if first.reason:
+            page.text(f"why: {first.reason}", indent=" " * 10, later=" " * 12)
+        if first.remedy:
+            page.text(f"what to do: {first.remedy}", indent=" " * 10, later=" " * 12)
+
+
+def alike(findings: Iterable[Finding], now: str = "") -> list[list[Finding]]:
+    """Those of which all but the name is the same together, in the order of the first of each."""
+    found: dict[tuple[str, ...], list[Finding]] = {}
+    for one in findings:
+        dated = drifted.since(one, now) if now else ""
+        found.setdefault((one.status.value, dated, seen(one), one.reason, one.remedy), []).append(one)
+    return list(found.values())
 
 
 def seen(finding: Finding) -> str:

@@ -1,25 +1,38 @@
 """One self-contained HTML page: opens offline, prints, dark and light, no script and nothing fetched.
 
-page.html is the template and style.css its looks; the *_chart modules draw, contents.py chooses what is shown.
+page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take what they share from
+parts.html and have the looks of style.css. contents.py and fleet.py choose what is shown, the *_chart modules draw.
 Jinja2 escapes whatever a host said; drawings are built of escaped parts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from gpuprep.records import RunRecord
+from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.readings import figure
 
 
 def render(record: RunRecord) -> str:
+    return _filled("page.html", contents(record))
+
+
+def render_fleet(records: Sequence[RunRecord]) -> str:
+    """Drift checks of several hosts as one page. `records` has one at least."""
+    return _filled("fleet.html", fleet.contents(records))
+
+
+def _filled(template: str, variables: dict[str, Any]) -> str:
     style = Markup(_file("style.css"))  # our own file, no words of a host in it
-    return _environment().get_template("page.html").render(style=style, **contents(record))
+    return _environment().get_template(template).render(style=style, **variables)
 
 
 @cache

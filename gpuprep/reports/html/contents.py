@@ -16,6 +16,8 @@ from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, shown
 
 Pairs = list[tuple[str, str]]
 
+STAND_IN = "SIMULATED: no figure here is of a real GPU"
+
 
 def contents(record: RunRecord) -> dict[str, Any]:
     """The variables of page.html."""
@@ -29,6 +31,9 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "word": word,
         "summary": line,
         "simulated": SIMULATED if simulated else "",
+        "banner": STAND_IN if simulated else "",
+        "watermark": simulated,
+        "version": record.gpuprep_version,
         "source": (Source.SIMULATED if simulated else record.source).value,
         "about": _about(record),
         "tiles": _tiles(record, findings),
