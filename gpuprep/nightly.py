@@ -172,8 +172,13 @@ def _plan(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyP
 
 
 def _recorded(run: Run, there: NightlyPlan | None) -> RunRecord | None:
-    """The certified run of the store; without one that of the plan which the host has already."""
-    return run.certified() or (there.certified if there is not None else None)
+    """The certified run of the store; without one that of the plan on the host, if it did not come in an image."""
+    of_store = run.certified()
+    if of_store is not None or there is None or there.certified is None:
+        return of_store
+    assert run.after is not None
+    here = freshness.Machine((run.after.hostname,), run.after.kernel.boot_id)
+    return None if freshness.why_not_of(there.certified, here) else there.certified
 
 
 def _certified(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[RunRecord | None, list[str]]:

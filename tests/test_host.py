@@ -209,6 +209,29 @@ def test_named_known_hosts_file_counts_alone(serve: Serve, tmp_path: Path) -> No
         assert host.run("echo in").stdout == "in\n"
 
 
+@pytest.mark.parametrize("noted", ["hashed", "among others", "with tabs"])
+def test_a_key_is_known_however_it_is_noted_and_whatever_stands_beside_it(
+    serve: Serve, tmp_path: Path, noted: str
+) -> None:
+    """Of other lines of a known_hosts file nothing is wanted, not even that they are well-formed."""
+    server = serve()
+    server.trust()
+    line = server.known_hosts.read_text()
+    if noted == "hashed":
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(server.known_hosts)], check=True)
+        line = server.known_hosts.read_text()
+        assert line.startswith("|1|")
+    elif noted == "among others":
+        line = f"other,[127.0.0.1]:{server.port},[::1]:22{line[line.index(' ') :]}"
+    else:
+        line = line.replace(" ", "\t")
+    kind, key = make_key(tmp_path / "other").with_suffix(".pub").read_text().split()[:2]
+    beside = f"# a comment\n\nlonely\n|1|no salt|at all {kind} {key}\nbroken {kind} AAAA%\n127.0.0.1 {kind} {key}\n"
+    server.known_hosts.write_text(beside + line + beside)
+    with Host(server.target()) as host:
+        assert host.run("echo in").stdout == "in\n"
+
+
 # ---------------------------------------------------------------- who is not let in
 
 

@@ -177,6 +177,18 @@ def test_a_host_that_nobody_certified_and_passes_is_compared_with_what_it_is_now
     assert again.changed == ()
 
 
+def test_a_host_made_from_the_image_of_another_is_not_compared_with_that_one(stage: Stage) -> None:
+    """Its plan came along with the image: the GPUs in it are another machine's."""
+    first = stage.schedule()
+    assert first.after is not None
+    kernel = dataclasses.replace(first.after.kernel, boot_id="another boot")
+    stage.machine.script.snapshots = [dataclasses.replace(first.after, hostname="another", kernel=kernel)]
+    made = stage.schedule()
+    assert "it passes now" in facts(made).notes[0]
+    assert stage.plan.certified is not None
+    assert stage.plan.certified.run_id == made.run_id
+
+
 def test_a_host_that_nobody_certified_and_does_not_pass_has_no_certified_run(stage: Stage) -> None:
     stage.machine.script.snapshots = [failing()]
     left = facts(stage.schedule())

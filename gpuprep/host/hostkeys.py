@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
@@ -12,11 +14,39 @@ USER_FILE = Path("~/.ssh/known_hosts")
 SYSTEM_FILE = Path("/etc/ssh/ssh_known_hosts")
 
 
-def load(client: paramiko.SSHClient, user_file: Path, *, with_system: bool) -> None:
-    """Teach `client` the keys of `user_file` and, unless that one was named on purpose, of the system's."""
+def load(client: paramiko.SSHClient, host: str, port: int, user_file: Path, *, with_system: bool) -> None:
+    """Teach `client` the host's keys of `user_file` and, unless that one was named on purpose, of the system's.
+
+    The host's alone: paramiko's own reader compares each line with all before it, for every host of a fleet.
+    """
+    name = host if port == paramiko.client.SSH_PORT else f"[{host}]:{port}"  # as paramiko looks it up
     for path in [SYSTEM_FILE, user_file] if with_system else [user_file]:
         if path.is_file():
-            client.load_system_host_keys(str(path))
+            for key in _known(path, name):
+                known = client.get_host_keys()
+                if key.get_name() not in (known.lookup(name) or ()):  # of two keys of one type the first counts
+                    known.add(name, key.get_name(), key)
+
+
+def _known(path: Path, name: str) -> Iterator[paramiko.PKey]:
+    """What a known_hosts file has for `name`, in the clear or hashed. Raises InvalidHostKey for a key that is torn."""
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        names, *rest = line.split(maxsplit=1)
+        if rest and any(_is(name, each) for each in names.split(",")):
+            entry = paramiko.hostkeys.HostKeyEntry.from_line(line.strip(), number)
+            if entry is not None:  # else of a type that paramiko does not know
+                yield entry.key
+
+
+def _is(name: str, noted: str) -> bool:
+    if not noted.startswith("|1|"):
+        return noted == name
+    try:
+        return hmac.compare_digest(paramiko.HostKeys.hash_host(name, noted), noted)
+    except (ValueError, AssertionError):  # a salt that is none
+        return False
 
 
 class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko ships no types
