@@ -7,6 +7,7 @@ whole or not at all, and only where it differs; each state in between is a sched
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 
 from gpuprep import __version__, checks, collect, drift, probing, waivers
@@ -33,7 +34,17 @@ from gpuprep.nightlyunits import (
 )
 from gpuprep.onhost.identity import identity
 from gpuprep.profile import Profile
-from gpuprep.records import DecodeError, Missing, NightlyFacts, ProfileRef, RunRecord, Source, Status, from_json
+from gpuprep.records import (
+    DecodeError,
+    DriftFacts,
+    Missing,
+    NightlyFacts,
+    ProfileRef,
+    RunRecord,
+    Source,
+    Status,
+    from_json,
+)
 from gpuprep.runs import Line, Options, Run
 from gpuprep.selfcheck import freshness, nightlyplan
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
@@ -391,7 +402,14 @@ def _refuse_other(record: RunRecord) -> None:
     """A host tells of its checks, and of nothing that would count here as certified. Raises DecodeError."""
     if record.command != "drift":
         raise DecodeError(f"it is of command {record.command!r:.40}, not of drift")
-    for moment in (record.started_at, record.ended_at):
+    if not re.fullmatch("[0-9A-Za-z-]{1,64}", record.run_id):  # it is shown as part of a command
+        raise DecodeError(f"{record.run_id!r:.40} is no id of a run")
+    facts, found = (
+        record.drift or DriftFacts(),
+        (*record.findings, *(record.verdict.findings if record.verdict else ())),
+    )
+    perhaps = [facts.certified_at, facts.previous_at, *(finding.since for finding in found)]
+    for moment in (record.started_at, record.ended_at, *filter(None, perhaps)):
         if freshness.moment(moment) is None:
             raise DecodeError(f"{moment!r:.40} is no moment")
 

@@ -94,9 +94,8 @@ class _Misfit(Exception):
         return self
 
 
-@lru_cache(maxsize=None)
 def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """What makes a `kind` of a JSON value, or raises _Misfit."""
+    """What makes a `kind` of a JSON value, or raises _Misfit. Not cached: two unions in another order are equal."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return lambda value: value

@@ -79,7 +79,7 @@ def test_a_product_is_whole(booted: Boot) -> None:
     algorithm = one["algorithm"]
     tiles = -(-one["m"] // algorithm["tile_m"]) * -(-one["n"] // algorithm["tile_n"])
     assert algorithm["waves"] == pytest.approx(tiles / 40, abs=0.001)
-    assert one["iterations"] >= 30
+    assert one["iterations"] >= 16
     assert one["rel_stdev_percent"] <= 1
     assert len(one["telemetry"]["seconds"]) >= 4
     assert one["graphics_clock_mhz"] == 930  # NVML's own word, not the model's
@@ -105,7 +105,8 @@ def test_the_profiles_shapes_and_type(booted: Boot) -> None:
 
 def test_each_of_several_gpus_and_all_at_once(booted: Boot) -> None:
     booted("v100", "v100")
-    values = measured(quick=True)
+    assert measured(quick=True)["together"] is None
+    values = measured()
     assert [gpu["index"] for gpu in values["gpus"]] == [0, 1]
     assert len({gpu["uuid"] for gpu in values["gpus"]}) == 2
     assert [(row["index"], row["dtype"]) for row in values["together"]] == [(0, "fp16"), (1, "fp16")]

@@ -226,10 +226,34 @@ def test_a_key_is_known_however_it_is_noted_and_whatever_stands_beside_it(
     else:
         line = line.replace(" ", "\t")
     kind, key = make_key(tmp_path / "other").with_suffix(".pub").read_text().split()[:2]
-    beside = f"# a comment\n\nlonely\n|1|no salt|at all {kind} {key}\nbroken {kind} AAAA%\n127.0.0.1 {kind} {key}\n"
+    name = f"[127.0.0.1]:{server.port}"
+    beside = (
+        f"# a comment\n\nlonely\n#gone,{name} {kind} {key}\n|1|no salt|at all {kind} {key}\n"
+        f"|1|{'A' * 27}=|é {kind} {key}\nbroken {kind} AAAA%\n{name} {kind} AAAA%\n{name} ssh-rsa {key}\n"
+        f"{name} {kind} AAAA\n@cert-authority {name} {kind} {key}\n127.0.0.1 {kind} {key}\n"
+    )
     server.known_hosts.write_text(beside + line + beside)
     with Host(server.target()) as host:
         assert host.run("echo in").stdout == "in\n"
+
+
+@pytest.mark.parametrize("accept", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_revoked_host_key_is_never_accepted(serve: Serve, known: bool, accept: bool) -> None:
+    server = serve()
+    kind, key = server.host_key.with_suffix(".pub").read_text().split()[:2]
+    if known:
+        server.trust()
+    with server.known_hosts.open("a") as file:
+        file.write(f"@revoked * {kind} {key} stolen\n")
+    before = server.known_hosts.read_text()
+    with (
+        pytest.raises(HostKeyRefused, match="REVOKED") as caught,
+        Host(server.target(), accept_new_host_key=accept) as host,
+    ):
+        host.run("true")
+    assert fingerprint(server) in caught.value.what
+    assert server.known_hosts.read_text() == before
 
 
 # ---------------------------------------------------------------- who is not let in

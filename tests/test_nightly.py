@@ -26,7 +26,7 @@ from gpuprep.history import Store
 from gpuprep.host import CommandResult, Host, LockOwner, Target
 from gpuprep.nightlyunits import LAST, PLAN, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
 from gpuprep.onhost.identity import identity
-from gpuprep.records import RunRecord, Snapshot, Source, Status, Verdict, to_json
+from gpuprep.records import DriftFacts, Finding, RunRecord, Snapshot, Source, Status, Verdict, to_json
 from gpuprep.runs import Line, Options
 from gpuprep.selfcheck import nightlyplan
 
@@ -426,6 +426,25 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeyp
     monkeypatch.setattr(nightly, "read", ask)
     stage.last()
     assert asked == [[night(day).run_id for day in (21, 20, 19)]], "what is here does not travel again"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"run_id": "x; reboot"}, "'x; reboot' is no id of a run"),
+        ({"started_at": "yesterday"}, "'yesterday' is no moment"),
+        ({"drift": DriftFacts(certified_run="r", certified_at="once")}, "'once' is no moment"),
+        ({"findings": (Finding("driver", "held", Status.FAIL, "", "", since="2026"),)}, "'2026' is no moment"),
+    ],
+)
+def test_what_no_page_could_show_is_no_result(stage: Stage, changed: dict[str, Any], said: str) -> None:
+    """One host that writes nonsense must not keep a fleet from its page."""
+    stage.machine.files[LAST] = to_json(found_last_night(**changed))
+    found = stage.last()
+    assert found.exit_code == 3
+    assert found.error is not None
+    assert said in found.error
+    assert stage.store.runs() == []
 
 
 def test_last_is_told_by_the_name_that_this_controller_gives_the_host(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import paramiko
@@ -14,50 +14,68 @@ USER_FILE = Path("~/.ssh/known_hosts")
 SYSTEM_FILE = Path("/etc/ssh/ssh_known_hosts")
 
 
-def load(client: paramiko.SSHClient, host: str, port: int, user_file: Path, *, with_system: bool) -> None:
+def load(client: paramiko.SSHClient, host: str, port: int, user_file: Path, *, with_system: bool) -> frozenset[str]:
     """Teach `client` the host's keys of `user_file` and, unless that one was named on purpose, of the system's.
 
-    The host's alone: paramiko's own reader compares each line with all before it, for every host of a fleet.
+    The host's alone: paramiko's own reader compares each line with all before it, for every host of a fleet. Gives the
+    keys (base64) that a line revokes: of whichever hosts, for a key that was stolen is nobody's.
     """
     name = host if port == paramiko.client.SSH_PORT else f"[{host}]:{port}"  # as paramiko looks it up
-    for path in [SYSTEM_FILE, user_file] if with_system else [user_file]:
-        if path.is_file():
-            for key in _known(path, name):
-                known = client.get_host_keys()
-                if key.get_name() not in (known.lookup(name) or ()):  # of two keys of one type the first counts
-                    known.add(name, key.get_name(), key)
+    files = [SYSTEM_FILE, user_file] if with_system else [user_file]
+    lines = [fields for path in files if path.is_file() for fields in _lines(path)]
+    revoked = frozenset(fields[3] for fields in lines if fields[0] == "@revoked" and len(fields) > 3)
+    known = client.get_host_keys()
+    for fields in lines:
+        if any(_is(name, noted) for noted in fields[0].split(",")):
+            key = _key(fields)
+            # Of two keys of one type the first counts.
+            if key and key.get_base64() not in revoked and key.get_name() not in (known.lookup(name) or ()):
+                known.add(name, key.get_name(), key)
+    return revoked
 
 
-def _known(path: Path, name: str) -> Iterator[paramiko.PKey]:
-    """What a known_hosts file has for `name`, in the clear or hashed. Raises InvalidHostKey for a key that is torn."""
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        if not line.strip():
-            continue
-        names, *rest = line.split(maxsplit=1)
-        if rest and any(_is(name, each) for each in names.split(",")):
-            entry = paramiko.hostkeys.HostKeyEntry.from_line(line.strip(), number)
-            if entry is not None:  # else of a type that paramiko does not know
-                yield entry.key
+def _lines(path: Path) -> Iterator[list[str]]:
+    """The fields of each line of a known_hosts file: names, type and key, after a marker such as @revoked."""
+    for line in path.read_text(errors="replace").split("\n"):
+        fields = line.split()
+        if len(fields) > 2 and not fields[0].startswith("#"):
+            yield fields
+
+
+def _key(fields: Sequence[str]) -> paramiko.PKey | None:
+    """None where it is torn, or of a type that paramiko does not know: such a line is passed over, as OpenSSH does."""
+    try:
+        entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(fields[:3]))
+    except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
+        return None
+    return entry.key if entry is not None else None
 
 
 def _is(name: str, noted: str) -> bool:
     if not noted.startswith("|1|"):
         return noted == name
     try:
-        return hmac.compare_digest(paramiko.HostKeys.hash_host(name, noted), noted)
-    except (ValueError, AssertionError):  # a salt that is none
+        return hmac.compare_digest(paramiko.HostKeys.hash_host(name, noted).encode(), noted.encode())
+    except (ValueError, IndexError, AssertionError):  # a salt that is none
         return False
 
 
 class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko ships no types
     """What happens when a host shows a key of which known_hosts has none: refusal, or with `accept_new` a new line."""
 
-    def __init__(self, where: str, known_hosts: Path, *, accept_new: bool) -> None:
+    def __init__(self, where: str, known_hosts: Path, *, accept_new: bool, revoked: Collection[str] = ()) -> None:
         self.where = where
         self.known_hosts = known_hosts
         self.accept_new = accept_new
+        self.revoked = revoked
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        if key.get_base64() in self.revoked:
+            raise HostKeyRefused(
+                f"{self.where}: THE HOST KEY IS REVOKED: {key.get_name()} {key.fingerprint}; who has it may be anybody",
+                f"`@revoked` in {self.known_hosts} or {SYSTEM_FILE} names it; give the machine a new key",
+                where=self.where,
+            )
         if not self.accept_new:
             raise HostKeyRefused(
                 f"{self.where}: the host key is not known: {key.get_name()} {key.fingerprint}",

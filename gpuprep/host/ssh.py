@@ -125,9 +125,9 @@ class SshConnection:
             hops.append(gateway)
             gateway = gateway.gateway
         for hop in hops:
-            policy = hostkeys.KnownHostsPolicy(self.where, known_hosts, accept_new=self._accept_new)
+            revoked = hostkeys.load(hop.client, hop.host, hop.port, known_hosts, with_system=target.known_hosts is None)
+            policy = hostkeys.KnownHostsPolicy(self.where, known_hosts, accept_new=self._accept_new, revoked=revoked)
             hop.client.set_missing_host_key_policy(policy)
-            hostkeys.load(hop.client, hop.host, hop.port, known_hosts, with_system=target.known_hosts is None)
             # OpenSSH passes over the IdentityFile of a configuration that does not exist; paramiko falls over it.
             files = hop.connect_kwargs.get("key_filename", [])
             hop.connect_kwargs["key_filename"] = [name for name in files if Path(name).expanduser().is_file()]

@@ -69,10 +69,11 @@ def up(
         made = (store.folder(name) / "machine.json").exists()
         running = made and store.process(name, "supervisor") is not None
         if not running:
-            prerequisites.allow(1 + sum(store.process(each, "supervisor") is not None for each in store.names()), say)
             _fill_mirror(say)
             if not made:
                 _create(name, os, gpus, clone_of, nouveau, say)
+            with store.locked():
+                prerequisites.allow(len(store.names()), say)
             _start(name, say)
         _wait_for_ssh(name, say)
         return _machine(name, booted=not running)

@@ -13,7 +13,7 @@ from gpuprep.onhost import libraries
 from gpuprep.onhost.nvml import Gpu, Nvml
 from gpuprep.onhost.probes import simulated
 from gpuprep.onhost.probes.burst import Rule, burst
-from gpuprep.onhost.probes.gemm import bindings
+from gpuprep.onhost.probes.gemm import QUICK_RULE, bindings
 from gpuprep.onhost.probes.gemmalgorithm import described
 from gpuprep.onhost.probes.gemmshapes import Shape, asked, default, tiles
 from gpuprep.onhost.probes.gemmtypes import BYTES, TYPES, DataType, main_type
@@ -30,6 +30,7 @@ READINGS, SUSTAINED_READINGS = 4, 20
 
 def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     """Values as docs/records.md has them; arguments as probes.gemm."""
+    quick = bool(arguments.get("quick"))
     version = libraries.load_cublaslt(toolkit["version"].split(".")[0])
     if isinstance(version, Missing):
         return version
@@ -40,9 +41,9 @@ def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[st
         models = {model.index: model for model in simulated.gpus()}
         rows = [_gpu(gpu, models[gpu.index], arguments) for gpu in gpus]
         living = [(gpu, models[gpu.index]) for gpu in gpus if not models[gpu.index].lost]
-        together = _together(living, arguments) if len(living) > 1 else None
+        together = None if quick or len(living) < 2 else _together(living, arguments)
     return {
-        "quick": bool(arguments.get("quick")),
+        "quick": quick,
         "libraries": to_json_value(libraries.loaded({"cublasLt": version})),
         "toolkit": toolkit,
         "bindings": to_json_value(bindings()),
@@ -62,7 +63,7 @@ def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
     for kind in sorted(kinds, key=lambda kind: kind.key != main.key):
         shapes = _shapes(model, kind, arguments)
         for number, shape in enumerate(shapes):
-            values = _product(gpu, model, kind, shape)
+            values = _product(gpu, model, kind, shape, QUICK_RULE if arguments.get("quick") else Rule())
             if number == 0 and kind.key == main.key and not arguments.get("quick"):
                 values["sustained"] = _sustained(gpu, model, kind, values["tflops"])
             row["gemms"].append(values)
@@ -81,7 +82,7 @@ def _shapes(model: Any, kind: DataType, arguments: Dict[str, Any]) -> List[Shape
     return shapes[1:2] if arguments.get("quick") else shapes
 
 
-def _product(gpu: Gpu, model: Any, kind: DataType, shape: Shape) -> Dict[str, Any]:
+def _product(gpu: Gpu, model: Any, kind: DataType, shape: Shape, rule: Rule) -> Dict[str, Any]:
     tile = SIMPLE_TILE if kind.dtype in ("fp32", "fp64") else TILES.get(model.architecture, SIMPLE_TILE)
     waves = tiles(shape, tile) / model.sms
     share = waves / math.ceil(waves)  # the last wave keeps only some of the SMs busy
@@ -92,7 +93,7 @@ def _product(gpu: Gpu, model: Any, kind: DataType, shape: Shape) -> Dict[str, An
         return [shape.operations / rate / 1e9 for rate in rates]
 
     with model.load(kind.dtype), Sampler([gpu]) as sampler:
-        found = burst(time_some, Rule())
+        found = burst(time_some, rule)
         sampler.wait(READINGS)
     algorithm = described(f"TILE_{tile[0]}x{tile[1]}", "STAGES_64xAUTO", 1, round(waves, 3))
     values = product_values(kind, shape, found, {**algorithm, "candidates": 8})
