@@ -188,8 +188,7 @@ def _recorded(run: Run, there: NightlyPlan | None) -> RunRecord | None:
     if of_store is not None or there is None or there.certified is None:
         return of_store
     assert run.after is not None
-    here = freshness.Machine((run.after.hostname,), run.after.kernel.boot_id)
-    return None if freshness.why_not_of(there.certified, here) else there.certified
+    return None if freshness.why_not_of(there.certified, freshness.Machine.of(run.after)) else there.certified
 
 
 def _certified(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[RunRecord | None, list[str]]:

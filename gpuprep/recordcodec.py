@@ -157,10 +157,13 @@ def _tuple_of(kind: Any) -> Callable[[Any], Any]:
     def decode(value: Any) -> Any:
         if not isinstance(value, list):
             raise _Misfit(f"want a list, got {value!r:.60}")
+        found: list[Any] = []
         try:
-            return tuple([item(one) for one in value])
-        except _Misfit:
-            raise _first_misfit(item, ((f"[{i}]", one) for i, one in enumerate(value))) from None
+            for one in value:
+                found.append(item(one))
+        except _Misfit as error:
+            raise error.inside(f"[{len(found)}]") from None
+        return tuple(found)
 
     return decode
 
@@ -171,21 +174,15 @@ def _dict_of(kind: Any) -> Callable[[Any], Any]:
     def decode(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _Misfit(f"want an object, got {value!r:.60}")
-        try:
-            return {key: item(one) for key, one in value.items()}
-        except _Misfit:
-            raise _first_misfit(item, ((f".{key}", one) for key, one in value.items())) from None
+        found = {}
+        for key, one in value.items():
+            try:
+                found[key] = item(one)
+            except _Misfit as error:
+                raise error.inside(f".{key}") from None
+        return found
 
     return decode
-
-
-def _first_misfit(item: Callable[[Any], Any], items: collections.abc.Iterable[tuple[str, Any]]) -> _Misfit:
-    for place, value in items:
-        try:
-            item(value)
-        except _Misfit as error:
-            return error.inside(place)
-    raise AssertionError("one did not fit")
 
 
 def _union_of(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:

@@ -126,9 +126,9 @@ def add(exposition: Exposition, record: RunRecord) -> None:
     delay = record.options.get("random_delay_minutes")  # of a nightly check
     exposition.add("drift_random_delay_seconds", times(delay, 60), labels)
     if record.drift is not None:
-        told = {"asked_since": record.drift.probe_asked_since, "last_measured": record.drift.probe_measured_at}
-        for name, moment in told.items():
-            exposition.add(f"drift_probe_{name}_timestamp_seconds", seconds(moment), labels)
+        asked, measured = record.drift.probe_asked_since, record.drift.probe_measured_at
+        exposition.add("drift_probe_asked_since_timestamp_seconds", seconds(asked), labels)
+        exposition.add("drift_probe_last_measured_timestamp_seconds", seconds(measured), labels)
     status = record.verdict.status if record.verdict and not record.error else Status.UNKNOWN
     for one in Status:
         exposition.add("drift_verdict", float(status is one), {**labels, "status": one.value})

@@ -373,6 +373,22 @@ def test_of_many_gpus_all_are_measured_rested_and_the_first_in_more_shapes(
     assert {one.rule for one in given} == {Rule()}
 
 
+def test_a_full_measurement_of_another_length_has_all_its_shapes(
+    machine: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = importlib.import_module(RUN)
+    given: list[Any] = []
+    make = run.Session
+
+    def session_of(gpu: FakeGpu, address: str, settings: Any) -> Any:
+        given.append(settings)
+        return make(gpu, address, settings)
+
+    monkeypatch.setattr(run, "Session", session_of)
+    gemm.measure({"shapes": SHAPES[:1], "sustained_seconds": 0})
+    assert [(one.one_shape, one.sustained_seconds) for one in given] == [(False, 0.0)]
+
+
 def test_a_gpu_that_cuda_does_not_see_leaves_the_others(world: World, machine: Callable[[int], None]) -> None:
     machine(2)
     world.invisible.add("0000:00:04.0")

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from gpuprep.records import RunRecord
+from gpuprep.records import RunRecord, Snapshot
 
 # A check is due every 24 hours: one night may fail us (the node was off, a job held the GPU), two may not. The hour is
 # for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
@@ -28,6 +28,10 @@ class Machine:
 
     names: Collection[str]  # its host name, and the one in /etc/hostname
     boot_id: str  # "": it cannot be read
+
+    @classmethod
+    def of(cls, seen: Snapshot) -> Machine:
+        return cls((seen.hostname,), seen.kernel.boot_id)
 
 
 def fresh_for(plan: str) -> timedelta:

@@ -26,7 +26,7 @@ def _is_foreign(newest: RunRecord, seen: Snapshot | None) -> bool:
     """A machine made from another's image has that one's results. Without facts nobody can tell: it is not."""
     if seen is None:
         return False
-    return bool(freshness.why_not_of(newest, freshness.Machine((seen.hostname,), seen.kernel.boot_id)))
+    return bool(freshness.why_not_of(newest, freshness.Machine.of(seen)))
 
 
 def _until(now: str, noted: str) -> str:

@@ -154,14 +154,15 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
 
 
 def _settings(runner: Any, arguments: Dict[str, Any], seconds: Dict[str, Any]) -> Any:
+    chosen = {**seconds}
     if seconds is FULL and "sustained_seconds" in arguments:
-        seconds = {**seconds, "sustained_seconds": float(arguments["sustained_seconds"])}
+        chosen["sustained_seconds"] = float(arguments["sustained_seconds"])
     return runner.Settings(
         rule=QUICK_RULE if seconds is QUICK else Rule(),
         shapes=arguments.get("shapes"),
         main_dtype=arguments.get("main_dtype"),
         one_shape=seconds is not FULL,
-        **seconds,
+        **chosen,
     )
 
 
