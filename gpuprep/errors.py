@@ -21,17 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuprep.plaintext import visible
+
 
 class GpuprepError(Exception):
-    """Base of all expected errors: `what` failed and `hint`, what to do; both plain text."""
+    """Base of all expected errors: `what` failed and `hint`, what to do; both plain text.
+
+    They often quote a host, so their unsafe characters are escaped here, once for all.
+    """
 
     exit_code = 3
 
     def __init__(self, what: str, hint: str = "", *, where: str = "", log: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-        self.where = where
+        super().__init__(visible(what))
+        self.what = visible(what)
+        self.hint = visible(hint)
+        self.where = visible(where)
         self.log = log
 
     def explain(self) -> str:
@@ -62,7 +67,7 @@ class ProfileError(GpuprepError):
 
     def __init__(self, problems: Sequence[str], hint: str = "") -> None:
         super().__init__("\n".join(problems), hint)
-        self.problems = tuple(problems)
+        self.problems = tuple(map(visible, problems))
 
 
 class PlanRefused(GpuprepError):
@@ -72,7 +77,7 @@ class PlanRefused(GpuprepError):
 
     def __init__(self, reasons: Sequence[str], hint: str = "", *, where: str = "") -> None:
         super().__init__("\n".join(reasons), hint, where=where)
-        self.reasons = tuple(reasons)
+        self.reasons = tuple(map(visible, reasons))
 
 
 class HostError(GpuprepError):
@@ -119,8 +124,8 @@ class ProvisionFailed(GpuprepError):
         last_lines: Sequence[str] = (),
     ) -> None:
         super().__init__(what, hint, where=where, log=log)
-        self.step = step
-        self.last_lines = tuple(last_lines)
+        self.step = visible(step)
+        self.last_lines = tuple(map(visible, last_lines))
 
     def evidence(self) -> list[str]:
         return [f"  | {line}" for line in self.last_lines]

@@ -1,0 +1,39 @@
+"""Text that came from a host, a file or a network, made safe to show. Stdlib only; runs on the GPU VM, too.
+
+    visible("\\x1b[2J")     a text of several lines: its control characters as escapes
+    one_line("a\\nb")       the same on one line, of limited length
+
+A control character can move the cursor, recolour or clear a terminal; a bidirectional or invisible one can make a line
+read as another; half a surrogate pair cannot be written as UTF-8 at all. Each is shown as \\x1b, \\u202e and so on.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Of Unicode 16: control characters (Cc) but tab and newline, invisible and bidirectional format characters (Cf), line
+# and paragraph separators (Zl, Zp), surrogates (Cs), tags.
+_UNSAFE = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb"
+    "\\ud800-\\udfff\\U000e0001-\\U000e007f]"
+)
+_MOST_LETTERS = 1000  # of one line
+
+
+def visible(text: str) -> str:
+    """`text` with its unsafe characters as escapes; newlines and tabs stay."""
+    if text.isprintable():  # nearly all are, and this is the fastest question there is
+        return text
+    return _UNSAFE.sub(_escape, text)
+
+
+def one_line(text: str, most: int = _MOST_LETTERS) -> str:
+    """`text` on one line of at most `most` letters, white space made single blanks, unsafe characters as escapes."""
+    # Cut first: a text of many megabytes is not split into words only to be cut.
+    line = visible(" ".join(text[: 2 * most].split()))
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
