@@ -2,6 +2,7 @@
 
     visible("\\x1b[2J")     a text of several lines: its control characters as escapes
     one_line("a\\nb")       the same on one line, of limited length
+    unsafe("a\\u202eb")    the first character that is not to be in a text, "" where there is none
 
 A control character can move the cursor, recolour or clear a terminal; a bidirectional or invisible one can make a line
 read as another; half a surrogate pair cannot be written as UTF-8 at all. Each is shown as \\x1b, \\u202e and so on.
@@ -25,6 +26,12 @@ def visible(text: str) -> str:
     if text.isprintable():  # nearly all are, and this is the fastest question there is
         return text
     return _UNSAFE.sub(_escape, text)
+
+
+def unsafe(text: str) -> str:
+    """The first character of `text` that visible() would not show as it is; "" where there is none."""
+    found = None if text.isprintable() else _UNSAFE.search(text)
+    return found[0] if found else ""
 
 
 def one_line(text: str, most: int = _MOST_LETTERS) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from gpuprep.plaintext import unsafe
 from gpuprep.yamlnodes import Node, Place, Problem, describe, join, oneline, printable, shorten
 
 MAX_BYTES = 64 * 1024  # ten times a profile that states everything
@@ -30,7 +31,6 @@ _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _FLOAT = re.compile(r"[-+]?[0-9]+\.[0-9]+([eE][-+]?[0-9]{1,2})?", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _BEYOND_UNICODE = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff\ufeff]")
 
 
 @dataclass
@@ -104,7 +104,16 @@ class _Reader:
             self._syntax(error)
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             self._beyond(error)
+        if not self.problems:
+            self._outside_of_values()
         return Source(root, self.problems)
+
+    def _outside_of_values(self) -> None:
+        """Comments, too: a character that turns the direction of writing makes another value be seen beside it."""
+        for number, line in enumerate(self.text.replace("\r", "").split("\n"), 1):
+            if bad := unsafe(line):
+                self._report(number, "file", f"holds the character {_code(bad)}, which is not text")
+                return
 
     def _line_at(self, index: int) -> int:
         # Not the mark's own line: PyYAML also ends lines at U+0085, U+2028 and U+2029, and no editor does.
@@ -221,9 +230,8 @@ class _Reader:
         line = self._line(event.start_mark)
         if not sound:
             return Node(place, None, text, sound=False)
-        bad = _CONTROL.search(text)
-        if bad:
-            self._report(line, key, f"holds the character {_code(ord(bad.group()))}, which is not text")
+        if bad := unsafe(text):
+            self._report(line, key, f"holds the character {_code(bad)}, which is not text")
             return Node(place, None, text, sound=False)
         if event.style is not None or event.tag == "!":
             return Node(place, text, text)
