@@ -10,6 +10,7 @@ MISSING_REASONS = {
     "function_not_found": "this driver's library does not have the function",
     "gpu_is_lost": "the GPU has fallen off the bus",
     "no_permission": "reading it needs root",
+    "not_trusted": "root does not run what another user can change",
     "deprecated": "this driver no longer has it",
     "driver_not_loaded": "no NVIDIA driver is loaded",
     "library_not_found": "NVIDIA's management library is not installed",
@@ -26,6 +27,7 @@ REMEDIES = {
     "gpu_is_lost": "stop the machine and start it again; if it happens again, ask the provider for another one",
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
+    "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
 
 

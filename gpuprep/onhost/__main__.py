@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from typing import List, Optional
@@ -26,6 +28,7 @@ from gpuprep.onhost.run import ReadingFailed
 from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
 
 OTHER_AGENT = 97
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:*?~-]{0,99}")  # of what a profile may ask for
 FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lacks
 
 
@@ -40,6 +43,7 @@ def main(argv: Optional[List[str]] = None) -> int:
             return _tune(options.action, options.settings)
         if options.verb == "whole":
             return _whole(options.folder)
+        os.chdir("/")  # who may ask by sudo chose the folder that this began in
         children.watch()
         return _facts() if options.verb == "facts" else _probe(options.name)
     except (ReadingFailed, DecodeError, OSError) as error:
@@ -96,7 +100,11 @@ def _facts() -> int:
     from gpuprep.onhost.system import snapshot
 
     text = sys.stdin.read()
-    print(to_json(snapshot(from_json(FactsRequest, text) if text.strip() else FactsRequest())))
+    request = from_json(FactsRequest, text) if text.strip() else FactsRequest()
+    for name in (*request.commands, *request.python_modules, *request.packages):
+        if not NAME.fullmatch(name):  # rpm has an option that runs a command
+            raise DecodeError(f"{name!r:.80} is no name of a command, module or package")
+    print(to_json(snapshot(request)))
     return 0
 
 

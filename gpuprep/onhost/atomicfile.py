@@ -5,33 +5,84 @@
     shared_folder(path)  makes the folder of files that all may read
 
 A new file is written beside the old one and on the disk before it takes the name; then the folder is on the disk, too.
+All of it through one descriptor of the folder: who owns that folder, or one above it, leads root nowhere else by a link.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
 
 LEFTOVER = ".part"  # while it is written a file is .NAME.RANDOM.part
 READABLE = 0o755  # a folder that all may read
+FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_LINKS = 40  # as in Linux
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
     """Raises OSError (a full disk, no permission); `path` is then what it was. `mode` is not narrowed by the umask."""
-    temporary = path.parent / f".{path.name}.{os.urandom(6).hex()}{LEFTOVER}"
-    descriptor = os.open(str(temporary), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    folder = open_folder(path.parent)
+    try:
+        _write(folder, path.name, text, mode)
+        os.fsync(folder)  # without it a name can be lost with the power although the content is on the disk
+    finally:
+        os.close(folder)
+
+
+def _write(folder: int, name: str, text: str, mode: int) -> None:
+    temporary = f".{name}.{os.urandom(6).hex()}{LEFTOVER}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
-        temporary.replace(path)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        temporary.unlink()
+        os.unlink(temporary, dir_fd=folder)
         raise
-    _sync_folder(path.parent)
+
+
+def open_folder(path: Path) -> int:
+    """A descriptor of the folder. Of the links on the way only root's and our own are followed. Raises OSError."""
+    here = os.open("/" if path.is_absolute() else ".", FOLDER)
+    rest = _names(str(path))
+    links = 0
+    try:
+        while rest:
+            name = rest.pop()
+            status = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if not stat.S_ISLNK(status.st_mode):
+                here = _into(here, name, FOLDER)
+                continue
+            links += 1
+            if status.st_uid not in (0, os.geteuid()) or links > MOST_LINKS:
+                raise OSError(errno.ELOOP, f"the link {name} on the way is another user's, or one of a loop", str(path))
+            target = os.readlink(name, dir_fd=here)
+            rest += _names(target)
+            if target.startswith("/"):
+                here = _into(here, "/", FOLDER)
+        return _into(here, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.close(here)
+        error.filename = str(path)
+        raise
+
+
+def _into(here: int, name: str, flags: int) -> int:
+    there = os.open(name, flags, dir_fd=here)
+    os.close(here)
+    return there
+
+
+def _names(path: str) -> "list[str]":
+    """The first at the end."""
+    return [name for name in reversed(path.split("/")) if name]
 
 
 def shared_folder(path: Path) -> None:
@@ -51,12 +102,3 @@ def tidy(folder: Path, name: str = "*") -> int:
     for path in found:
         path.unlink()
     return len(found)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Without it a name can be lost with the power although the content is on the disk."""
-    descriptor = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

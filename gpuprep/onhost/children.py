@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from gpuprep.onhost import trusted
+
 MARK = "GPUPREP_AGENT"  # in the environment of what the agent starts: whatever that starts in turn has it, too
 GRACE_MS = 3000  # for an agent that was told to end
 FAREWELL_MS = 2000  # for a killed process to be gone: one in the middle of writing to a disk takes a moment
@@ -81,8 +83,14 @@ def start(argv: Sequence[str], *, marked: bool = True, **popen: Any) -> "subproc
     """subprocess.Popen in a session of its own. Who starts it ends it (end()); the keeper does where that fails.
 
     `marked` False: what the program leaves running on purpose may live on, as a login shell's profile may start things.
+    Raises OSError where it cannot be started; trusted.NotTrusted where root would run what another user can change.
     """
     environment: Optional[Mapping[str, str]] = popen.pop("env", None)
+    if trusted.whether_root():
+        if environment is not None and "PATH" in environment:
+            environment = {**environment, "PATH": trusted.folders(environment["PATH"])}
+        search = (os.environ if environment is None else environment).get("PATH", os.defpath)
+        popen["executable"] = _that_root_may_run(argv[0], search, popen.get("cwd") or str(Path.cwd()))
     if marked and _Agent.mark:
         environment = {**(os.environ if environment is None else environment), MARK: _Agent.mark}
     process = _Child(
@@ -90,6 +98,18 @@ def start(argv: Sequence[str], *, marked: bool = True, **popen: Any) -> "subproc
     )
     _tell(f"+{process.pid}")
     return process
+
+
+def _that_root_may_run(program: str, search: str, cwd: str) -> str:
+    """Its file, found as execvp would. What is not there is left to who starts it."""
+    places = [program] if "/" in program else [f"{folder}/{program}" for folder in search.split(":") if folder]
+    for place in places:
+        path = place if place.startswith("/") else f"{cwd}/{place}"
+        if os.access(path, os.X_OK) and not Path(path).is_dir():
+            if why := trusted.why_not(path):
+                raise trusted.NotTrusted(f"root does not run {path}: {why}")
+            return path
+    return program
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple, Union
 
-from gpuprep.onhost import children
+from gpuprep.onhost import children, trusted
 from gpuprep.onhost.run import run
 from gpuprep.onhost.shells import login_path
 from gpuprep.records import Missing
@@ -118,6 +118,8 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
     """
     spec = SPECS[name]
     place = folder() if within is None else within
+    if trusted.whether_root() and (why := trusted.why_not(str(place))):
+        return Missing("not_trusted", f"root writes no clips to {place}: {why}")
     times = 1 if seconds is None else max(1, math.ceil(seconds * FPS / spec.frames))
     path = place / (f"{name}.mp4" if times == 1 else f"{name}-x{times}.mp4")
     made = Clip(

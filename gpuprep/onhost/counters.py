@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import Any, Dict, List, Union
 
-from gpuprep.onhost import driver
+from gpuprep.onhost import driver, trusted
 from gpuprep.onhost.loader import Loader
 from gpuprep.onhost.run import run
 from gpuprep.records import Missing, to_json_value
@@ -98,7 +98,8 @@ def cupti(*, simulated: bool) -> Union[Dict[str, Any], Missing]:
         return to_json_document({**entry, "counters": counters, "detail": "RmProfilingAdminOnly of the driver"})
     entry.update(verdict(answer))
     if entry["counters"] is not True and user == ORDINARY_USER:
-        root = _ask(path, "root", gpu=True)
+        why = trusted.why_not(path)
+        root = Missing("not_trusted", f"root does not load {path}: {why}") if why else _ask(path, "root", gpu=True)
         entry["counters_as_root"] = root if isinstance(root, Missing) else verdict(root)["counters"]
     return to_json_document(entry)
 

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Union
 
+from gpuprep.onhost import trusted
 from gpuprep.onhost.cuda import find_nvcc, library_folders, nvcc_version
 from gpuprep.onhost.run import read_text
 from gpuprep.onhost.shells import login_path, which
@@ -61,6 +62,8 @@ def toolkit() -> Dict[str, Any]:
     nvcc = find_nvcc(which("nvcc", login_path()))
     if nvcc is None:
         nvcc = Missing("not_installed", "no nvcc on the PATH of a login shell nor under /usr/local/cuda*")
+    elif isinstance(nvcc, str) and trusted.whether_root() and (why := trusted.why_not(nvcc)):
+        nvcc = Missing("not_trusted", f"root loads no library beside {nvcc}: {why}")
     version = nvcc_version(nvcc)
     folders: Any = library_folders(nvcc) if isinstance(nvcc, str) else nvcc
     return {"nvcc": to_json_value(nvcc), "version": to_json_value(version), "library_dirs": to_json_value(folders)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Dict, Optional, Sequence, Union
 
 from gpuprep.onhost import children
+from gpuprep.onhost.trusted import NotTrusted
 from gpuprep.records import Missing, OptStr
 
 # An ordinary user's PATH lacks the sbin folders, where ldconfig and modinfo live.
@@ -46,6 +47,8 @@ def run(
         )
     except FileNotFoundError:
         return Missing("command_not_found", argv[0])
+    except NotTrusted as error:
+        return Missing("not_trusted", str(error))
     except OSError as error:
         return Missing("command_failed", f"{argv[0]}: {error}")
     except subprocess.TimeoutExpired:

@@ -116,13 +116,16 @@ def shell_facts(paths: Paths) -> ShellFacts:
 
 
 def python_modules(names: Sequence[str], path: Str) -> Dict[str, OptStr]:
-    """Versions as the python3 of a login shell sees them, all asked in one process; None: not installed."""
+    """Versions as the python3 of a login shell sees them, all asked in one process; None: not installed.
+
+    -I: what is in the folder that the agent was started in, or in a user's own, is not imported.
+    """
     if not names:
         return {}
     python = which("python3", path)
     if not isinstance(python, str):
         return {name: Missing("command_not_found", "python3") for name in names}
-    text = run([python, "-c", VERSIONS_SCRIPT, *names], timeout=120)
+    text = run([python, "-I", "-c", VERSIONS_SCRIPT, *names], timeout=120)
     if isinstance(text, Missing):
         return {name: text for name in names}
     found: Dict[str, OptStr] = {}

@@ -23,7 +23,9 @@ import hashlib
 import http.client
 import itertools
 import json
+import os
 import random
+import stat
 import subprocess
 import time
 import urllib.error
@@ -37,7 +39,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuprep import __version__
-from gpuprep.onhost import atomicfile, children
+from gpuprep.onhost import atomicfile, children, trusted
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json, to_json_value
 from gpuprep.selfcheck.results import is_simulated
 from gpuprep.wishes import NotifyWish
@@ -53,6 +55,7 @@ PASSING = (Status.PASS, Status.SKIP, Status.WAIVED)  # findings that are not tol
 GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 MOST_BYTES = 64 * 1024  # of a document, as JSON; a webhook's usual limits are larger
 MOST_LETTERS = 1000  # of one text in it
+MOST_TOKEN_BYTES = 8 * 1024  # a web server takes no longer header
 FEW = 3  # findings, for a webhook that refused them all
 TEMPORARY = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 # The webhook's doing or its settings' (the token, the address), which are put right; other 4xx refuse the document.
@@ -313,8 +316,16 @@ def _retry_after(header: str) -> float:
 
 
 def _token(path: Path) -> str | Failed:
+    if trusted.whether_root() and (why := trusted.why_not(str(path))):
+        return Failed(f"the token file {path} is not used: {why}", None)
     try:
-        token = path.read_text(encoding="ascii").strip()
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Failed(f"the token file {path} is no regular file", None)
+            said = file.read(MOST_TOKEN_BYTES + 1)
+        if len(said) > MOST_TOKEN_BYTES:
+            return Failed(f"the token file {path} is longer than {MOST_TOKEN_BYTES} bytes: it holds no token", None)
+        token = said.decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not ASCII"
         return Failed(f"the token file {path} cannot be read: {why}", None)

@@ -111,16 +111,10 @@ def test_a_text_that_reads_otherwise_than_it_is(tmp_path: Path, text: str, begin
     "text",
     [
         *(f"codec: {{prefix: {path}}}" for path in ("/opt", "/opt/video-1.2", "/srv/tools", "/usr/local/gpuprep")),
-        *(
-            mount(path=path)
-            for path in ("/data", "/mnt", "/mnt/a/b", "/srv", "/opt/models", "/var/lib/docker")
-        ),
+        *(mount(path=path) for path in ("/data", "/mnt", "/mnt/a/b", "/srv", "/opt/models", "/var/lib/docker")),
         *(mount(device=device) for device in ("/dev/disk/by-id/nvme-x", "UUID=0a-1", "LABEL=data", "/dev/mapper/v-d")),
         *(mount(options=options) for options in ("noatime,x-systemd.device-timeout=9", "subvol=@data", "usrquota")),
-        *(
-            f"drift: {{textfile_directory: {path}}}"
-            for path in ("/var/lib/x/textfile", "/srv/metrics", "''")
-        ),
+        *(f"drift: {{textfile_directory: {path}}}" for path in ("/var/lib/x/textfile", "/srv/metrics", "''")),
         *(f"drift: {{notify: {{token_file: {path}}}}}" for path in ("/etc/gpuprep/token", "/run/secrets/t", "''")),
         "description: 'Größe, 深い, ünïcode – and a tab\t'",
     ],

@@ -28,6 +28,7 @@ from gpuprep.onhost.cpu import CpuUse
 from gpuprep.onhost.ffmpegerrors import decisive_line
 from gpuprep.onhost.nvml import Gpu, Nvml
 from gpuprep.onhost.probes.codec import coders
+from gpuprep.onhost.probes.codec import named as named_ffmpeg
 from gpuprep.onhost.probes.gpuforms import NAMES, named, other_processes
 from gpuprep.onhost.run import run
 from gpuprep.onhost.sampler import Sampler
@@ -78,7 +79,7 @@ def measure(arguments: Values) -> Union[Values, Missing]:
 
     Values: docs/records.md, "throughput".
     """
-    path = arguments.get("path") or which("ffmpeg", login_path())
+    path = named_ffmpeg(arguments["path"]) if arguments.get("path") else which("ffmpeg", login_path())
     if isinstance(path, Missing):
         return path
     if path is None:
