@@ -118,7 +118,7 @@ def test_a_file_without_a_holder_is_no_lock(connect: Connect, tmp_path: Path) ->
 def test_a_place_that_cannot_be_locked(connect: Connect, tmp_path: Path) -> None:
     with (
         pytest.raises(HostError, match=r"cannot lock box: .*(No such file|nonexistent)"),
-        lock_of(connect(), tmp_path / "no" / "lock", ALICE),
+        lock_of(connect(), tmp_path / "no" / "folder" / "lock", ALICE),
     ):
         pass
 

@@ -363,6 +363,7 @@ def test_an_error_inside_of_gpuprep_leaves_a_result(host: Nights, monkeypatch: p
 
 
 def test_while_the_controller_changes_the_machine_nothing_is_compared(host: Nights, no_controller: Path) -> None:
+    no_controller.touch(0o600)
     with no_controller.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         night = host.night(host.agent(facts()), expected=3)

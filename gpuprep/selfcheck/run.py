@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,7 @@ from gpuprep.selfcheck.notify import Notifier, status_of, summary_of
 from gpuprep.selfcheck.results import FOLDER, Results
 
 PLAN = Path("/etc/gpuprep/drift.json")
-CONTROLLERS_LOCK = Path("/run/lock/gpuprep.lock")  # host/lock.py: held while gpuprep changes this machine
+CONTROLLERS_LOCK = Path("/run/gpuprep/lock")  # host/lock.py: held while gpuprep changes this machine
 COULD_NOT_TELL = 3
 PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
@@ -246,11 +248,37 @@ def _unmeasured(facts: Snapshot, why: str) -> Finding:
 
 def _not_while_gpuprep_works() -> None:
     """A machine in the middle of a provisioning differs, and that says nothing. Raises HostLocked."""
-    with contextlib.suppress(FileNotFoundError), CONTROLLERS_LOCK.open() as file:
+    file = _lock_of_root(CONTROLLERS_LOCK)
+    if file is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HostLocked(
+            f"gpuprep changes this machine now ({CONTROLLERS_LOCK} is held): nothing was compared",
+            "the next night checks again; `gpuprep-drift run` does so at once",
+        ) from None
+    finally:
+        os.close(file)
+
+
+def _lock_of_root(path: Path) -> int | None:
+    """The open file; None where there is none that only root can have made and may hold.
+
+    What another user put there, or could hold, is no lock of gpuprep's, and must not keep the check from running.
+    """
+    careful = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with contextlib.ExitStack() as opened:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HostLocked(
-                f"gpuprep changes this machine now ({CONTROLLERS_LOCK} is held): nothing was compared",
-                "the next night checks again; `gpuprep-drift run` does so at once",
-            ) from None
+            folder = os.open(path.parent, careful | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+            file = os.open(path.name, careful, dir_fd=folder)
+        except OSError:  # nothing there, or a link, or a socket
+            return None
+        around, status = os.fstat(folder), os.fstat(file)
+        owners = {around.st_uid, status.st_uid}
+        others = (around.st_mode | status.st_mode) & 0o022 or status.st_mode & 0o077
+        if owners == {os.geteuid()} and stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and not others:
+            return file
+        os.close(file)
+        return None

@@ -1,0 +1,91 @@
+"""Holds the lock of a host. Sent as text and run there by root's python3: FILE OWNER SECONDS. Standard library alone.
+
+The first line says how it went: `held`, `busy` and the other's words as JSON text, or `refused` and why. Then it stays
+until its input ends, or says nothing for SECONDS. The file's content is only words for people: the flock decides.
+
+The folder is ours alone (0700), so no other user can open, replace or forestall the file; a folder or file that is not
+ours is refused: not followed, not waited for, and never written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import select
+import stat
+import sys
+from pathlib import Path
+
+MOST = 4096  # bytes of the other's words
+CAREFUL = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# A link, a socket, a folder where a file should be, a file where a folder should be.
+ANOTHER_KIND = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
+
+
+class Refused(Exception):
+    """What is there is not root's alone; says what, and what to do."""
+
+
+def open_folder(path: Path) -> int:
+    """Made where it is missing. One that is ours, but that others may enter, is closed to them."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(0o700)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | CAREFUL)
+    return ours(folder, path, stat.S_IFDIR, 0o700)
+
+
+def open_file(folder: int, path: Path) -> int:
+    file = os.open(path.name, os.O_RDWR | os.O_CREAT | CAREFUL, 0o600, dir_fd=folder)
+    return ours(file, path, stat.S_IFREG, 0o600)
+
+
+def ours(opened: int, path: Path, kind: int, mode: int) -> int:
+    status = os.fstat(opened)
+    if stat.S_IFMT(status.st_mode) != kind:
+        raise Refused(f"{path} is of another kind than it should be: remove it")
+    if status.st_uid != os.geteuid() or (kind == stat.S_IFREG and status.st_nlink != 1):
+        raise Refused(f"{path} is not root's alone (owner: user {status.st_uid}): remove it")
+    if stat.S_IMODE(status.st_mode) != mode:
+        os.fchmod(opened, mode)
+    return opened
+
+
+def say(words: str) -> None:
+    os.write(1, f"{words}\n".encode())
+
+
+def wait_for_the_end(seconds: float) -> None:
+    """Until the input ends, or has said nothing for so long."""
+    while select.select([0], [], [], seconds)[0]:
+        if not os.read(0, MOST):
+            return
+
+
+def main(path: Path, owner: str, seconds: float) -> int:
+    try:
+        file = open_file(open_folder(path.parent), path)
+    except Refused as refused:
+        say(f"refused {refused}")
+        return 3
+    except OSError as error:
+        wrong = " is of another kind than it should be: remove it;" if error.errno in ANOTHER_KIND else ":"
+        say(f"refused {path}{wrong} {error.strerror}")
+        return 3
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"busy {json.dumps(os.pread(file, MOST, 0).decode('utf-8', 'backslashreplace'))}")
+        return 0
+    os.ftruncate(file, 0)
+    os.write(file, owner.encode("utf-8", "backslashreplace"))
+    say("held")
+    wait_for_the_end(seconds)
+    os.ftruncate(file, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))
