@@ -187,6 +187,7 @@ class Run:
             self.target,
             become_password=self.options.become_password,
             accept_new_host_key=self.options.accept_new_host_key,
+            stopped=self.cancelled,
         ) as host:
             yield host
 

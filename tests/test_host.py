@@ -15,7 +15,7 @@ import pytest
 from sshserver import SSHD, Sshd, free_port, make_key
 
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
-from gpuprep.host import Host, Target
+from gpuprep.host import Host, Target, limits
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -82,7 +82,10 @@ def test_output_that_is_not_utf8_survives(host: Host) -> None:
 def test_much_on_all_three_streams_at_once_does_not_block(host: Host) -> None:
     data = b"0123456789abcdef" * 200_000  # 3 MB: more than any pipe or SSH window holds
     result = host.run("tee /dev/stderr", stdin=data, timeout=120)
-    assert len(result.stdout) == len(result.stderr) == len(data)
+    assert len(result.stdout) == len(data)
+    note, _, end = result.stderr.partition("\n")
+    assert note == f"[gpuprep: {len(data) - limits.ERROR_BYTES} bytes of this output are left out]"
+    assert end.encode() == data[-limits.ERROR_BYTES :]
 
 
 def test_input_that_nobody_reads_is_no_error(host: Host) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from types import TracebackType
 
 from gpuprep.errors import HostError
 from gpuprep.host.connection import Connection, Process, RawResult
+from gpuprep.host.limits import COMMAND_SECONDS, FILE_SECONDS, TOLD_LETTERS
 from gpuprep.host.local import LocalConnection
 from gpuprep.host.lock import HostLock
 from gpuprep.host.privilege import AT_ONCE, Privilege, learn_privilege
 from gpuprep.host.types import CommandResult, LockOwner, Target
+from gpuprep.host.watch import never
+from gpuprep.plaintext import one_line
 
 
 class Host:
@@ -26,18 +30,20 @@ class Host:
         become_password: str | None = None,
         accept_new_host_key: bool = False,
         connect_timeout: float = 15,
+        stopped: Callable[[], bool] = never,
     ) -> None:
+        """`stopped` says whether the user ended the run: what is at work then has a few seconds left."""
         self.target = target
         self.name = target.name
         self._become_password = become_password
         self._privilege: Privilege | None = None
         self._connection: Connection
         if target.local:
-            self._connection = LocalConnection(target.name)
+            self._connection = LocalConnection(target.name, stopped)
         else:
             from gpuprep.host.ssh import SshConnection  # paramiko costs 0.2 s: only who connects pays
 
-            self._connection = SshConnection(target, accept_new_host_key, connect_timeout)
+            self._connection = SshConnection(target, accept_new_host_key, connect_timeout, stopped)
 
     def __enter__(self) -> Host:
         return self
@@ -51,9 +57,12 @@ class Host:
         self._connection.close()
 
     def run(
-        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float = COMMAND_SECONDS
     ) -> CommandResult:
-        """Run `command` by the host's shell and wait, at most `timeout` seconds. A non-zero exit is not an error."""
+        """Run `command` by the host's shell and wait, at most `timeout` seconds. A non-zero exit is not an error.
+
+        Raises HostError, also for more output than limits.OUTPUT_BYTES; Interrupted where the user ended the run.
+        """
         raw = self._execute(command, stdin, become, timeout)
         return CommandResult(
             raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
@@ -67,13 +76,13 @@ class Host:
             ' then :; else rm -f "$t"; exit 1; fi',
             data,
             become,
-            None,
+            FILE_SECONDS,
         )
         self._expect_success(raw, f"cannot write {remote}")
 
     def get(self, remote: str, *, become: bool = False) -> bytes:
         """The content of the file `remote`."""
-        raw = self._execute(f"cat -- {shlex.quote(remote)}", b"", become, None)
+        raw = self._execute(f"cat -- {shlex.quote(remote)}", b"", become, FILE_SECONDS)
         self._expect_success(raw, f"cannot read {remote}")
         return raw.stdout
 
@@ -86,7 +95,7 @@ class Host:
         """The host's lock as a context manager. Raises HostLocked, naming who holds it."""
         return HostLock(self.name, owner, self._start_as_root)
 
-    def _execute(self, command: str, stdin: bytes, become: bool, timeout: float | None) -> RawResult:
+    def _execute(self, command: str, stdin: bytes, become: bool, timeout: float) -> RawResult:
         if become:
             if self._privilege is None and self._become_password is None:
                 raw = self._connection.execute(AT_ONCE.wrap(command), stdin, timeout)
@@ -111,5 +120,5 @@ class Host:
     def _expect_success(self, raw: RawResult, what: str) -> None:
         if raw.exit_code != 0:
             said = raw.stderr.decode(errors="backslashreplace").strip().splitlines()
-            cause = said[-1] if said else f"exit code {raw.exit_code}"
+            cause = one_line(said[-1], TOLD_LETTERS) if said else f"exit code {raw.exit_code}"
             raise HostError(f"{what}: {cause}", "check that the path exists and who may use it", where=self.name)

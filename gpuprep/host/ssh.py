@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-import shlex
 import socket
 import threading
-import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable
-from gpuprep.host.connection import Process, RawResult
+from gpuprep.errors import AuthenticationRefused, GpuprepError, HostUnreachable
+from gpuprep.host.connection import Process, RawResult, took_too_long
+from gpuprep.host.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
 from gpuprep.host.types import Target
+from gpuprep.host.watch import never, within
+from gpuprep.plaintext import one_line
 
 with warnings.catch_warnings():  # paramiko names ciphers that cryptography has moved; nothing a user can change
     warnings.filterwarnings("ignore", module="paramiko")
@@ -22,8 +25,10 @@ with warnings.catch_warnings():  # paramiko names ciphers that cryptography has 
     import fabric
     import paramiko
 
-    from gpuprep.host import hostkeys
+    from gpuprep.host import hostkeys, transport
+    from gpuprep.host.sshchannel import GONE, Marked, SshProcess, converse, lost
     from gpuprep.host.sshconfig import read_ssh_config
+    from gpuprep.host.sshfailures import explain, no_answer
 
 # Without a handler Python prints paramiko's tracebacks of a failed connection to the user's stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -31,89 +36,84 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 KEEPALIVE_SECONDS = 15
 # After this long without an answer the kernel gives a connection up; the default is a quarter of an hour.
 UNANSWERED_MILLISECONDS = 60_000
-CHUNK = 65536
 
 
 class SshConnection:
     """Speaks Connection. Connects when first used, and again when the connection was lost between two commands."""
 
-    def __init__(self, target: Target, accept_new_host_key: bool, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        accept_new_host_key: bool,
+        connect_timeout: float,
+        stopped: Callable[[], bool] = never,
+    ) -> None:
         self.where = target.name
         self._target = target
         self._accept_new = accept_new_host_key
         self._timeout = connect_timeout
+        self._stopped = stopped
         self._fabric: Any = None
         self._connecting = threading.RLock()
 
-    def execute(self, command: str, stdin: bytes, timeout: float | None) -> RawResult:
-        channel = self._open_channel(command)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        stderr = bytearray()
+    def execute(
+        self, command: str, stdin: bytes, timeout: float = COMMAND_SECONDS, *, most: int = OUTPUT_BYTES
+    ) -> RawResult:
+        connection, channel, marked = self._open_channel(command)
+        cut = functools.partial(transport.cut, connection)
+        # Its time is over twice: first the channel is closed, and where even that cannot be said, the connection is.
+        late = functools.partial(took_too_long, self.where, command, timeout)
         try:
-            # One thread each for what must not wait for the others: a full pipe on either side would stop all.
-            feeder = threading.Thread(target=_feed, args=(channel, stdin), daemon=True)
-            listener = threading.Thread(target=_drain, args=(channel.recv_stderr, stderr), daemon=True)
-            feeder.start()
-            listener.start()
-            stdout = bytearray()
-            while True:
-                channel.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
-                chunk = channel.recv(CHUNK)
-                if not chunk:
-                    break
-                stdout += chunk
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.001)
-            if not channel.status_event.wait(remaining):
-                raise TimeoutError
-            listener.join()
-        except TimeoutError:
-            raise HostError(
-                f"{self.where}: a command took longer than {timeout:g} s: {command:.120}",
-                "look at what the machine is busy with, then run again",
-                where=self.where,
-            ) from None
-        finally:
-            channel.close()
-        status = channel.exit_status
+            with within(timeout + GRACE_SECONDS, cut, self._stopped, self.where, late):
+                channel.settimeout(timeout)
+                status, raw = converse(channel, marked, stdin, timeout, most, self.where, cut)
+        except GONE as error:
+            raise lost(self.where, command) from error
         # -1 is "no status": either a signal ended the command, after a proper end of its output, or all is gone.
-        if status < 0 and not (channel.eof_received and self._is_connected()):
-            raise HostUnreachable(
-                f"{self.where}: the connection was lost while a command ran: {command:.120}",
-                "check that the machine is up, then run again",
-                where=self.where,
-            )
-        return RawResult(status, bytes(stdout), bytes(stderr))
+        if status < 0 and not (channel.eof_received and _is_connected(connection)):
+            raise lost(self.where, command)
+        if not marked.begun:
+            raise marked.never_began(raw.stderr)
+        return raw
 
     def start(self, command: str) -> Process:
-        return SshProcess(self._open_channel(command), self.where)
+        connection, channel, marked = self._open_channel(command)
+        return SshProcess(channel, marked, self.where, functools.partial(transport.cut, connection))
 
     def close(self) -> None:
         with self._connecting:
             if self._fabric is not None:
+                transport.cut(self._fabric)
                 _close(self._fabric)
                 self._fabric = None
 
-    def _is_connected(self) -> bool:
-        connection = self._fabric
-        return connection is not None and connection.transport is not None and connection.transport.is_active()
-
-    def _open_channel(self, command: str) -> paramiko.Channel:
+    def _open_channel(self, command: str) -> tuple[Any, paramiko.Channel, Marked]:
+        """The connection, a channel of it, and on that the command that has been begun."""
         with self._connecting:
-            if not self._is_connected():
+            if not _is_connected(self._fabric):
                 self.close()
                 self._fabric = self._connect()
-            transport = self._fabric.transport
+            connection = self._fabric
+        marked = Marked(command, self.where, connection.user)
         try:
-            channel = transport.open_session(timeout=self._timeout)
-            # The user's login shell may be none that speaks POSIX.
-            channel.exec_command(f"exec /bin/sh -c {shlex.quote(command)}")
-        except (paramiko.SSHException, OSError, EOFError) as error:
+            with self._in_time(connection, 1):
+                channel = connection.transport.open_session(timeout=self._timeout)
+                channel.exec_command(marked.for_shell())
+        except GpuprepError:
+            raise
+        except Exception as error:  # paramiko hands on whatever the host's bytes made its own thread raise
             raise HostUnreachable(
-                f"{self.where}: the connection was lost: {error}",
+                f"{self.where}: the connection was lost: {one_line(str(error), TOLD_LETTERS)}",
                 "check that the machine is up, then run again",
                 where=self.where,
             ) from error
-        return channel
+        return connection, channel, marked
+
+    def _in_time(self, connection: Any, times: int) -> contextlib.AbstractContextManager[None]:
+        """At most so many connect time-outs, for what has none of its own or one for each of its parts."""
+        seconds = max(self._timeout, 1) * times
+        late = functools.partial(no_answer, self.where, connection, seconds)
+        return within(seconds, functools.partial(transport.cut, connection), self._stopped, self.where, late)
 
     def _connect(self) -> Any:
         target = self._target
@@ -125,25 +125,28 @@ class SshConnection:
             hops.append(gateway)
             gateway = gateway.gateway
         for hop in hops:
-            revoked = hostkeys.load(hop.client, hop.host, hop.port, known_hosts, with_system=target.known_hosts is None)
-            policy = hostkeys.KnownHostsPolicy(self.where, known_hosts, accept_new=self._accept_new, revoked=revoked)
+            known = hostkeys.load(hop.host, hop.port, known_hosts, with_system=target.known_hosts is None)
+            policy = hostkeys.KnownHostsPolicy(self.where, known_hosts, known, accept_new=self._accept_new)
             hop.client.set_missing_host_key_policy(policy)
             # OpenSSH passes over the IdentityFile of a configuration that does not exist; paramiko falls over it.
             files = hop.connect_kwargs.get("key_filename", [])
             hop.connect_kwargs["key_filename"] = [name for name in files if Path(name).expanduser().is_file()]
+            hop.connect_kwargs["transport_factory"] = functools.partial(transport.Transport, known.types)
             hop.connect_timeout = int(max(self._timeout, 1))
         try:
-            connection.open()
+            with self._in_time(connection, CONNECT_TIMES * len(hops)):
+                connection.open()
         except BaseException as error:
-            explained = self._explain(error, connection, known_hosts)
+            explained = self._explain(error, connection)
+            transport.cut(connection)
             _close(connection)
             if explained is None:
                 raise
             raise explained from error
-        transport = connection.transport
-        transport.set_keepalive(KEEPALIVE_SECONDS)
-        if isinstance(transport.sock, socket.socket):
-            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MILLISECONDS)
+        made = connection.transport
+        made.set_keepalive(KEEPALIVE_SECONDS)
+        if isinstance(made.sock, socket.socket):
+            made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MILLISECONDS)
         return connection
 
     def _prepare(self) -> Any:
@@ -165,6 +168,7 @@ class SshConnection:
                 "key_filename": keys,
                 "banner_timeout": self._timeout,
                 "auth_timeout": self._timeout,
+                "channel_timeout": self._timeout,
             },
         )
 
@@ -173,68 +177,12 @@ class SshConnection:
         named = self._target.known_hosts or (configured[0] if configured else str(hostkeys.USER_FILE))
         return Path(named).expanduser()
 
-    def _explain(self, error: BaseException, connection: Any, known_hosts: Path) -> GpuprepError | None:
-        from gpuprep.host.sshfailures import explain
-
-        return explain(error, connection, self.where, known_hosts, self._timeout)
+    def _explain(self, error: BaseException, connection: Any) -> GpuprepError | None:
+        return explain(error, connection, self.where, self._timeout)
 
 
-class SshProcess:
-    """Speaks Process."""
-
-    def __init__(self, channel: paramiko.Channel, where: str) -> None:
-        self._channel = channel
-        self.where = where
-
-    def send(self, data: bytes) -> None:
-        try:
-            self._channel.sendall(data)
-        except OSError as error:
-            raise HostError(f"{self.where}: a command ended before its input was read", where=self.where) from error
-
-    def read_line(self, timeout: float) -> bytes:
-        line = b""
-        deadline = time.monotonic() + timeout
-        while not line.endswith(b"\n"):
-            self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
-            try:
-                byte = self._channel.recv(1)
-            except TimeoutError:
-                raise HostError(
-                    f"{self.where}: a command did not answer within {timeout:g} s", where=self.where
-                ) from None
-            if not byte:
-                break
-            line += byte
-        return line.rstrip(b"\n")
-
-    def read_error(self) -> str:
-        self._channel.status_event.wait(5)
-        said = b""
-        while self._channel.recv_stderr_ready():
-            said += self._channel.recv_stderr(CHUNK)
-        return said.decode(errors="backslashreplace")
-
-    def ended(self, timeout: float) -> bool:
-        return bool(self._channel.status_event.wait(timeout) or self._channel.closed)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            self._channel.shutdown_write()
-            self._channel.status_event.wait(5)
-        self._channel.close()
-
-
-def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
-    with contextlib.suppress(OSError, EOFError):  # the command did not want all of it
-        channel.sendall(stdin)
-        channel.shutdown_write()
-
-
-def _drain(receive: Any, into: bytearray) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := receive(CHUNK):
-            into += chunk
+def _is_connected(connection: Any) -> bool:
+    return connection is not None and connection.transport is not None and connection.transport.is_active()
 
 
 def _close(connection: Any) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import paramiko
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable
-from gpuprep.host import hostkeys
+from gpuprep.host.limits import TOLD_LETTERS
+from gpuprep.host.transport import QUESTIONS, NoAnswer
+from gpuprep.plaintext import one_line
 
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 NETWORK_WORDS = {
@@ -21,16 +23,25 @@ NETWORK_WORDS = {
     errno.ETIMEDOUT: ("does not answer on {host} port {port}", "is the machine up, and does a firewall allow SSH?"),
     errno.ECONNRESET: ("closed the connection at once", "sshd there may be overloaded or refuse your address"),
 }
+TIMED_OUT = ("No existing session", "Timeout opening channel")  # as paramiko says it
 
 
-def explain(
-    error: BaseException, connection: Any, where: str, known_hosts: Path, timeout: float
-) -> GpuprepError | None:
-    """The error of gpuprep that says what `error` means; None where it is not ours to explain."""
+def no_answer(where: str, connection: Any, seconds: float) -> HostUnreachable:
+    return HostUnreachable(
+        f"{where}: no answer from {connection.host} port {connection.port} within {seconds:g} s",
+        NETWORK_WORDS[errno.ETIMEDOUT][1],
+        where=where,
+    )
+
+
+def explain(error: BaseException, connection: Any, where: str, timeout: float) -> GpuprepError | None:
+    """The error of gpuprep that says what `error` means; None where it is not ours to explain, as of Ctrl-C.
+
+    paramiko raises whatever the bytes of the host made its own thread raise: any exception is the host's.
+    """
     if isinstance(error, GpuprepError):
         return error
-    if isinstance(error, paramiko.BadHostKeyException):
-        return hostkeys.changed(where, error.hostname, error.key, error.expected_key, known_hosts)
+    text = one_line(str(error) or type(error).__name__, TOLD_LETTERS)
     if isinstance(error, socket.gaierror):
         return HostUnreachable(
             f"{where}: the name {connection.host} does not resolve",
@@ -39,25 +50,25 @@ def explain(
         )
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         codes: Sequence[int] = [cause.errno or 0 for cause in error.errors.values()]
-        return _network(codes[0], connection, where, str(error))
-    if isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno == errno.ETIMEDOUT):
+        return _network(codes[0], connection, where, text)
+    late = isinstance(error, (TimeoutError, NoAnswer)) or (
+        isinstance(error, OSError) and error.errno == errno.ETIMEDOUT
+    )
+    if late or (isinstance(error, paramiko.SSHException) and any(words in str(error) for words in TIMED_OUT)):
+        return no_answer(where, connection, timeout)
+    if isinstance(error, OSError):
+        return _network(error.errno or 0, connection, where, text)
+    if isinstance(error, Exception):
+        transport = connection.client.get_transport()
+        keys_agreed = isinstance(error, (paramiko.SSHException, EOFError)) and transport and transport.initial_kex_done
+        if keys_agreed or isinstance(error, paramiko.AuthenticationException):
+            return _authentication(error, connection, where, text)
         return HostUnreachable(
-            f"{where}: no answer from {connection.host} port {connection.port} within {timeout:g} s",
-            NETWORK_WORDS[errno.ETIMEDOUT][1],
-            where=where,
-        )
-    transport = connection.client.get_transport()
-    if isinstance(error, (paramiko.SSHException, EOFError)):
-        if isinstance(error, paramiko.AuthenticationException) or (transport and transport.initial_kex_done):
-            return _authentication(error, connection, where)
-        return HostUnreachable(
-            f"{where}: {connection.host} port {connection.port} answers, but not as an SSH server should: {error}",
+            f"{where}: {connection.host} port {connection.port} answers, but not as an SSH server should: {text}",
             "is this the port of sshd? One that is overloaded or has had enough of your address hangs up, too"
             " (MaxStartups, PerSourcePenalties); `ssh -v` shows how far it comes",
             where=where,
         )
-    if isinstance(error, OSError):
-        return _network(error.errno or 0, connection, where, str(error))
     return None
 
 
@@ -67,7 +78,7 @@ def _network(code: int, connection: Any, where: str, text: str) -> HostError:
     return HostUnreachable(f"{where}: {connection.host} {what.format(**words)}", hint, where=where)
 
 
-def _authentication(error: BaseException, connection: Any, where: str) -> AuthenticationRefused:
+def _authentication(error: BaseException, connection: Any, where: str, text: str) -> AuthenticationRefused:
     user = connection.user
     files = list(connection.connect_kwargs.get("key_filename", []))
     files += [str(path) for name in DEFAULT_KEYS if (path := Path("~/.ssh").expanduser() / name).is_file()]
@@ -75,6 +86,13 @@ def _authentication(error: BaseException, connection: Any, where: str) -> Authen
         return AuthenticationRefused(
             f"{where}: the key {', '.join(files)} is locked by a passphrase",
             "unlock it first: `ssh-add KEYFILE`",
+            where=where,
+        )
+    if QUESTIONS in text:
+        return AuthenticationRefused(
+            f"{where}: {connection.host} asks {user} questions after the key"
+            " (keyboard-interactive, as for a second factor)",
+            f"allow {user} in with a key alone there: gpuprep answers no questions of a host",
             where=where,
         )
     tried = ", ".join(dict.fromkeys(files)) or "no key file"

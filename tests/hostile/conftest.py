@@ -1,0 +1,33 @@
+"""A HOME without keys, agent and known hosts, and hostile servers that end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile.sshd import HostileSshd
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+@pytest.fixture
+def hostile(home: Path) -> Iterator[Callable[..., HostileSshd]]:
+    made: list[HostileSshd] = []
+
+    def start(**options: Any) -> HostileSshd:
+        made.append(HostileSshd(home, **options))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.stop()

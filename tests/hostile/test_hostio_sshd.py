@@ -1,0 +1,487 @@
+"""A host that stalls, drips, floods, lies and shouts over SSH: an error of that host, soon, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostKeyRefused, HostUnreachable, Interrupted
+from gpuprep.host import Host, HostLock, LockOwner, ssh, sshchannel, watch
+from gpuprep.host.ssh import SshConnection
+from hostile.sshd import HostileSshd, Session
+from hostile.texts import is_calm
+
+Serve = Callable[..., HostileSshd]
+OWNER = LockOwner("alice", "laptop", "r1", "noon")
+ESCAPES = b"\x1b[2J\x1b]0;owned\x07\x9b31m\xe2\x80\xae gnp"
+VERSION = b"SSH-2.0-OpenSSH_9.2\r\n"
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ssh, sshchannel, watch):
+        monkeypatch.setattr(module, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(sshchannel, "CLOSE_SECONDS", 1.0)
+    monkeypatch.setattr(sshchannel, "FAREWELL_SECONDS", 0.5)
+    monkeypatch.setattr(sshchannel, "SEND_SECONDS", 0.5)
+
+
+@contextlib.contextmanager
+def soon(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def refusal(server: HostileSshd, kind: type[GpuprepError], words: str, timeout: float = 0.7) -> str:
+    """The error of one command, which comes soon, says `words`, is short and moves no cursor."""
+    with soon(6), pytest.raises(kind, match=words) as caught, Host(server.target, connect_timeout=1) as host:
+        host.run("true", timeout=timeout)
+    assert type(caught.value) is kind
+    assert caught.value.hint
+    is_calm(caught.value.explain())
+    return caught.value.what
+
+
+# ---------------------------------------------------------------- before there is a command
+
+
+def say_and_wait(*said: bytes) -> Callable[[socket.socket, HostileSshd], None]:
+    def act(connected: socket.socket, server: HostileSshd) -> None:
+        for data in said:
+            connected.sendall(data)
+        server.over.wait(30)
+
+    return act
+
+
+def drip(data: bytes, first: bytes = b"") -> Callable[[socket.socket, HostileSshd], None]:
+    def act(connected: socket.socket, server: HostileSshd) -> None:
+        connected.sendall(first)
+        while not server.over.wait(0.02):
+            connected.sendall(data)
+
+    return act
+
+
+def flood(data: bytes, first: bytes = b"") -> Callable[[socket.socket, HostileSshd], None]:
+    def act(connected: socket.socket, server: HostileSshd) -> None:
+        connected.sendall(first)
+        while not server.over.is_set():
+            connected.sendall(data)
+
+    return act
+
+
+def close(connected: socket.socket, _server: HostileSshd) -> None:
+    connected.close()
+
+
+def reset(connected: socket.socket, _server: HostileSshd) -> None:
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connected.close()
+
+
+def packet(payload: bytes) -> bytes:
+    padding = 8 - (len(payload) + 5) % 8 + 8
+    return struct.pack(">IB", len(payload) + padding + 1, padding) + payload + bytes(padding)
+
+
+NO_SSH = "answers, but not as an SSH server should"
+NONE = "no answer from 127.0.0.1"
+BEFORE = {
+    "silence": (say_and_wait(), NONE),
+    "banner-drip": (drip(b"x"), NONE),
+    "banner-lines-drip": (drip(b"x\r\n"), NONE),
+    "banner-never-ends": (flood(b"x" * 4096), NO_SSH),
+    "banner-endless-lines": (flood(b"welcome\r\n" * 400), NO_SSH),
+    "banner-escapes": (say_and_wait(b"SSH-" + ESCAPES + b"\r\n"), NO_SSH),
+    "banner-lone-surrogate": (say_and_wait(b"SSH-\xed\xa0\x80\r\n"), NO_SSH),
+    "banner-nul": (say_and_wait(b"SSH-2.0\0-x\r\n"), NO_SSH),
+    "banner-old-version": (say_and_wait(b"SSH-1.5-" + b"y" * 3000 + b"\r\n"), NO_SSH),
+    "keys-silence": (say_and_wait(VERSION), NONE),
+    "keys-drip": (drip(b"\0", VERSION + struct.pack(">IB", 35_004, 4)), NONE),
+    "keys-garbage": (say_and_wait(VERSION, os.urandom(4096)), NO_SSH),
+    "keys-packet-of-4-gigabytes": (flood(bytes(65536), VERSION + b"\xff\xff\xff\xfc\4\x14"), NO_SSH),
+    "keys-packet-of-nothing": (say_and_wait(VERSION, bytes(4096)), NO_SSH),
+    "keys-torn": (say_and_wait(VERSION, packet(b"\x14" + bytes(20))), NO_SSH),
+    "keys-not-utf8": (say_and_wait(VERSION, packet(b"\x14" + bytes(16) + b"\0\0\0\2\xff\xfe" * 10)), NO_SSH),
+    "keys-unknown-message": (say_and_wait(VERSION, packet(b"\xfa" + bytes(20))), NO_SSH),
+    "keys-disconnect-with-escapes": (
+        say_and_wait(VERSION, packet(b"\1\0\0\0\2\0\0\0\x20" + ESCAPES.ljust(32) + bytes(4))),
+        NO_SSH,
+    ),
+    "closes-at-once": (close, NO_SSH),
+    "resets-at-once": (reset, f"{NO_SSH}|closed the connection at once"),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_a_host_that_never_becomes_an_ssh_server(hostile: Serve, case: str) -> None:
+    raw, words = BEFORE[case]
+    refusal(hostile(raw=raw), HostUnreachable, words)
+
+
+def test_an_endless_motd_is_not_kept_and_not_shown(hostile: Serve, capfd: pytest.CaptureFixture[str]) -> None:
+    server = hostile(motd=(ESCAPES.decode("latin-1") * 6000))
+    with soon(5), Host(server.target, connect_timeout=2) as host:
+        assert host.run("true", timeout=5).stdout == ""
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("stage", "words"), [("auth", NONE), ("open", NONE), ("exec", NONE)])
+def test_a_host_that_stalls_at_a_stage(hostile: Serve, stage: str, words: str) -> None:
+    refusal(hostile(stall=stage), HostUnreachable, words)
+
+
+def test_a_host_that_asks_questions_gets_no_answer(hostile: Serve, capfd: pytest.CaptureFixture[str]) -> None:
+    """As a second factor would: a title, a prompt for a password; the terminal shows neither."""
+    server = hostile(auth=paramiko.AUTH_PARTIALLY_SUCCESSFUL)
+    refusal(server, AuthenticationRefused, "asks me questions after the key")
+    assert server.heard == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_host_with_another_key_learns_nothing(hostile: Serve) -> None:
+    server = hostile(trusted=False)
+    refusal(server, HostKeyRefused, "not known")
+    assert server.commands == []
+
+
+# ---------------------------------------------------------------- while a command runs
+
+
+def hang(session: Session) -> None:
+    session.say(b"")
+    session.hang()
+
+
+def lose(session: Session) -> None:
+    session.say(b"some")
+    session.transport.close()
+
+
+def no_status(session: Session) -> None:
+    session.say(b"some")
+    session.channel.shutdown_write()
+    session.hang()
+
+
+def close_all_but_status(session: Session) -> None:
+    session.say(b"some")
+    session.transport.sock.shutdown(socket.SHUT_RDWR)
+
+
+def status_alone(session: Session) -> None:
+    session.channel.send_exit_status(0)
+    session.hang()
+
+
+def new_keys_never(session: Session) -> None:
+    """Begins a key exchange and leaves it there: the client may send nothing from then on."""
+    session.say(b"x" * 1000)
+    session.transport._negotiate_keys = lambda _message: session.hang()
+    session.transport._send_kex_init()
+    session.hang()
+
+
+LATE = "took longer than 0.7 s: true"
+MUCH = "said more than 1 MiB"
+LOST = "connection was lost while a command ran"
+RUNNING = {
+    "says-nothing": (Session.hang, HostError, LATE),
+    "marks-and-says-nothing": (hang, HostError, LATE),
+    "one-byte-at-a-time": (lambda s: (s.say(b""), s.drip(b"x", 0.05)), HostError, LATE),
+    "one-byte-more-whenever-asked": (lambda s: (s.say(b""), s.drip(b"x", 0.0001)), HostError, LATE),
+    "errors-for-ever": (lambda s: (s.say(b""), s.flood(4000, stderr=True)), HostError, LATE),
+    "output-ends-the-command-does-not": (no_status, HostError, LATE),
+    "exit-status-and-no-end": (status_alone, HostError, LATE),
+    "new-keys-never": (new_keys_never, HostError, LATE),
+    "floods": (lambda s: (s.say(b""), s.flood(400)), HostError, MUCH),
+    "floods-beyond-its-window": (lambda s: (s.say(b""), s.flood(400, rules=False)), HostError, MUCH),
+    "floods-before-the-mark": (lambda s: s.flood(400), HostError, "prints more than 64 KiB at login"),
+    "escapes-before-the-mark": (
+        lambda s: (s.say(ESCAPES * 9000, marked=False), s.hang()),
+        HostError,
+        "prints more than 64 KiB at login",
+    ),
+    "leaves-in-the-middle": (lose, HostUnreachable, LOST),
+    "hangs-up-in-the-middle": (close_all_but_status, HostUnreachable, LOST),
+    "closes-without-a-status": (lambda s: (s.channel.close(), s.transport.close()), HostUnreachable, LOST),
+    "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and said nothing"),
+    "claims-the-mark-of-another-run": (
+        lambda s: (s.say(b"gpuprep " + b"0" * 32 + b"\n{}", marked=False), s.end(0)),
+        HostError,
+        "did not run our command; it said: gpuprep 0000",
+    ),
+    "account-closed": (
+        lambda s: (s.say(b"This account is currently not available.\n" + ESCAPES, marked=False), s.end(1)),
+        HostError,
+        "login shell of me did not run our command; it said: This account is currently not available",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RUNNING)
+def test_a_host_that_does_not_answer_as_asked(hostile: Serve, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    script, kind, words = RUNNING[case]
+    monkeypatch.setitem(SshConnection.execute.__kwdefaults__ or {}, "most", 1 << 20)
+    refusal(hostile(script=script), kind, words, timeout=10.0 if words == MUCH else 0.7)
+
+
+@pytest.mark.parametrize("code", [0, 1, 255, 256, 65536, 4294967295])
+def test_an_exit_code_that_no_process_has_is_only_a_number(hostile: Serve, code: int) -> None:
+    server = hostile(script=lambda s: (s.say(b"said"), s.end(code)))
+    with Host(server.target, connect_timeout=2) as host:
+        result = host.run("true", timeout=5)
+    assert (result.exit_code, result.stdout) == (code, "said")
+
+
+@pytest.mark.parametrize("length", [1, 100, 64_000])
+def test_what_a_login_shell_prints_is_not_the_answer(hostile: Serve, length: int) -> None:
+    noise = (b"Welcome!\n" + ESCAPES) * (length // 20 + 1)
+    server = hostile(script=lambda s: (s.say(noise[:length], marked=False), s.say(b"{}"), s.end()))
+    with Host(server.target, connect_timeout=2) as host:
+        assert host.run("true", timeout=5).stdout == "{}"
+
+
+def test_a_mark_that_comes_in_pieces(hostile: Serve) -> None:
+    def script(session: Session) -> None:
+        for byte in b"hello " + session.mark + b"own":
+            session.say(bytes([byte]), marked=False)
+            time.sleep(0.002)
+        session.end(4)
+
+    with Host(hostile(script=script).target, connect_timeout=2) as host:
+        result = host.run("true", timeout=5)
+    assert (result.exit_code, result.stdout) == (4, "own")
+
+
+def test_of_endless_errors_the_end_stays_with_a_note(hostile: Serve) -> None:
+    def script(session: Session) -> None:
+        session.say(b"out")
+        session.flood(5, stderr=True)
+        session.channel.sendall_stderr(b"\nthe cause")
+        session.end(1)
+
+    with Host(hostile(script=script).target, connect_timeout=2) as host:
+        result = host.run("true", timeout=20)
+    assert result.stderr.startswith("[gpuprep: ")
+    assert result.stderr.endswith("\nthe cause")
+    assert len(result.stderr) < 1.1 * (1 << 20)
+
+
+def test_input_that_is_never_taken(hostile: Serve) -> None:
+    """The window stays shut: nothing of the rest of our input can be sent."""
+    server = hostile(script=hang, window=1000)
+    with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
+        host.run("cat", stdin=b"x" * 1_000_000, timeout=0.7)
+
+
+def test_a_socket_that_is_never_read(hostile: Serve) -> None:
+    """Not even that the channel is to be closed can be said: the connection is cut."""
+
+    def script(session: Session) -> None:
+        session.transport.packetizer.read_message = lambda: session.hang()  # after the message that it waits for now
+        session.hang()
+
+    server = hostile(script=script, window=1 << 30)
+    with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
+        host.run("cat", stdin=b"x" * 30_000_000, timeout=1.0)
+
+
+@pytest.mark.parametrize("act", ["put", "get"])
+def test_a_file_has_its_time_too(hostile: Serve, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
+    monkeypatch.setattr("gpuprep.host.core.FILE_SECONDS", 0.7)
+    server = hostile(script=hang)
+    with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
+        host.put(b"x", "/x") if act == "put" else host.get("/x")
+
+
+@pytest.mark.parametrize("act", ["put", "get"])
+def test_the_words_of_a_failure_are_short_and_calm(hostile: Serve, act: str) -> None:
+    def script(session: Session) -> None:
+        session.say(b"")
+        session.channel.sendall_stderr(ESCAPES + b"y" * 50_000)
+        session.end(1)
+
+    with pytest.raises(HostError) as caught, Host(hostile(script=script).target, connect_timeout=1) as host:
+        host.put(b"x", "/x") if act == "put" else host.get("/x")
+    is_calm(caught.value.explain())
+
+
+# ---------------------------------------------------------------- memory
+
+CLIENT = """
+import resource, sys
+from gpuprep.errors import HostError
+from gpuprep.host import Host, LockOwner, Target
+import gpuprep.host.ssh
+name, port, user, key, known_hosts, what = sys.argv[1:]
+host = Host(Target(name, "127.0.0.1", int(port), user, key, known_hosts), connect_timeout=5)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    if what == "run":
+        host.run("true", timeout=20)
+    else:
+        process = host._connection.start("true")
+        print(process.read_line(10).decode())
+        process.ended(20)
+        process.close()
+except HostError as error:
+    print(error.what)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "what", "words"),
+    [
+        pytest.param(lambda s: (s.say(b""), s.flood(150)), "run", "said more than 32 MiB", id="output"),
+        pytest.param(
+            lambda s: (s.say(b""), s.flood(150, rules=False)), "run", "said more than|was lost", id="no-window"
+        ),
+        pytest.param(
+            lambda s: (s.say(b""), s.flood(100, stderr=True, rules=False), s.end()), "run", ".?", id="errors-no-window"
+        ),
+        pytest.param(
+            lambda s: (s.say(b"held\n"), s.flood(150, rules=False)), "start", "^held", id="while-the-lock-is-held"
+        ),
+    ],
+)
+def test_a_flood_does_not_fill_the_controllers_memory(
+    hostile: Serve, script: Callable[[Session], None], what: str, words: str
+) -> None:
+    target = hostile(script=script).target
+    arguments = [target.name, target.port, target.user, target.identity_file, target.known_hosts, what]
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, *map(str, arguments)], capture_output=True, text=True, timeout=50, check=True
+    )
+    *said, grown = done.stdout.splitlines()
+    assert re.search(words, "\n".join(said))
+    assert int(grown) < 110_000, "kilobytes"  # 32 MiB of output, twice while it is copied, and a window
+
+
+# ---------------------------------------------------------------- a command that goes on: the lock's
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        pytest.param(Session.hang, "did not answer within", id="says-nothing"),
+        pytest.param(lambda s: (s.say(b""), s.drip(b"x", 0.005)), "did not answer within", id="drips-a-line"),
+        pytest.param(lambda s: (s.say(b""), s.flood(100)), "a line of more than 64 KiB", id="endless-line"),
+        pytest.param(lambda s: s.drip(b"x\n", 0.005), "did not answer within", id="drips-noise"),
+        pytest.param(lambda s: s.flood(100), "prints more than 64 KiB at login", id="endless-noise"),
+        pytest.param(lambda s: (s.say(b"refused " + ESCAPES * 900 + b"\n"), s.end()), "cannot lock box", id="escapes"),
+        pytest.param(lambda s: (s.say(b"\xff\xfe\n"), s.end(3)), "cannot lock box: no message", id="garbage"),
+        pytest.param(
+            lambda s: (s.say(b""), s.channel.sendall_stderr(b"e" * 90_000 + ESCAPES), s.end()),
+            "cannot lock",
+            id="errors",
+        ),
+        pytest.param(lambda s: (s.say(b"python\n"), s.end(3)), "there is no python3", id="no-python"),
+        pytest.param(lambda s: s.transport.close(), "box: ", id="hangs-up"),
+    ],
+)
+def test_a_lock_that_is_answered_by_nonsense(
+    hostile: Serve, monkeypatch: pytest.MonkeyPatch, script: Callable[[Session], None], words: str
+) -> None:
+    monkeypatch.setattr("gpuprep.host.lock.ANSWER_TIMEOUT", 0.7)
+    connection = SshConnection(hostile(script=script).target, False, 1)
+    with soon(6), pytest.raises(HostError, match=words) as caught, HostLock("box", OWNER, connection.start):
+        pass
+    is_calm(caught.value.explain())
+    connection.close()
+
+
+def test_a_lock_that_always_ends_at_once_keeps_nobody_busy(hostile: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuprep.host.lock.RETRY_SECONDS", 0.4)
+
+    def script(session: Session) -> None:
+        session.say(b"held\n")
+        session.end(0)
+
+    server = hostile(script=script)
+    connection = SshConnection(server.target, False, 1)
+    with HostLock("box", OWNER, connection.start):
+        time.sleep(1.5)
+    assert len(server.commands) <= 5
+    connection.close()
+
+
+def held_and_no_more(session: Session) -> None:
+    session.say(b"held\n")
+    new_keys_never(session)
+
+
+def test_a_lock_is_released_although_the_host_takes_nothing(hostile: Serve) -> None:
+    server = hostile(script=held_and_no_more)
+    connection = SshConnection(server.target, False, 1)
+    lock = HostLock("box", OWNER, connection.start)
+    lock.__enter__()
+    time.sleep(0.2)
+    with soon(6):
+        lock.__exit__(None, None, None)
+        connection.close()
+
+
+# ---------------------------------------------------------------- the user stops the run
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(hang, id="says-nothing"), pytest.param(lambda s: s.drip(b"x", 0.01), id="drips")]
+)
+def test_ctrl_c_ends_what_a_host_would_not(hostile: Serve, script: Callable[[Session], None]) -> None:
+    stop = threading.Event()
+    threading.Timer(0.4, stop.set).start()
+    with (
+        soon(5),
+        pytest.raises(Interrupted),
+        Host(hostile(script=script).target, connect_timeout=2, stopped=stop.is_set) as host,
+    ):
+        host.run("true", timeout=60)
+
+
+@pytest.mark.parametrize("stage", ["auth", "exec"])
+def test_ctrl_c_ends_a_connecting_that_never_ends(hostile: Serve, stage: str) -> None:
+    stop = threading.Event()
+    threading.Timer(0.4, stop.set).start()
+    with (
+        soon(5),
+        pytest.raises(Interrupted),
+        Host(hostile(stall=stage).target, connect_timeout=30, stopped=stop.is_set) as host,
+    ):
+        host.run("true", timeout=60)
+
+
+def test_sigterm_ends_the_program_although_the_host_does_not_let_go(hostile: Serve, home: Path, tmp_path: Path) -> None:
+    server = hostile(script=hang)
+    (home / ".ssh" / "known_hosts").write_text(server.known_hosts.read_text())
+    argv = ["-c", "from gpuprep.cli import main; main()", "drift", f"me@127.0.0.1:{server.port}", "--profile", "t4"]
+    argv += ["--ssh-key", str(server.target.identity_file)]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    with subprocess.Popen(
+        [sys.executable, *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as program:
+        while not server.commands:
+            assert program.poll() is None, program.stdout and program.stdout.read()
+            time.sleep(0.05)
+        with soon(12):
+            program.send_signal(signal.SIGTERM)
+            out, _ = program.communicate(timeout=30)
+    assert program.returncode == 130, out
+    assert "nterrupted" in out
