@@ -30,7 +30,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     real = LocalConnection.execute
 
-    def counted(self: LocalConnection, command: str, stdin: bytes, timeout: float | None) -> object:
+    def counted(self: LocalConnection, command: str, stdin: bytes, timeout: float) -> object:
         seen.append(command)
         return real(self, command, stdin, timeout)
 
