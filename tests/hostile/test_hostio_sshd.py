@@ -220,7 +220,7 @@ RUNNING = {
     ),
     "leaves-in-the-middle": (lose, HostUnreachable, LOST),
     "hangs-up-in-the-middle": (close_all_but_status, HostUnreachable, LOST),
-    "closes-without-a-status": (lambda s: (s.channel.close(), s.transport.close()), HostUnreachable, LOST),
+    "closes-without-a-status": (lambda s: s.channel.close(), HostError, "did not run our command and said nothing"),
     "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and said nothing"),
     "claims-the-mark-of-another-run": (
         lambda s: (s.say(b"gpuprep " + b"0" * 32 + b"\n{}", marked=False), s.end(0)),
