@@ -8,6 +8,7 @@ import pytest
 
 from gpuprep.errors import SimError
 from gpuprep.sim import base, boot, controller, driver, gpus, modprobe, pci, store, sysfs
+from gpuprep.sim.within import Disk
 
 
 def test_every_model_is_complete() -> None:
@@ -130,17 +131,19 @@ def test_etc_hides_a_file_of_the_same_name_and_links_stay_below_the_root(tmp_pat
     (tmp_path / "etc/modprobe.d/a.conf").write_text("blacklist nouveau\n")
     (tmp_path / "etc/alternatives/nvidia.conf").write_text("install nvidia modprobe -i nvidia-current\n")
     (tmp_path / "etc/modprobe.d/nvidia.conf").symlink_to("/etc/alternatives/nvidia.conf")
-    found = modprobe.read(tmp_path)
+    with Disk(tmp_path) as disk:
+        found = modprobe.read(disk)
+        assert modprobe.nvidia_module(disk, "6.1", found) is None
     assert found.blacklist == {"nouveau"}
     assert found.install == {"nvidia": "modprobe -i nvidia-current"}
-    assert modprobe.nvidia_module(tmp_path, "6.1", found) is None
 
 
 @pytest.mark.parametrize("line", ["blacklist nvidia", "install nvidia /bin/false"])
 def test_a_forbidden_module_does_not_load(tmp_path: Path, line: str) -> None:
     (tmp_path / "lib/modules/6.1").mkdir(parents=True)
     (tmp_path / "lib/modules/6.1/nvidia.ko").touch()
-    assert modprobe.nvidia_module(tmp_path, "6.1", modprobe.parse([line])) is None
+    with Disk(tmp_path) as disk:
+        assert modprobe.nvidia_module(disk, "6.1", modprobe.parse([line])) is None
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,8 @@ def test_newest_kernel(tmp_path: Path, releases: tuple[str, ...], newest: str) -
     (tmp_path / "boot").mkdir()
     for release in releases:
         (tmp_path / f"boot/vmlinuz-{release}").touch()
-    assert boot.newest_kernel(tmp_path) == newest
+    with Disk(tmp_path) as disk:
+        assert boot.newest_kernel(disk) == newest
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a_b", "../x", "a" * 41, "a b"])

@@ -54,7 +54,7 @@ def ensure(os_name: str, progress: Progress = lambda _: None) -> Path:
     recipe = _recipe(codename)
     folder = paths.cache_dir() / "bases"
     path = folder / f"{codename}-{_digest(recipe)}"
-    folder.mkdir(parents=True, exist_ok=True)
+    paths.private(folder)
     with _locked(folder / f".{codename}.lock"):
         for abandoned in folder.glob(f".making-{codename}-*"):
             _remove(abandoned)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from gpuprep.sim import driver, gpus, modprobe, nvmlstate, pci, sysfs
 from gpuprep.sim.store import Description
+from gpuprep.sim.within import Disk
+
+KERNEL = re.compile(r"vmlinuz-[\w.+~-]{1,100}")
 
 
-def newest_kernel(root: Path) -> str:
+def newest_kernel(disk: Disk) -> str:
     """The release of the newest kernel in /boot, which a boot loader would start; "" when there is none."""
-    releases = [path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*")]
+    releases = [name.removeprefix("vmlinuz-") for name in disk.names("boot") if KERNEL.fullmatch(name)]
     return max(releases, key=_version_key, default="")
 
 
@@ -20,17 +23,18 @@ def _version_key(release: str) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", release)]
 
 
-def prepare(description: Description, root: Path, folder: Path) -> driver.Loaded | None:
+def prepare(description: Description, root: Path, folder: Path, owner: int = 0) -> driver.Loaded | None:
     """Writes kernel, modules, driver, NVML state and PCI bus of the boot that comes; returns the driver that loads.
 
     `root` is the machine's disk; of `folder`, the machine's own, run/ becomes its /run/gpuprep-sim and sys/ is mounted
-    over parts of its /sys.
+    over parts of its /sys. `owner` is the machine's root on this computer, who may change the state of the GPUs.
     """
     run, sys = folder / "run", folder / "sys"
     devices = gpus.devices(description.identity or description.name, description.gpus)
-    release = str(description.options.get("kernel") or newest_kernel(root))
-    configuration = modprobe.read(root)
-    module = modprobe.nvidia_module(root, release, configuration)
+    with Disk(root) as disk:
+        release = str(description.options.get("kernel") or newest_kernel(disk))
+        configuration = modprobe.read(disk)
+        module = modprobe.nvidia_module(disk, release, configuration)
     options = modprobe.nvidia_options(configuration, module) if module else {}
     loaded = driver.load(module, devices, options)
     graphics = [device.bus_id for device in devices if not device.model.is_switch]
@@ -47,7 +51,7 @@ def prepare(description: Description, root: Path, folder: Path) -> driver.Loaded
     (run / "host-sys-module").mkdir(exist_ok=True)
     _write(run / "proc/osrelease", release + "\n")
     _write_proc_driver(run / "proc/driver", loaded, devices)
-    nvmlstate.write_boot(run / "nvml", loaded, devices)
+    nvmlstate.write_boot(run / "nvml", loaded, devices, owner)
     pci.write(sys / "bus/pci/devices", devices, bound)
     return loaded
 

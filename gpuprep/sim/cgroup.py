@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
+# Of groups that a machine makes within its own: each costs memory of the kernel, and deep ones a long time to remove
+LIMITS = {"cgroup.max.depth": "16", "cgroup.max.descendants": "2000"}
 
 
 def has_v2() -> bool:
@@ -31,12 +33,22 @@ def create(folder: Path) -> list[Path]:
     groups = paths(folder)
     for group in groups:
         group.mkdir(exist_ok=True)
+        for limit, most in LIMITS.items():  # version 2 has them
+            if (group / limit).exists():
+                (group / limit).write_text(most)
     return groups
 
 
 def _tree(folder: Path) -> list[Path]:
     """A machine's groups and all below them, deepest first; groups may go away while we look."""
-    return [Path(path) for group in paths(folder) for path, _, _ in os.walk(group, topdown=False)]
+    found = paths(folder)
+    for group in found:  # grows: a machine nests them as deep as it likes, and a recursion would end
+        try:
+            with os.scandir(group) as listing:
+                found += [Path(entry.path) for entry in listing if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue
+    return found[::-1]
 
 
 def processes(folder: Path) -> set[int]:

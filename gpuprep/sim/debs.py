@@ -1,30 +1,34 @@
 """Downloaded packages shared by the machines of a release, so that the second one does not download CUDA again.
 
-Hard links, not a shared folder: apt locks its archive folder, and two machines must be able to install at once.
-apt itself checks size and hash of what it finds there.
+Not a shared folder: apt locks its archive folder, and two machines must be able to install at once. A machine finds
+them in a layer below its own disk, so it cannot change what others find.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 
-from gpuprep.sim import paths
+from gpuprep.sim import paths, prerequisites, signedpackages
+from gpuprep.sim.within import Disk
 
 ARCHIVES = "var/cache/apt/archives"
+NAME = re.compile(r"[a-z0-9][\w.+%~-]{1,200}\.deb")
 
 
 def _pool(os_name: str) -> Path:
-    return paths.cache_dir() / "debs" / os_name
+    return paths.cache_dir() / "packages" / os_name
 
 
-def seed(os_name: str, upper: Path) -> int:
-    """Puts the pool's packages into a machine's archive folder before it boots; returns how many."""
+def seed(os_name: str, layer: Path) -> int:
+    """Puts the pool's packages into a layer below a machine's own disk, before it boots; returns how many."""
     pool = _pool(os_name)
-    archives = upper / ARCHIVES
-    _make_folders(upper)
+    archives = layer / ARCHIVES
+    _make_folders(layer)
     count = 0
     for package in pool.glob("*.deb") if pool.is_dir() else ():
         count += _link(package, archives / package.name)
@@ -32,14 +36,42 @@ def seed(os_name: str, upper: Path) -> int:
 
 
 def harvest(os_name: str, upper: Path) -> int:
-    """Takes a machine's whole packages (apt renames them into place when complete) into the pool; returns how many."""
+    """Copies those of a machine's packages to the pool that are Debian's; returns how many.
+
+    Copies, because the machine may still write to its own. What is written is what was proven.
+    """
     pool = _pool(os_name)
     pool.mkdir(parents=True, exist_ok=True)
-    archives = upper / ARCHIVES
-    return sum(_link(package, pool / package.name) for package in archives.glob("*.deb")) if archives.is_dir() else 0
+    if not upper.is_dir():
+        return 0
+    keyring = prerequisites.keyring()
+    with Disk(upper) as disk:
+        new = [name for name in disk.files(ARCHIVES) if NAME.fullmatch(name) and not (pool / name).exists()]
+        if not new or keyring is None:
+            return 0
+        proven = signedpackages.hashes(disk, keyring, new)
+        return sum(_copy(disk, name, pool, proven[name]) for name in new if name in proven)
+
+
+def _copy(disk: Disk, name: str, pool: Path, proven: set[str]) -> int:
+    temporary = pool / f".{name}.{os.getpid()}"
+    digest = hashlib.sha256()
+    with disk.file(f"{ARCHIVES}/{name}") as source:
+        if source is None:  # apt-get clean may take it away meanwhile
+            return 0
+        with temporary.open("wb") as copy:
+            while block := os.read(source, 1 << 20):
+                digest.update(block)
+                copy.write(block)
+    if digest.hexdigest() not in proven:
+        temporary.unlink()
+        return 0
+    temporary.rename(pool / name)
+    return 1
 
 
 def _make_folders(upper: Path) -> None:
+    upper.mkdir(exist_ok=True)
     path = upper
     for part in Path(ARCHIVES).parts:
         path /= part
@@ -51,7 +83,7 @@ def _link(source: Path, to: Path) -> int:
     if to.exists():
         return 0
     temporary = to.with_name(f".{to.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):  # apt-get clean may take it away meanwhile
+    with contextlib.suppress(FileNotFoundError):  # the cache may be emptied at any time
         try:
             os.link(source, temporary)
         except OSError as error:

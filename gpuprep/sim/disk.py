@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from gpuprep.errors import SimError
-from gpuprep.sim import native, paths, store
+from gpuprep.sim import debs, native, paths, store
 
 LIBRARY_FOLDER = "usr/lib/gpuprep-sim"
 USER_ID = 1000
@@ -25,8 +25,8 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def prepare(folder: Path, name: str, port: int) -> None:
-    """Host name, keys and SSH port of a new machine."""
+def prepare(folder: Path, name: str, port: int, user_id: int = USER_ID) -> None:
+    """Host name, keys and SSH port of a new machine, whose user `debian` has this id."""
     upper = folder / "upper"
     ssh = folder / "ssh"
     for path in (upper, ssh, folder / "run"):
@@ -45,26 +45,55 @@ def prepare(folder: Path, name: str, port: int) -> None:
     (ssh / "known_hosts").write_text(f"[127.0.0.1]:{port} {' '.join(public.split()[:2])}\n")
     write(upper, "home/debian/.ssh/authorized_keys", (ssh / "id_ed25519.pub").read_text(), 0o600)
     for owned in ("home/debian", "home/debian/.ssh", "home/debian/.ssh/authorized_keys"):
-        os.chown(upper / owned, USER_ID, USER_ID)
+        os.chown(upper / owned, user_id, user_id)
     (upper / "home/debian/.ssh").chmod(0o700)
 
 
-def install_stand_ins(folder: Path) -> None:
-    """Puts the compiled stand-ins on the machine's disk; done at every start, so a newer gpuprep replaces them."""
-    upper = folder / "upper"
-    write(upper, f"{LIBRARY_FOLDER}/README", "Stand-ins of a simulated VM (gpuprep sim).\n")
+def renumber_user(folder: Path, base: Path, user_id: int) -> None:
+    """Gives the user of a new machine another id than the base has: one that is nobody's on this computer."""
+    for name, column in (("etc/passwd", 2), ("etc/group", 2)):
+        lines = [line.split(":") for line in (base / name).read_text().splitlines()]
+        for line in lines:
+            if line[column] == str(USER_ID):
+                line[column] = str(user_id)
+            if name == "etc/passwd" and line[3] == str(USER_ID):
+                line[3] = str(user_id)
+        write(folder / "upper", name, "".join(":".join(line) + "\n" for line in lines))
+    for path in (base / "home/debian").iterdir():
+        copy = folder / "upper/home/debian" / path.name
+        shutil.copyfile(path, copy)
+        os.chown(copy, user_id, user_id)
+
+
+def give(folder: Path, os_name: str) -> None:
+    """Makes the layer below the machine's own disk: the compiled stand-ins and packages that others downloaded.
+
+    Made anew at every start, so a newer gpuprep replaces them, and from outside: what the machine did to its own disk
+    has no say in where root of this computer writes.
+    """
+    given = folder / "given"
+    remove(given)
+    given.mkdir()
+    given.chmod(0o755)
+    write(given, f"{LIBRARY_FOLDER}/README", "Stand-ins of a simulated VM (gpuprep sim).\n")
     built = {
         "preload.so": native.preload(),
         "libnvidia-ml.so.1": native.nvml(),
         "nvidia-persistenced": native.persistenced(),
     }
     for name, library in built.items():
-        target = upper / LIBRARY_FOLDER / name
-        target.unlink(missing_ok=True)
-        shutil.copyfile(library, target)
-        target.chmod(0o755)
-    install_guest(upper)
-    write(upper, "etc/ld.so.preload", f"/{LIBRARY_FOLDER}/preload.so\n")
+        shutil.copyfile(library, given / LIBRARY_FOLDER / name)
+        (given / LIBRARY_FOLDER / name).chmod(0o755)
+    install_guest(given)
+    write(given, "etc/ld.so.preload", f"/{LIBRARY_FOLDER}/preload.so\n")
+    debs.seed(os_name, given)
+
+
+def remove(folder: Path) -> None:
+    """Deletes a folder that a machine filled: rm goes down any depth, and Python's own does not."""
+    done = subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], capture_output=True, check=False)
+    if done.returncode != 0:
+        raise SimError(f"{folder} cannot be deleted: {done.stderr.decode(errors='replace').strip()}", "look at it")
 
 
 def install_guest(upper: Path) -> None:
@@ -109,7 +138,7 @@ def freeze(name: str) -> tuple[str, ...]:
         layer.parent.mkdir(parents=True, exist_ok=True)
         (folder / "upper").rename(layer)
         (folder / "upper").mkdir()
-        shutil.rmtree(folder / "work", ignore_errors=True)
+        remove(folder / "work")
         layers = (str(layer), *description.layers)
         store.write(store.Description(**{**description.__dict__, "layers": layers}))
         return layers
@@ -120,4 +149,4 @@ def drop_unused_layers() -> None:
     used = {layer for name in store.names() for layer in store.read(name).layers}
     for path in (paths.state_dir() / "layers").glob("*"):
         if str(path) not in used:
-            shutil.rmtree(path)
+            remove(path)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from gpuprep.errors import SimError
-from gpuprep.sim import driver, inside, nvmlstate, store
+from gpuprep.sim import driver, inside, modprobe, nvmlstate, store
 
 # Scripts go in by stdin: systemd-run puts its own values in place of ${words} of a command line.
 # The pipe has no name when the script ends: a program that logged to it while nobody reads would wait for ever.
@@ -90,23 +90,18 @@ def _away(name: str, run: Path, gpu: int, clear: bool) -> None:
                 raise SimError(f"a GPU of {name} is away already", "--clear puts it back")
             kept.mkdir()
             (kept / "section.json").write_text(json.dumps(away))
-            (devices / _in_sys(away)).rename(kept / _in_sys(away))
+            (devices / nvmlstate.sys_name(away)).rename(kept / nvmlstate.sys_name(away))
             sections = [section for section in _sections(state) if section["index"] != away["index"]]
         else:
             if not kept.exists():
                 raise SimError(f"no GPU of {name} is away", f"gpuprep sim fault {name} gpu_missing")
             away = json.loads((kept / "section.json").read_text())
             sections = _sections(state)
-            if not (devices / _in_sys(away)).exists():  # a reboot brings it back
-                (kept / _in_sys(away)).rename(devices / _in_sys(away))
+            if not (devices / nvmlstate.sys_name(away)).exists():  # a reboot brings it back
+                (kept / nvmlstate.sys_name(away)).rename(devices / nvmlstate.sys_name(away))
                 sections = sorted([*sections, away], key=lambda section: section["bus_id"])
             shutil.rmtree(kept)
         _number(state, sections)
-
-
-def _in_sys(section: Mapping[str, str]) -> str:
-    """NVML's bus id as the kernel writes it."""
-    return section["bus_id"][4:].lower()
 
 
 def _exchanged(name: str, run: Path, gpu: int) -> None:
@@ -142,7 +137,7 @@ def _pci_file(name: str, gpu: int, file: str, text: str | None) -> None:
 def _bus_id(name: str, run: Path, gpu: int) -> str:
     """As the kernel writes it."""
     with nvmlstate.changed(run / "nvml") as state:
-        return _in_sys(_section(name, state, f"gpu.{gpu}"))
+        return nvmlstate.sys_name(_section(name, state, f"gpu.{gpu}"))
 
 
 def _kernel_log(name: str, run: Path, text: str, gpu: int) -> None:
@@ -202,6 +197,8 @@ def _mismatch(name: str, run: Path, clear: bool) -> None:
         if "driver" not in system:
             raise SimError(f"no driver is loaded in {name}", "install the driver and reboot first")
         installed = system.get("installed_driver", system["driver"])
+        if not modprobe.VERSION.fullmatch(installed):
+            raise ValueError(f"driver = {installed!r}")
         branch = int(installed.split(".")[0])
         system["driver"] = installed if clear else f"{branch}.54.14"
         system["installed_driver"] = installed

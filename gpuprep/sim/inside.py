@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,17 +33,13 @@ def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[s
     The machine's systemd starts it, so it has the rights, limits and groups that things in the machine have: a process
     that was only moved into the machine's namespaces could load modules into this computer's kernel.
     """
-    enter = [
-        "nsenter",
-        f"--target={leader(name)}",
-        "--mount",
-        "--uts",
-        "--ipc",
-        "--pid",
-        "--cgroup",
-        "--root",
-        "--wd=/",
-    ]
+    init = leader(name)
+    namespaces = ["mount", "uts", "ipc", "pid", "cgroup"]
+    if not Path("/proc/self/ns/user").samefile(f"/proc/{init}/ns/user"):
+        namespaces.append("user")
+    # A terminal stays the session's that it was opened in: setsid, lest a program of the machine types into it.
+    enter = ["setsid", "--wait", "nsenter", f"--target={init}", *(f"--{kind}" for kind in namespaces)]
+    enter += ["--setuid=0", "--setgid=0", "--root", "--wd"]  # both are init's: --wd=/ would be this computer's
     clean = ["env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm-256color"]
     start = [
         "systemd-run", "--quiet", "--collect", "--wait", "--service-type=exec", "--working-directory=/root",
@@ -55,9 +52,17 @@ def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[s
 def run(name: str, arguments: Sequence[str]) -> int:
     """Runs a command with this process's stdin, stdout and stderr; returns its exit code."""
     tty = sys.stdin.isatty() and sys.stdout.isatty()
-    return subprocess.run(command(name, arguments, tty=tty), check=False).returncode
+    return subprocess.run(command(name, arguments, tty=tty), env=_environment(), check=False).returncode
 
 
 def output(name: str, arguments: Sequence[str], *, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a command and captures what it says."""
-    return subprocess.run(command(name, arguments), input=stdin, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command(name, arguments), input=stdin, capture_output=True, text=True, errors="replace", env=_environment(),
+        check=False,
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    """What is set here (keys, tokens) is not the machine's to read."""
+    return {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprep.errors import SimError
-from gpuprep.sim import base, cgroup, debs, disk, gpus, paths, prerequisites, store
+from gpuprep.plaintext import one_line
+from gpuprep.sim import base, cgroup, debs, disk, gpus, ids, mounts, paths, prerequisites, store
 
 if TYPE_CHECKING:
     from gpuprep.host import Target
@@ -90,7 +90,7 @@ def down(name: str, *, keep: bool = False, progress: Progress | None = None) -> 
         if keep:
             return
         with store.locked():
-            shutil.rmtree(store.folder(name))
+            disk.remove(store.folder(name))
             disk.drop_unused_layers()
 
 
@@ -152,9 +152,10 @@ def _create(
 ) -> None:
     keys = gpus.check(gpu_keys)
     layers: tuple[str, ...] = ()
+    user_id: int | None = None
     if clone_of is not None:
         origin = store.read(clone_of)
-        os_name, base_path = origin.os, origin.base
+        os_name, base_path, user_id = origin.os, origin.base, origin.options.get("user_id")
         say(f"copying the disk of {clone_of}")
         layers = disk.freeze(clone_of)
     else:
@@ -162,14 +163,18 @@ def _create(
     with store.locked():
         folder = store.folder(name)
         if folder.exists():  # left by an `up` that was killed before it wrote machine.json
-            shutil.rmtree(folder)
+            disk.remove(folder)
         folder.mkdir(parents=True)
         port = _free_port()
-        disk.prepare(folder, name, port)
+        if user_id is None and _why_no_range(base_path, layers):
+            user_id = ids.spare()
+        disk.prepare(folder, name, port, user_id or disk.USER_ID)
+        if user_id is not None and not layers:
+            disk.renumber_user(folder, Path(base_path), user_id)
         for other in map(store.read, store.names()):  # what running machines have downloaded so far
             debs.harvest(other.os, store.folder(other.name) / "upper")
-        debs.seed(os_name, folder / "upper")
-        store.write(store.Description(name, os_name, base_path, keys, port, layers, nouveau, name))
+        options = {} if user_id is None else {"user_id": user_id}
+        store.write(store.Description(name, os_name, base_path, keys, port, layers, nouveau, name, options))
 
 
 def _free_port() -> int:
@@ -191,7 +196,8 @@ def _start(name: str, say: Progress) -> None:
             f"the base disk of {name} is gone: {description.base}", f"gpuprep sim down {name}, then up again"
         )
     _end_processes(name, graceful=False)  # what a crashed supervisor may have left
-    disk.install_stand_ins(folder)
+    _choose_ids(description, say)
+    disk.give(folder, description.os)
     say(f"booting {name} ({description.os}; GPUs: {', '.join(description.gpus) or 'none'})")
     package = Path(__file__).resolve().parents[2]
     search = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -202,6 +208,32 @@ def _start(name: str, say: Progress) -> None:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             env={**os.environ, "PYTHONPATH": search},
         )  # fmt: skip
+
+
+def _choose_ids(description: store.Description, say: Progress) -> None:
+    """Whom the machine's users are on this computer: nobody. Says so where only some of them can be."""
+    folder = store.folder(description.name)
+    first: int | None = None
+    why = _why_no_range(description.base, description.layers)
+    user_id = description.options.get("user_id")
+    if why and user_id is None:
+        raise SimError(
+            f"{description.name} would share its users with this computer: {why}",
+            f"gpuprep sim down {description.name}, then up again: its user then gets an unused id",
+        )
+    with store.locked():
+        if why:
+            say(
+                f"{description.name} is not shut off from this computer: {why}. Its root is root of this computer; "
+                f"its user debian has the unused id {user_id}. See docs/simulated-machines.md"
+            )
+        else:
+            first = ids.of_machine(description.name)
+        store.write_json(folder / "start.json", {"first_id": first})
+
+
+def _why_no_range(base_path: str, layers: Sequence[str]) -> str:
+    return mounts.why_no_ranges([store.machines_dir(), Path(base_path), *map(Path, layers)])
 
 
 def _wait_for_ssh(name: str, say: Progress) -> None:
@@ -234,7 +266,8 @@ def _last_lines(name: str, count: int = 6) -> str:
     for log in ("console.log", "supervisor.log"):
         path = store.folder(name) / log
         if path.exists():
-            lines += path.read_text(errors="replace").splitlines()[-count:]
+            text = path.read_text(errors="replace")  # a console has at most 4 MiB, perhaps in one line
+            lines += [one_line(line) for line in text.splitlines()[-count:]]
     return "\n".join(lines)
 
 

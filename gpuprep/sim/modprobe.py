@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from gpuprep.errors import SimError
+from gpuprep.sim import moduleinfo
+from gpuprep.sim.within import Disk
 
 FOLDERS = ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d")
-MODULE = re.compile(r"(nvidia(?:-current|-tesla-\d+|-tesla)?(?:-open)?)\.ko(?:\.(?:xz|zst|gz))?$")
+MODULE = re.compile(r"(nvidia(?:-current|-tesla-\d+|-tesla)?(?:-open)?)\.ko(?:\.(?:xz|zst|gz))?")
+VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}")
+MOST_TEXT = 1 << 20  # bytes of a file of modprobe.d
 
 
 @dataclass
@@ -56,34 +58,25 @@ def parse(texts: Iterable[str]) -> Configuration:
     return found
 
 
-def read(root: Path) -> Configuration:
-    """The configuration under a disk's root. A file of /etc hides one of the same name in /usr/lib."""
-    files: dict[str, Path] = {}
+def read(disk: Disk) -> Configuration:
+    """The configuration on a machine's disk. A file of /etc hides one of the same name in /usr/lib."""
+    files: dict[str, str] = {}
     for folder in FOLDERS:
-        for path in (root / folder).glob("*.conf"):
-            files.setdefault(path.name, path)
-    return parse(_inside(root, files[name]) for name in sorted(files))
+        for name in disk.names(folder):
+            if name.endswith(".conf"):
+                files.setdefault(name, f"{folder}/{name}")
+    texts = (disk.read(files[name], MOST_TEXT) or b"" for name in sorted(files))
+    return parse(text.decode("utf-8", "replace") for text in texts)
 
 
-def _inside(root: Path, path: Path) -> str:
-    """A file's text; absolute links (Debian's alternatives) are followed below the root."""
-    for _ in range(10):
-        if not path.is_symlink():
-            break
-        link = path.readlink()
-        path = root / str(link).lstrip("/") if link.is_absolute() else path.parent / link
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def nvidia_module(root: Path, release: str, configuration: Configuration) -> Module | None:
+def nvidia_module(disk: Disk, release: str, configuration: Configuration) -> Module | None:
     """The NVIDIA module that `modprobe nvidia` would load for a kernel, or None: none built, or forbidden."""
     command = configuration.install.get("nvidia", "")
     if "nvidia" in configuration.blacklist or command.split()[:1] in (["/bin/false"], ["/bin/true"], ["false"]):
         return None
-    tree = root / "lib/modules" / release
     built = {}
-    for path in tree.rglob("nvidia*.ko*") if release else ():
-        match = MODULE.fullmatch(path.name)
+    for path in disk.walk(f"lib/modules/{release}") if release else ():
+        match = MODULE.fullmatch(path.rpartition("/")[2])
         if match:
             built[match[1]] = path
     wanted = re.search(r"modprobe\s+(?:-\S+\s+)*(nvidia[\w-]*)", command)
@@ -91,22 +84,24 @@ def nvidia_module(root: Path, release: str, configuration: Configuration) -> Mod
     if name not in built and not wanted and built:
         # Without Debian's alternative (install nvidia modprobe -i nvidia-current) depmod's alias finds what there is.
         name = min(built)
-    if name not in built:
-        return None
-    path = built[name]
-    inner = f"/{path.relative_to(root)}"
-    return Module(path.name.split(".ko")[0], inner, _modinfo(root, "version", inner), _modinfo(root, "license", inner))
+    return _module(disk, built[name]) if name in built else None
 
 
-def _modinfo(root: Path, what: str, path: str) -> str:
-    done = subprocess.run(
-        ["chroot", str(root), "modinfo", "-F", what, path], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
+def _module(disk: Disk, path: str) -> Module:
+    try:
+        with disk.file(path) as descriptor:
+            if descriptor is None:
+                raise ValueError("no file")
+            with open(descriptor, "rb", closefd=False) as file:
+                facts = moduleinfo.read(file, path)
+        version = facts.get("version", "")
+        if version and not VERSION.fullmatch(version):
+            raise ValueError(f"the version {version!r}")
+    except ValueError as error:
         raise SimError(
-            f"modinfo cannot read {path}: {done.stderr.strip()}", "the module on the machine's disk is damaged"
-        )
-    return done.stdout.strip()
+            f"/{path} is no kernel module of NVIDIA's driver: {error}", "the module on the machine's disk is damaged"
+        ) from None
+    return Module(path.rpartition("/")[2].split(".ko")[0], f"/{path}", version, facts.get("license", ""))
 
 
 def nvidia_options(configuration: Configuration, module: Module) -> dict[str, str]:

@@ -7,10 +7,15 @@ import contextlib
 import fcntl
 import io
 import json
+import os
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
+from gpuprep.errors import SimError
 from gpuprep.sim import driver
 from gpuprep.sim.gpus import NVIDIA, Device
 
@@ -19,6 +24,11 @@ ARCHITECTURES = {"volta": 5, "turing": 6, "ampere": 7, "hopper": 9}
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
 # What outlives a reboot: ECC is the board's, faults are ours, counters of ECC errors the board's
 LASTING = ("ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected")
+
+BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+SECTION = re.compile(r"system|gpu\.\d{1,2}")
+MOST_LETTERS = 1 << 20
+LOCK_SECONDS = 10.0
 
 
 def of_device(device: Device, index: int) -> dict[str, str]:
@@ -98,15 +108,21 @@ def of_device(device: Device, index: int) -> dict[str, str]:
     return {key: str(value) for key, value in values.items()}
 
 
-def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Device]) -> None:
-    """Writes the state of a boot. NVML lists the GPUs that the driver drives; pending ECC modes become current."""
+def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Device], owner: int = 0) -> None:
+    """Writes the state of a boot. NVML lists the GPUs that the driver drives; pending ECC modes become current.
+
+    `owner` is the machine's root, who may write these files and put none in their place: the folder is not his.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("state", "clients"):
         (folder / name).touch()
         (folder / name).chmod(0o644)
+        _give(folder / name, owner)
+    _kept_if_sound(folder)
     loads = folder / "loads"  # anybody may use a GPU, and nobody may take away another's work
     shutil.rmtree(loads, ignore_errors=True)
     loads.mkdir()
+    _give(loads, owner)
     loads.chmod(0o1777)
     with changed(folder) as state:
         before = {section: dict(state[section]) for section in state.sections()}
@@ -127,17 +143,68 @@ def write_boot(folder: Path, loaded: driver.Loaded | None, devices: Sequence[Dev
                 state[section]["ecc"] = state[section]["ecc_pending"]
 
 
+def _give(path: Path, owner: int) -> None:
+    if path.stat().st_uid != owner and os.geteuid() == 0:  # an ordinary user tests with files of his own
+        os.chown(path, owner, owner)
+
+
 @contextlib.contextmanager
 def changed(folder: Path) -> Iterator[configparser.ConfigParser]:
-    """The state, locked against the machine's processes, written in place when the block ends."""
-    with (folder / "state").open("r+", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """The state, locked against the machine's processes, written in place when the block ends.
+
+    The machine's root may write anything there and hold the lock for ever; then this raises SimError.
+    """
+    with (folder / "state").open("r+", encoding="utf-8", errors="replace") as file:
+        _lock(file)
         state = configparser.ConfigParser(interpolation=None)
-        state.read_string(file.read())
-        yield state
+        try:
+            state.read_string(_sized(file))
+            yield state
+        except (configparser.Error, KeyError, ValueError, IndexError) as error:
+            raise SimError(
+                f"the machine made its GPU's state ({folder}/state) unreadable: {error!r}",
+                "reboot it: a boot writes it",
+            ) from None
         text = io.StringIO()
         state.write(text)
         file.seek(0)
         file.truncate()
         file.write(text.getvalue())
         file.flush()
+
+
+def _sized(file: IO[str]) -> str:
+    text = file.read(MOST_LETTERS + 1)
+    if len(text) > MOST_LETTERS:
+        raise ValueError(f"more than {MOST_LETTERS} letters")
+    return text
+
+
+def _lock(file: IO[str]) -> None:
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise SimError("a process of the machine holds the lock of its GPU's state", "reboot it") from None
+        time.sleep(0.05)
+
+
+def _kept_if_sound(folder: Path) -> None:
+    """A state that the machine made unreadable is not kept: its boards are then as new."""
+    try:
+        with changed(folder) as state:
+            for section in state.sections():
+                if not SECTION.fullmatch(section):
+                    raise ValueError(section)
+    except SimError:
+        (folder / "state").write_text("")
+
+
+def sys_name(section: Mapping[str, str]) -> str:
+    """A GPU's bus id as the kernel writes it below /sys. It becomes part of a path: nothing else is let through."""
+    name = section["bus_id"][4:].lower()
+    if not BUS_ID.fullmatch(name):
+        raise ValueError(f"bus_id = {section['bus_id']!r}")
+    return name

@@ -20,3 +20,10 @@ def cache_dir() -> Path:
 def state_dir() -> Path:
     """Machines: one folder each under `machines/`, frozen disks under `layers/`."""
     return _xdg("XDG_STATE_HOME", ".local/state") / "gpuprep" / "sim"
+
+
+def private(folder: Path) -> Path:
+    """Makes a folder that only its owner enters: the disks below have programs that run as root, chosen by machines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder

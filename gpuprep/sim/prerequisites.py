@@ -25,10 +25,15 @@ WATCHERS_A_MACHINE, WATCHERS_OF_OTHERS = 8, 64
 KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp")
 
 
+def keyring() -> Path | None:
+    """Debian's archive keys on this computer."""
+    return next((path for path in map(Path, KEYRINGS) if path.exists()), None)
+
+
 def missing() -> list[tuple[str, str]]:
     """What is not there, as (command or file, Debian packages)."""
     lacking = [(command, package) for command, (package, _) in COMMANDS.items() if shutil.which(command) is None]
-    if not any(Path(keyring).exists() for keyring in KEYRINGS):
+    if keyring() is None:
         lacking.append(("Debian's archive keys", "debian-archive-keyring"))
     return lacking
 

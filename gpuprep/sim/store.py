@@ -78,7 +78,7 @@ def write_json(path: Path, data: object) -> None:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """One `up` or `down` decides at a time; held for moments only, never while a machine boots."""
-    paths.state_dir().mkdir(parents=True, exist_ok=True)
+    paths.private(paths.state_dir())
     with (paths.state_dir() / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -88,8 +88,8 @@ def locked() -> Iterator[None]:
 def locked_machine(name: str) -> Iterator[None]:
     """One `up` or `down` of a machine at a time; a second one waits, and then finds what the first one made."""
     folder(name)  # the name is checked before it becomes part of a path
-    locks = paths.state_dir() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    locks = paths.private(paths.state_dir()) / "locks"
+    locks.mkdir(exist_ok=True)
     with (locks / name).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -7,19 +7,24 @@ namespace of its own, so when this process is gone, however it went, nothing sta
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from gpuprep.errors import GpuprepError
-from gpuprep.sim import boot, cgroup, debs, store, sysfs
+from gpuprep.sim import boot, cgroup, ids, mounts, store, sysfs
 
 # systemd-nspawn --keep-unit ends with this code when the machine asked for a reboot
 REBOOT = 133
 PR_SET_PDEATHSIG = 1
+MOST_CONSOLE = 4 << 20  # bytes of a boot
+MOST_PROCESSES = 8192  # of each user of a machine
 
 
 class Supervisor:
@@ -30,17 +35,17 @@ class Supervisor:
         self.name = folder.name
         self.root = folder / "root"
         self.stopping = False
+        self.first_id: int | None = None  # of the machine's range; None: it has none
         self.child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._stop)
-        description = store.read(self.name)
-        self._mount(description)
+        self.first_id = _first_id(self.folder)
+        self._mount(store.read(self.name))
         while not self.stopping:
             description = store.read(self.name)
-            boot.prepare(description, self.root, self.folder)
+            boot.prepare(description, self.root, self.folder, self.first_id or 0)
             code = self._boot(description)
-            debs.harvest(description.os, self.folder / "upper")
             if code != REBOOT:
                 return code
         return 0
@@ -54,30 +59,51 @@ class Supervisor:
     def _mount(self, description: store.Description) -> None:
         for name in ("root", "upper", "work"):
             (self.folder / name).mkdir(exist_ok=True)
-        lower = ":".join((*description.layers, description.base))
-        options = f"lowerdir={lower},upperdir={self.folder / 'upper'},workdir={self.folder / 'work'}"
-        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(self.root)], check=True)
+        layers = (*description.layers, str(self.folder / "given"), description.base)
+        mounts.mount_disk(self.folder, layers, self.first_id)
 
     def _boot(self, description: store.Description) -> int:
         group = cgroup.create(self.folder)
-        with (self.folder / "console.log").open("ab") as console:
-            self.child = subprocess.Popen(
-                nspawn_command(description, self.folder),
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                env=_environment(),
-                preexec_fn=lambda: _enter(group),
-            )
+        self.child = subprocess.Popen(
+            nspawn_command(description, self.folder, self.first_id),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            preexec_fn=lambda: _enter(group),
+        )
+        assert self.child.stdout is not None
+        threading.Thread(target=_log, args=(self.child.stdout, self.folder / "console.log"), daemon=True).start()
         store.record_process(self.name, "nspawn", self.child.pid)
         if self.stopping:
             self.child.send_signal(signal.SIGTERM)
         return self.child.wait()
 
 
-def nspawn_command(description: store.Description, folder: Path) -> list[str]:
-    """The command that boots a machine once."""
-    binds = [f"--bind={folder / 'run'}:/run/gpuprep-sim", f"--bind-ro=/sys/module:{sysfs.HOST_MODULES}"]
+def _log(console: IO[bytes], path: Path) -> None:
+    """Keeps the beginning of a boot's console: what a machine goes on to say would fill this computer's disk."""
+    room = MOST_CONSOLE
+    with path.open("wb") as log:
+        while block := os.read(console.fileno(), 65536):
+            log.write(block[:room])
+            log.flush()
+            room = max(0, room - len(block))
+
+
+def _first_id(folder: Path) -> int | None:
+    """What `up` chose for this start."""
+    first: int | None = json.loads((folder / "start.json").read_text())["first_id"]
+    return first
+
+
+def nspawn_command(description: store.Description, folder: Path, first_id: int | None) -> list[str]:
+    """The command that boots a machine once; `first_id` of its range of ids on this computer, None for no range."""
+    # Of what gpuprep keeps for a machine, the machine writes the state of its GPUs, and nothing else.
+    binds = [
+        f"--bind-ro={folder / 'run'}:/run/gpuprep-sim",
+        f"--bind={folder / 'run/nvml'}:/run/gpuprep-sim/nvml",
+        f"--bind-ro=/sys/module:{sysfs.HOST_MODULES}",
+    ]
     binds += [
         f"--bind-ro={folder / 'sys' / target}:/sys/{target}"
         for target in ("module", "bus/pci/devices", "bus/pci/drivers")
@@ -90,9 +116,11 @@ def nspawn_command(description: store.Description, folder: Path) -> list[str]:
         for source, target in inside.items()
         if Path(target).exists() and (folder / "run/proc" / source).exists()
     ]
+    # Without a range the limit would count this computer's own root.
+    own = [f"--private-users={first_id}:{ids.COUNT}", f"--rlimit=NPROC={MOST_PROCESSES}"] if first_id else []
     return [
         "systemd-nspawn", "--quiet", "--boot", f"--directory={folder / 'root'}", f"--machine={description.name}",
-        "--register=no", "--keep-unit", "--resolv-conf=copy-host", "--link-journal=no", "--console=pipe", *binds,
+        "--register=no", "--keep-unit", "--resolv-conf=copy-host", "--link-journal=no", "--console=pipe", *own, *binds,
     ]  # fmt: skip
 
 

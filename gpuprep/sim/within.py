@@ -1,0 +1,109 @@
+"""Reads a machine's disk from outside, as root, without being led out of it.
+
+Whoever is root in a machine makes of its disk what he likes: links to this computer's files, pipes that nobody writes
+to, files without end. So nothing of it is opened by its path here, and nothing on it is executed or written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from gpuprep.sim import kernelcalls
+
+MOST_NAMES = 100_000
+MOST_DEPTH = 16
+
+
+class Disk:
+    """The files below a folder, seen as by a process whose root directory it is. To be used in a `with`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Disk:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+    def read(self, path: str, most: int) -> bytes | None:
+        """A regular file's first `most` bytes; None where there is none, or something else."""
+        with self.file(path) as file:
+            if file is None:
+                return None
+            found = bytearray()
+            while len(found) < most and (block := os.read(file, min(most - len(found), 1 << 20))):
+                found += block
+            return bytes(found)
+
+    @contextlib.contextmanager
+    def file(self, path: str) -> Iterator[int | None]:
+        """The descriptor of a regular file, open for reading; None where there is none, or something else."""
+        fd = self._open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            yield fd if fd is not None and stat.S_ISREG(os.fstat(fd).st_mode) else None
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no folder. At most MOST_NAMES."""
+        return [entry.name for entry in self._entries(path)]
+
+    def files(self, path: str) -> list[str]:
+        """Those of them that are regular files."""
+        return [entry.name for entry in self._entries(path) if entry.is_file]
+
+    def walk(self, path: str) -> Iterator[str]:
+        """The paths of everything below a folder that is no folder itself. Links to folders are not followed."""
+        waiting, seen = [(path, 0)], 0
+        while waiting:
+            folder, depth = waiting.pop()
+            for entry in self._entries(folder):
+                seen += 1
+                if seen > MOST_NAMES:
+                    return
+                if not entry.is_folder:
+                    yield f"{folder}/{entry.name}"
+                elif depth < MOST_DEPTH:
+                    waiting.append((f"{folder}/{entry.name}", depth + 1))
+
+    def _entries(self, path: str) -> list[_Entry]:
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+        if fd is None:
+            return []
+        try:
+            found = []
+            with os.scandir(fd) as listing:
+                for entry in listing:
+                    found.append(_Entry(entry))
+                    if len(found) >= MOST_NAMES:
+                        break
+            return sorted(found, key=lambda entry: entry.name)
+        finally:
+            os.close(fd)
+
+    def _open(self, path: str, flags: int) -> int | None:
+        try:
+            return kernelcalls.open_below(self._fd, path, flags)
+        except OSError as error:
+            if error.errno in kernelcalls.CANNOT:
+                raise
+            return None  # not there, a loop of links, a socket, a mount of something else
+
+
+class _Entry:
+    __slots__ = ("is_file", "is_folder", "name")
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self.name = entry.name
+        self.is_file = entry.is_file(follow_symlinks=False)
+        self.is_folder = entry.is_dir(follow_symlinks=False)

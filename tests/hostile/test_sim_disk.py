@@ -1,0 +1,324 @@
+"""A simulated machine fills its disk and its GPU's state with traps for root of the computer, who reads them.
+
+Held where nothing outside is read or written, nothing on the disk is run, and the reader neither waits nor dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import lzma
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuprep.errors import SimError
+from gpuprep.sim import (
+    boot,
+    debs,
+    disk,
+    faults,
+    ids,
+    inside,
+    modprobe,
+    moduleinfo,
+    nvmlstate,
+    signedpackages,
+    store,
+    supervisor,
+)
+from gpuprep.sim.within import Disk
+from hostile.kernelmodule import module
+
+SECRET = "options nvidia NVreg_Secret=of-the-computer\n"
+MODULES = "lib/modules/6.1/updates/dkms"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder of the computer with a file that no machine may see."""
+    folder = tmp_path / "computer"
+    folder.mkdir()
+    (folder / "secret.conf").write_text(SECRET)
+    (folder / "vmlinuz-9.9.9-secret").touch()
+    (folder / "secret_1_amd64.deb").write_text(SECRET)
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "root"
+    for name in ("etc/modprobe.d", "boot", MODULES, "var/cache/apt/archives"):
+        (path / name).mkdir(parents=True)
+    return path
+
+
+def up_to(outside: Path) -> str:
+    """A relative link that leaves any folder."""
+    return "../" * 40 + str(outside).lstrip("/")
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def replace(path: Path, target: str) -> None:
+    path.rmdir()
+    path.symlink_to(target)
+
+
+def two_links(root: Path, out: Path) -> None:
+    (root / "x").symlink_to("/..")
+    (root / "etc/modprobe.d/a.conf").symlink_to(f"/x/..{out}/secret.conf")
+
+
+LINKS: dict[str, Callable[[Path, Path], None]] = {
+    "file_absolute": lambda root, out: (root / "etc/modprobe.d/a.conf").symlink_to(out / "secret.conf"),
+    "file_relative": lambda root, out: (root / "etc/modprobe.d/a.conf").symlink_to(f"{up_to(out)}/secret.conf"),
+    "folder_absolute": lambda root, out: replace(root / "etc/modprobe.d", str(out)),
+    "folder_relative": lambda root, out: replace(root / "etc/modprobe.d", up_to(out)),
+    "by_way_of_proc": lambda root, out: (root / "etc/modprobe.d/a.conf").symlink_to(
+        f"/proc/self/root{out}/secret.conf"
+    ),
+    "two_links": two_links,
+    "boot_absolute": lambda root, out: replace(root / "boot", str(out)),
+    "boot_relative": lambda root, out: replace(root / "boot", up_to(out)),
+}
+
+
+@pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS.keys())
+def test_a_link_leads_nowhere(plant: Callable[[Path, Path], None], root: Path, outside: Path) -> None:
+    plant(root, outside)
+    with Disk(root) as found:
+        assert modprobe.read(found).options == {}
+        assert boot.newest_kernel(found) == ""
+
+
+def deep(path: Path, depth: int) -> None:
+    """Folders one in the other, deeper than a path can be long."""
+    here = os.open(path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def link_to_a_pipe(root: Path) -> None:
+    os.mkfifo(root / "p")
+    (root / "etc/modprobe.d/a.conf").symlink_to("/p")
+
+
+def endless(root: Path) -> None:
+    with (root / "etc/modprobe.d/a.conf").open("w") as file:
+        file.truncate(1 << 40)
+
+
+TRAPS: dict[str, Callable[[Path], object]] = {
+    "pipe_that_nobody_writes": lambda root: os.mkfifo(root / "etc/modprobe.d/a.conf"),
+    "link_to_a_pipe": link_to_a_pipe,
+    "loop_of_links": lambda root: (root / "etc/modprobe.d/a.conf").symlink_to("a.conf"),
+    "folder_named_as_a_file": lambda root: (root / "etc/modprobe.d/a.conf").mkdir(),
+    "endless_file": endless,
+    "bytes_that_are_no_text": lambda root: (root / "etc/modprobe.d/a.conf").write_bytes(os.urandom(5000)),
+    "name_that_is_no_text": lambda root: (root / "etc/modprobe.d" / os.fsdecode(b"\xff\xfe.conf")).touch(),
+    "folders_too_deep": lambda root: deep(root / MODULES, 1200),
+    "module_is_a_pipe": lambda root: os.mkfifo(root / MODULES / "nvidia-other.ko"),
+}
+
+
+@pytest.mark.parametrize("plant", TRAPS.values(), ids=TRAPS.keys())
+def test_a_trap_neither_holds_nor_kills_the_reader(plant: Callable[[Path], object], root: Path) -> None:
+    plant(root)
+    (root / MODULES / "nvidia.ko").write_bytes(module())
+    with Disk(root) as found:
+        wanted = modprobe.nvidia_module(found, "6.1", modprobe.read(found))
+    assert wanted is not None
+    assert (wanted.version, wanted.licence, wanted.path) == ("550.163.01", "NVIDIA", f"/{MODULES}/nvidia.ko")
+    disk.remove(root)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vmlinuz-1\nnvidia 1",
+        "vmlinuz-" + "9" * 240,
+        "vmlinuz-\x1b[2J",
+        "vmlinuz-\u202e",
+        "vmlinuz-9 9",
+        "vmlinuz-$(id)",
+    ],
+    ids=["newline", "long", "escape", "bidi", "blank", "command"],
+)
+def test_a_kernel_of_such_a_name_is_none(root: Path, name: str) -> None:
+    (root / "boot" / name).touch()
+    (root / "boot/vmlinuz-6.1").touch()
+    with Disk(root) as found:
+        assert boot.newest_kernel(found) == "6.1"
+
+
+def test_modinfo_of_the_disk_is_not_run(root: Path, tmp_path: Path) -> None:
+    """It would run as root of the computer, and a chroot holds nobody who is root."""
+    for folder in ("usr/sbin", "sbin", "bin"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        program = root / folder / "modinfo"
+        program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        program.chmod(0o755)
+    (root / MODULES / "nvidia.ko.xz").write_bytes(lzma.compress(module()))
+    with Disk(root) as found:
+        wanted = modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
+    assert wanted is not None
+    assert wanted.version == "550.163.01"
+    assert not (tmp_path / "ran").exists()
+
+
+GOOD = module()
+MODULE_FILES = {
+    "empty": ("nvidia.ko", b""),
+    "text": ("nvidia.ko", b"#!/bin/sh\n"),
+    "cut_off": ("nvidia.ko", GOOD[:-70]),
+    "header_only": ("nvidia.ko", GOOD[:64]),
+    "sections_far_outside": ("nvidia.ko", GOOD[:0x28] + b"\xff" * 8 + GOOD[0x30:]),
+    "sixty_thousand_sections": ("nvidia.ko", GOOD[:0x3C] + b"\xff\xff" + GOOD[0x3E:]),
+    "names_outside": ("nvidia.ko", GOOD[:0x3E] + b"\xff\xff"),
+    "thirty_two_bits": ("nvidia.ko", b"\x7fELF\x01" + GOOD[5:]),
+    "no_xz": ("nvidia.ko.xz", GOOD),
+    "no_gz": ("nvidia.ko.gz", GOOD),
+    "bad_gz_inside": ("nvidia.ko.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0" + zlib.compress(GOOD)),
+    "no_zst": ("nvidia.ko.zst", GOOD),
+    "version_with_a_newline": ("nvidia.ko", module("version=550.1\nnvidia 1\0")),
+    "version_is_a_path": ("nvidia.ko", module("version=../../etc/passwd\0")),
+    "version_without_end": ("nvidia.ko", module("version=" + "9" * 100_000 + "\0")),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), MODULE_FILES.values(), ids=MODULE_FILES.keys())
+def test_a_damaged_module_is_one_plain_error(root: Path, name: str, content: bytes) -> None:
+    (root / MODULES / name).write_bytes(content)
+    with Disk(root) as found, pytest.raises(SimError) as caught:
+        modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
+    assert f"/{MODULES}/{name}" in caught.value.what
+
+
+def test_a_module_that_unpacks_without_end_is_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moduleinfo, "MOST_BYTES", 2 << 20)
+    (root / MODULES / "nvidia.ko.xz").write_bytes(lzma.compress(bytes(4 << 20), preset=0))
+    with Disk(root) as found, pytest.raises(SimError, match="more than 2 MiB"):
+        modprobe.nvidia_module(found, "6.1", modprobe.Configuration())
+
+
+# What a machine leaves as a downloaded package, and whether the pool of all machines takes it.
+PACKAGES: dict[str, Callable[[Path, Path], object]] = {
+    "link_absolute": lambda archives, out: (archives / "a_1_all.deb").symlink_to(out / "secret_1_amd64.deb"),
+    "link_relative": lambda archives, out: (archives / "a_1_all.deb").symlink_to(f"{up_to(out)}/secret_1_amd64.deb"),
+    "pipe": lambda archives, _out: os.mkfifo(archives / "a_1_all.deb"),
+    "folder": lambda archives, _out: (archives / "a_1_all.deb").mkdir(),
+    "name_with_an_escape": lambda archives, _out: (archives / "a\x1b[2J_1_all.deb").touch(),
+    "hidden_name": lambda archives, _out: (archives / ".a_1_all.deb").touch(),
+    "name_of_an_option": lambda archives, _out: (archives / "--force_1.deb").touch(),
+    "archives_are_a_link": lambda archives, out: replace(archives, str(out)),
+    "archives_are_a_link_upwards": lambda archives, out: replace(archives, up_to(out)),
+}
+
+
+@pytest.mark.parametrize("plant", PACKAGES.values(), ids=PACKAGES.keys())
+def test_what_is_no_package_gets_to_no_other_machine(
+    plant: Callable[[Path, Path], object], root: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plant(root / debs.ARCHIVES, outside)
+    monkeypatch.setattr(signedpackages, "hashes", lambda *_: {"a_1_all.deb": {sha256(SECRET), sha256("")}})
+    assert debs.harvest("debian13", root) == 0
+    assert debs.seed("debian13", tmp_path / "other") == 0
+
+
+STATES: dict[str, bytes] = {
+    "bus_id_leads_upwards": b"[system]\ndriver = 550.1\n[gpu.0]\nbus_id = 0000../../../../../computer\n",
+    "bus_id_is_absolute": b"[system]\ndriver = 550.1\n[gpu.0]\nbus_id = 0000/computer\n",
+    "bus_id_is_empty": b"[system]\ndriver = 550.1\n[gpu.0]\nbus_id = \n",
+    "no_bus_id": b"[system]\ndriver = 550.1\n[gpu.0]\nname = x\n",
+    "no_system": b"[gpu.0]\nbus_id = 00000000:00:04.0\n",
+    "no_sections": b"driver = 550.1\n",
+    "two_sections_of_a_name": b"[system]\n[system]\n",
+    "bytes_that_are_no_text": b"\xff\xfe\0\0[",
+    "endless": b"[system]\n" + b"a = b\n" * 400_000,
+}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store.write(store.Description("m", "debian13", "/base", ("t4",), 2222))
+    folder = store.folder("m")
+    (folder / "run/nvml").mkdir(parents=True)
+    (folder / "sys/bus/pci/devices").mkdir(parents=True)
+    monkeypatch.setattr(inside, "leader", lambda _name: 1)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["pcie_x4", "gpu_missing"])
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+def test_a_state_of_the_machines_own_making_moves_nothing_of_the_computer(
+    machine: Path, outside: Path, state: bytes, kind: str
+) -> None:
+    (machine / "run/nvml/state").write_bytes(state)
+    with pytest.raises(SimError):
+        faults.play("m", kind)
+    assert sorted(path.name for path in outside.iterdir()) == [
+        "secret.conf", "secret_1_amd64.deb", "vmlinuz-9.9.9-secret",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+def test_a_boot_after_it_writes_the_state_anew(machine: Path, state: bytes) -> None:
+    (machine / "run/nvml/state").write_bytes(state)
+    nvmlstate.write_boot(machine / "run/nvml", None, [])
+    with nvmlstate.changed(machine / "run/nvml") as written:
+        assert written.sections() == ["system"]
+
+
+def test_a_lock_that_is_never_let_go_is_one_plain_error(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvmlstate, "LOCK_SECONDS", 0.2)
+    (machine / "run/nvml/state").write_bytes(STATES["no_bus_id"])
+    with (machine / "run/nvml/state").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(SimError, match="lock"):
+            faults.play("m", "pcie_x4")
+
+
+# Ids of this computer that a machine must not get: (accounts, subuid, processes), each as ranges.
+TAKEN = {
+    "an_account": "_accounts",
+    "containers_of_an_account": "_subordinate",
+    "a_running_container": "_mapped",
+    "another_machine": "_other_machines",
+}
+
+
+@pytest.mark.parametrize("source", TAKEN.values(), ids=TAKEN.keys())
+def test_ids_that_somebody_has_are_nobodys_machine(machine: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    assert machine.is_dir()
+    first = ids.of_machine("m")
+    assert ids.of_machine("m") == first, "a machine keeps its range"
+    monkeypatch.setattr(ids, source, lambda *_: [(first + 1000, 1)])
+    other = ids.of_machine("m")
+    assert other % ids.COUNT == 0
+    assert abs(other - first) >= ids.COUNT
+
+
+def test_subordinate_ids_are_read_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "subuid").write_text("me:100000:65536\nbad:line\n\nother:x:y\n# no\n1000:624288:65536\n")
+    assert ids._subordinate([str(tmp_path / "subuid"), str(tmp_path / "none")]) == [(100000, 65536), (624288, 65536)]
+
+
+def test_what_a_machine_says_on_its_console_does_not_fill_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "said").write_bytes(bytes(3 * supervisor.MOST_CONSOLE))
+    with (tmp_path / "said").open("rb") as said:
+        supervisor._log(said, tmp_path / "console.log")
+        assert said.read() == b"", "read to its end: the machine is never held up"
+    assert (tmp_path / "console.log").stat().st_size == supervisor.MOST_CONSOLE

@@ -1,0 +1,177 @@
+"""A simulated machine leaves packages for the next one to install as root: only Debian's own get there.
+
+apt compares no more than the size of a package that it finds downloaded. The signatures here are real, by new keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuprep.sim import debs, prerequisites, signedpackages
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("gpgv")), reason="signs with gpg, checks with gpgv"
+)
+PACKAGE, NAME = b"!<arch>\nas Debian made it", "hello_1%3a2.10-5_amd64.deb"
+SUITE = "deb.debian.org_debian_dists_trixie_"
+INDEX = SUITE + "main_binary-amd64_Packages"
+
+
+class Archive:
+    """A machine's disk after apt has downloaded a package from an archive that `key` signs."""
+
+    def __init__(self, keys: Path, root: Path) -> None:
+        self.keys, self.root = keys, root
+        self.lists, self.archives = root / signedpackages.LISTS, root / debs.ARCHIVES
+        self.lists.mkdir(parents=True)
+        self.archives.mkdir(parents=True)
+        self.package(PACKAGE)
+        self.index(PACKAGE)
+        self.release("archive")
+
+    def package(self, content: bytes) -> None:
+        (self.archives / NAME).write_bytes(content)
+
+    def index(self, package: bytes) -> None:
+        (self.lists / INDEX).write_text(
+            "Package: other\nVersion: 1\nArchitecture: all\nSHA256: 00\n\n"
+            f"Package: hello\nVersion: 1:2.10-5\nArchitecture: amd64\nFilename: pool/main/h/{NAME}\n"
+            f"SHA256: {hashlib.sha256(package).hexdigest()}\n\n"
+        )
+
+    def text(self) -> str:
+        content = (self.lists / INDEX).read_bytes()
+        row = f" {hashlib.sha256(content).hexdigest()} {len(content)} main/binary-amd64/Packages\n"
+        return f"Origin: Debian\nSuite: trixie\nMD5Sum:\n 00 1 main/binary-amd64/Packages\nSHA256:\n{row}"
+
+    def release(self, signer: str) -> None:
+        signed = gpg(self.keys, "--clearsign", "--local-user", signer, stdin=self.text().encode())
+        (self.lists / f"{SUITE}InRelease").write_bytes(signed)
+
+
+def gpg(home: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    command = ["gpg", "--batch", "--quiet", "--homedir", str(home), "--passphrase", "", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=60).stdout
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A gpg home with the keys `archive`, which the computer trusts (keyring.gpg), and `machine`, which it does not."""
+    home = tmp_path_factory.mktemp("k")
+    home.chmod(0o700)
+    for name in ("archive", "machine"):
+        gpg(home, "--quick-generate-key", name, "ed25519", "sign", "never")
+    public = tmp_path_factory.getbasetemp() / f"keyring-{os.getpid()}.gpg"
+    public.write_bytes(gpg(home, "--export", "archive"))
+    (home / "keyring").symlink_to(public)
+    yield home
+    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+
+
+@pytest.fixture
+def archive(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Archive]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # gpgv reads it as a user that may not enter pytest's folder
+    keyring = Path("/dev/shm") / f"gpuprep-test-{os.getpid()}.gpg"
+    keyring.write_bytes((keys / "keyring").read_bytes())
+    keyring.chmod(0o644)
+    monkeypatch.setattr(prerequisites, "KEYRINGS", (str(keyring),))
+    yield Archive(keys, tmp_path / "root")
+    keyring.unlink()
+
+
+def test_a_package_of_debians_is_shared(archive: Archive, tmp_path: Path) -> None:
+    assert debs.harvest("debian13", archive.root) == 1
+    with (archive.archives / NAME).open("wb") as mine:
+        mine.write(b"the machine goes on writing to its own")
+    debs.seed("debian13", tmp_path / "given")
+    assert (tmp_path / "given" / debs.ARCHIVES / NAME).read_bytes() == PACKAGE
+
+
+EVIL = PACKAGE.replace(b"Debian", b"nobody")
+
+
+def unsigned(archive: Archive) -> None:
+    (archive.lists / f"{SUITE}InRelease").write_text(archive.text())
+
+
+def signed_by_another(archive: Archive) -> None:
+    archive.index(EVIL)
+    archive.release("machine")
+
+
+def text_before_what_is_signed(archive: Archive) -> None:
+    file = archive.lists / f"{SUITE}InRelease"
+    signed = file.read_text()
+    archive.index(EVIL)
+    file.write_text(archive.text() + "\n" + signed)
+
+
+def text_after_what_is_signed(archive: Archive) -> None:
+    file = archive.lists / f"{SUITE}InRelease"
+    signed = file.read_text()
+    archive.index(EVIL)
+    file.write_text(signed + "\n" + archive.text())
+
+
+def signed_text_changed(archive: Archive) -> None:
+    file = archive.lists / f"{SUITE}InRelease"
+    was = archive.text()
+    archive.index(EVIL)
+    file.write_text(file.read_text().replace(was, archive.text()))
+
+
+def signature_of_another_text(archive: Archive) -> None:
+    file = archive.lists / f"{SUITE}InRelease"
+    tail = file.read_text().partition("-----BEGIN PGP SIGNATURE")
+    archive.index(EVIL)
+    file.write_text("-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n" + archive.text() + tail[1] + tail[2])
+
+
+def index_of_another_archive(archive: Archive) -> None:
+    (archive.lists / INDEX).rename(archive.lists / f"other_{INDEX}")
+    archive.index(EVIL)
+
+
+def another_name(archive: Archive) -> None:
+    (archive.archives / NAME).rename(archive.archives / NAME.replace("hello", "sudo"))
+
+
+def another_version(archive: Archive) -> None:
+    (archive.archives / NAME).rename(archive.archives / NAME.replace("2.10-5", "2.10-6"))
+
+
+ATTACKS: dict[str, Callable[[Archive], object]] = {
+    "package_of_the_same_size": lambda archive: archive.package(EVIL),
+    "index_changed": lambda archive: archive.index(EVIL),
+    "no_release": lambda archive: (archive.lists / f"{SUITE}InRelease").unlink(),
+    "no_index": lambda archive: (archive.lists / INDEX).unlink(),
+    "unsigned": unsigned,
+    "signed_by_another": signed_by_another,
+    "text_before_what_is_signed": text_before_what_is_signed,
+    "text_after_what_is_signed": text_after_what_is_signed,
+    "signed_text_changed": signed_text_changed,
+    "signature_of_another_text": signature_of_another_text,
+    "index_of_another_archive": index_of_another_archive,
+    "another_name": another_name,
+    "another_version": another_version,
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+def test_what_debian_has_not_signed_gets_to_no_other_machine(
+    archive: Archive, attack: Callable[[Archive], object], tmp_path: Path
+) -> None:
+    attack(archive)
+    wants = archive.archives / NAME
+    if wants.exists():
+        archive.package(EVIL)
+    debs.harvest("debian13", archive.root)
+    assert debs.seed("debian13", tmp_path / "given") == 0
