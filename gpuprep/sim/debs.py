@@ -49,21 +49,24 @@ def harvest(os_name: str, upper: Path) -> int:
         new = [name for name in disk.files(ARCHIVES) if NAME.fullmatch(name) and not (pool / name).exists()]
         if not new or keyring is None:
             return 0
-        proven = signedpackages.hashes(disk, keyring, new)
+        proven = signedpackages.proven(disk, keyring, new)
         return sum(_copy(disk, name, pool, proven[name]) for name in new if name in proven)
 
 
-def _copy(disk: Disk, name: str, pool: Path, proven: set[str]) -> int:
+def _copy(disk: Disk, name: str, pool: Path, proven: set[signedpackages.Content]) -> int:
     temporary = pool / f".{name}.{os.getpid()}"
     digest = hashlib.sha256()
     with disk.file(f"{ARCHIVES}/{name}") as source:
-        if source is None:  # apt-get clean may take it away meanwhile
-            return 0
+        size = 0 if source is None else os.fstat(source).st_size
+        if source is None or str(size) not in {known for known, _ in proven}:
+            return 0  # apt-get clean may have taken it away meanwhile; or it is another's
+        left = size
         with temporary.open("wb") as copy:
-            while block := os.read(source, 1 << 20):
+            while left > 0 and (block := os.read(source, min(left, 1 << 20))):
                 digest.update(block)
                 copy.write(block)
-    if digest.hexdigest() not in proven:
+                left -= len(block)
+    if (str(size), digest.hexdigest()) not in proven:
         temporary.unlink()
         return 0
     temporary.rename(pool / name)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpuprep.errors import SimError
 from gpuprep.sim import store
+
+MOST_OUTPUT = 4 << 20  # bytes
+OUTPUT_SECONDS = 600.0
 
 
 def leader(name: str) -> int:
@@ -56,11 +60,21 @@ def run(name: str, arguments: Sequence[str]) -> int:
 
 
 def output(name: str, arguments: Sequence[str], *, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs a command and captures what it says."""
-    return subprocess.run(
-        command(name, arguments), input=stdin, capture_output=True, text=True, errors="replace", env=_environment(),
-        check=False,
-    )  # fmt: skip
+    """Runs a command and captures what it says; SimError where that is too much or takes too long."""
+    line = command(name, arguments)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            code = subprocess.run(
+                ["prlimit", f"--fsize={MOST_OUTPUT}", "--", *line], input=stdin.encode(), stdout=out, stderr=err,
+                env=_environment(), timeout=OUTPUT_SECONDS, check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SimError(f"{arguments[0]} in {name} did not end within {OUTPUT_SECONDS:.0f} s", "reboot it") from None
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read(MOST_OUTPUT).decode("utf-8", "replace"))
+    return subprocess.CompletedProcess(line, code, *texts)
 
 
 def _environment() -> dict[str, str]:

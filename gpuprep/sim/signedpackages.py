@@ -21,22 +21,24 @@ LISTS = "var/lib/apt/lists"
 RELEASE_BYTES, INDEX_BYTES = 4 << 20, 256 << 20
 SIGNATURE_SECONDS = 30.0
 NOBODY = 65534
-FIELDS = frozenset({b"Package", b"Version", b"Architecture", b"SHA256"})
+FIELDS = frozenset({b"Package", b"Version", b"Architecture", b"Size", b"SHA256"})
+MOST_RELEASES = 16
+Content = tuple[str, str]  # size in bytes and sha256, as a list of packages writes them
 
 
-def hashes(disk: Disk, keyring: Path, names: Iterable[str]) -> dict[str, set[str]]:
-    """File name, as apt gives it and one of `names`, ► sha256 of the packages of that name; only what is proven."""
+def proven(disk: Disk, keyring: Path, names: Iterable[str]) -> dict[str, set[Content]]:
+    """File name, as apt gives it, ► size and sha256 of the packages of that name; of `names`, only what is proven."""
     wanted = {name.partition("_")[0].encode() for name in names}
-    found: dict[str, set[str]] = {}
-    for name in disk.names(LISTS):
-        if name.endswith("_InRelease"):
-            signed = _signed_text(disk.read(f"{LISTS}/{name}", RELEASE_BYTES) or b"", keyring)
-            for path, digest in _indexes(signed):
-                file = name.removesuffix("InRelease") + path.replace("/", "_")
-                index = disk.read(f"{LISTS}/{file}", INDEX_BYTES) or b""
-                if hashlib.sha256(index).hexdigest() == digest:
-                    for package, sha256 in _packages(index, wanted):
-                        found.setdefault(package, set()).add(sha256)
+    found: dict[str, set[Content]] = {}
+    releases = [name for name in disk.files(LISTS) if name.endswith("_InRelease")]
+    for name in releases[:MOST_RELEASES]:
+        signed = _signed_text(disk.read(f"{LISTS}/{name}", RELEASE_BYTES) or b"", keyring)
+        for path, digest in _indexes(signed):
+            file = name.removesuffix("InRelease") + path.replace("/", "_")
+            index = disk.read(f"{LISTS}/{file}", INDEX_BYTES) or b""
+            if hashlib.sha256(index).hexdigest() == digest:
+                for package, content in _packages(index, wanted):
+                    found.setdefault(package, set()).add(content)
     return found
 
 
@@ -68,8 +70,8 @@ def _indexes(release: str) -> Iterator[tuple[str, str]]:
                 yield words[2], words[0]
 
 
-def _packages(index: bytes, wanted: Set[bytes]) -> Iterator[tuple[str, str]]:
-    """(file name as apt gives it, sha256) of each package of a list that is one of `wanted`."""
+def _packages(index: bytes, wanted: Set[bytes]) -> Iterator[tuple[str, Content]]:
+    """(file name as apt gives it, size and sha256) of each package of a list that is one of `wanted`."""
     for stanza in index.split(b"\n\n"):
         if stanza.partition(b"\n")[0].removeprefix(b"Package: ") not in wanted:
             continue
@@ -81,4 +83,4 @@ def _packages(index: bytes, wanted: Set[bytes]) -> Iterator[tuple[str, str]]:
         if len(fields) == len(FIELDS):
             version = quote(fields[b"Version"], safe="+~")  # apt writes an epoch's colon as %3a
             name = f"{fields[b'Package']}_{version.replace('%3A', '%3a')}_{fields[b'Architecture']}.deb"
-            yield name, fields[b"SHA256"].lower()
+            yield name, (fields[b"Size"], fields[b"SHA256"].lower())

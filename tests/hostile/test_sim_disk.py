@@ -232,7 +232,8 @@ def test_what_is_no_package_gets_to_no_other_machine(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plant(root / debs.ARCHIVES, outside)
-    monkeypatch.setattr(signedpackages, "hashes", lambda *_: {"a_1_all.deb": {sha256(SECRET), sha256("")}})
+    proven = {"a_1_all.deb": {(str(len(text)), sha256(text)) for text in (SECRET, "")}}
+    monkeypatch.setattr(signedpackages, "proven", lambda *_: proven)
     assert debs.harvest("debian13", root) == 0
     assert debs.seed("debian13", tmp_path / "other") == 0
 

@@ -41,9 +41,9 @@ class Archive:
 
     def index(self, package: bytes) -> None:
         (self.lists / INDEX).write_text(
-            "Package: other\nVersion: 1\nArchitecture: all\nSHA256: 00\n\n"
+            "Package: other\nVersion: 1\nArchitecture: all\nSize: 1\nSHA256: 00\n\n"
             f"Package: hello\nVersion: 1:2.10-5\nArchitecture: amd64\nFilename: pool/main/h/{NAME}\n"
-            f"SHA256: {hashlib.sha256(package).hexdigest()}\n\n"
+            f"Size: {len(package)}\nSHA256: {hashlib.sha256(package).hexdigest()}\n\n"
         )
 
     def text(self) -> str:
@@ -148,6 +148,20 @@ def another_version(archive: Archive) -> None:
     (archive.archives / NAME).rename(archive.archives / NAME.replace("2.10-5", "2.10-6"))
 
 
+def endless_package(archive: Archive) -> None:
+    """Not even read: it would fill this computer's disk."""
+    (archive.archives / NAME).unlink()
+    os.mkfifo(archive.archives / NAME)
+    with (archive.archives / NAME.replace("hello", "other")).open("wb") as file:
+        file.truncate(1 << 42)
+
+
+def a_hundred_releases(archive: Archive) -> None:
+    """Each takes gpgv a while."""
+    for number in range(100):
+        shutil.copyfile(archive.lists / f"{SUITE}InRelease", archive.lists / f"a{number}_InRelease")
+
+
 ATTACKS: dict[str, Callable[[Archive], object]] = {
     "package_of_the_same_size": lambda archive: archive.package(EVIL),
     "index_changed": lambda archive: archive.index(EVIL),
@@ -162,6 +176,8 @@ ATTACKS: dict[str, Callable[[Archive], object]] = {
     "index_of_another_archive": index_of_another_archive,
     "another_name": another_name,
     "another_version": another_version,
+    "endless_package": endless_package,
+    "a_hundred_releases": a_hundred_releases,
 }
 
 
@@ -171,7 +187,7 @@ def test_what_debian_has_not_signed_gets_to_no_other_machine(
 ) -> None:
     attack(archive)
     wants = archive.archives / NAME
-    if wants.exists():
+    if wants.is_file():
         archive.package(EVIL)
     debs.harvest("debian13", archive.root)
     assert debs.seed("debian13", tmp_path / "given") == 0
