@@ -1,27 +1,42 @@
-"""Which libraries the agent's environment has: the data of the role gpu_agent, which installs them."""
+"""Which libraries the agent's environment has: the data of the role gpu_agent, which installs them by hash."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 PACKAGE = Path(__file__).parents[1]
-DEFAULTS = "playbooks/roles/gpu_agent/defaults/main.yml"
+REQUIREMENTS = "playbooks/roles/gpu_agent/files/requirements"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One package of the agent's environment."""
+
+    version: str
+    sha256: tuple[str, ...]  # of the wheels that may be installed, one for each Python and machine, in hex digits
 
 
 def agent_libraries(cuda_major: str) -> dict[str, str]:
     """Name ► version, for a toolkit of this major version; "" for none."""
-    data = _defaults()
-    pins = [*data["gpu_agent_libraries"], *data["gpu_agent_cuda_libraries"].get(cuda_major, [])]
-    return dict(pin.split("==") for pin in pins)
+    return {name: pin.version for name, pin in agent_pins(cuda_major).items()}
 
 
 @cache
-def _defaults() -> dict[str, Any]:
+def agent_pins(cuda_major: str) -> dict[str, Pin]:
+    """Name ► Pin, for a toolkit of this major version; "" for none."""
     # In a wheel the playbooks are inside the package, in a source tree beside it.
-    path = next(path for path in (PACKAGE / DEFAULTS, PACKAGE.parent / DEFAULTS) if path.is_file())
-    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return data
+    folder = next(path for path in (PACKAGE / REQUIREMENTS, PACKAGE.parent / REQUIREMENTS) if path.is_dir())
+    known = {path.name: path for path in folder.glob("*.txt")}
+    wanted = [known["base.txt"], known.get(f"cuda{cuda_major}.txt")]
+    return {name: pin for path in wanted if path for name, pin in _read(path.read_text(encoding="utf-8")).items()}
+
+
+def _read(text: str) -> dict[str, Pin]:
+    found: dict[str, Pin] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        if match := re.match(r"([\w.-]+)==([\w.+!]+)((?: +--hash=sha256:[0-9a-f]{64})+)$", line):
+            found[match[1]] = Pin(match[2], tuple(re.findall(r"sha256:([0-9a-f]{64})", match[3])))
+    return found

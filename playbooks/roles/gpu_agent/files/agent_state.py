@@ -28,8 +28,8 @@ def digest(site):
 
 def answer():
     try:
-        done = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=False)
-    except OSError:
+        done = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.split()[-1] if done.returncode == 0 and done.stdout.strip() else ""
 

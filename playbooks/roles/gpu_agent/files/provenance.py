@@ -9,10 +9,13 @@ import json
 import os
 import platform
 import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
+MOST_BYTES = 1 << 20  # of a file that is read
+MOST_SECONDS = 60  # that a program may take
 RECORD = Path("/etc/gpuprep/provenance.json")
 FAMILIES = re.compile(
     r"^(nvidia-|libnvidia-|firmware-nvidia|libcuda1$|libnvcuvid1$|cuda-|libcudnn|linux-headers-|libcupti|dkms$)"
@@ -21,17 +24,31 @@ FAMILIES = re.compile(
 
 def run(*command):
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
-    except OSError:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=MOST_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
 
 
 def read(path):
+    """The text of a small file; "" where it cannot be read, is none (a pipe never ends) or is too large."""
     try:
-        return Path(path).read_text()
-    except OSError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
         return ""
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        content = file.read(MOST_BYTES + 1)
+    return content.decode("utf-8", "replace") if len(content) <= MOST_BYTES else ""
 
 
 def packages():
@@ -58,7 +75,7 @@ def packages():
 def manifest(path):
     try:
         document = json.loads(read(path) or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):
         return None

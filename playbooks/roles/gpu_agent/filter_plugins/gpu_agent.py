@@ -45,6 +45,20 @@ def gpu_agent_version(package: str) -> str:
     return match.group(1)
 
 
+def gpu_agent_requirements(role: str, cuda_major: str) -> str:
+    """The requirements of the agent's environment, pinned by hash: the role's base.txt and that of the toolkit's major
+    version ("12"; any that is not known brings nothing more)."""
+    folder = Path(role) / "files/requirements"
+    known = {path.name: path for path in folder.glob("cuda*.txt")}
+    toolkit = known.get(f"cuda{cuda_major}.txt")
+    return "".join(path.read_text() for path in (folder / "base.txt", toolkit) if path)
+
+
+def gpu_agent_pins(requirements: str) -> list[str]:
+    """The "name==version" of a requirements file, without its hashes and comments."""
+    return re.findall(r"^([\w.-]+==[\w.+!]+)", requirements, re.MULTILINE)
+
+
 # What a Python environment has of its own.
 ENVIRONMENT = ("pip", "setuptools", "wheel")
 
@@ -64,5 +78,7 @@ class FilterModule:
             "gpu_agent_bundle": gpu_agent_bundle,
             "gpu_agent_digest": gpu_agent_digest,
             "gpu_agent_libraries_differ": gpu_agent_libraries_differ,
+            "gpu_agent_pins": gpu_agent_pins,
+            "gpu_agent_requirements": gpu_agent_requirements,
             "gpu_agent_version": gpu_agent_version,
         }

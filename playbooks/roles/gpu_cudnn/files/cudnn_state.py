@@ -12,13 +12,16 @@ from pathlib import Path
 def verdict(folder, digest):
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-    except (OSError, ValueError):
+        if manifest["wheel_sha256"] != digest:
+            return "it is of another wheel"
+        sizes = {name: entry["size"] for name, entry in manifest["files"].items()}
+    except OSError:
         return "it is not there"
-    if manifest.get("wheel_sha256") != digest:
-        return "it is of another wheel"
-    for name, entry in manifest["files"].items():
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return "its manifest.json is damaged"
+    for name, size in sizes.items():
         path = folder / name
-        if not path.is_file() or path.stat().st_size != entry["size"]:
+        if not path.is_file() or path.stat().st_size != size:
             return f"{name} is missing or changed"
     return "intact"
 
