@@ -5,6 +5,8 @@
 #   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
 #   make bench   ratios against plain tools, in one run
 #   make wheel   dist/gpuprep-*.whl
+#   make release wheel and sdist of the last commit, built twice apart and compared: docs/releasing.md
+#   make hashes  the sha256 of every wheel that is pinned, written anew
 #   make clean   remove what these targets made in this folder
 
 SHELL := /bin/bash
@@ -14,18 +16,22 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+BUILD := .venv-build
+PINS := requirements-build.txt $(wildcard playbooks/roles/gpu_agent/files/requirements/*.txt)
+# The time that is written into wheel and sdist: that of the last commit, so that the same commit gives the same bytes.
+export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := pyproject.toml $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
+SOURCES := pyproject.toml hatch_build.py requirements-build.txt $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
 
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
             openssh-server shellcheck procps postgresql
 
-.PHONY: help demo test lint bench wheel clean packages
+.PHONY: help demo test lint bench wheel release hashes clean packages
 
 help:
-	@sed -n 's/^# \{0,3\}//; 2,9p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^# \{0,3\}//; 2,11p' $(firstword $(MAKEFILE_LIST))
 
 packages:
 	@missing=""
@@ -50,15 +56,30 @@ $(VENV)/.made: pyproject.toml | packages
 	$(PIP) install -q ".[dev]"
 	touch $@
 
+# What builds the wheel, pinned by hash and apart from what tests it.
+$(BUILD)/.made: requirements-build.txt | packages
+	@$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/bin/python -m pip install -q --disable-pip-version-check --only-binary=:all: --no-deps --require-hashes -r $<
+	touch $@
+
 # The tests and the demo run the built wheel, as users do, never the source tree.
-$(VENV)/.installed: $(SOURCES) $(VENV)/.made
+$(VENV)/.installed: $(SOURCES) $(VENV)/.made $(BUILD)/.made
 	@rm -f dist/gpuprep-*.whl
-	$(PIP) wheel -q --no-deps --wheel-dir dist .
+	umask 022
+	$(BUILD)/bin/python -m hatchling build -t wheel -d dist >/dev/null
 	$(PIP) install -q --no-deps --force-reinstall dist/gpuprep-*.whl
 	touch $@
 
 wheel: $(VENV)/.installed
 	@ls dist/gpuprep-*.whl
+
+release: $(BUILD)/.made
+	@$(BUILD)/bin/python tools/release.py dist
+
+hashes:
+	@$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/bin/python -m pip install -q --disable-pip-version-check 'pip>=23.3'
+	$(BUILD)/bin/python tools/hashes.py $(PINS)
 
 demo: $(VENV)/.installed
 	@$(BIN)/gpuprep sim up t4 --os debian13
@@ -72,8 +93,8 @@ test: $(VENV)/.installed lint
 	@$(BIN)/pytest tests -n 2 --dist loadgroup
 
 lint: $(VENV)/.installed
-	@$(BIN)/ruff check gpuprep tests
-	$(BIN)/ruff format --check gpuprep tests
+	@$(BIN)/ruff check gpuprep tests tools hatch_build.py
+	$(BIN)/ruff format --check gpuprep tests tools hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/yamllint --strict playbooks profiles gpuprep
@@ -83,4 +104,4 @@ bench: $(VENV)/.installed
 	@$(BIN)/python tests/bench
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BUILD) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -50,8 +50,8 @@ def command(role: str, file: str, name: str, **given: str) -> Command:
             return [rendered(item) for item in value]
         return environment.from_string(value).render(known) if isinstance(value, str) and "{{" in value else value
 
-    for key, value in variables.items():
-        if key not in given:
-            known[key] = rendered(value)
     module = task["ansible.builtin.command"]
+    for key, value in variables.items():
+        if key not in given and key in str(module):
+            known[key] = rendered(value)
     return Command([str(word) for word in rendered(module["argv"])], rendered(module.get("chdir", "")))

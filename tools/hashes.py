@@ -4,7 +4,7 @@
 
 Lines "name==version" and comments are kept as they are written by hand. pip is asked, for each Python and machine that
 gpuprep serves, which wheel it would take and what its sha256 is; of most packages it downloads nothing for that.
-x86_64 must have a wheel of every package for every Python; aarch64 and packages bound to one of them may lack some.
+x86_64 must have a wheel of every package for each of PYTHONS; all else may lack some, and is said.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PYTHONS = ("3.11", "3.12", "3.13")
+# Where gpuprep itself is built, which is not where its agent runs.
+FURTHER = {"requirements-build.txt": ("3.10", "3.14")}
 MACHINES = ("x86_64", "aarch64")
 NEEDED = "x86_64"
 # glibc's minor versions: Debian 12 has 2.36, and what runs there runs on all that is newer.
@@ -42,8 +44,8 @@ def ask(wanted: list[str], python: str, machine: str) -> Hashes | None:
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"manylinux2014_{machine}"]
     command = [
         sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-        "--only-binary=:all:", "--dry-run", "--ignore-installed", "--report=-", "--target=unused", "--implementation=cp",
-        f"--python-version={python}", *(f"--platform={platform}" for platform in platforms), *wanted,
+        "--only-binary=:all:", "--dry-run", "--ignore-installed", "--report=-", "--target=unused",
+        "--implementation=cp", f"--python-version={python}", *(f"--platform={name}" for name in platforms), *wanted,
     ]  # fmt: skip
     # Another index or folder of this computer would be asked, too.
     environment = {name: value for name, value in os.environ.items() if name not in ("PIP_FIND_LINKS", "PYTHONPATH")}
@@ -62,9 +64,9 @@ def ask(wanted: list[str], python: str, machine: str) -> Hashes | None:
     return found
 
 
-def hashes(wanted: list[str]) -> Hashes:
-    """The hashes of all wheels of `wanted`, over all Pythons and machines."""
-    places = [(python, machine) for machine in MACHINES for python in PYTHONS]
+def hashes(wanted: list[str], further: tuple[str, ...]) -> Hashes:
+    """The hashes of all wheels of `wanted`, over all machines, PYTHONS and the `further` ones."""
+    places = [(python, machine) for machine in MACHINES for python in (*PYTHONS, *further)]
     total: Hashes = {pin: set() for pin in wanted}
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda place: ask(wanted, *place), places))
@@ -72,7 +74,7 @@ def hashes(wanted: list[str]) -> Hashes:
         parts = [answer] if answer is not None else [ask([pin], *place) for pin in wanted]
         found = {pin: digests for part in parts if part is not None for pin, digests in part.items()}
         lacking = [pin for pin in wanted if pin not in found]
-        if lacking and place[1] == NEEDED:
+        if lacking and place[1] == NEEDED and place[0] in PYTHONS:
             raise SystemExit(f"no wheel of {', '.join(lacking)} for Python {place[0]} on {place[1]}")
         for pin in lacking:
             print(f"no wheel of {pin} for Python {place[0]} on {place[1]}", file=sys.stderr)
@@ -97,7 +99,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         path = Path(name)
         text = path.read_text(encoding="utf-8")
-        path.write_text(written(text, hashes(pins(text))), encoding="utf-8")
+        path.write_text(written(text, hashes(pins(text), FURTHER.get(path.name, ()))), encoding="utf-8")
         print(f"{path}: {len(pins(text))} packages")
 
 

@@ -31,10 +31,11 @@ def agent_pins(cuda_major: str) -> dict[str, Pin]:
     folder = next(path for path in (PACKAGE / REQUIREMENTS, PACKAGE.parent / REQUIREMENTS) if path.is_dir())
     known = {path.name: path for path in folder.glob("*.txt")}
     wanted = [known["base.txt"], known.get(f"cuda{cuda_major}.txt")]
-    return {name: pin for path in wanted if path for name, pin in _read(path.read_text(encoding="utf-8")).items()}
+    return {name: pin for path in wanted if path for name, pin in read_pins(path.read_text(encoding="utf-8")).items()}
 
 
-def _read(text: str) -> dict[str, Pin]:
+def read_pins(text: str) -> dict[str, Pin]:
+    """Name ► Pin, of the lines of a requirements file that are pinned by hash."""
     found: dict[str, Pin] = {}
     for line in text.replace("\\\n", " ").splitlines():
         if match := re.match(r"([\w.-]+)==([\w.+!]+)((?: +--hash=sha256:[0-9a-f]{64})+)$", line):

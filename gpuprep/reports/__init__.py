@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
-FORMATS = ("text", "json", "junit", "markdown", "prometheus", "html")
+FORMATS = ("text", "json", "junit", "markdown", "prometheus", "html", "sbom")
 FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown", "html")
 
 

@@ -1,7 +1,7 @@
 """What root installs from a package index: attacks by the index, by who calls, and by files that lie around.
 
-Each runs the role's own command, taken from its YAML. The machine's own setting, /etc/pip.conf, is played by pip.conf in
-the environment that the command works in: pip reads both alike.
+Each runs the role's own command, taken from its YAML. The machine's own setting, /etc/pip.conf, is played by pip.conf
+in the environment that the command works in: pip reads both alike.
 """
 
 from __future__ import annotations
@@ -135,9 +135,7 @@ def test_an_index_on_the_network_with_other_content(machine: Machine, good: Path
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
-    ) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         (machine.new / "pip.conf").write_text(f"[global]\nindex-url = http://127.0.0.1:{server.server_port}\n")
         done = machine.install(pin(good))
@@ -210,7 +208,7 @@ def test_a_wheelhouse_with_another_wheel(machine: Machine, good: Path, evil: Pat
     assert "HASHES" in done.stderr
 
 
-def test_a_wheelhouse_with_another_wheel_beside_the_right_one(machine: Machine, good: Path, tmp_path: Path) -> None:
+def test_a_wheelhouse_with_another_wheel_beside_the_right_one(machine: Machine, good: Path) -> None:
     shutil.copytree(good.parent, machine.new / "wheels")
     wheelsfortests.wheel(machine.new / "wheels", PINNED, VERSION, says="evil", build="9")
     machine.wheelhouse = "given"
@@ -220,7 +218,9 @@ def test_a_wheelhouse_with_another_wheel_beside_the_right_one(machine: Machine, 
 
 # ---------------------------------------------------------------- who calls: environment, home, folder, umask
 
-CONFIGURED = "[global]\nindex-url = {evil}\nextra-index-url = {evil}\nfind-links = {files}\n[install]\ntarget = {taken}\n"
+CONFIGURED = (
+    "[global]\nindex-url = {evil}\nextra-index-url = {evil}\nfind-links = {files}\n[install]\ntarget = {taken}\n"
+)
 # What the attacker sets ► its value. Each file config holds CONFIGURED.
 VARIABLES = {
     "PIP_INDEX_URL": "{evil}",
@@ -283,8 +283,10 @@ def test_a_proxy_of_the_caller_is_kept(machine: Machine, good: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["pip", "venv", "ensurepip", "base64", "zipfile", "os", "pwd"])
-@pytest.mark.parametrize("task", ["Make the agent's Python environment", "Install the agent's libraries", "Unpack the agent"])
-def test_a_module_in_the_callers_folder(machine: Machine, good: Path, task: str, module: str) -> None:
+@pytest.mark.parametrize(
+    "task", ["Make the agent's Python environment", "Install the agent's libraries", "Unpack the agent"]
+)
+def test_a_module_in_the_callers_folder(machine: Machine, task: str, module: str) -> None:
     """Only that it is not imported: what each command does is tested elsewhere."""
     machine.folder = machine.root / "caller"
     machine.folder.mkdir()

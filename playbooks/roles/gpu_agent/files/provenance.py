@@ -41,13 +41,12 @@ def run(*command):
 def read(path):
     """The text of a small file; "" where it cannot be read, is none (a pipe never ends) or is too large."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError):
         return ""
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        content = file.read(MOST_BYTES + 1)
     return content.decode("utf-8", "replace") if len(content) <= MOST_BYTES else ""
 
 
