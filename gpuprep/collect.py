@@ -10,10 +10,11 @@ import json
 import shlex
 import struct
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuprep.errors import AgentFailed
+from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.host import CommandResult, Host
 from gpuprep.onhost.identity import identity, sources
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, from_json, to_json
@@ -25,6 +26,8 @@ LAST_LINES = 5
 OTHER_AGENT = 97
 # What a shell, argparse and gpuprep-agent end with when the installed agent is not there, too old or another one.
 NOT_OURS = (2, 126, 127, OTHER_AGENT)
+NO_RULE = 98
+SUDO_TIMEOUT = 30.0  # sudo can hang on a directory service that does not answer
 
 # Runs on the host before any of our code is there: 8 bytes of length, a zip, then the agent's own input.
 BOOTSTRAP = """
@@ -68,16 +71,61 @@ def probe(
 
 
 def _ask(host: Host, record: type[_Record], words: list[str], request: str, *, become: bool, timeout: float) -> _Record:
-    arguments = " ".join(shlex.quote(word) for word in [*words, "--expect", identity()])
-    result = host.run(
-        f"test -x {INSTALLED} || exit {OTHER_AGENT}; exec {INSTALLED} {arguments}",
-        stdin=request.encode(),
-        become=become,
-        timeout=timeout,
-    )
-    if result.exit_code in NOT_OURS:
-        result = _stream(host, words, request, become=become, timeout=timeout)
+    asked = f"{INSTALLED} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
+    result = host.run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
+    allowed = not (become and _refused(result))
+    try:
+        if not allowed:
+            result = host.run(_here(asked), stdin=request.encode(), become=True, timeout=timeout)
+        if result.exit_code in NOT_OURS:
+            result = _stream(host, words, request, become=become, timeout=timeout)
+    except NoPrivilege as refused:
+        raise _lacking(host, refused, words, another=allowed) from refused
     return _decode(host, record, result)
+
+
+def _here(asked: str) -> str:
+    """An agent that is there, as the user whom the command is run as; NOT_OURS: there is none."""
+    return f"test -x {INSTALLED} || exit {OTHER_AGENT}; exec {asked}"
+
+
+def _as_root(asked: str) -> str:
+    """The same as root: by root himself, or by a rule of sudo for the agent alone, which needs no shell as root.
+
+    sudo is asked first whether it has a rule (one for everything is one), and does not get the command's input then.
+    """
+    return (
+        f'test -x {INSTALLED} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
+        f"timeout {SUDO_TIMEOUT:g} sudo -k -n -l -- {asked} </dev/null >/dev/null 2>&1 || exit {NO_RULE}; "
+        f"LC_ALL=C exec sudo -n -- {asked}"
+    )
+
+
+def _refused(result: CommandResult) -> bool:
+    """Whether sudo did not even begin: no rule, or one that wants a password."""
+    last = (result.stderr.strip().splitlines() or [""])[-1]
+    return result.exit_code == NO_RULE or (result.exit_code == 1 and last.startswith("sudo: "))
+
+
+def rule(words: Sequence[str], user: str = "USER") -> str:
+    """The line of sudoers (sudo 1.9.10 or newer) that lets `user` ask the agent for this as root, and nothing else."""
+    return f"{user} ALL=(root) NOPASSWD: {INSTALLED} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
+
+
+def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
+    """What to do where sudo lets nobody be root: for this, the agent alone is enough."""
+    if another:
+        return NoPrivilege(
+            f"{refused.what}, and the agent installed there is not that of this gpuprep ({identity()})",
+            f"a user who may do all by sudo renews it: gpuprep provision {host.name} --profile P --only agent",
+            where=host.name,
+        )
+    return NoPrivilege(
+        refused.what,
+        f"{refused.hint}; or, since the agent alone is enough for drift and validate, a rule of sudo for it: "
+        f"`{rule(words)}` (docs/security.md has all of them)",
+        where=host.name,
+    )
 
 
 def _stream(host: Host, words: list[str], request: str, *, become: bool, timeout: float) -> CommandResult:

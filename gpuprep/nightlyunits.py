@@ -1,7 +1,10 @@
 """The nightly check's files on the host, and the texts of its two systemd units. Pure.
 
-The service sees the machine as every program does: systemd's sandboxes give a unit mounts and device rules of its own,
-and the check would judge those. NoNewPrivileges would take mail from `drift.notify.command`.
+The service sees the machine as every program does: systemd's sandboxes give a unit mounts and device rules of its own
+(ProtectSystem, PrivateTmp, ProtectKernelLogs, ProtectClock and others), and the check would judge those. So it has the
+limits that need none: capabilities, system calls, address families. Left out of them: NoNewPrivileges, with which
+`drift.notify.command` sends no mail; MemoryDenyWriteExecute, with which CUDA compiles nothing; of the capabilities
+SYS_MODULE and MKNOD, with which nvidia-modprobe makes what is not there yet, and SYSLOG, for the Xids.
 """
 
 from __future__ import annotations
@@ -25,6 +28,13 @@ AT = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 # A day's check that waits longer would run into the next one.
 MOST_DELAY_MINUTES = 720
 
+# What neither a check nor a notice needs. Newer ones are not named: systemd before 247 does not know them.
+_CAPABILITIES = (
+    "CAP_AUDIT_CONTROL", "CAP_BLOCK_SUSPEND", "CAP_LEASE", "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN", "CAP_MAC_OVERRIDE",
+    "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_BOOT", "CAP_SYS_PACCT", "CAP_SYS_RAWIO", "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG", "CAP_WAKE_ALARM",
+)  # fmt: skip
+
 _SERVICE = f"""\
 # Written by `gpuprep drift schedule`; `gpuprep drift unschedule` removes it.
 [Unit]
@@ -46,6 +56,12 @@ KeyringMode=private
 LockPersonality=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+CapabilityBoundingSet=~{" ".join(_CAPABILITIES)}
+SystemCallArchitectures=native
+SystemCallFilter=~@clock @cpu-emulation @obsolete @raw-io @reboot @swap
+SystemCallErrorNumber=EPERM
 """
 
 _TIMER = """\

@@ -64,7 +64,7 @@ class FakeHost:
             return self.script.commands[command]
         assert stdin
         if " facts " in command:
-            self.script.events.append(f"facts{' as root' if become else ''}")
+            self.script.events.append(f"facts{' as root' if become or 'sudo' in command else ''}")
             snapshots = self.script.snapshots
             return CommandResult(0, to_json(snapshots.pop(0) if len(snapshots) > 1 else snapshots[0]), "")
         for name, result in self.script.probes.items():

@@ -11,19 +11,22 @@ from dataclasses import dataclass, field
 
 from gpuprep.errors import NoPrivilege
 from gpuprep.host.connection import Connection, RawResult
+from gpuprep.plaintext import one_line
 
 PROBE_TIMEOUT = 30.0  # sudo can hang on a directory service that does not answer
 
+ASK = "run again with --ask-become-pass; without a password it needs a rule of sudo (docs/security.md)"
 # What sudo says in the C locale ► (what it means, what to do). The first that fits counts.
 CAUSES = (
     ("not in the sudoers file", "{user} may not use sudo here", "add {user} to the group sudo (wheel on RHEL)"),
     ("may not run sudo", "{user} may not use sudo here", "add {user} to the group sudo (wheel on RHEL)"),
     ("is not allowed to", "sudo does not allow {user} to run every command", "give {user} a sudoers rule for ALL"),
     ("must have a tty", "sudo insists on a terminal", "remove `Defaults requiretty` from /etc/sudoers"),
-    ("a password is required", "sudo wants a password for {user}", "run again with --ask-become-pass"),
-    ("a terminal is required", "sudo wants a password for {user}", "run again with --ask-become-pass"),
+    ("a password is required", "sudo wants a password for {user}", ASK),
+    ("a terminal is required", "sudo wants a password for {user}", ASK),
     ("not found", "{user} is not root and sudo is not installed", "log in as root, or install sudo"),
 )
+WHO = "gpuprep-user="  # before the answer to who we are there
 WRONG_PASSWORD = ("incorrect password", "try again", "no password was provided", "authentication failure")
 
 
@@ -41,6 +44,8 @@ class Privilege:
 # -k ignores cached credentials: without it sudo -S might not read the password, and the command would get it
 # as the first line of its input.
 WITHOUT_PASSWORD = Privilege("sudo -n --")
+# What is asked of sudo before a command: the shell that the command itself needs, so that no other rule is wanted.
+TRIAL = "/bin/sh -c :"
 WITH_PASSWORD = "sudo -k -S -p '' --"
 
 
@@ -57,7 +62,7 @@ class _AtOnce:
     def wrap(command: str) -> str:
         return (
             f's=; test "$(id -u)" -eq 0 || {{ s="{WITHOUT_PASSWORD.prefix}"; '
-            f"timeout {PROBE_TIMEOUT:g} sudo -k -n -- true </dev/null >/dev/null 2>&1 || "
+            f"timeout {PROBE_TIMEOUT:g} sudo -k -n -- {TRIAL} </dev/null >/dev/null 2>&1 || "
             f"{{ echo '{WORD.decode().strip()}' >&2; exit {NOT_BEGUN}; }}; }}; "
             f"exec $s /bin/sh -c {shlex.quote(command)}"
         )
@@ -72,8 +77,10 @@ AT_ONCE = _AtOnce()
 
 def learn_privilege(connection: Connection, where: str, password: str | None) -> Privilege:
     """Try, in this order: root already, sudo without a password, sudo with `password`. Raises NoPrivilege."""
-    raw = connection.execute('id -u; id -un; test "$(id -u)" -eq 0 || LC_ALL=C sudo -k -n -- true', b"", PROBE_TIMEOUT)
-    uid, _, user = raw.stdout.decode(errors="backslashreplace").strip().partition("\n")
+    raw = connection.execute(
+        f'echo "{WHO}$(id -u) $(id -un)"; test "$(id -u)" -eq 0 || LC_ALL=C sudo -k -n -- {TRIAL}', b"", PROBE_TIMEOUT
+    )
+    uid, user = _who(raw.stdout, where)
     if uid == "0":
         return Privilege("")
     if raw.exit_code == 0:
@@ -82,7 +89,7 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
     if password is None or "password is required" not in said:
         raise _refusal(said, user, where)
     privilege = Privilege(WITH_PASSWORD, password.encode() + b"\n")
-    raw = connection.execute(f"LC_ALL=C {privilege.wrap('true')}", privilege.stdin_prefix, PROBE_TIMEOUT)
+    raw = connection.execute(f"LC_ALL=C {privilege.wrap(':')}", privilege.stdin_prefix, PROBE_TIMEOUT)
     if raw.exit_code == 0:
         return privilege
     said = raw.stderr.decode(errors="backslashreplace")
@@ -93,6 +100,20 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
             where=where,
         )
     raise _refusal(said, user, where)
+
+
+def _who(said: bytes, where: str) -> tuple[str, str]:
+    """(uid, name) from our own line: a login script may have said something before it."""
+    for line in reversed(said.decode(errors="backslashreplace").splitlines()):
+        _, found, words = line.rpartition(WHO)
+        uid, _, user = words.partition(" ")
+        if found and uid.isdigit() and user:
+            return uid, user
+    raise NoPrivilege(
+        f"{where}: does not say which user logs in there: {one_line(said.decode(errors='replace'), 200) or 'nothing'}",
+        "see that a plain command works there, e.g. `ssh HOST id`: a login script may end before it",
+        where=where,
+    )
 
 
 def _refusal(said: str, user: str, where: str) -> NoPrivilege:

@@ -5,7 +5,7 @@
     shared_folder(path)  makes the folder of files that all may read
 
 A new file is written beside the old one and on the disk before it takes the name; then the folder is on the disk, too.
-All of it through one descriptor of the folder: who owns that folder, or one above it, leads root nowhere else by a link.
+All of it through one descriptor of the folder: who owns it, or one above it, leads root nowhere else by a link.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         return Missing("not_installed", "no nvcc on the PATH of a login shell nor under /usr/local/cuda*")
     timeout = float(arguments.get("timeout_seconds", 120))
     arch = arguments.get("arch")
+    if arch and not re.fullmatch(r"(sm|compute)_[0-9]{2,3}[a-z]?", str(arch)):  # nvcc makes command lines of it
+        return Missing("not_supported", f"{arch!r:.40} is no architecture such as sm_75")
     with children.scratch("toolkit") as place:
         folder = str(place)
         code = place / "twice.cu"

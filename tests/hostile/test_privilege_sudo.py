@@ -1,0 +1,192 @@
+"""Root by a rule of sudo for the agent alone: what is asked of sudo, what its rules fit, what login scripts say.
+
+A stand-in for sudo reads rules as sudo does: whole command lines by regular expression. tests/e2e/test_security_sudo.py
+has the real one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuprep import collect
+from gpuprep.errors import NoPrivilege
+from gpuprep.host import Host, Target
+from gpuprep.host.connection import RawResult
+from gpuprep.host.privilege import WITHOUT_PASSWORD, learn_privilege
+from gpuprep.onhost.identity import identity
+from gpuprep.onhost.probes import PROBES
+from gpuprep.records import FactsRequest, Missing, ProbeResult, Source, to_json
+
+HERE = Target("here", local=True)
+DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
+BLOCKS = dict(re.findall(r"```sudoers\n# (.*?)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+DRIFT, PROVISION = BLOCKS["drift, validate"], BLOCKS["provision, tune, drift schedule"]
+AGENT = "/usr/local/bin/gpuprep-agent"
+ANSWER = to_json(ProbeResult("codec", Source.MEASURED, Missing("not_installed"), 0.1))
+# Options away, then the command; what no line of `allowed` (a whole regular expression) fits is refused.
+SUDO = """#!/bin/sh
+list=
+while [ "$1" != -- ]; do [ "$1" = -l ] && list=yes; shift; done; shift
+echo "$list $*" >>"$0.asked"
+printf '%s' "$*" | grep -qxEf "$0.allowed" || { echo "sudo: a password is required" >&2; exit 1; }
+[ -z "$list" ] || exit 0
+exec "$@"
+"""
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+class Stage:
+    """An ordinary user with rules of sudo, and an agent that answers only where sudo started it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sudo = program(folder / "sudo", SUDO)
+        program(folder / "id", "#!/bin/sh\ncase $1 in -u) echo 1000;; *) echo bob;; esac\n")
+        self.agent = program(
+            folder / "gpuprep-agent", f"#!/bin/sh\necho \"$*\" >>{folder}/used\ncat >/dev/null\necho '{ANSWER}'\n"
+        )
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.setattr(collect, "INSTALLED", str(self.agent))
+        monkeypatch.setattr(collect, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
+        self.folder = folder
+
+    def allow(self, *rules: str) -> None:
+        Path(f"{self.sudo}.allowed").write_text("".join(f"{rule}\n" for rule in rules))
+
+    @property
+    def asked(self) -> list[str]:
+        return Path(f"{self.sudo}.asked").read_text().splitlines()
+
+    def probe(self) -> ProbeResult:
+        return collect.probe(Host(HERE), "codec", {"quick": True}, become=True)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch)
+
+
+def test_a_rule_for_the_agent_alone_is_enough(stage: Stage) -> None:
+    words = f"probe codec --expect {identity()}"
+    stage.allow(f"{stage.agent} probe codec --expect [0-9A-Za-z.+-]+")
+    assert stage.probe().probe == "codec"
+    assert stage.asked == [f"yes {stage.agent} {words}", f" {stage.agent} {words}"]
+    assert (stage.folder / "used").read_text() == f"{words}\n"
+
+
+def test_a_rule_for_shells_is_enough(stage: Stage) -> None:
+    stage.allow("/bin/sh .*")
+    assert stage.probe().probe == "codec"
+
+
+@pytest.mark.parametrize(
+    "rule", ["nothing", "/usr/bin/id", "/bin/shx .*", "gpuprep-agent tune .*", "gpuprep-agent facts --expect .*"]
+)
+def test_what_is_missing_is_named(stage: Stage, rule: str) -> None:
+    stage.allow(rule)
+    with pytest.raises(NoPrivilege) as caught:
+        stage.probe()
+    assert f"{stage.agent} ^probe codec --expect [0-9A-Za-z.+-]+$" in caught.value.hint
+    assert "docs/security.md" in caught.value.hint
+    assert not (stage.folder / "used").exists()
+
+
+def test_a_rule_that_wants_a_password_after_all(stage: Stage) -> None:
+    """`sudo -l` says what is allowed, and not whether a password is wanted: the next way is tried."""
+    stage.allow("/bin/sh .*", f"{stage.agent} .*")
+    refuses = SUDO.replace(
+        'exec "$@"', 'case $1 in */gpuprep-agent) echo "sudo: a password is required" >&2; exit 1; esac; exec "$@"'
+    )
+    program(stage.sudo, refuses)
+    assert stage.probe().probe == "codec"
+
+
+def rules(text: str) -> list[re.Pattern[str]]:
+    """Each rule's command line as sudo compares it: the path, a blank, and the arguments between ^ and $."""
+    lines = re.findall(r"^gpuprep ALL=\(root\) NOPASSWD: (\S+)(?: (\^.*\$))?$", text, re.MULTILINE)
+    return [
+        re.compile(re.escape(path) + (f" {words[1:-1]}" if words else "( .*)?"), re.DOTALL) for path, words in lines
+    ]
+
+
+def allowed(line: str) -> bool:
+    return any(rule.fullmatch(line) for rule in rules(DRIFT))
+
+
+def test_the_documents_rules_fit_what_is_asked() -> None:
+    asked = [["facts"], *(["probe", name] for name in PROBES)]
+    assert all(allowed(f"{AGENT} {' '.join(words)} --expect {identity()}") for words in asked)
+    assert collect.rule(["facts"], "gpuprep") in DRIFT
+    assert len(rules(DRIFT)) == 2
+    assert [rule.pattern for rule in rules(PROVISION)] == ["/bin/sh( .*)?"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "facts", "facts --expect", "facts --expect ", "facts --expect 1 2", "facts --expect 1 --help",
+        "facts --expect 1\n2", "facts --expect 1;id", "facts --expect $(id)", "facts  --expect 1", "facts --expect=1",
+        "facts --expect 1 /etc/shadow", "facts --expect ../1", "tune apply", "tune apply --expect 1", "identity",
+        "whole /etc", "probe --expect 1", "probe codec", "probe other --expect 1", "probe codec --expect 1 codec",
+        "probe ../codec --expect 1", "probe codec|gemm --expect 1", "--version", "x facts --expect 1",
+    ],
+)  # fmt: skip
+def test_the_documents_rules_fit_nothing_else(line: str) -> None:
+    assert not allowed(f"{AGENT} {line}")
+
+
+class Login:
+    """A connection to a user whose login scripts speak before, and who answers as `text`."""
+
+    def __init__(self, before: str, *, sudo: bool) -> None:
+        self.before, self.sudo = before.encode(), sudo
+
+    def execute(self, command: str, _stdin: bytes, _timeout: float | None) -> RawResult:
+        said = re.sub(rb"\$\(id -u\) \$\(id -un\)", b"1000 bob", re.findall(rb'echo "([^"]*)"', command.encode())[0])
+        return RawResult(
+            0 if self.sudo else 1, self.before + said + b"\n", b"" if self.sudo else b"not in the sudoers file"
+        )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "0\n", "0\nroot\n", "Welcome!\n0\nroot\n", "\n\n", "\x1b[2J0\n", "uid=0(root)\n", "no newline, then ",
+        "0 root\n" * 100, "gpuprep-user=\n", "gpuprep-user=0 root\n",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("sudo", [True, False])
+def test_what_a_login_script_says_is_no_user(before: str, sudo: bool) -> None:
+    login = Login(before, sudo=sudo)
+    if sudo:
+        assert learn_privilege(login, "box", None) == WITHOUT_PASSWORD  # type: ignore[arg-type]
+        return
+    with pytest.raises(NoPrivilege, match="box: bob may not use sudo here"):
+        learn_privilege(login, "box", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "said", ["", "bye\n", "gpuprep-user=\n", "gpuprep-user=x y\n", "gpuprep-user=0\n", "\x1b[31m\n"]
+)
+def test_a_login_that_ends_before_our_line_says_so(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = Login("", sudo=True)
+    monkeypatch.setattr(login, "execute", lambda *_: RawResult(0, said.encode(), b""))
+    with pytest.raises(NoPrivilege, match="does not say which user logs in there") as caught:
+        learn_privilege(login, "box", None)  # type: ignore[arg-type]
+    assert caught.value.what.isprintable()
+
+
+def test_facts_of_an_agent_that_is_another_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.allow(f"{stage.agent} facts .*")
+    program(stage.agent, "#!/bin/sh\nexit 97\n")
+    monkeypatch.setattr(collect, "agent_archive", lambda: b"")
+    with pytest.raises(NoPrivilege, match="is not that of this gpuprep") as caught:
+        collect.snapshot(Host(HERE), FactsRequest(), become=True)
+    assert "--only agent" in caught.value.hint
