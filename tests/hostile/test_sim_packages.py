@@ -99,6 +99,7 @@ EVIL = PACKAGE.replace(b"Debian", b"nobody")
 
 
 def unsigned(archive: Archive) -> None:
+    archive.index(EVIL)
     (archive.lists / f"{SUITE}InRelease").write_text(archive.text())
 
 
