@@ -259,6 +259,6 @@ def _of_probe(
         FigureChange(label, probe, name, before, now[versions][name], 100.0 * (now[versions][name] / before - 1.0))
         for versions in shared
         for name, before in was[versions].items()
-        if name in now[versions]
+        if name in now[versions] and before > 0
     ]
     return found, "" if found else "no figure is in both"

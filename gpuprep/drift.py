@@ -24,6 +24,7 @@ from gpuprep.checks import baseline as history
 from gpuprep.checks import sincecertified
 from gpuprep.checks.common import why_missing
 from gpuprep.errors import PlanRefused
+from gpuprep.moments import moment
 from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
 from gpuprep.wanted import Wanted
 from gpuprep.wishes import Profile
@@ -120,8 +121,9 @@ def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tup
     """Each that did not pass with `since`: the moment of the first check that found it so, else `now` (UTC, ISO 8601).
 
     So means with this very status, a waiver aside: what could not be told before and fails now, fails since now.
+    A moment that is none, or later than now, is of a wrong clock.
     """
-    before = {(one.key, one.status): one.since for one in _open(previous)}
+    before = {(one.key, one.status): one.since for one in _open(previous) if _is_past(one.since, now)}
     return tuple(
         finding
         if finding.status in DONE
@@ -142,6 +144,11 @@ def _open(record: RunRecord | None) -> list[Unseen]:
     found = record.verdict.findings if record.verdict else record.findings
     seen = [Unseen(one.key, _status(one), one.since) for one in found if one.status not in DONE and one.since]
     return [*seen, *(record.drift.unseen if record.drift else ())]
+
+
+def _is_past(since: str, now: str) -> bool:
+    began, current = moment(since), moment(now)
+    return began is not None and (current is None or began <= current)
 
 
 def _status(finding: Finding) -> str:

@@ -7,6 +7,7 @@ Names follow https://prometheus.io/docs/practices/naming: base units, `_total` f
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -15,7 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from gpuprep.plaintext import visible
+
 PREFIX = "gpuprep_"
+MOST_SERIES = 2000  # of one metric and host
+MOST_LETTERS = 500  # of a label's value
 COMMON = ("host", "profile", "source")
 GPU = (*COMMON, "gpu", "uuid")
 
@@ -39,12 +44,18 @@ class Exposition(Collector):
         self._metrics = metrics
         # By labels: a series may be exposed once only, whatever a record repeats.
         self._series: dict[str, dict[tuple[str, ...], float]] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, value: object, labels: Mapping[str, str]) -> None:
-        """One series of metric `name`; none where `value` is no number: a Missing, None. Labels beyond its own go."""
-        if isinstance(value, (int, float)) and math.isfinite(value):
-            key = tuple(_utf8(labels[label]) for label in self._metrics[name].labels)
-            self._series.setdefault(name, {})[key] = float(value)
+        """One series of metric `name`; none where `value` is no number: a Missing, None. Labels beyond its own go.
+
+        Of a host no more than MOST_SERIES a metric: whoever owns one machine does not fill the Prometheus of all.
+        """
+        number, host = _number(value), labels.get("host", "")
+        if number is not None and self._counts[name, host] < MOST_SERIES:
+            key = tuple(_label(labels[label]) for label in self._metrics[name].labels)
+            self._series.setdefault(name, {})[key] = number
+            self._counts[name, host] += 1
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for name, metric in self._metrics.items():
@@ -62,9 +73,22 @@ class Exposition(Collector):
 
 def times(value: object, factor: float) -> float | None:
     """In base units, rounded to the figures that were read: 763.2 TFLOPS is 763.2e12, without the product's dust."""
-    return float(f"{value * factor:.12g}") if isinstance(value, (int, float)) else None
+    number = _number(value)
+    return None if number is None else float(f"{number * factor:.12g}")
 
 
-def _utf8(text: str) -> str:
+def _number(value: object) -> float | None:
+    """None where it is none, is not finite, or is larger than any float."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _label(text: str) -> str:
     """A lone surrogate, which JSON can carry, would make the whole text unwritable."""
-    return text.encode("utf-8", "replace").decode()
+    text = visible(text)
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"

@@ -7,7 +7,7 @@ all. SQLAlchemy is imported here and in history_*.py, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +25,8 @@ from gpuprep import (
 )
 from gpuprep.baselines import Baseline, BaselineKey, Measured
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.history_schema import findings, fitting, insert_new, measurements, runs, storable
-from gpuprep.paths import state_dir
+from gpuprep.history_schema import findings, fitting, insert_new, latest, measurements, runs, storable
+from gpuprep.paths import private_folder, state_dir
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
 from gpuprep.trend import Measurement
 
@@ -34,6 +34,7 @@ from gpuprep.trend import Measurement
 EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
 # Rows that an export holds in memory.
 ROWS_AT_A_TIME = 50
+GREATEST_CODE = 2**31 - 1  # of an exit code, as databases hold it
 LAST_CHARACTER = "\U0010ffff"
 
 
@@ -81,7 +82,7 @@ class Store:
         path = state_dir() / "history.db"
         try:
             if not url:
-                state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
+                private_folder(state_dir())
         except OSError as error:
             raise StoreError(
                 f"the store of runs {path} cannot be made: {error}", "see --store and XDG_STATE_HOME"
@@ -111,22 +112,22 @@ class Store:
         verdict = record.verdict
         error_line = record.error.splitlines()[0] if record.error else ""
         row = {
-            "run_id": record.run_id,
-            "command": record.command,
-            "host": record.host,
+            "run_id": storable(record.run_id),
+            "command": storable(record.command),
+            "host": storable(record.host),
             "profile": storable(record.profile.name) if record.profile else "",
-            "started_at": record.started_at,
-            "ended_at": record.ended_at,
+            "started_at": storable(record.started_at),
+            "ended_at": storable(record.ended_at),
             "source": record.source.value,
             "verdict": verdict.status.value if verdict else None,
-            "exit_code": record.exit_code,
+            "exit_code": max(-GREATEST_CODE, min(GREATEST_CODE, record.exit_code)),
             "summary": storable(error_line or (verdict.summary if verdict else "")),
             "record": to_json(record),
         }
         found = verdict.findings if verdict else record.findings
         rows = [
             {
-                "run_id": record.run_id,
+                "run_id": row["run_id"],
                 "position": position,
                 "subject": fitting(finding.subject, 255),
                 "property": fitting(finding.property, 255),
@@ -152,7 +153,7 @@ class Store:
             return connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).scalar() is not None
 
     def runs(self, host: str | None = None, limit: int = 50) -> list[RunSummary]:
-        """The newest runs first, of all hosts or of one."""
+        """The newest runs first, of all hosts or of one; after them those that a wrong clock dated into the future."""
         failed = (
             sa.select(sa.func.count())
             .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
@@ -161,21 +162,28 @@ class Store:
         columns = [column for column in runs.c if column.name != "record"]
         query = sa.select(*columns, failed.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
         if host is not None:
-            query = query.where(runs.c.host == host)
+            query = query.where(runs.c.host == storable(host))
+        found: list[RunSummary] = []
         with self._transaction(write=False) as connection:
-            return [_summary(row._mapping) for row in connection.execute(query.limit(limit))]
+            moment = latest()
+            for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
+                rows = connection.execute(query.where(when).limit(limit - len(found)))
+                found += [_summary(row._mapping) for row in rows]
+        return found
 
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".
 
         Raises UsageError where there is none or more than one, StoreError where the record cannot be read.
         """
-        newest = sa.select(runs.c.run_id).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        run_id = storable(run_id)
         # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
         alike = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
         with self._transaction(write=False) as connection:
-            query = newest.limit(1) if run_id == "last" else alike.order_by(runs.c.run_id).limit(6)
-            found = connection.execute(query).scalars().all()
+            if run_id == "last":
+                found = _newest_id(connection)
+            else:
+                found = connection.execute(alike.order_by(runs.c.run_id).limit(6)).scalars().all()
             if run_id in found:
                 found = [run_id]
             if not found:
@@ -325,6 +333,13 @@ class Store:
     def _transaction(self, *, write: bool = True) -> Iterator[Connection]:
         with history_engine.transaction(self._engine, self._shown_url, write=write) as connection:
             yield connection
+
+
+def _newest_id(connection: Connection) -> Sequence[str]:
+    """Of the run that began last; of those dated into the future only where there is no other."""
+    newest = sa.select(runs.c.run_id).order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(1)
+    found = connection.execute(newest.where(runs.c.started_at <= latest())).scalars().all()
+    return found or connection.execute(newest).scalars().all()
 
 
 def _summary(row: Any) -> RunSummary:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
+import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from gpuprep.errors import StoreError, UsageError
+from gpuprep.masking import masked, masked_url, remember
 
 # How long a writer waits for another one. A write takes milliseconds.
 BUSY_SECONDS = 30
@@ -24,7 +27,6 @@ DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 BACKENDS = ("sqlite", "postgresql")
 EXAMPLES = "for example sqlite:////home/you/gpuprep.db or postgresql://you@host/gpuprep"
 NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment), or pip install 'psycopg[binary]'"
-SECRET = re.compile("pass", re.IGNORECASE)
 
 
 def make(url: str) -> tuple[Engine, str]:
@@ -32,7 +34,8 @@ def make(url: str) -> tuple[Engine, str]:
 
     Raises UsageError for a URL that is none, or that needs a driver which is not installed.
     """
-    shown = _masked(url)
+    remember(url)
+    shown = masked_url(url)
     try:
         parsed = sa.make_url(url)
         parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
@@ -41,15 +44,25 @@ def make(url: str) -> tuple[Engine, str]:
             raise UsageError(f"--store {shown}: gpuprep has no store in {backend}", f"give a URL {EXAMPLES}")
         return (_sqlite(parsed) if backend == "sqlite" else _postgresql(parsed)), shown
     except ImportError as error:
-        driver = str(error).splitlines()[0]
+        driver = masked(str(error).partition("\n")[0])
         raise UsageError(f"--store {shown}: PostgreSQL's driver is not installed ({driver})", NO_DRIVER) from error
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise UsageError(f"--store {shown}: this is no URL of a database", f"give one, {EXAMPLES}") from error
 
 
 def sqlite(path: Path) -> Engine:
-    """An engine for a file, whatever characters its path has."""
+    """An engine for gpuprep's own file, whatever characters its path has: for its owner's eyes alone."""
+    _tighten(path)
     return _sqlite(sa.URL.create("sqlite", database=str(path)))
+
+
+def _tighten(path: Path) -> None:
+    """Its owner's alone, with what SQLite keeps beside it; those that are made later get the mode of the file."""
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with contextlib.suppress(OSError):  # it is not there, or not ours: who may open it will be seen below
+            there = name.lstat()
+            if stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid() and there.st_mode & 0o077:
+                name.chmod(0o600)
 
 
 @contextmanager
@@ -61,13 +74,19 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
             with connection.begin():
                 yield connection
     except SQLAlchemyError as error:
-        cause = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        cause = masked(str(getattr(error, "orig", None) or error).strip().partition("\n")[0])
         hint = (
             "see that its folder can be written and has space, or give another store with --store"
             if engine.dialect.name == "sqlite"
             else "see that the server runs, that the database exists, and that this user may use it (docs/history.md)"
         )
         raise StoreError(f"the store of runs {shown} cannot be used: {cause}", hint) from error
+
+
+def _make(path: Path) -> None:
+    """A file that is new is its owner's alone. One that is there stays as it is: a team may share it."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite says in its own words why it cannot be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def _postgresql(url: sa.URL) -> Engine:
@@ -79,6 +98,12 @@ def _postgresql(url: sa.URL) -> Engine:
 
 def _sqlite(url: sa.URL) -> Engine:
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    path = Path(url.database) if url.database and url.database != ":memory:" else None
+
+    @sa.event.listens_for(engine, "do_connect")
+    def private(*_: Any) -> None:
+        if path is not None and not url.query:
+            _make(path)
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:
@@ -108,15 +133,3 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
         # SQLite does not wait here. Whoever has the file is switching it, or the next one who opens it will.
         if "locked" not in str(error):
             raise
-
-
-def _masked(url: str) -> str:
-    """Without the password, wherever libpq would take one from; also for a URL that cannot be parsed."""
-    masked = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
-    head, mark, query = masked.partition("?")
-    pairs = [pair.partition("=") for pair in query.split("&")]
-    return (
-        head
-        + mark
-        + "&".join(f"{name}=***" if SECRET.search(name) else "".join((name, eq, value)) for name, eq, value in pairs)
-    )

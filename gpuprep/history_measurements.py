@@ -49,8 +49,9 @@ def add(connection: Connection, record: RunRecord) -> None:
 
 
 def read(connection: Connection, host: str, since: str) -> list[Measurement]:
-    """All figures of a host from `since` (UTC, ISO 8601) on, oldest first."""
-    query = sa.select(measurements).where(measurements.c.host == host, measurements.c.started_at >= since)
+    """All figures of a host from `since` (UTC, ISO 8601) on, oldest first; none of a moment that is yet to come."""
+    started = measurements.c.started_at
+    query = sa.select(measurements).where(measurements.c.host == host, started >= since, started <= latest())
     ordered = query.order_by(measurements.c.started_at, measurements.c.run_id, measurements.c.position)
     return [
         Measurement(

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from gpuprep import history_certified
 from gpuprep.errors import StoreError
-from gpuprep.history_schema import baselines, certified, runs
+from gpuprep.history_schema import baselines, certified, latest, runs
 
 # A transaction deletes so many: other writers get in between.
 BATCH = 500
@@ -63,7 +63,7 @@ def remove(folders: Iterable[Path]) -> None:
 
 
 def _kept(connection: Connection, host: str, keep_last: int) -> list[str]:
-    newest = sa.select(runs.c.run_id).where(runs.c.host == host)
+    newest = sa.select(runs.c.run_id).where(runs.c.host == host, runs.c.started_at <= latest())
     ordered = newest.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(keep_last)
     last_check = history_certified.newest(connection, host, "drift", runs.c.verdict.is_not(None))
     return [

@@ -33,6 +33,7 @@ from gpuprep.nightlyunits import (
     files,
 )
 from gpuprep.onhost.identity import identity
+from gpuprep.plaintext import command
 from gpuprep.profile import Profile
 from gpuprep.records import (
     DecodeError,
@@ -116,7 +117,8 @@ def _schedule(run: Run) -> None:
 
 def _refuse(host: Host, there: Found) -> None:
     """What the nightly check cannot do without. Raises PlanRefused; nothing was changed."""
-    instead = f"check it from here instead, from cron for example: gpuprep drift {host.name} --profile PROFILE"
+    checking = command("gpuprep", "drift", "--profile", "PROFILE", about=host.name)
+    instead = f"check it from here instead, from cron for example: {checking}"
     if not there.word("systemd"):
         raise PlanRefused([f"{host.name}: there is no systemd, whose timer makes the nightly check"], instead)
     found = there.word("python")
@@ -225,11 +227,11 @@ def _without_baseline(run: Run, wanted: Wanted, baseline: Baseline) -> list[str]
     ]
     if not lacking:
         return []
-    host, profile = run.target.name, run.profile.name
+    measuring = command("gpuprep", "validate", "--profile", run.profile.name, "--quick", about=run.target.name)
     return [
         f"this store has no baseline of a quick measurement by gpuprep {facts.agent_version} of {', '.join(lacking)}:"
         " each night will WARN that its speed is judged by the profile's floors alone."
-        f" `gpuprep validate {host} --profile {profile} --quick` makes one if it passes; then schedule it again"
+        f" `{measuring}` makes one if it passes; then schedule it again"
     ]
 
 
@@ -328,7 +330,8 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
     plan = _plan_there(there)
     timer = there.timer
     _tell_schedule(run, there, plan)
-    again = f"gpuprep drift schedule {run.target.name} --profile {plan.profile.name if plan else 'PROFILE'}"
+    profile = plan.profile.name if plan else "PROFILE"  # a word of the host's
+    again = command("gpuprep", "drift", "schedule", "--profile", profile, about=run.target.name)
     if not there.word(LAST):
         when = f"; the first check comes at {timer.next_at}" if timer.runs and timer.next_at else ""
         raise HostError(

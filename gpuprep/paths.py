@@ -11,6 +11,30 @@ def state_dir() -> Path:
     return _base("XDG_STATE_HOME", ".local/state")
 
 
+def private_folder(path: Path) -> Path:
+    """Make `path`, a folder at or below state_dir(), its owner's alone, as is all that gpuprep keeps there.
+
+    Raises OSError.
+    """
+    top = state_dir()
+    ours = [folder for folder in (path, *path.parents) if top in (folder, *folder.parents)]
+    for folder in [*reversed(ours), path]:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if ours:
+        there = top.stat()
+        if there.st_uid == os.geteuid() and there.st_mode & 0o077:  # made by an older gpuprep
+            top.chmod(0o700)
+    return path
+
+
+def private_text(path: Path, text: str) -> None:
+    """Write a file that its owner alone can read. Raises OSError."""
+    with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w", encoding="utf-8",
+              errors="backslashreplace") as file:  # fmt: skip
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+
+
 def cache_dir() -> Path:
     """What can be fetched or built again: $XDG_CACHE_HOME/gpuprep."""
     return _base("XDG_CACHE_HOME", ".cache")

@@ -3,6 +3,7 @@
     visible("\\x1b[2J")     a text of several lines: its control characters as escapes
     one_line("a\\nb")       the same on one line, of limited length
     unsafe("a\\u202eb")    the first character that is not to be in a text, "" where there is none
+    command("gpuprep", "report", about=x)   a command that a person may paste into a shell, whatever x is
 
 A control character can move the cursor, recolour or clear a terminal; a bidirectional or invisible one can make a line
 read as another; half a surrogate pair cannot be written as UTF-8 at all. Each is shown as \\x1b, \\u202e and so on.
@@ -11,6 +12,7 @@ read as another; half a surrogate pair cannot be written as UTF-8 at all. Each i
 from __future__ import annotations
 
 import re
+import shlex
 
 # Of Unicode 16: control characters (Cc) but tab and newline, invisible and bidirectional format characters (Cf), line
 # and paragraph separators (Zl, Zp), surrogates (Cs), tags.
@@ -39,6 +41,19 @@ def one_line(text: str, most: int = _MOST_LETTERS) -> str:
     # Cut first: a text of many megabytes is not split into words only to be cut.
     line = visible(" ".join(text[: 2 * most].split()))
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def command(*words: str, about: str = "") -> str:
+    """A command line to paste into a shell. `about`, a host or a run, is one word of it and no option, whatever it is.
+
+    It stands before the options; where it looks like one, behind them and "--".
+    """
+    ours = list(words)
+    if about.startswith("-"):
+        ours += ["--", about]
+    elif about:
+        ours.insert(next((place for place, word in enumerate(ours) if word.startswith("-")), len(ours)), about)
+    return shlex.join(map(one_line, ours))
 
 
 def _escape(found: re.Match[str]) -> str:

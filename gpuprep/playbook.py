@@ -19,6 +19,7 @@ from typing import Any
 from gpuprep import ansible_env
 from gpuprep.errors import GpuprepError, HostUnreachable, Interrupted, ProvisionFailed
 from gpuprep.host.types import Target
+from gpuprep.paths import private_folder
 from gpuprep.playbook_events import Events, Progress
 from gpuprep.records import PlaybookResult
 
@@ -59,7 +60,7 @@ def run(
     what was done.
     """
     started = time.monotonic()
-    log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(log_dir)
     log = log_dir / "ansible.log"
     playbooks = ansible_env.playbooks_dir()
     path = playbooks / playbook

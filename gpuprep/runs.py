@@ -17,7 +17,7 @@ from gpuprep import __version__
 from gpuprep.baselines import Baseline, Measured
 from gpuprep.errors import GpuprepError, Interrupted, StoreError
 from gpuprep.host import Host, HostLock, LockOwner, Target
-from gpuprep.paths import state_dir
+from gpuprep.paths import private_folder, private_text, state_dir
 from gpuprep.playbook_events import Progress
 from gpuprep.profile import Profile
 from gpuprep.records import (
@@ -141,8 +141,8 @@ class Run:
         record = self.as_record()
         if not keep or self._line.store is None:
             return record
-        self.log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self.log_dir / "record.json").write_text(to_json(record, indent=2) + "\n", encoding="utf-8")
+        private_folder(self.log_dir)
+        private_text(self.log_dir / "record.json", to_json(record, indent=2) + "\n")
         try:
             self._line.store.append(record, self.baseline)
         except StoreError as error:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpuprep import roofline
+from gpuprep import moments, roofline, showable
 from gpuprep.checks import gemmrecord
 from gpuprep.checks.baseline import BANDWIDTHS
 from gpuprep.exposition import COMMON, GPU, Exposition, Metric, times
@@ -85,6 +84,10 @@ METRICS = {
 
 def render(records: Sequence[RunRecord]) -> str:
     """Any number of hosts, each with its newest drift check."""
+    return showable.document(_text, records, whole=True)  # which bounds itself, and counts all
+
+
+def _text(records: Sequence[RunRecord]) -> str:
     exposition = Exposition(METRICS)
     for record in records:
         add(exposition, record)
@@ -178,11 +181,8 @@ def add_speeds(exposition: Exposition, record: RunRecord) -> None:
 
 def seconds(moment: str) -> float | None:
     """UTC, ISO 8601 ─► seconds since 1970; None where there is no moment."""
-    try:
-        read = datetime.fromisoformat(moment)
-    except ValueError:
-        return None
-    return (read if read.tzinfo else read.replace(tzinfo=timezone.utc)).timestamp()
+    read = moments.moment(moment)
+    return read.timestamp() if read else None
 
 
 def _findings(exposition: Exposition, labels: Mapping[str, str], findings: Sequence[Finding]) -> None:

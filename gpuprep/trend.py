@@ -24,6 +24,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
+from gpuprep.moments import moment
 from gpuprep.records import Source
 
 P = 0.01
@@ -102,10 +103,12 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
     Superseded is a series whose versions are not those of the newest night of its GPU and probe (quick or not is one),
     or whose probe has measured in FEWEST_NIGHTS nights since without it. Such a series comes last.
     """
-    dated = [(night(one.started_at), one) for one in measured]
+    perhaps = [(night(one.started_at), one) for one in measured]
+    dated = [(day, one) for day, one in perhaps if day is not None]
     if not dated:
         return []
-    oldest = max(day for day, _ in dated) - timedelta(days=nights - 1)
+    newest = max(day for day, _ in dated)
+    oldest = newest - min(timedelta(days=nights - 1), newest - date.min)
     series: dict[Key, dict[date, list[float]]] = {}
     for day, one in dated:
         if day >= oldest:
@@ -126,7 +129,8 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
 
 def begin(newest: str, nights: int) -> str:
     """When the first of the last `nights` nights began, the last being that of `newest`; both UTC, ISO 8601."""
-    return f"{night(newest) - timedelta(days=nights - 1)}T12:00:00+00:00"
+    last = night(newest) or datetime.now(timezone.utc).date()
+    return f"{last - min(timedelta(days=nights - 1), last - date.min)}T12:00:00+00:00"
 
 
 def verdict(found: Sequence[Trend]) -> Direction:
@@ -142,12 +146,13 @@ def verdict(found: Sequence[Trend]) -> Direction:
     return Direction.STEADY if asked and asked == told else Direction.UNKNOWN
 
 
-def night(started_at: str) -> date:
-    """The night that a run belongs to: from noon to noon UTC, named by the day that it begins on."""
-    moment = datetime.fromisoformat(started_at.replace("Z", "+00:00"))
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(timezone.utc)
-    return (moment - timedelta(hours=12)).date()
+def night(started_at: str) -> date | None:
+    """The night that a run belongs to: from noon to noon UTC, named by the day that it begins on. None: no moment."""
+    began = moment(started_at.replace("Z", "+00:00"))
+    try:
+        return (began - timedelta(hours=12)).date() if began else None
+    except OverflowError:  # of the year 1
+        return None
 
 
 def mann_kendall(values: Sequence[float]) -> float:
@@ -220,6 +225,8 @@ def _trend(key: Key, series: Sequence[tuple[date, float]], percent: float, p: fl
     start = line.at(0.0)
     if start <= 0:  # figures are above zero: such a line fell through the floor, or rose through it
         start = values[0]
+    if not (start > 0 and math.isfinite(start) and math.isfinite(line.per_day)):  # no machine measures such figures
+        return Trend(*key, Direction.UNKNOWN, *dated, None, None, None)
     loss = 100.0 * (start - line.at(days[-1])) / start
     chance = mann_kendall(values)
     down = loss > percent and score(values) < 0 and chance < p

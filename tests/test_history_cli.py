@@ -112,7 +112,7 @@ def test_simulated_figures_say_so(store: Store, gpuprep: Shell) -> None:
 
 def test_compare_is_0_whatever_differs(store: Store, gpuprep: Shell) -> None:
     fill(store, 280.0, 252.0)
-    store.append(record("other", started_at="2026-12-01T00:00:00+00:00"))
+    store.append(record("other", started_at="2026-11-20T00:00:00+00:00"))
     code, out, err = gpuprep("compare", "run-01", "run-02")
     assert (code, err) == (0, "")
     assert "-10.0 %" in out

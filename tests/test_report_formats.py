@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import record
 from validations_for_tests import h200, real, several, t4
 
+from gpuprep.plaintext import visible
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json, to_json
 from gpuprep.reports import FORMATS, render
 from gpuprep.reports.text import render as as_text
@@ -163,7 +164,7 @@ def test_hostile_words_stay_words() -> None:
         for one in found
         for label in one.labels.values()
     }
-    assert HOSTILE in shown
+    assert visible(HOSTILE) in shown
     markdown = render(hostile, "markdown")
     assert not re.search(r"(?<!\\)[@#]\w", markdown)
     assert "<b>" not in markdown

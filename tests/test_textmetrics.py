@@ -232,4 +232,4 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 def test_hostile_words_stay_words() -> None:
     words = 'x"} 1\n# HELP \\ \ud800'
     text = textmetrics.render([drifted(host=words, findings=(dataclasses.replace(FINDINGS[0], subject=words),))])
-    assert {one.labels["subject"] for one in series(text, "gpuprep_drift_finding")} == {'x"} 1\n# HELP \\ ?'}
+    assert {one.labels["subject"] for one in series(text, "gpuprep_drift_finding")} == {'x"} 1\n# HELP \\ \\ud800'}

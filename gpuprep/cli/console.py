@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import shutil
 import sys
 import threading
@@ -15,6 +17,7 @@ import click
 
 from gpuprep.cli.edge import drop_stdout
 from gpuprep.errors import UsageError
+from gpuprep.plaintext import one_line, visible
 
 if TYPE_CHECKING:
     from gpuprep.playbook_events import Progress
@@ -26,6 +29,7 @@ STILL_SECONDS = 60.0
 # And how often what a task waits for (compiled 412 of 980 files).
 WAITING_SECONDS = 15.0
 NEVER = float("-inf")
+OUR_COLORS = re.compile(r"(\x1b\[(?:0|1|3[0-7])m)")  # of reports/text.py and click.style
 COLORS = {"changed": "yellow", "failed": "red", "unreachable": "red", "ok": "green"}
 
 
@@ -74,6 +78,7 @@ class Console:
         """Show one event of one host. Called from the thread that works on that host."""
         if self._quiet and event.kind != "diff":
             return
+        host, event = one_line(host), _plain(event)
         with self._lock:
             state = self._hosts.setdefault(host, _Host())
             if event.kind in ("stage", "note"):
@@ -85,7 +90,9 @@ class Console:
                 self._waiting(host, state, event.detail)
             elif event.kind == "diff":
                 self._clear()
-                self._write(f"{event.detail}\n")
+                # Of several hosts each line says whose it is: none of them can be of another.
+                mark = f"{host} | " if self._several else ""
+                self._write("".join(f"{mark}{line}\n" for line in event.detail.split("\n")))
             elif event.kind == "task_end":
                 self._task_end(host, state, event)
 
@@ -93,7 +100,7 @@ class Console:
         """A line that is no progress of a host; shown with --quiet too."""
         with self._lock:
             self._clear()
-            self._write(f"{text}\n")
+            self._write(f"{visible(text)}\n")
 
     def _task_line(self, host: str, state: _Host, text: str) -> None:
         """A line of a task, under the heading of its role."""
@@ -195,9 +202,14 @@ def check_output(path: Path | None) -> None:
         raise UsageError(f"--output {path}: may not be written", "name another file")
 
 
-def emit(text: str, output: Path | None) -> None:
-    """The result, to the file of --output or to stdout. Raises UsageError where the file cannot be written."""
+def emit(text: str, output: Path | None, *, markup: bool = False) -> None:
+    """The result, to the file of --output or to stdout. Raises UsageError where the file cannot be written.
+
+    Nothing that moves a cursor or turns a line goes out, whoever wrote it; our own colours do. `markup`: a page of
+    HTML, whose own escapes do the same and whose own characters may be invisible.
+    """
     text = text if text.endswith("\n") else text + "\n"
+    text = text if markup else for_terminal(text)
     if output is None:
         try:
             click.echo(text, nl=False)
@@ -208,6 +220,18 @@ def emit(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {output}: cannot be written: {error}", "name another file") from error
+
+
+def for_terminal(text: str) -> str:
+    """`text` with all unsafe characters as escapes but the colours that our own pages use."""
+    parts = OUR_COLORS.split(text)  # text, colour, text, colour, ..., text
+    return "".join(part if place % 2 else visible(part) for place, part in enumerate(parts))
+
+
+def _plain(event: Progress) -> Progress:
+    """What hosts and their modules said, safe to show: on one line, but for a diff."""
+    detail = visible(event.detail.replace("\r\n", "\n")) if event.kind == "diff" else one_line(event.detail)
+    return dataclasses.replace(event, role=one_line(event.role), task=one_line(event.task), detail=detail)
 
 
 def _clock(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -105,13 +106,16 @@ def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
 
 def _show(records: list[RunRecord], request: Request) -> int:
     """Of schedule and unschedule: a few lines a host."""
-    from gpuprep import workflows
+    from gpuprep import showable, workflows
     from gpuprep.reports import json, nightly
 
-    code = workflows.gravest([record.exit_code for record in records])
-    if request.as_json:
-        emit(json.render_several(records, code), request.output)
-    elif pages := [nightly.render(record.host, record.nightly) for record in records if record.nightly is not None]:
-        emit("".join(pages), request.output)
-    errors_to_stderr(records)
-    return code
+    def page(those: Sequence[RunRecord]) -> str:
+        if request.as_json:
+            return json.render_several(those, workflows.gravest([record.exit_code for record in those]))
+        return "".join(nightly.render(one.host, one.nightly) for one in those if one.nightly is not None)
+
+    whole, shown = showable.each(page, records, whole=request.as_json)
+    if whole:
+        emit(whole, request.output)
+    errors_to_stderr(shown)
+    return workflows.gravest([record.exit_code for record in shown])

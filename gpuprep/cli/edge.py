@@ -6,9 +6,9 @@ its path; its exit code is 3, because nothing can be said about the hosts.
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import shlex
 import signal
 import sys
 import traceback
@@ -19,6 +19,8 @@ import click
 
 from gpuprep import __version__
 from gpuprep.errors import GpuprepError
+from gpuprep.masking import masked, masked_words, remember
+from gpuprep.plaintext import command, one_line, visible
 
 INTERRUPTED = 130
 UNEXPECTED = 3
@@ -34,6 +36,8 @@ class Session:
 def run(cli: click.Group, arguments: list[str]) -> int:
     """Run one command line; returns its exit code and never raises for anything but a second interrupt."""
     session = Session(json="--json" in arguments)
+    for word in arguments:
+        remember(word)
     _terminate_as_interrupt()
     stdout = sys.stdout
     try:
@@ -41,15 +45,15 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show(file=sys.stderr)
-        _json_error(session, error.format_message(), "", error.exit_code)
+        _show_usage(error)
+        _json_error(session, masked(error.format_message()), "", error.exit_code)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say_interrupted(arguments)
         return INTERRUPTED
     except GpuprepError as error:
         show(error)
-        _json_error(session, error.what, error.hint, error.exit_code)
+        _json_error(session, masked(error.what), masked(error.hint), error.exit_code)
         return error.exit_code
     except SystemExit:
         if sys.stdout is stdout:
@@ -60,15 +64,22 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         return _unexpected(session, error, arguments)
 
 
+def _show_usage(error: click.ClickException) -> None:
+    """As click does; it quotes words of the command line."""
+    said = io.StringIO()
+    error.show(file=said)
+    click.echo(masked(visible(said.getvalue())), err=True, nl=False)
+
+
 def show(error: GpuprepError) -> None:
-    first, *rest = error.explain().splitlines() or [type(error).__name__]
+    first, *rest = masked(visible(error.explain())).splitlines() or [type(error).__name__]
     click.echo(f"Error: {first}", err=True)
     for line in rest:
         click.echo(f"  {line}", err=True)
 
 
 def say_interrupted(arguments: list[str]) -> None:
-    again = shlex.join(["gpuprep", *arguments])
+    again = command("gpuprep", *masked_words(arguments))
     click.echo(
         f"Interrupted. Steps that were done stay done; to go on, run the same command again:\n  {again}", err=True
     )
@@ -77,18 +88,18 @@ def say_interrupted(arguments: list[str]) -> None:
 def _unexpected(session: Session, error: Exception, arguments: list[str]) -> int:
     from datetime import datetime, timezone
 
-    from gpuprep.paths import state_dir
+    from gpuprep.paths import private_folder, private_text, state_dir
 
-    text = "".join(traceback.format_exception(error))
+    text = masked("".join(traceback.format_exception(error)))
     moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     path = state_dir() / "errors" / f"{moment}-{os.getpid()}.log"
-    head = f"gpuprep {__version__}\npython {sys.version}\ncommand: {shlex.join(['gpuprep', *arguments])}\n\n"
-    what = f"An error inside gpuprep: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    head = f"gpuprep {__version__}\npython {sys.version}\ncommand: {command('gpuprep', *masked_words(arguments))}\n\n"
+    what = f"An error inside gpuprep: {type(error).__name__}: {one_line(masked(str(error)).partition(chr(10))[0])}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(head + text, encoding="utf-8")
+        private_folder(path.parent)
+        private_text(path, head + text)
     except OSError as unwritable:
-        click.echo(head + text, err=True)
+        click.echo(visible(head + text), err=True)
         click.echo(f"{what} (its log could not be written: {unwritable})", err=True)
     else:
         click.echo(f"{what}. The whole of it is in {path}", err=True)

@@ -10,6 +10,7 @@ import click
 from gpuprep.cli import history_upkeep, options, tables
 from gpuprep.cli.console import check_output, emit, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
+from gpuprep.plaintext import one_line
 
 if TYPE_CHECKING:
     from gpuprep.history import RunSummary
@@ -142,5 +143,5 @@ def _table(found: list[RunSummary], color: bool, verbose: int) -> str:
     head, *lines = tables.lines(rows, color=color)
     told = [head]
     for run, line in zip(found, lines, strict=True):
-        told += [line, f"    {run.summary}"] if verbose and run.summary else [line]
+        told += [line, f"    {one_line(run.summary)}"] if verbose and run.summary else [line]
     return "\n".join(told)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit, page_width, want_color
+from gpuprep.plaintext import command
+
+if TYPE_CHECKING:
+    from gpuprep.records import RunRecord
 
 
 @click.command()
@@ -45,7 +51,7 @@ def judge(
         raise UsageError("`gpuprep judge` needs --profile", f"profiles: {known}, or a path to a YAML file")
     chosen = profiles.load(profile)
 
-    from gpuprep import rejudge, workflows
+    from gpuprep import rejudge, showable, workflows
     from gpuprep.history import Store
     from gpuprep.reports import json, text
 
@@ -61,15 +67,20 @@ def judge(
             opened.close()
     code = workflows.gravest([one.exit_code for one in records])
     if as_json:
-        emit(json.render_several(records, code), output)
+        whole = showable.document(lambda shown: json.render_several(shown, code), records, whole=True)
+        emit(whole, output)
         return code
     import sys
 
     color = output is None and want_color(sys.stdout, no_color)
-    pages = [text.render(one, color=color, width=page_width()) for one in records]
-    if len(records) > 1:
-        pages.append(text.render_summary(records, color=color, width=page_width()))
-    if keep:
-        pages.append("".join(f"Report: gpuprep report {one.run_id}\n" for one in records))
-    emit("\n".join(pages), output)
+
+    def page(shown: Sequence[RunRecord]) -> str:
+        pages = [text.render(one, color=color, width=page_width()) for one in shown]
+        if len(shown) > 1:
+            pages.append(text.render_summary(shown, color=color, width=page_width()))
+        if keep:
+            pages.append("".join(f"Report: {command('gpuprep', 'report', about=one.run_id)}\n" for one in shown))
+        return "\n".join(pages)
+
+    emit(showable.document(page, records), output)
     return code

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from gpuprep.cli.console import emit
+from gpuprep.plaintext import command, visible
+
 
 @click.group()
 def profiles() -> None:
@@ -14,10 +17,9 @@ def profiles() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 def list_profiles(as_json: bool) -> None:
     """List the profiles that can be named: those shipped and your own."""
-    import json
-
     from gpuprep.errors import ProfileError
     from gpuprep.profile import available, document
+    from gpuprep.showable import strict_json
 
     rows = []
     for name, path in available().items():
@@ -26,16 +28,17 @@ def list_profiles(as_json: bool) -> None:
             row = {"name": name, "gpus": data["gpus"], "description": data["description"], "path": str(path)}
         except ProfileError as error:
             count = len(error.problems)
-            note = f"has {count} problem{'s' if count > 1 else ''}: see gpuprep profiles check {name}"
+            see = command("gpuprep", "profiles", "check", about=name)
+            note = f"has {count} problem{'s' if count > 1 else ''}: see {see}"
             row = {"name": name, "gpus": [], "description": note, "path": str(path)}
         rows.append(row)
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        emit(strict_json(rows, indent=2), None)
         return
     table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], ", ".join(r["gpus"]), r["description"]) for r in rows)]
     widths = [max(len(row[column]) for row in table) for column in (0, 1)]
     for name, gpus, description in table:
-        click.echo(f"{name:<{widths[0]}}  {gpus:<{widths[1]}}  {description}")
+        emit(f"{name:<{widths[0]}}  {gpus:<{widths[1]}}  {description}", None)
 
 
 @profiles.command()
@@ -49,11 +52,12 @@ def show(profile: str, as_json: bool) -> None:
     if as_json:
         import json
 
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        text = json.dumps(data, indent=2, ensure_ascii=False)
+        emit(text if visible(text) == text else json.dumps(data, indent=2), None)
         return
     import yaml
 
-    click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110), nl=False)
+    emit(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110), None)
 
 
 @profiles.command()
@@ -67,7 +71,7 @@ def check(context: click.Context, names: tuple[str, ...]) -> None:
     """
     found = {name: _problems(name) for name in names}
     for name, problems in found.items():
-        click.echo("\n".join(problems) if problems else f"{name}: ok")
+        emit("\n".join(problems) if problems else f"{name}: ok", None)
     context.exit(2 if any(found.values()) else 0)
 
 

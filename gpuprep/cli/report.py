@@ -51,9 +51,10 @@ def report(
         opened.close()
     style = "json" if as_json else style
     if style != "text":
-        emit(render(record, style), output)
+        emit(render(record, style), output, markup=style == "html")
         return
+    from gpuprep import showable
     from gpuprep.reports import text
 
     color = output is None and want_color(sys.stdout, no_color)
-    emit(text.render(record, color=color, width=page_width()), output)
+    emit(showable.document(lambda shown: text.render(shown[0], color=color, width=page_width()), [record]), output)

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from gpuprep.plaintext import one_line
+
+MOST_LETTERS = 255  # of a cell
 COLORS = {
     "PASS": "green", "STEADY": "green", "WARN": "yellow", "FAIL": "red", "DOWN": "red", "REFUSED": "red",
     "FAILED": "red", "UNKNOWN": "magenta",
@@ -15,6 +18,8 @@ COLORS = {
 
 def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "") -> list[str]:
     """A line a row, each column as wide as its widest cell; words of COLORS are painted."""
+    # Names of hosts, facts and ids of runs come from other machines: a cell is one line, whatever they hold.
+    rows = [[one_line(cell, MOST_LETTERS) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     found = []
     for row in rows:
@@ -29,8 +34,7 @@ def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "
 
 def document(**values: Any) -> str:
     """One JSON document with the version of the records' schema."""
-    import json
+    from gpuprep.records import SCHEMA_VERSION
+    from gpuprep.showable import strict_json
 
-    from gpuprep.records import SCHEMA_VERSION, to_json_value
-
-    return json.dumps({"schema_version": SCHEMA_VERSION, **to_json_value(values)}, indent=2)
+    return strict_json({"schema_version": SCHEMA_VERSION, **values}, indent=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
+from gpuprep.masking import keep_secret, masked
+from gpuprep.plaintext import command as shell_command
+from gpuprep.plaintext import visible
 
 if TYPE_CHECKING:
     from gpuprep.host import Target
@@ -103,10 +106,12 @@ def on_hosts(
         request.inventory,
         request.limit,
         ssh_key=str(request.ssh_key) if request.ssh_key else None,
-        note=lambda text: click.echo(f"note: {text}", err=True),
+        note=lambda text: click.echo(f"note: {visible(text)}", err=True),
     )
     if request.ask_become_pass:
         options = dataclasses.replace(options, become_password=_ask_password())
+    if options.become_password:
+        keep_secret(options.become_password)
     store = Store.open(request.store or site.store) if stored else None
     cancel = threading.Event()
     try:
@@ -191,54 +196,72 @@ def _ask_password() -> str:
 def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
     import sys
 
-    from gpuprep import workflows
+    from gpuprep import showable
     from gpuprep.reports import json, text
 
-    code = workflows.gravest([record.exit_code for record in records])
     if request.as_json:
-        emit(json.render_several(records, code), request.output)
-        errors_to_stderr(records)
-        return code
+        whole, shown = showable.each(lambda those: json.render_several(those, _gravest(those)), records, whole=True)
+        emit(whole, request.output)
+        errors_to_stderr(shown)
+        return _gravest(shown)
     color = request.output is None and want_color(sys.stdout, request.no_color)
     # A silent drift check is a short page; a file has all of it.
     everything = request.verbose > 0 or request.output is not None
     render = text.render_plan if as_plan else functools.partial(text.render, everything=everything)
-    # An error is told on stderr, as any program's; a file of --output holds the whole page all the same.
-    told = [record for record in records if request.output is not None or not record.error]
-    pages = [render(record, color=color, width=page_width()) for record in told]
-    if len(records) > 1:
-        pages.append(text.render_summary(records, color=color, width=page_width()))
-    if told and not as_plan:
-        pages.append("".join(f"Report: gpuprep report {record.run_id}\n" for record in told))
-    if pages:
-        emit("\n".join(pages), request.output)
-    errors_to_stderr(records)
-    return code
+
+    def page(those: Sequence[RunRecord]) -> str:
+        # An error is told on stderr, as any program's; a file of --output holds the whole page all the same.
+        told = [record for record in those if request.output is not None or not record.error]
+        pages = [render(record, color=color, width=page_width()) for record in told]
+        if len(those) > 1:
+            pages.append(text.render_summary(those, color=color, width=page_width()))
+        if told and not as_plan:
+            pages.append("".join(f"Report: {_report_of(record)}\n" for record in told))
+        return "\n".join(pages)
+
+    whole, shown = showable.each(page, records)
+    if whole:
+        emit(whole, request.output)
+    errors_to_stderr(shown)
+    return _gravest(shown)
 
 
 def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
     """Drift checks of hosts as one document, worst first; returns the exit code."""
     import sys
 
-    from gpuprep import workflows
-    from gpuprep.reports import fleet, render_fleet
+    from gpuprep import showable
+    from gpuprep.reports import PROGRAMS, fleet, fleet_page
 
-    code = workflows.gravest([record.exit_code for record in records])
     style = "json" if request.as_json else style
     if style == "text":
         color = request.output is None and want_color(sys.stdout, request.no_color)
-        emit(fleet.text(records, color=color, width=page_width()), request.output)
-        return code  # the page has the errors of all hosts
-    emit(render_fleet(records, style, code), request.output)
-    errors_to_stderr(records)
-    return code
+        whole, shown = showable.each(lambda those: fleet.text(those, color=color, width=page_width()), records)
+        emit(whole, request.output)
+        return _gravest(shown)  # the page has the errors of all hosts
+    whole, shown = showable.each(
+        lambda those: fleet_page(those, style, _gravest(those)), records, whole=style in PROGRAMS
+    )
+    emit(whole, request.output, markup=style == "html")
+    errors_to_stderr(shown)
+    return _gravest(shown)
 
 
-def errors_to_stderr(records: list[RunRecord]) -> None:
+def errors_to_stderr(records: Sequence[RunRecord]) -> None:
     for record in records:
         if record.error:
-            first, *rest = record.error.splitlines()
+            first, *rest = masked(visible(record.error)).splitlines()
             lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
             if record.command not in ("plan", "last"):
-                lines.append(f"  report: gpuprep report {record.run_id}")
+                lines.append(f"  report: {_report_of(record)}")
             click.echo("\n".join(lines), err=True)
+
+
+def _report_of(record: RunRecord) -> str:
+    return shell_command("gpuprep", "report", about=record.run_id)
+
+
+def _gravest(records: Sequence[RunRecord]) -> int:
+    from gpuprep import workflows
+
+    return workflows.gravest([record.exit_code for record in records])

@@ -10,23 +10,37 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gpuprep import showable
+
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
 FORMATS = ("text", "json", "junit", "markdown", "prometheus", "html", "sbom")
+PROGRAMS = ("json", "prometheus", "sbom")  # read by programs, with all findings counted
 FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown", "html")
 
 
 def render(record: RunRecord, style: str) -> str:
-    """The report of one run in the format `style`, one of FORMATS. A library that only one format needs loads here."""
+    """The report of one run in the format `style`, one of FORMATS. A library that only one format needs loads here.
+
+    A record that cannot be shown is an UNKNOWN with the reason.
+    """
     if style not in FORMATS:
         raise ValueError(f"no such format: {style}")
-    document: str = importlib.import_module(f"gpuprep.reports.{style}").render(record)
-    return document
+    form = importlib.import_module(f"gpuprep.reports.{style}")
+    return showable.document(lambda shown: form.render(shown[0]), [record], whole=style in PROGRAMS)
 
 
 def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
-    """Drift checks of several hosts in one document of the format `style`; `exit_code` is that of the command."""
+    """Drift checks of several hosts in one document of the format `style`; `exit_code` is that of the command.
+
+    A record that cannot be shown is its host's UNKNOWN, with the reason, and hides no other.
+    """
+    return showable.document(lambda shown: fleet_page(shown, style, exit_code), records, whole=style in PROGRAMS)
+
+
+def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
+    """The same of records that are fit to be shown (gpuprep.showable)."""
     from gpuprep import textmetrics
     from gpuprep.reports import fleet, json, junit
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
+from gpuprep.moments import minute, moment
 from gpuprep.records import Finding, Missing, RunRecord
 
 FIRST = "none: this is the first check"
@@ -36,20 +36,15 @@ class Figure:
         return 100 * self.now / self.before if self.before else 0.0
 
 
-def moment(written: str) -> str:
-    """ "2026-11-19 02:31 UTC" of a moment as records have it."""
-    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%M} UTC"
-
-
 def since(finding: Finding, now: str) -> str:
     """ "since 2026-11-19 02:31 UTC, 2 nights"; `now`: when the check began. "" where nothing is known."""
     if not finding.since:
         return ""
     if finding.since == now:
         return "first seen now"
-    first, last = (datetime.fromisoformat(written) for written in (finding.since, now))
-    nights = (last.date() - first.date()).days
-    return f"since {moment(finding.since)}" + (f", {nights} night{'' if nights == 1 else 's'}" if nights > 0 else "")
+    first, last = moment(finding.since), moment(now)
+    nights = (last.date() - first.date()).days if first and last else 0
+    return f"since {minute(finding.since)}" + (f", {nights} night{'' if nights == 1 else 's'}" if nights > 0 else "")
 
 
 def compared_with(record: RunRecord) -> list[tuple[str, str]]:
@@ -103,4 +98,4 @@ def words(key: str) -> str:
 
 
 def _run(run_id: str, at: str) -> str:
-    return f"run {run_id}, {moment(at)}" if run_id else ""
+    return f"run {run_id}, {minute(at)}" if run_id else ""

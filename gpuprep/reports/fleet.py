@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from textwrap import shorten
 
+from gpuprep.moments import moment
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome, put_back
@@ -55,7 +55,7 @@ def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) 
 
 
 def markdown(records: Sequence[RunRecord]) -> str:
-    from gpuprep.reports.markdown import MARKS, findings_table, plain, table
+    from gpuprep.reports.markdown import MARKS, findings_table, paragraph, plain, table
 
     ordered = order(records)
     rows = []
@@ -70,17 +70,16 @@ def markdown(records: Sequence[RunRecord]) -> str:
     for record in ordered:
         rest = [finding for finding in findings_of(record) if finding.status in GRAVE]
         if record.error or rest:
-            said = [plain(line) for line in record.error.splitlines()] if record.error else []
+            said = [paragraph(line) for line in record.error.splitlines()] if record.error else []
             parts += [f"## {plain(record.host)}", *said, *([findings_table(rest, record.started_at)] if rest else [])]
     return "\n\n".join(parts) + "\n"
 
 
 def since(record: RunRecord) -> str:
     """Since when the oldest of what did not pass is so: "2026-11-19" (UTC); "–" where nothing is known."""
-    moments = [finding.since for finding in findings_of(record) if finding.status in GRAVE and finding.since]
-    if not moments:
-        return "–"
-    return f"{min(map(datetime.fromisoformat, moments)):%Y-%m-%d}"
+    read = (moment(finding.since) for finding in findings_of(record) if finding.status in GRAVE and finding.since)
+    moments = [one for one in read if one is not None]
+    return f"{min(moments):%Y-%m-%d}" if moments else "–"
 
 
 def what(record: RunRecord, room: int = 80) -> str:
@@ -106,12 +105,12 @@ def _table(page: Page, ordered: Sequence[RunRecord]) -> None:
     left = sum(wide) + 2 * len(wide)
     heads = "  ".join(f"{head:<{size}}" for head, size in zip(HEADS, wide, strict=False)) + f"  {HEADS[-1]}"
     page.lines.append(page.paint(heads, "bold"))
-    for record, (host, word, moment, profile) in zip(ordered, cells, strict=True):
+    for record, (host, word, day, profile) in zip(ordered, cells, strict=True):
         if len(host) > wide[0]:
             page.lines.append(host)
             host = ""
         marked = page.paint(word, word) + " " * (wide[1] - len(word))
-        start = f"{host:<{wide[0]}}  {marked}  {moment:<{wide[2]}}  {profile:<{wide[3]}}  "
+        start = f"{host:<{wide[0]}}  {marked}  {day:<{wide[2]}}  {profile:<{wide[3]}}  "
         page.text((start + what(record, page.width - left)).rstrip(), later=" " * left)
 
 
@@ -126,7 +125,8 @@ def _details(page: Page, record: RunRecord) -> None:
 
 
 def rank(record: RunRecord) -> str:
-    return ERROR if record.error else record.verdict.status.value if record.verdict else "UNKNOWN"
+    word = record.verdict.status.value if record.verdict else "UNKNOWN"
+    return ERROR if record.error else word if word in WORST_FIRST else "UNKNOWN"
 
 
 def findings_of(record: RunRecord) -> Sequence[Finding]:

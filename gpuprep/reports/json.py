@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from gpuprep.records import SCHEMA_VERSION, RunRecord, to_json, to_json_value
+from gpuprep.records import SCHEMA_VERSION, RunRecord
+from gpuprep.showable import strict_json
 
 
 def render(record: RunRecord) -> str:
     """One run; the document is described by gpuprep/record.schema.json."""
-    return to_json(record, indent=2)
+    return strict_json(record, indent=2)
 
 
 def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
@@ -20,7 +20,7 @@ def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
     """
     document = {
         "schema_version": SCHEMA_VERSION,
-        "runs": [to_json_value(record) for record in records],
+        "runs": records,
         "exit_code": exit_code,
     }
-    return json.dumps(document, indent=2 if len(records) == 1 else None)
+    return strict_json(document, indent=2 if len(records) == 1 else None)

@@ -13,11 +13,14 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
+from gpuprep.moments import moment, seconds_between
+from gpuprep.plaintext import visible
 from gpuprep.records import Finding, RunRecord, Source, Status
 from gpuprep.reports import drifted
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import seen
 
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error", Status.SKIP: "skipped"}
 # XML 1.0, section 2.2: what no document may hold, however it is escaped.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -119,12 +122,10 @@ def _properties(record: RunRecord) -> dict[str, str]:
 
 def _times(record: RunRecord) -> tuple[str, float]:
     """When it began, in UTC without a zone as the schema wants it, and how many seconds it took."""
-    began = datetime.fromisoformat(record.started_at)
-    lasted = (datetime.fromisoformat(record.ended_at) - began).total_seconds()
-    if began.tzinfo is not None:
-        began = began.astimezone(timezone.utc).replace(tzinfo=None)
-    return began.isoformat(timespec="seconds"), max(0.0, lasted)
+    began = moment(record.started_at) or EPOCH  # the schema wants one
+    lasted = seconds_between(record.started_at, record.ended_at)
+    return began.replace(tzinfo=None).isoformat(timespec="seconds"), lasted or 0.0
 
 
 def _clean(text: str) -> str:
-    return NOT_XML.sub("\ufffd", text)
+    return NOT_XML.sub("\ufffd", visible(text))

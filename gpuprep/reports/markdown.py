@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
+from gpuprep.plaintext import visible
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.readings import figure
@@ -15,8 +16,13 @@ MARKS = {
     Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔",
     Status.WAIVED: "🤝",
 }  # fmt: skip
-# Nothing that a host said may become a link, a mention, a heading or a new column.
-SPECIAL = re.compile(r"([\\`*_\[\]#|~@]|:(?=\S))")
+# Nothing that a host said may become a link, a mention, a heading, a formula or a new column.
+SPECIAL = re.compile(r"([\\`*_\[\]#|~@$]|:(?=\S)|(?<=\bwww)\.)", re.IGNORECASE)
+# What GitHub and GitLab still find in the page once it is made: @all, #1, GH-1, :tada:. A comment shows nothing and
+# parts it. `0000:3b:00.0` is the address of a GPU and no picture.
+FOUND_LATER = re.compile(r"(?<=[@#!])(?=\w)|(?<=\bGH-)(?=\d)|(?<=:)(?=(?![0-9a-f]{1,2}:)[a-z0-9_+-]+:)", re.IGNORECASE)
+PARTED = "\0"  # where the comment goes, while the rest is escaped
+LINE_START = re.compile(r"([-+=]|\d+(?=[.)]))")
 
 
 def render(record: RunRecord) -> str:
@@ -25,7 +31,7 @@ def render(record: RunRecord) -> str:
     parts = [f"# {mark}{word}: gpuprep {plain(record.command)} {plain(record.host)}"]
     if measured.simulated(record):
         parts.append(f"> **{SIMULATED}**")
-    parts.append(plain(line))
+    parts.append(paragraph(line))
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = record.verdict.findings if record.verdict else record.findings
@@ -149,12 +155,20 @@ def _measurements(record: RunRecord) -> list[str]:
 
 def plain(text: str) -> str:
     """`text` so that Markdown shows it as it is, on one line."""
-    return SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    line = FOUND_LATER.sub(PARTED, visible(" ".join(text.split())))
+    return SPECIAL.sub(r"\\\1", html.escape(line, quote=False)).replace(PARTED, "<!-- -->")
+
+
+def paragraph(text: str) -> str:
+    """The same where a line begins with it: no list and no rule."""
+    line = plain(text)
+    start = LINE_START.match(line)
+    return f"{line[: start.end() - 1]}&#{ord(line[start.end() - 1])};{line[start.end() :]}" if start else line
 
 
 def code(text: str) -> str:
     """A command, which may hold what Markdown takes for its own."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
+    escaped = html.escape(visible(" ".join(text.split())), quote=False)
     return f"<code>{SPECIAL.sub(lambda found: f'&#{ord(found.group())};', escaped)}</code>"
 
 
@@ -173,6 +187,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[s
 
 def _code(text: str) -> str:
     """A fenced block whose fence is longer than any in the text."""
+    text = visible(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"

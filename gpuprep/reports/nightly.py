@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from gpuprep.plaintext import one_line
 from gpuprep.records import NightlyFacts
 
 
 def render(host: str, left: NightlyFacts) -> str:
-    lines = [f"{host}: {sentence(left)}"]
+    lines = [f"{host}: {one_line(sentence(left))}"]
     verb = "written" if left.scheduled else "removed"
-    lines += [f"  {verb}: {path}" for path in left.changed] or ["  nothing to change"]
-    lines += [f"  note: {note}" for note in left.notes]
+    lines += [f"  {verb}: {one_line(path)}" for path in left.changed] or ["  nothing to change"]
+    lines += [f"  note: {one_line(note)}" for note in left.notes]
     return "\n".join(lines) + "\n"
 
 

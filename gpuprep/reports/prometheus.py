@@ -67,7 +67,7 @@ class _Run:
         self._add("run_info", 1, run=record.run_id, command=record.command, version=record.gpuprep_version)
         self._add("run_start_timestamp_seconds", began)
         if began is not None and ended is not None:
-            self._add("run_duration_seconds", ended - began)
+            self._add("run_duration_seconds", max(0.0, ended - began))
         self._add("run_exit_code", record.exit_code)
         findings = record.verdict.findings if record.verdict else record.findings
         counts = Counter(finding.status for finding in findings)

@@ -5,7 +5,6 @@ A record may come from an older gpuprep, from a probe that lost its GPU half way
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Union
 
@@ -57,8 +56,7 @@ class View:
     def column(self, key: str) -> list[float | None]:
         """A column of telemetry; None where a reading failed."""
         return [
-            float(item) if isinstance(item, (int, float)) and math.isfinite(item) and abs(item) < 1e15 else None
-            for item in self._list(key)
+            float(item) if isinstance(item, (int, float)) and abs(item) < 1e15 else None for item in self._list(key)
         ]
 
     def _list(self, key: str) -> list[Any]:

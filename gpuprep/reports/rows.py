@@ -15,6 +15,7 @@ from gpuprep.attribution import Attribution
 from gpuprep.records import Source, Status
 from gpuprep.reports.readings import Number, View, known
 
+OUTCOMES = ("completed", "failed", "not_built", "not_run", "timed_out", "no_time", "unknown")  # docs/records.md
 # "NxCxHxW * KxCxRxS" of a convolution.
 SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 
@@ -192,8 +193,11 @@ class Convolution:
 
 
 def result(outcome: str, status: Status | None) -> str:
-    """The word of the verdict; what happened, where nobody judged it. A refusal that was expected is no failure."""
-    return status.value if status else outcome.replace("_", " ")
+    """The word of the verdict; what happened, where nobody judged it. A refusal that was expected is no failure.
+
+    A host says what happened: no word of its own may pass for a verdict.
+    """
+    return status.value if status else (outcome if outcome in OUTCOMES else "unknown").replace("_", " ")
 
 
 def share(value: Number, peak: float | None) -> float | None:

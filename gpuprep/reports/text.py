@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from gpuprep.moments import seconds_between
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
 from gpuprep.reports import drifted, nightly, text_measured
 
@@ -42,7 +44,7 @@ def render(record: RunRecord, *, color: bool = False, width: int = 80, everythin
     _steps(page, record)
     _versions(page, record.after or record.before)
     page.heading("Run")
-    page.field("started", f"{record.started_at}, took {_duration(_seconds_between(record))}")
+    page.field("started", f"{record.started_at}, took {_duration(seconds_between(record.started_at, record.ended_at))}")
     page.field("gpuprep", record.gpuprep_version)
     page.field("source", record.source.value)
     if record.profile:
@@ -91,8 +93,10 @@ def outcome(record: RunRecord) -> tuple[str, str]:
         word = {2: "REFUSED", 4: "FAILED", 130: "STOPPED"}.get(record.exit_code, "UNKNOWN")
         return word, record.error.splitlines()[0]
     if record.verdict:
-        word = record.verdict.status.value
-        return word, record.verdict.summary.removeprefix(f"{word}: ")
+        word, summary = record.verdict.status.value, record.verdict.summary
+        if record.verdict.status is Status.WAIVED:  # findings are waived; no run ends so
+            return Status.UNKNOWN.value, f"its verdict is none: {summary}"
+        return word, summary.removeprefix(f"{word}: ")
     if record.nightly is not None:
         return "DONE", nightly.sentence(record.nightly)
     if record.plan is not None:
@@ -334,13 +338,9 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _seconds_between(record: RunRecord) -> float:
-    from datetime import datetime
-
-    return (datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)).total_seconds()
-
-
-def _duration(seconds: float) -> str:
+def _duration(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)

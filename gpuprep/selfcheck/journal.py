@@ -7,6 +7,9 @@ import traceback
 from pathlib import Path
 from typing import TextIO
 
+from gpuprep.plaintext import one_line
+
+MOST_LETTERS = 4000  # of a line: journald keeps 48 KiB, a person reads less
 # syslog's levels, as systemd takes them at the begin of a line
 ERROR, WARNING, INFO = 3, 4, 6
 
@@ -14,7 +17,7 @@ ERROR, WARNING, INFO = 3, 4, 6
 def say(priority: int, text: str, stream: TextIO) -> None:
     """One line. Its priority goes before it where systemd's journal reads along (sd-daemon(3))."""
     mark = f"<{priority}>" if _is_journal(stream) else ""
-    stream.write(f"{mark}{' '.join(text.split())}\n")
+    stream.write(f"{mark}{one_line(text, MOST_LETTERS)}\n")
     stream.flush()
 
 

@@ -8,7 +8,9 @@ import textwrap
 from datetime import datetime, timezone
 from pathlib import Path
 
-from gpuprep.records import Finding, RunRecord, Status, to_json
+from gpuprep import showable
+from gpuprep.plaintext import one_line, visible
+from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.selfcheck import freshness, hooks
 from gpuprep.selfcheck.results import FOLDER, LAST, Results, is_simulated
 
@@ -24,7 +26,7 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
     now = now or datetime.now(timezone.utc)
     record, damaged = Results(folder).newest()
     for one in damaged:
-        sys.stderr.write(f"gpuprep-drift: {one}\n")
+        sys.stderr.write(f"gpuprep-drift: {one_line(str(one))}\n")
     if record is None:
         sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
         return NOT_KNOWN
@@ -34,9 +36,14 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
     if not why and not (folder / LAST).exists():
         why = f"the newest result could not be kept, and this is the one before it, of {record.ended_at}"
     if why:
-        sys.stderr.write(f"Error: nobody knows how this machine is now: {why}\n  what to do: {HOW}\n")
+        sys.stderr.write(f"Error: nobody knows how this machine is now: {one_line(why)}\n  what to do: {HOW}\n")
     try:
-        sys.stdout.write((to_json(record, indent=2) if as_json else text(record, now, why)) + "\n")
+        said = showable.document(
+            lambda shown: showable.strict_json(shown[0], indent=2) if as_json else text(shown[0], now, visible(why)),
+            [record],
+            whole=as_json,
+        )
+        sys.stdout.write(said + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the exit code is still the check's, and Python must not flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuprep import __version__
+from gpuprep import __version__, showable
 from gpuprep.onhost import atomicfile, children, trusted
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json, to_json_value
 from gpuprep.selfcheck.results import is_simulated
@@ -95,6 +95,7 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
 
     At most MOST_BYTES: the findings are the gravest first, and `findings_left_out` says how many more there are.
     """
+    record = showable.safe(record, whole=True)
     told = [f for f in (record.verdict.findings if record.verdict else ()) if f.status not in PASSING]
     findings = [_shortened(to_json_value(one)) for one in sorted(told, key=lambda f: GRAVEST_FIRST.index(f.status))]
     said = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
+from gpuprep.moments import minute, seconds_between
 from gpuprep.records import Finding, OptStr, RunRecord, Snapshot, Source, Status
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.html import drawings
@@ -70,13 +70,13 @@ def contents(record: RunRecord) -> dict[str, Any]:
 
 
 def _about(record: RunRecord) -> Pairs:
-    began, ended = (datetime.fromisoformat(moment) for moment in (record.started_at, record.ended_at))
-    minutes, seconds = divmod(round((ended - began).total_seconds()), 60)
+    lasted = seconds_between(record.started_at, record.ended_at)
+    minutes, seconds = divmod(round(lasted or 0.0), 60)
     found = [
         ("host", record.host),
         ("profile", record.profile.name if record.profile else ""),
-        ("when", f"{began:%Y-%m-%d %H:%M} {began.tzname() or ''}".strip()),
-        ("took", f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
+        ("when", minute(record.started_at)),
+        ("took", "" if lasted is None else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
         ("run", record.run_id),
     ]
     return [(name, value) for name, value in found if value]

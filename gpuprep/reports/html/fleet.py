@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from gpuprep import __version__
+from gpuprep.moments import minute, moment
+from gpuprep.plaintext import command
 from gpuprep.records import RunRecord, Status
 from gpuprep.reports import drifted, fleet
 from gpuprep.reports.html.contents import STAND_IN, Pairs
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import alike, outcome
+
+# An id of a run may come from another machine: one that is no plain name is no name of a file here.
+FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def _host(record: RunRecord) -> dict[str, Any]:
         "since": fleet.since(record),
         "profile": fleet.profile_of(record),
         "was_checked": _was_checked(record),
-        "checked": drifted.moment(record.started_at).removesuffix(" UTC") if _was_checked(record) else "–",
+        "checked": minute(record.started_at).removesuffix(" UTC") if _was_checked(record) else "–",
         "what": fleet.what(record),
         "error": record.error or "",
         "bad": [(group, drifted.since(group[0], record.started_at)) for group in alike(bad, record.started_at)],
@@ -62,12 +67,15 @@ def _host(record: RunRecord) -> dict[str, Any]:
 
 
 def _facts(record: RunRecord) -> Pairs:
-    found = [("run", f"{record.run_id}, {drifted.moment(record.started_at)}")]
+    found = [("run", f"{record.run_id}, {minute(record.started_at)}")]
     if record.verdict:
         found.append(("verdict", record.verdict.summary))
     found += drifted.compared_with(record)
     if record.command != "last":  # that one is not stored: the host was not reached, or had nothing
-        found.append(("whole page", f"gpuprep report {record.run_id} --format html --output {record.run_id}.html"))
+        file = f"{record.run_id}.html" if FILE_NAME.fullmatch(record.run_id) else "report.html"
+        found.append(
+            ("whole page", command("gpuprep", "report", "--format", "html", "--output", file, about=record.run_id))
+        )
     return found
 
 
@@ -77,10 +85,11 @@ def _was_checked(record: RunRecord) -> bool:
 
 
 def _about(records: Sequence[RunRecord]) -> Pairs:
-    moments = sorted(datetime.fromisoformat(record.started_at) for record in records if _was_checked(record))
+    read = (moment(record.started_at) for record in records if _was_checked(record))
+    moments = sorted(one for one in read if one is not None)
     found = []
     if moments:
-        first, last = (drifted.moment(moment.isoformat()) for moment in (moments[0], moments[-1]))
+        first, last = (minute(one.isoformat()) for one in (moments[0], moments[-1]))
         found.append(("checked", first if first == last else f"{first} to {last}"))
     profiles = sorted({record.profile.name for record in records if record.profile})
     if profiles:

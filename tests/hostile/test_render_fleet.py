@@ -1,0 +1,133 @@
+"""One host's record, whatever it holds, hides no other host from the page of the fleet; in every format."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import NoReturn
+from xml.etree import ElementTree as ET
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from test_textmetrics import drifted
+
+from gpuprep import textmetrics
+from gpuprep.cli.work import Request, _show, show_fleet
+from gpuprep.records import RunRecord, Status
+from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
+from hostile import hostilerecords
+
+GOOD = [f"gpu-{number:02d}" for number in range(1, 18)]
+MOST_BYTES = 12_000_000
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes.update(name for name, _ in attrs)
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+
+
+def parsed(text: str, style: str) -> str:
+    """`text` read by a parser of its format; what a reader of it sees."""
+    text.encode()
+    if style in ("json", "sbom"):
+        document = json.loads(text, parse_constant=_no_constant)
+        json.dumps(document, ensure_ascii=False).encode()  # no half characters
+    elif style == "junit":
+        ET.fromstring(text.encode())
+    elif style == "prometheus":
+        list(text_string_to_metric_families(text))
+    elif style == "html":
+        page = _Page()
+        page.feed(text)
+        assert "script" not in page.tags
+        assert not {name for name in page.attributes if name.startswith("on")}
+        assert all(link.startswith("data:") for link in page.links)
+    return text.replace("\\", "").replace("<!-- -->", "")
+
+
+@pytest.mark.parametrize("name", hostilerecords.RECORDS)
+@pytest.mark.parametrize("style", FLEET_FORMATS)
+def test_no_record_hides_another(style: str, name: str) -> None:
+    fleet = [*(drifted(host, (), Status.PASS) for host in GOOD), hostilerecords.RECORDS[name]()]
+    text = render_fleet(fleet, style, 0)
+    page = parsed(text, style)
+    assert all(host in page for host in (*GOOD, "evil"))
+    if style != "json":
+        assert len(text) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", hostilerecords.RECORDS)
+def test_its_own_page_is_one_that_its_format_allows(name: str) -> None:
+    record = hostilerecords.RECORDS[name]()
+    for style in FORMATS:
+        assert "evil" in parsed(render(record, style), style), style
+
+
+def test_what_cannot_be_shown_is_unknown_and_says_why() -> None:
+    fleet = [drifted("gpu-01", (), Status.PASS), hostilerecords.RECORDS["findings that are none"]()]
+    text = render_fleet(fleet, "text", 0)
+    assert "1 PASS, 1 UNKNOWN of 2" in text
+    assert "its record cannot be shown: AttributeError" in " ".join(text.split())
+    metrics = list(text_string_to_metric_families(textmetrics.render(fleet)))
+    unknown = [
+        one.labels["host"] for family in metrics if family.name == "gpuprep_drift_verdict"
+        for one in family.samples if one.labels["status"] == "UNKNOWN" and one.value == 1
+    ]  # fmt: skip
+    assert unknown == ["evil"]
+
+
+def _request(**changes: object) -> Request:
+    plain = Request(
+        hosts=(), profile=None, inventory="x", limit=None, forks=None, ssh_key=None, accept_new_host_key=False,
+        become=False, ask_become_pass=False, as_json=False, output=None, verbose=0, quiet=False, no_color=True,
+    )  # fmt: skip
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+SHOWN: dict[str, Callable[[list[RunRecord]], int]] = {
+    "fleet text": lambda records: show_fleet(records, _request(), "text"),
+    "fleet json": lambda records: show_fleet(records, _request(as_json=True), "text"),
+    "fleet html": lambda records: show_fleet(records, _request(), "html"),
+    "pages": lambda records: _show(records, _request(), as_plan=False),
+    "pages, all of them": lambda records: _show(records, _request(verbose=1), as_plan=False),
+    "one json": lambda records: _show(records, _request(as_json=True), as_plan=False),
+}
+
+
+@pytest.mark.parametrize("how", SHOWN)
+def test_the_command_goes_on_and_its_exit_code_says_that_a_host_is_unknown(
+    how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = "values nested 100 000 deep" if "json" in how else "findings that are none"
+    bad = dataclasses.replace(hostilerecords.RECORDS[kind](), exit_code=0)
+    code = SHOWN[how]([drifted("gpu-01", (), Status.PASS), bad])
+    said = capsys.readouterr()
+    assert code == 3
+    assert "gpu-01" in said.out
+    assert "cannot be shown" in " ".join((said.out + said.err).split())
+
+
+@pytest.mark.parametrize("style", [style for style in FORMATS if style not in ("json", "sbom")])
+def test_of_very_many_findings_the_gravest_are_shown_and_the_rest_counted(style: str) -> None:
+    passed = [dataclasses.replace(hostilerecords.BAD, property=f"p{n}", status=Status.PASS) for n in range(30_000)]
+    grave = dataclasses.replace(hostilerecords.BAD, property="the_grave_one")
+    text = render(hostilerecords.found(passed[0], *passed[1:], grave), style)
+    shown = parsed(text, style).replace("_", " ")
+    assert "the grave one" in shown
+    assert len(text) < MOST_BYTES
+    if style != "prometheus":
+        assert "28001 more: 28001 PASS" in " ".join(shown.split())
