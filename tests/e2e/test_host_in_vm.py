@@ -111,6 +111,42 @@ def test_the_lock_through_sudo(target: Target, user: str, password: str | None) 
             pass
 
 
+# What any user of a machine can try, without a right to anything.
+IN_THE_WAY = """
+mkdir -p /run/gpuprep/lock; mkfifo /run/gpuprep; ln -s /tmp /run/gpuprep; touch /run/gpuprep
+mkdir /run/lock/gpuprep.lock; cat /run/gpuprep/lock
+flock -n /run/gpuprep/lock echo mine; flock -n /run/gpuprep echo mine
+"""
+
+
+def test_no_user_of_the_machine_is_in_the_way_of_the_lock(target: Target) -> None:
+    inside(MACHINE, "rm -rf /run/gpuprep")
+    with as_user(target, "nosudo") as user, as_user(target, "debian") as first, as_user(target, "debian") as second:
+        user.run(IN_THE_WAY)
+        with first.lock(OWNER):
+            assert user.run(IN_THE_WAY).stdout == ""
+            with pytest.raises(HostLocked, match="alice from laptop"):
+                second.lock(OWNER).__enter__()
+        assert user.run(IN_THE_WAY).stdout == ""
+        with second.lock(OWNER):
+            ways = inside(MACHINE, "stat -c '%U %a' /run/gpuprep /run/gpuprep/lock").stdout
+            assert ways == "root 700\nroot 600\n"
+
+
+def test_a_shell_that_talks_at_login(target: Target) -> None:
+    """bash reads .bashrc for a command over SSH, too."""
+    inside(MACHINE, "echo 'echo Welcome; printf \"\\033[2J\"; echo to you >&2' >/home/withpw/.bashrc")
+    try:
+        with as_user(target, "withpw", PASSWORD) as host:
+            assert host.run("echo in", become=True).stdout == "in\n"
+            host.put(b"data", "/etc/e2e-file", become=True)
+            assert host.get("/etc/e2e-file", become=True) == b"data"
+            with host.lock(OWNER):
+                pass
+    finally:
+        inside(MACHINE, "rm /home/withpw/.bashrc")
+
+
 def test_facts_of_a_bare_machine(target: Target) -> None:
     before = inside(MACHINE, "find / -xdev -newer /proc/1 -name '*gpuprep*' | sort").stdout
     with Host(target) as host:
