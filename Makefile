@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 BUILD := .venv-build
 PINS := requirements-build.txt $(wildcard playbooks/roles/gpu_agent/files/requirements/*.txt)
 # The time that is written into wheel and sdist: that of the last commit, so that the same commit gives the same bytes.
-export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
+EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml hatch_build.py requirements-build.txt $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
 
@@ -66,7 +66,7 @@ $(BUILD)/.made: requirements-build.txt | packages
 $(VENV)/.installed: $(SOURCES) $(VENV)/.made $(BUILD)/.made
 	@rm -f dist/gpuprep-*.whl
 	umask 022
-	$(BUILD)/bin/python -m hatchling build -t wheel -d dist >/dev/null
+	SOURCE_DATE_EPOCH=$(EPOCH) $(BUILD)/bin/python -m hatchling build -t wheel -d dist >$(BUILD)/log 2>&1 || { cat $(BUILD)/log >&2; exit 1; }
 	$(PIP) install -q --no-deps --force-reinstall dist/gpuprep-*.whl
 	touch $@
 

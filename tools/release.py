@@ -36,11 +36,13 @@ def copied(source: Path, target: Path, umask: int, time: int) -> None:
 
 def build(source: Path, target: Path, umask: int, environment: dict[str, str], epoch: str) -> None:
     """Wheel and sdist of the folder `source` in the folder `target`; `epoch` is the time that is written into them."""
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", target],
-        cwd=source, stdout=subprocess.DEVNULL, check=True, umask=umask,
+        cwd=source, capture_output=True, text=True, check=False, umask=umask,
         env={**os.environ, **environment, "SOURCE_DATE_EPOCH": epoch},
     )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"the build failed: {done.stderr.strip()}")
 
 
 def digests(folder: Path) -> dict[str, str]:
