@@ -166,10 +166,11 @@ def _create(
             disk.remove(folder)
         folder.mkdir(parents=True)
         port = _free_port()
-        if user_id is None and _why_no_range(base_path, layers):
+        fresh = clone_of is None  # a clone's user has the id that its disk says
+        if fresh and _why_no_range(base_path, layers):
             user_id = ids.spare()
         disk.prepare(folder, name, port, user_id or disk.USER_ID)
-        if user_id is not None and not layers:
+        if fresh and user_id is not None:
             disk.renumber_user(folder, Path(base_path), user_id)
         for other in map(store.read, store.names()):  # what running machines have downloaded so far
             debs.harvest(other.os, store.folder(other.name) / "upper")

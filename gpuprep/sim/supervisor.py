@@ -24,6 +24,7 @@ from gpuprep.sim import boot, cgroup, ids, mounts, store, sysfs
 REBOOT = 133
 PR_SET_PDEATHSIG = 1
 MOST_CONSOLE = 4 << 20  # bytes of a boot
+LOG_SECONDS = 5.0
 MOST_PROCESSES = 8192  # of each user of a machine
 
 
@@ -73,11 +74,14 @@ class Supervisor:
             preexec_fn=lambda: _enter(group),
         )
         assert self.child.stdout is not None
-        threading.Thread(target=_log, args=(self.child.stdout, self.folder / "console.log"), daemon=True).start()
+        log = threading.Thread(target=_log, args=(self.child.stdout, self.folder / "console.log"), daemon=True)
+        log.start()
         store.record_process(self.name, "nspawn", self.child.pid)
         if self.stopping:
             self.child.send_signal(signal.SIGTERM)
-        return self.child.wait()
+        code = self.child.wait()
+        log.join(LOG_SECONDS)  # why it ended is in the last lines
+        return code
 
 
 def _log(console: IO[bytes], path: Path) -> None:

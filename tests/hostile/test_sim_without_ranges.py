@@ -24,13 +24,13 @@ class Old:
     said: list[str]
 
 
-def up_without_ranges(name: str) -> subprocess.CompletedProcess[str]:
+def up_without_ranges(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """`sim up` in a process for which this computer has no ranges."""
     program = f"""
 from gpuprep.cli import main
 from gpuprep.sim import mounts
 mounts.why_no_ranges = lambda _folders: {WHY!r}
-main(["sim", "up", {name!r}, "--gpu", "none"])
+main(["sim", "up", {name!r}, "--gpu", "none", *{words!r}])
 """
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
 
@@ -92,5 +92,9 @@ def test_a_machine_whose_user_is_somebody_here_is_not_started() -> None:
         assert done.returncode == 2
         assert f"would share its users with this computer: {WHY}" in done.stderr
         assert f"gpuprep sim down {NAME}-2, then up again" in done.stderr
+        clone = up_without_ranges(f"{NAME}-3", "--clone-of", f"{NAME}-2")
+        assert clone.returncode == 2
+        assert "would share its users with this computer" in clone.stderr
     finally:
+        gpuprep("sim", "down", f"{NAME}-3")
         must("sim", "down", f"{NAME}-2")
