@@ -13,8 +13,11 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 import gpuprep
 from gpuprep.errors import GpuprepError
@@ -22,6 +25,12 @@ from gpuprep.host.types import Target
 
 # Set by ansible-runner itself; it cannot read the run's events without them.
 RUNNER_SETTINGS = frozenset({"ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_RETRY_FILES_ENABLED"})
+
+# Of one task, so that a host that never answers holds no run for ever; tasks that may take longer say so themselves.
+# The same number is in playbooks/ansible.cfg.
+TASK_SECONDS = 1800
+
+MEMORY_BYTES = 512 << 20  # of one process of Ansible; it needs about 100 MiB
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
@@ -33,6 +42,13 @@ def playbooks_dir() -> Path:
         if folder.is_dir():
             return folder
     raise GpuprepError("gpuprep's playbooks are missing", "this installation of gpuprep is not whole: install it again")
+
+
+@cache
+def role_variable_names() -> frozenset[str]:
+    """What a user may set for the roles: the variables that have a default and a description there."""
+    files = playbooks_dir().glob("roles/*/defaults/main.yml")
+    return frozenset(name for file in files for name in yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
 def ansible_program(name: str) -> Path:
@@ -53,14 +69,16 @@ def ansible_program(name: str) -> Path:
     )
 
 
-def dies_with_parent() -> list[str]:
-    """A command prefix under which Ansible ends when gpuprep is killed, even by SIGKILL.
+def kept(pid_file: Path, target: Target) -> list[str]:
+    """A command prefix under which Ansible, its workers and its ssh processes end when gpuprep does, even by SIGKILL.
 
-    The lock on the host is gone then, and a playbook that went on would meet the next run. Without util-linux (macOS)
-    there is no such prefix.
+    The lock on the host is gone then, and a playbook that went on would meet the next run. The prefix's own process
+    writes its id to `pid_file`; SIGTERM to it ends all of them. What another host answers may fill so much memory and
+    no more; on this machine itself, where compilers are children of Ansible, there is no such limit.
     """
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+    keeper = Path(gpuprep.__file__).resolve().parent / "playbookkeeper.py"
+    memory = 0 if target.local else MEMORY_BYTES
+    return [sys.executable, "-I", "-S", str(keeper), str(os.getpid()), str(pid_file), str(memory)]
 
 
 def inventory(target: Target, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,6 +100,34 @@ def inventory(target: Target, variables: Mapping[str, Any]) -> dict[str, Any]:
     return {"all": {"hosts": {inventory_name(target): host}}}
 
 
+def inventory_text(target: Target, variables: Mapping[str, Any]) -> str:
+    """The inventory as YAML in which no string is a template, at any depth: keys and values are all `!unsafe`.
+
+    Some of them are facts of the host, some come from a cloud's tags by way of the user's inventory. Ansible would
+    evaluate a template in them on the controller, with lookups that run commands there.
+    """
+    return yaml.dump(inventory(target, variables), Dumper=_NoTemplates, default_flow_style=False, width=10**9)
+
+
+class _NoTemplates(yaml.SafeDumper):
+    """Writes each string that may hold a template as `!unsafe "..."`, and no value as a reference to another."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+def _no_template(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    # Ansible 2.19 reads `!unsafe "12.4"` as a number: a text that looks like a number, a truth or a date, which no
+    # template does, goes out as a plain string.
+    text_itself: str = dumper.DEFAULT_SCALAR_TAG
+    looks_like = dumper.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    return dumper.represent_scalar("!unsafe" if looks_like == text_itself else text_itself, text, style='"')
+
+
+_NoTemplates.add_representer(str, _no_template)
+_NoTemplates.add_multi_representer(str, _no_template)  # enumerations that are strings
+
+
 def inventory_name(target: Target) -> str:
     """The host's name for Ansible. A colon (sim:t4, host:port) would be read as a port, and a host called localhost
     would take the place of the controller in tasks that the roles delegate to it."""
@@ -96,6 +142,10 @@ def environment(target: Target, private: Path, playbooks: Path, *, accept_new_ho
         "ANSIBLE_HOME": str(private / "home"),
         "ANSIBLE_LOCAL_TEMP": str(private / "tmp"),
         "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
+        # A fact is what a host says of itself: it must never take the place of a variable of the roles.
+        "ANSIBLE_INJECT_FACT_VARS": "False",
+        "ANSIBLE_CALLBACKS_ENABLED": "gpuprep_plain",
+        "ANSIBLE_TASK_TIMEOUT": str(TASK_SECONDS),
         "ANSIBLE_HOST_KEY_CHECKING": "True",
         "ANSIBLE_SSH_ARGS": shlex.join(ssh_arguments(target, accept_new_host_key=accept_new_host_key)),
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(private / "cp"),
@@ -151,7 +201,8 @@ def without_foreign_settings(prepared: Mapping[str, str], ours: Mapping[str, str
         if not name.startswith("ANSIBLE_") or name in ours or name in RUNNER_SETTINGS
     }
     # The user's own plugins would otherwise come first; ansible-runner's folder is the last of the list.
-    kept["ANSIBLE_CALLBACK_PLUGINS"] = prepared["ANSIBLE_CALLBACK_PLUGINS"].split(":")[-1]
+    runners = prepared["ANSIBLE_CALLBACK_PLUGINS"].split(":")[-1]
+    kept["ANSIBLE_CALLBACK_PLUGINS"] = f"{playbooks_dir() / 'callback_plugins'}:{runners}"
     kept.pop("ORIGINAL_STDOUT_CALLBACK", None)
     kept.update({"PYTHONUNBUFFERED": "1"})
     return kept

@@ -200,8 +200,8 @@ def _offered(snapshot: Snapshot) -> bool:
 def free_space(profile: Profile, snapshot: Snapshot, build_key: str, refusals: list[Refusal]) -> dict[str, int]:
     """MiB that the steps not yet done need, summed by mount point, and refused where there is less."""
     done = {
-        "driver": isinstance(snapshot.driver.module_version, str),
-        "cuda": profile.cuda.version == "none" or isinstance(snapshot.cuda.nvcc_version, str),
+        "driver": catalogue.is_version(snapshot.driver.module_version),
+        "cuda": profile.cuda.version == "none" or catalogue.is_version(snapshot.cuda.nvcc_version),
         "cudnn": profile.cudnn.version == "none" or snapshot.cudnn.wheel_version == profile.cudnn.version,
         "codec": profile.codec.ffmpeg == "none" or snapshot.codec.build_key == build_key,
     }
@@ -244,7 +244,7 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"
         refusals.append(refuse("host.driver", reason, "sudo nvidia-uninstall, reboot, then run again"))
-    loaded = isinstance(driver.loaded_version, str)
+    loaded = catalogue.is_version(driver.loaded_version)
     if kernel.secure_boot is True and not loaded:
         reason = "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
         works = "Secure Boot off, or the key enrolled: mokutil --import /var/lib/dkms/mok.pub, reboot, then run again"
@@ -252,7 +252,7 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     here = kernel.headers_running is True or _offered(snapshot)
     next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running
     there = next_differs and kernel.headers_next_boot is not False
-    built = isinstance(driver.module_version, str)
+    built = catalogue.is_version(driver.module_version)
     if not (here or there or built):
         reason = f"no headers for the running kernel {kernel.running}, and the package manager offers none"
         works = "install the newest kernel of the distribution with its headers, reboot into it, then run again"

@@ -10,7 +10,7 @@ import dataclasses
 import re
 import shlex
 
-from gpuprep import __version__, checks, collect, drift, probing, waivers
+from gpuprep import __version__, catalogue, checks, collect, drift, probing, waivers
 from gpuprep import verdict as judging
 from gpuprep.baselines import Baseline
 from gpuprep.checks import baseline as history
@@ -33,7 +33,7 @@ from gpuprep.nightlyunits import (
     files,
 )
 from gpuprep.onhost.identity import identity
-from gpuprep.plaintext import command
+from gpuprep.plaintext import command, one_line
 from gpuprep.profile import Profile
 from gpuprep.records import (
     DecodeError,
@@ -127,11 +127,30 @@ def _refuse(host: Host, there: Found) -> None:
             [f"{host.name}: there is no python3"],
             "install it there, e.g. `sudo apt-get install python3`, then run again",
         )
-    if tuple(int(number) for number in found.split(".")[:2]) < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    if not catalogue.is_version(found):
+        raise PlanRefused(
+            [f"{host.name}: what python3 there calls its version is none: {one_line(found, 60)!r}"],
+            f"see what answers there: python3 --version; the host's own check needs {oldest} or newer",
+        )
+    if catalogue.parse(found)[:2] < OLDEST_PYTHON:
         raise PlanRefused(
             [f"{host.name}: python3 there is {found}, and the host's own check needs {oldest} or newer"], instead
         )
+
+
+def _refuse_unknown_system(host: Host, wanted: Wanted) -> None:
+    """No role is played on a system that gpuprep does not provision, the agent's neither. Nothing was changed."""
+    if catalogue.archive(wanted.os_key) is not None:
+        return
+    supported = " and ".join(release.title for release in catalogue.archives().values())
+    system = one_line(wanted.os_key, 80)
+    raise PlanRefused(
+        [f"{host.name}: the agent, which judges there, cannot be installed: {system} is not supported"],
+        f"gpuprep installs on {supported}; check this host from here instead, from cron for example: "
+        f"gpuprep drift {host.name} --profile PROFILE",
+        where=host.name,
+    )
 
 
 def _is_ours(there: Found) -> bool:
@@ -139,6 +158,7 @@ def _is_ours(there: Found) -> bool:
 
 
 def _install_agent(run: Run, host: Host, wanted: Wanted) -> None:
+    _refuse_unknown_system(host, wanted)
     run.stage("installing the agent, which judges there")
     play(run, "provision.yml", wanted, [AGENT_ROLE], run.options)
     if not _is_ours(look(host)):

@@ -1,14 +1,17 @@
 """Roles and variables ─► one Ansible run on one host ─► PlaybookResult. The only import of ansible_runner.
 
-Everything the run needs lies in a private folder that is gone afterwards; what stays is the whole output in
-`ansible.log`. The sudo password is typed into Ansible's own prompt through the terminal that ansible-runner
-gives it: it is in no file, no argument and no environment variable.
+Everything the run needs lies in a private folder that is gone afterwards, as is every process of it
+(playbookkeeper.py); what stays is the output in `ansible.log`. The sudo password is typed into Ansible's own prompt
+through the terminal that ansible-runner gives it: it is in no file, no argument and no environment variable.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +32,8 @@ NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, task
 
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
+KEEPER_SECONDS = 10.0  # after which a keeper that was told to end is no longer waited for
+TAIL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -118,9 +123,9 @@ def _execute(
     from ansible_runner.config.runner import RunnerConfig
     from ansible_runner.runner import Runner
 
-    inventory = private / "inventory.json"
+    inventory = private / "inventory.yml"
     inventory.touch(mode=0o600)
-    inventory.write_text(json.dumps(ansible_env.inventory(target, variables)), encoding="utf-8")
+    inventory.write_text(ansible_env.inventory_text(target, variables), encoding="utf-8")
     (private / "env").mkdir()
     # How long ansible-runner waits before it asks again whether the user has cancelled; and no output file:
     # Events keeps one.
@@ -141,7 +146,8 @@ def _execute(
         ident="run",
     )
     config.prepare()
-    config.command[:1] = [*ansible_env.dies_with_parent(), str(ansible_env.ansible_program("ansible-playbook"))]
+    pid_file = private / "keeper"
+    config.command[:1] = [*ansible_env.kept(pid_file, target), str(ansible_env.ansible_program("ansible-playbook"))]
     config.env = ansible_env.without_foreign_settings(config.env, environment)
 
     def forget_environment(status: dict[str, Any], runner_config: Any) -> None:
@@ -149,13 +155,55 @@ def _execute(
         if status["status"] == "running":
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
-    runner = Runner(config, event_handler=events.handle, status_handler=forget_environment, cancel_callback=cancelled)
-    runner.run()
+    asked: list[float] = []
+
+    def end_if_cancelled() -> bool:
+        """Tells the keeper to end all there is. True, which kills the keeper alone, only where it does not."""
+        if not cancelled():
+            return False
+        if not asked and _tell_keeper(pid_file) is not None:
+            asked.append(time.monotonic())
+        return bool(asked) and time.monotonic() - asked[0] > KEEPER_SECONDS
+
+    runner = Runner(
+        config, event_handler=events.handle, status_handler=forget_environment, cancel_callback=end_if_cancelled
+    )
+    try:
+        runner.run()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError) as error:
+        # ansible-runner reads the host's answer as JSON inside an event: one that it cannot read is no reason to lose
+        # the record.
+        _end_keeper(pid_file)
+        events.broke(f"what the host answered cannot be read ({type(error).__name__})")
+        return "failed"
+    except BaseException:
+        _end_keeper(pid_file)
+        raise
+    if asked:
+        return "canceled"
     if runner.status == "successful" and not events.reached_host:
         return "failed"
     if runner.status == "failed" and events.unreachable:
         return "unreachable"
     return str(runner.status)
+
+
+def _tell_keeper(pid_file: Path) -> int | None:
+    """SIGTERM to the keeper; its process id, or None where it has not begun yet. It ends within about four seconds."""
+    try:
+        pid = int(pid_file.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    return pid
+
+
+def _end_keeper(pid_file: Path) -> None:
+    """After an error: nobody else waits for it now."""
+    if (pid := _tell_keeper(pid_file)) is not None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
 
 
 def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepError:
@@ -195,4 +243,6 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
 def _tail(log: Path, lines: int = 15) -> list[str]:
     if not log.is_file():
         return []
-    return log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()[-lines:]
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return file.read(TAIL_BYTES).decode(errors="replace").rstrip().splitlines()[-lines:]

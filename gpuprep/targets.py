@@ -7,21 +7,28 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gpuprep.ansible_env import ansible_program
+from gpuprep.ansible_env import ansible_program, role_variable_names
 from gpuprep.errors import UsageError
 from gpuprep.host.types import Target
+from gpuprep.plaintext import one_line
+from gpuprep.targetnames import check_path, check_pattern, check_user, check_variable, check_word
 
 # Brackets hold an IPv6 address; a bare IPv6 address has more than one colon and no port.
 ADDRESS = re.compile(
-    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\s\[\]@]+))(?::(?P<port>\d+))?$"
+    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\s\[\]@]+))(?::(?P<port>[0-9]+))?$"
 )
+PORT = re.compile("[0-9]{1,5}")
 BARE_V6 = re.compile(r"^(?:(?P<user>[^@\s]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$")
 FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or sim:NAME"
+
+MOST_BYTES = 64 << 20  # of what Ansible says of an inventory
+LOOKED_AT = 64 << 10  # at the end of its errors
 
 # Connection variables that Ansible knows under several names, the one that wins first.
 ADDRESS_KEYS = ("ansible_host", "ansible_ssh_host")
@@ -56,25 +63,34 @@ def parse(
 
 
 def _parse_one(text: str) -> Target:
+    help_line = f"HOST is {FORMS}; with -i a pattern of the inventory"
+    check_word("HOST", text, help_line)
     if text == "local":
         return Target(name="local", local=True, simulated=Path("/etc/gpuprep-sim").exists())
     if text.startswith("sim:"):
         from gpuprep import sim
 
         return sim.target(text.removeprefix("sim:"))
-    match = BARE_V6.match(text) or ADDRESS.match(text)
-    if not match or text.startswith("-"):
-        raise UsageError(f"{text!r} is no HOST", f"HOST is {FORMS}; with -i a pattern of the inventory")
+    match = BARE_V6.fullmatch(text) or ADDRESS.fullmatch(text)
+    if not match:
+        raise UsageError(f"{text!r} is no HOST", help_line)
     parts = match.groupdict()
-    port = int(parts.get("port") or 22)
-    if not 0 < port < 65536:
-        raise UsageError(f"{text!r}: there is no port {port}", "ports go from 1 to 65535")
+    port = _port(text, parts.get("port") or "22")
     return Target(name=text, address=parts.get("host") or parts["v6"], port=port, user=parts.get("user"))
+
+
+def _port(where: str, text: str) -> int:
+    if not PORT.fullmatch(text) or not 0 < int(text) < 65536:
+        raise UsageError(f"{where}: {text[:20]!r} is no port", "ports go from 1 to 65535")
+    return int(text)
 
 
 def _from_inventory(
     patterns: Sequence[str], inventory: str, limit: str | None, note: Callable[[str], None]
 ) -> list[Target]:
+    check_pattern("inventory", inventory, "-i takes a file, a folder or a host list with a comma")
+    for pattern in (*patterns, *([] if limit is None else [limit])):
+        check_pattern("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
     with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
@@ -98,59 +114,88 @@ def _matching(patterns: Sequence[str], inventory: str, limit: str | None) -> lis
 
 
 def _host_variables(inventory: str) -> dict[str, dict[str, Any]]:
-    document = json.loads(_ansible("ansible-inventory", ["-i", inventory, "--list"], inventory))
-    variables = document.get("_meta", {}).get("hostvars", {})
-    return {str(name): dict(values) for name, values in variables.items()}
+    said = _ansible("ansible-inventory", ["-i", inventory, "--list"], inventory)
+    try:
+        variables = json.loads(said)["_meta"]["hostvars"]
+        return {str(name): {str(key): _plain(value) for key, value in of.items()} for name, of in variables.items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"inventory {inventory}: what ansible-inventory says of it cannot be read ({type(error).__name__})",
+            f"try `ansible-inventory -i {inventory} --list`",
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """A text that the inventory marks !unsafe comes in a wrapping."""
+    return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
 
 
 def _ansible(program: str, arguments: list[str], inventory: str) -> str:
     # The user's own ansible.cfg stays in force here: it says which inventory plugins are on and where vault
     # passwords are.
-    completed = subprocess.run(
-        [str(ansible_program(program)), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_FORCE_COLOR": "0",
-            "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
-        },
-    )
-    if completed.returncode != 0:
-        lines = [line for line in completed.stderr.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
-        said = lines[-1] if lines else (completed.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UsageError(f"inventory {inventory}: {said}", f"try `ansible-inventory -i {inventory} --list`")
-    return completed.stdout
+    advice = f"try `ansible-inventory -i {inventory} --list`"
+    environment = {
+        **os.environ,
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_FORCE_COLOR": "0",
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
+    }
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(
+            [str(ansible_program(program)), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+        ) as process:
+            assert process.stdout is not None
+            said = process.stdout.read(MOST_BYTES + 1)
+            if len(said) > MOST_BYTES:
+                process.kill()
+                raise UsageError(f"inventory {inventory}: it is larger than {MOST_BYTES >> 20} MiB", advice)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - LOOKED_AT))
+        complaint = errors.read(LOOKED_AT).decode(errors="replace")
+    if process.returncode != 0:
+        lines = [line for line in complaint.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
+        last = lines[-1] if lines else (complaint.strip().splitlines() or ["no message"])[-1]
+        raise UsageError(f"inventory {inventory}: {one_line(last)}", advice)
+    return said.decode(errors="replace")
 
 
 def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:
-    def first(keys: tuple[str, ...]) -> str | None:
+    advice = "give a plain value in the inventory"
+    check_word("host", name, "give it another name in the inventory")
+
+    def first(keys: tuple[str, ...], check: Callable[[str, str, str], None] = check_word) -> str | None:
         for key in keys:
             if variables.get(key) not in (None, ""):
-                value = str(variables[key])
-                if "{{" in value:
-                    raise UsageError(
-                        f"host {name}: {key} is the template {value}", "give a plain value in the inventory"
-                    )
-                return value
+                value = variables[key]
+                if isinstance(value, bool) or not isinstance(value, (str, int)):
+                    raise UsageError(f"host {name}: {key} is no text", advice)
+                check(f"host {name}: {key}", str(value), advice)
+                return str(value)
         return None
 
     for key in NOT_CARRIED:
         if key in variables:
             use = "--ask-become-pass" if "become" in key else "~/.ssh/config"
             note(f"{name}: {key} of the inventory is not used; {use} does the same for gpuprep")
-    port = first(PORT_KEYS) or "22"
-    if not port.isdigit():
-        raise UsageError(f"host {name}: ansible_port is {port!r}", "give a number")
+    port = _port(f"host {name}: ansible_port", first(PORT_KEYS) or "22")
     local = first(("ansible_connection",)) == "local"
     return Target(
         name=name,
         address="" if local else first(ADDRESS_KEYS) or name,
-        port=int(port),
-        user=first(USER_KEYS),
-        identity_file=first(KEY_FILE_KEYS),
+        port=port,
+        user=first(USER_KEYS, check_user),
+        identity_file=first(KEY_FILE_KEYS, check_path),
         local=local,
-        variables={key: value for key, value in variables.items() if key.startswith("gpu_")},
+        variables=_role_variables(name, variables),
     )
+
+
+def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """The documented variables of the roles, as data: no template, and nothing that the roles keep for themselves."""
+    chosen = {key: value for key, value in variables.items() if key in role_variable_names()}
+    for key, value in chosen.items():
+        check_variable(f"host {name}: {key}", value, "give a plain value in the inventory")
+    return chosen

@@ -118,7 +118,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     cuda = hostrules.cuda(profile, offer, obstacles) if offer else None
     if driver is not None and profile.driver.version == "auto":
         obstacles += driver_rules(profile, driver, cuda)
-    found_cuda = snapshot.cuda.nvcc_version
+    found_cuda = catalogue.host_version(snapshot.cuda.nvcc_version)
     if judging and cuda is None and profile.cuda.version != "none" and isinstance(found_cuda, str):
         cuda = found_cuda
     cuda_major = str(catalogue.parse(cuda)[0]) if cuda not in (None, "none") and cuda else ""
@@ -196,7 +196,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
 def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) -> str:
     if profile.driver.version != "auto":
         return profile.driver.version
-    found = driver or snapshot.driver.loaded_version
+    found = driver or catalogue.host_version(snapshot.driver.loaded_version)
     return str(catalogue.branch(found)) if isinstance(found, str) else ANY
 
 

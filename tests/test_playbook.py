@@ -15,7 +15,8 @@ from gpuprep import ansible_env, playbook
 from gpuprep.errors import HostUnreachable, Interrupted, ProvisionFailed
 from gpuprep.host import Target
 from gpuprep.playbook import Failure, Progress
-from gpuprep.playbook_events import Events, describe_failure, diff_text, waiting_line
+from gpuprep.playbook_answers import describe_failure, diff_text, waiting_line
+from gpuprep.playbook_events import Events
 from gpuprep.records import PlaybookResult
 
 LOCAL = Target("local", local=True)

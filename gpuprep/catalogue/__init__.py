@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from gpuprep.catalogue.versions import branch, matches, parse
+from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse
 from gpuprep.records import ClockPair
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
     "gpus",
     "has_fabric_manager",
     "headers_minimum_driver",
+    "host_version",
+    "is_version",
     "limits",
     "matches",
     "models",

@@ -53,7 +53,7 @@ def _absent(wanted: Wanted, snapshot: Snapshot) -> bool:
 
 
 def _version(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    actual = snapshot.driver.module_version
+    actual = catalogue.host_version(snapshot.driver.module_version)
     ok = isinstance(actual, str) and catalogue.matches(actual, wanted.driver_version)
     if _absent(wanted, snapshot):
         why = "no NVIDIA driver is installed"

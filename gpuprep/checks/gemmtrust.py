@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from gpuprep.catalogue import parse
+from gpuprep.catalogue import is_version, parse
 from gpuprep.checks.common import REMEDIES
 from gpuprep.checks.gemmrecord import Gpu, error_of, masks, shape_of
 from gpuprep.records import Finding, Missing, Status
@@ -154,7 +154,7 @@ def library(values: Mapping[str, Any]) -> Finding:
     if not any(_inside(path, folder) for folder in folders):
         why = f"the products ran with {path}, not with the installed toolkit's libraries in {' or '.join(folders)}"
         return Finding("cuda", "cublaslt", Status.FAIL, expected, shown, why, remedy)
-    majors = [parse(text)[:1] if text[:1].isdigit() else () for text in (own, version)]
+    majors = [parse(text)[:1] if is_version(text) else () for text in (own, version)]
     if not all(majors):
         why = "the version of the loaded cuBLASLt or of the toolkit is not recorded"
         return Finding("cuda", "cublaslt", Status.UNKNOWN, expected, shown, why, "measure again")

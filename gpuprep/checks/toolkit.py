@@ -38,11 +38,12 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
     """What a program would find, whoever installed it: nvcc's version and CUPTI."""
     facts = snapshot.cuda
+    told = catalogue.host_version(facts.nvcc_version)
     version = check(
         "cuda",
         "version",
-        facts.nvcc_version,
-        isinstance(facts.nvcc_version, str) and catalogue.matches(facts.nvcc_version, wanted.cuda_version),
+        told,
+        isinstance(told, str) and catalogue.matches(told, wanted.cuda_version),
         expected=wanted.cuda_version,
         why="no CUDA toolkit is installed (no nvcc)"
         if facts.nvcc_version is None

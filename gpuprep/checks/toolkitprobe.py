@@ -43,8 +43,9 @@ def _compiles(values: Mapping[str, Any] | Missing) -> Finding:
 
 def _compiler(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
     version, wanted = values.get("version"), evidence.wanted.cuda_version
-    reading = version if isinstance(version, str) else Missing("unparsable", "the probe names no version")
-    good = isinstance(version, str) and catalogue.matches(version, wanted)
+    named = version if isinstance(version, str) else Missing("unparsable", "the probe names no version")
+    reading = catalogue.host_version(named)
+    good = isinstance(reading, str) and catalogue.matches(reading, wanted)
     why = f"the nvcc that compiled is of CUDA {version}"
     return check("cuda", "compiler", reading, good, expected=wanted, why=why, role=CUDA_ROLE)
 

@@ -1,0 +1,107 @@
+"""Versions, and other facts of a host that become arguments and variables: what is none counts as not read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot, load
+
+from gpuprep import ansible_env, catalogue, checks, nightly, plan
+from gpuprep.errors import PlanRefused
+from gpuprep.records import Snapshot, Status
+from gpuprep.targets import parse
+from gpuprep.wanted import resolve
+
+COMMAND = "{{ lookup('pipe', 'id > /tmp/owned') }}"
+VERSIONS = {
+    "template_behind": f"12.4{COMMAND}",
+    "template_as_patch": f"12.4.{COMMAND}",
+    "template": COMMAND,
+    "statement": "12.4{% set x = 1 %}",
+    "shell": "12.4; id",
+    "newline": "12.4\n",
+    "path": "12.4/../../..",
+    "escape": "12.4\x1b[2J",
+    "arabic": "\u0661\u0662.\u0664",
+    "superscript": "\u00b2",
+    "huge": "9" * 5000,
+    "endless": "1." * 500 + "1",
+    "empty": "",
+    "blank": " 12.4",
+    "negative": "-12.4",
+    "surrogate": "12.4\ud800",
+}
+
+
+def lying(version: str) -> Snapshot:
+    """A host of another system, as `drift schedule` finds it, whose every version is this one."""
+    snapshot = bare_snapshot("ubuntu2404")
+    facts = snapshot.driver
+    return dataclasses.replace(
+        snapshot,
+        cuda=dataclasses.replace(snapshot.cuda, nvcc_version=version),
+        driver=dataclasses.replace(facts, loaded_version=version, module_version=version, library_version=version),
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+def test_a_version_that_is_none_goes_nowhere(version: str) -> None:
+    snapshot = lying(version)
+    wanted = resolve(load("t4"), snapshot, judging=True)
+    findings = checks.compare(wanted, snapshot)
+    assert {f.key: f.status for f in findings}.get("cuda.version", Status.UNKNOWN) is not Status.PASS
+    variables = plan.role_variables(wanted)
+    assert (variables["gpu_cuda_version"], variables["gpu_cudnn_cuda_major"]) == ("auto", "")
+    assert variables["gpu_driver_version"] == "any"
+    text = ansible_env.inventory_text(parse(["gpu1"])[0], variables)
+    assert "lookup" not in text
+
+
+@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+def test_a_version_that_is_none_is_unknown_on_a_supported_host(version: str) -> None:
+    profile, good = load("t4"), finished_snapshot(resolve(load("t4"), bare_snapshot()))
+    bad = dataclasses.replace(
+        good,
+        cuda=dataclasses.replace(good.cuda, nvcc_version=version),
+        driver=dataclasses.replace(good.driver, module_version=version),
+    )
+    status = {finding.key: finding.status for finding in checks.compare(resolve(profile, bad, judging=True), bad)}
+    assert (status["cuda.version"], status["driver.version"]) == (Status.UNKNOWN, Status.UNKNOWN)
+
+
+@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+def test_nothing_matches_a_version_that_is_none(version: str) -> None:
+    assert not catalogue.matches(version, "12")
+    assert not catalogue.matches(version, "12.4")
+    with pytest.raises(ValueError, match="not a version"):
+        catalogue.parse(version)
+
+
+class Box:
+    name = "gpu-9"
+
+
+@pytest.mark.parametrize("system", ["ubuntu2404", "debian-13{{ 1 }}", "../../etc"])
+def test_no_role_is_played_on_a_system_that_is_not_provisioned(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[Any] = []
+    monkeypatch.setattr(nightly, "play", lambda *_: played.append(1))
+    snapshot = lying("12.4")
+    if system != "ubuntu2404":
+        snapshot = dataclasses.replace(snapshot, os=dataclasses.replace(snapshot.os, id=system))
+    wanted = resolve(load("t4"), snapshot, judging=True)
+    run: Any = type("Run", (), {"stage": played.append, "options": None})()
+    with pytest.raises(PlanRefused) as caught:
+        nightly._install_agent(run, Box(), wanted)  # type: ignore[arg-type]
+    assert "is not supported" in caught.value.what
+    assert "Debian 13" in caught.value.hint
+    assert played == []
+
+
+@pytest.mark.parametrize("python", ["3.11{{ 1 }}", "x", "\u00b3.11", "9" * 5000, "3.11\x1b[2J"], ids=ascii)
+def test_a_python_whose_version_is_none(python: str) -> None:
+    words = {"systemd": "yes", "python": python}
+    there: Any = type("Found", (), {"word": lambda _, key: words[key]})()
+    with pytest.raises(PlanRefused, match="python3"):
+        nightly._refuse(Box(), there)  # type: ignore[arg-type]

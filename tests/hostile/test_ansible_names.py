@@ -1,0 +1,176 @@
+"""Hostile names: HOST arguments, and what a dynamic inventory passes on from a cloud's tags. One line, exit code 2."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprep import targets
+from gpuprep.errors import UsageError
+
+BIDI, ZERO_WIDTH = "\u202e", "\u200b"
+
+HOSTS = {
+    "option": "-oProxyCommand=id",
+    "option_after_user": "root@-oProxyCommand=id",
+    "option_as_user": "-oProxyCommand=id@gpu1",
+    "option_in_brackets": "[-oProxyCommand=id]",
+    "template": "{{lookup('pipe','id')}}",
+    "template_in_user": "{{x}}@gpu1",
+    "statement": "{%x%}",
+    "newline_at_end": "gpu1\n",
+    "newline_inside": "gpu1\ngpu2",
+    "newline_after_port": "gpu1:22\n",
+    "nul": "gpu1\0",
+    "escape": "gpu1\x1b[2J",
+    "c1_escape": "gpu1\x9b2J",
+    "bidi": f"gpu1{BIDI}moc",
+    "zero_width": f"gpu{ZERO_WIDTH}1",
+    "no_break_space": "gpu1\u00a0",
+    "surrogate": "gpu1\ud800",
+    "too_long": "g" * 256,
+    "shell_substitution": "$(id)",
+    "shell_backticks": "`id`",
+    "shell_pipe": "gpu1|id",
+    "shell_semicolon": "gpu1;id",
+    "quote": "gpu1'",
+    "arabic_port": "gpu1:\u0662\u0662",
+    "huge_port": "gpu1:" + "9" * 5000,
+    "simulated_escape": "sim:\x1b[2J",
+    "simulated_shell": "sim:$(id)",
+    "v6_newline": "2001:db8::1\n",
+}
+
+
+@pytest.mark.parametrize("text", HOSTS.values(), ids=HOSTS)
+def test_a_host_that_is_no_name(text: str) -> None:
+    one_clear_line(lambda: targets.parse([text]))
+
+
+@pytest.mark.parametrize("text", ["CORP\\alice@gpu1", "b\u00fcro-gpu", "gpu_1", "a@b@gpu1:22"[2:]])
+def test_names_that_are_unusual_still_work(text: str) -> None:
+    assert targets.parse([text])[0].name == text
+
+
+def one_clear_line(parse: Any) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        parse()
+    error = caught.value
+    assert error.exit_code == 2
+    assert error.hint
+    assert len(error.what) < 500
+    assert error.what.replace("\n", " ").isprintable()
+    assert "\n" not in error.what
+    return error
+
+
+HOST_VARIABLES: dict[str, dict[str, Any]] = {
+    "address_is_option": {"ansible_host": "-oProxyCommand=id"},
+    "old_address_is_option": {"ansible_ssh_host": "-oProxyCommand=id"},
+    "address_is_template": {"ansible_host": "{{ lookup('pipe', 'id') }}"},
+    "address_is_statement": {"ansible_host": "{% if 1 %}x{% endif %}"},
+    "address_is_list": {"ansible_host": ["gpu1"]},
+    "address_is_dict": {"ansible_host": {"a": 1}},
+    "address_is_true": {"ansible_host": True},
+    "address_with_newline": {"ansible_host": "gpu1\ngpu2"},
+    "address_with_shell": {"ansible_host": "$(id)"},
+    "user_is_option": {"ansible_user": "-oProxyCommand=id"},
+    "user_is_template": {"ansible_user": "{{ x }}"},
+    "user_with_shell": {"ansible_user": "`id`"},
+    "user_ends_in_backslash": {"ansible_user": "root\\"},
+    "user_is_bidi": {"ansible_user": f"ro{BIDI}ot"},
+    "key_is_option": {"ansible_ssh_private_key_file": "-oProxyCommand=id"},
+    "key_is_template": {"ansible_private_key_file": "{{ x }}"},
+    "key_with_nul": {"ansible_ssh_private_key_file": "/k\0"},
+    "key_is_endless": {"ansible_ssh_private_key_file": "/" + "k" * 5000},
+    "port_is_option": {"ansible_port": "22 -oProxyCommand=id"},
+    "port_is_negative": {"ansible_port": -1},
+    "port_is_zero": {"ansible_port": "0"},
+    "port_is_beyond": {"ansible_port": 65536},
+    "port_is_superscript": {"ansible_port": "\u00b2\u00b2"},
+    "port_is_huge": {"ansible_port": "9" * 5000},
+    "port_is_list": {"ansible_port": [22]},
+    "variable_is_template": {"gpu_codec_prefix": "{{ lookup('pipe', 'id') }}"},
+    "variable_holds_template": {"gpu_tuning_models": {"1eb8": [{"memory_mhz": "{{ lookup('pipe', 'id') }}"}]}},
+    "variable_key_is_template": {"gpu_tuning_models": {"{{ lookup('pipe', 'id') }}": 1}},
+    "variable_is_statement": {"gpu_codec_prefix": "{% set x = 1 %}"},
+    "variable_is_deep": {"gpu_extras_packages": json.loads("[" * 60 + "]" * 60)},
+    "variable_is_half_a_letter": {"gpu_codec_prefix": "/opt/\ud800"},
+    "variable_is_vaulted": {"gpu_codec_prefix": {"__ansible_vault": "$ANSIBLE_VAULT;1.1;AES256\n00"}},
+}
+
+
+@pytest.mark.parametrize("variables", HOST_VARIABLES.values(), ids=HOST_VARIABLES)
+def test_an_inventory_whose_variables_are_hostile(variables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, "gpu1", variables)
+    error = one_clear_line(lambda: targets.parse(["all"], "x,"))
+    assert "gpu1" in error.what
+
+
+NAMES = [
+    "-oProxyCommand=id",
+    "{{lookup('pipe','id')}}",
+    "gpu\x1b[2J",
+    f"gpu{BIDI}1",
+    "g" * 300,
+    "gpu;id",
+    "$(id)",
+    "@-oX",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_an_inventory_with_a_hostile_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, name, {})
+    one_clear_line(lambda: targets.parse(["all"], "x,"))
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, name: str, variables: dict[str, Any]) -> None:
+    """What Ansible's own programs would say of such an inventory."""
+    listing = json.dumps({"_meta": {"hostvars": {name: variables}}})
+    said = {"ansible": f"  hosts (1):\n    {name}\n", "ansible-inventory": listing}
+    monkeypatch.setattr(targets, "_ansible", lambda program, *_: said[program])
+
+
+DOCUMENTS = {
+    "no_json": "{",
+    "deep": '{"_meta": {"hostvars": ' + "[" * 100_000 + "]" * 100_000 + "}}",
+    "list": "[]",
+    "no_meta": "{}",
+    "hostvars_is_text": '{"_meta": {"hostvars": "x"}}',
+    "host_is_number": '{"_meta": {"hostvars": {"gpu1": 1}}}',
+    "huge_number": '{"_meta": {"hostvars": {"gpu1": {"ansible_port": ' + "9" * 5000 + "}}}}",
+}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_an_inventory_that_is_no_inventory(document: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"ansible": "  hosts (1):\n    gpu1\n", "ansible-inventory": document}
+    monkeypatch.setattr(targets, "_ansible", lambda program, *_: said[program])
+    one_clear_line(lambda: targets.parse(["all"], "x,"))
+
+
+@pytest.mark.parametrize("key", ["gpu_preflight_package_manager", "gpu_driver_state", "gpu_agent_package"])
+def test_what_the_roles_keep_for_themselves_is_not_taken(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, "gpu1", {key: "../../../../tmp/evil", "gpu_codec_npp": True})
+    assert targets.parse(["all"], "x,")[0].variables == {"gpu_codec_npp": True}
+
+
+@pytest.mark.parametrize("pattern", ["--ask-pass", "-e@/etc/passwd", "{{ x }}", "a\nb", "a\0b"], ids=ascii)
+def test_patterns_are_no_options_of_ansible(pattern: str) -> None:
+    one_clear_line(lambda: targets.parse([pattern], "gpu1,"))
+
+
+def test_an_inventory_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "MOST_BYTES", 1 << 20)
+    program = tmp_path / "ansible-inventory"
+    program.write_text(f"#!{sys.executable} -IS\nwhile True: print('x' * 65536)\n")
+    program.chmod(stat.S_IRWXU)
+    monkeypatch.setattr(targets, "ansible_program", lambda name: tmp_path / name)
+    with pytest.raises(UsageError, match="larger than 1 MiB"):
+        targets._host_variables("x,")
