@@ -35,6 +35,7 @@ from gpuprep.records import (
     to_json,
 )
 from gpuprep.runids import new_run_id, now
+from gpuprep.siteconfig import Builds
 
 if TYPE_CHECKING:
     from gpuprep.history import Store
@@ -60,6 +61,7 @@ class Options:
     accept_new_host_key: bool = False
     become_password: str | None = field(default=None, repr=False)
     mirrors: Mapping[str, str] = field(default_factory=dict)
+    builds: Builds = field(default_factory=Builds)  # whose finished builds go to other hosts
     verbosity: int = 0
 
     def as_recorded(self) -> dict[str, Any]:

@@ -5,10 +5,14 @@ mirrors:                    # folders with the same file names as upstream's
   nv_codec_headers: https://mirror.example/nv-codec-headers
 store: sqlite:////srv/gpuprep/history.db
 forks: 10
+builds:                     # whose finished FFmpeg builds go to other hosts; without this each host builds its own
+  from: [gpu-build-01, "sim:builder"]       # HOSTs as they are given to gpuprep
+  signers: /etc/gpuprep/allowed_signers     # or builds with a signature of one of these keys: docs/mirrors.md
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,18 @@ from gpuprep.errors import UsageError
 from gpuprep.paths import config_dir
 
 MIRRORS = ("ffmpeg", "nv_codec_headers")
-KEYS = ("mirrors", "store", "forks")
+BUILDS = ("from", "signers")
+KEYS = ("mirrors", "store", "forks", "builds")
+# Enough for every HOST, and for no pattern: a build is trusted by whole names.
+HOST_NAME = re.compile(r"[^\W_][\w.@:%\[\]-]{0,254}|\[[0-9A-Fa-f:.%]+\](?::[0-9]+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Builds:
+    """Whose finished builds go to other hosts: names of HOSTs, and an OpenSSH allowed_signers file ("": none)."""
+
+    trusted: tuple[str, ...] = ()
+    signers: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,7 @@ class SiteConfig:
     mirrors: dict[str, str] = field(default_factory=dict)
     store: str | None = None
     forks: int | None = None
+    builds: Builds = field(default_factory=Builds)
 
 
 def load(path: Path | None = None) -> SiteConfig:
@@ -77,7 +93,30 @@ class _Reader:
             forks = self._scalar(values["forks"], "forks")
             if not (type(forks) is int and forks >= 1):
                 self._wrong(values["forks"], "forks", "a whole number from 1")
-        return SiteConfig(mirrors, store, forks)
+        builds = self._builds(values["builds"]) if "builds" in values else Builds()
+        return SiteConfig(mirrors, store, forks, builds)
+
+    def _builds(self, node: yaml.Node) -> Builds:
+        values = self._mapping(node, "builds", BUILDS)
+        trusted = []
+        hosts = values.get("from")
+        if isinstance(hosts, yaml.SequenceNode):
+            for place, host in enumerate(hosts.value):
+                name = self._scalar(host, f"builds.from[{place}]")
+                if isinstance(name, str) and HOST_NAME.fullmatch(name):
+                    trusted.append(name)
+                else:
+                    self._wrong(host, f"builds.from[{place}]", "the name of a HOST, whole and no pattern")
+        elif hosts is not None:
+            self._wrong(hosts, "builds.from", "a list of HOSTs")
+        signers = ""
+        if "signers" in values:
+            found = self._scalar(values["signers"], "builds.signers")
+            if isinstance(found, str) and found.startswith(("/", "~/")) and found.isprintable():
+                signers = str(Path(found).expanduser())
+            else:
+                self._wrong(values["signers"], "builds.signers", "the path of an allowed_signers file, from / or ~/")
+        return Builds(tuple(trusted), signers)
 
     def _mapping(self, node: yaml.Node, key: str, allowed: tuple[str, ...]) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):

@@ -31,7 +31,7 @@ def programs() -> Iterator[dict[str, ModuleType]]:
     import importlib
 
     sys.path.insert(0, str(CODEC))
-    names = ("state", "parts", "sealing", "install")
+    names = ("state", "parts", "copying", "sealing", "install")
     try:
         yield {name: importlib.import_module(name) for name in names}
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from gpuprep import siteconfig
 from gpuprep.errors import UsageError
-from gpuprep.siteconfig import SiteConfig
+from gpuprep.siteconfig import Builds, SiteConfig
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -31,12 +31,14 @@ def test_all_keys(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "mirrors:\n  ffmpeg: https://mirror.example/ffmpeg/\n  nv_codec_headers: file:///srv/headers\n"
-        "store: sqlite:////srv/h.db\nforks: 10\n",
+        "store: sqlite:////srv/h.db\nforks: 10\n"
+        "builds:\n  from: [gpu-build-01, 'sim:builder', 'root@h:2222', '[::1]:22']\n  signers: /etc/signers\n",
     )
     assert siteconfig.load(path) == SiteConfig(
         {"ffmpeg": "https://mirror.example/ffmpeg", "nv_codec_headers": "file:///srv/headers"},
         "sqlite:////srv/h.db",
         10,
+        Builds(("gpu-build-01", "sim:builder", "root@h:2222", "[::1]:22"), "/etc/signers"),
     )
 
 
@@ -47,8 +49,17 @@ def test_all_keys(tmp_path: Path) -> None:
         ("forks: 0\n", ["1: forks: '0' is not allowed"]),
         ("forks: true\n", ["1: forks: "]),
         ("store: 5\n", ["1: store: "]),
-        ("\nforkz: 1\n", ["2: forkz: unknown key, allowed: mirrors, store, forks"]),
+        ("\nforkz: 1\n", ["2: forkz: unknown key, allowed: mirrors, store, forks, builds"]),
         ("mirrors:\n  ffmpeg: [a]\n  other: x\nforks: 0\n", ["2: mirrors.ffmpeg", "3: mirrors.other", "4: forks"]),
+        ("builds: all\n", ["1: builds: 'all' is not allowed"]),
+        ("builds: {}\nforks: 0\n", ["2: forks"]),
+        ("builds:\n  from: gpu-01\n", ["2: builds.from: 'gpu-01' is not allowed"]),
+        ("builds:\n  from: ['*']\n", ["2: builds.from[0]: '*' is not allowed"]),
+        ("builds:\n  from:\n    - gpu-[0-9]*\n    - -x\n", ["3: builds.from[0]", "4: builds.from[1]"]),
+        ("builds:\n  from: [5, [a]]\n", ["2: builds.from[0]", "2: builds.from[1]"]),
+        ("builds:\n  from: ['a{{ 1 }}', 'a b', \"a\\n\"]\n", ["2: builds.from[0]", "2: builds.from[1]"]),
+        ("builds:\n  signers: signers\n", ["2: builds.signers: 'signers' is not allowed"]),
+        ("builds:\n  trust: [a]\n", ["2: builds.trust: unknown key, allowed: from, signers"]),
         ("mirrors: here\n", ["1: mirrors: 'here' is not allowed"]),
         ("forks: 1\nforks: 2\n", ["2: forks: given twice"]),
         ("- a\n", ["1: (the file): "]),

@@ -88,6 +88,7 @@ def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
     return runs.Options(
         accept_new_host_key=request.accept_new_host_key,
         mirrors=site.mirrors,
+        builds=site.builds,
         verbosity=max(0, request.verbose - 1),
         **chosen,
     )

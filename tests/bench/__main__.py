@@ -104,6 +104,17 @@ def compiled_on(machine: str) -> tuple[str, float]:
     return manifest["key"], float(compiled.get("seconds", 0)) if compiled.get("key") == manifest["key"] else 0.0
 
 
+def trust_the_first(scratch: Path) -> None:
+    """Its FFmpeg goes to the second host (docs/mirrors.md); the user's own folder of settings, less gpuprep's."""
+    own, ours = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), scratch / "config"
+    (ours / "gpuprep").mkdir(parents=True)
+    for path in own.iterdir() if own.is_dir() else ():
+        if path.name != "gpuprep":
+            (ours / path.name).symlink_to(path)
+    (ours / "gpuprep" / "config.yml").write_text(f"builds:\n  from: ['sim:{MACHINE}']\n")
+    os.environ["XDG_CONFIG_HOME"] = str(ours)
+
+
 def second_host() -> list[Ratio]:
     """A second host of the same OS, architecture, versions and parts compiles nothing."""
     _, first = compiled_on(MACHINE)
@@ -164,6 +175,7 @@ def main(chosen: Sequence[str]) -> int:
         known = parts(Path(name))
         if unknown := [part for part in chosen if part not in known]:
             sys.exit(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}")
+        trust_the_first(Path(name))
         if not chosen or set(chosen) - WITHOUT_MACHINE:
             run(GPUPREP, "sim", "up", MACHINE, "--os", "debian13", "--gpu", "t4")
             run(GPUPREP, "provision", f"sim:{MACHINE}", "--profile", "t4", "-q")

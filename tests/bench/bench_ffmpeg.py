@@ -45,10 +45,11 @@ def build(machine: str) -> tuple[float, float]:
         spec = prepare(host, role)
         theirs = timed(host, f"nice -n {NICE} runuser -u {USER} -- bash -c {shlex.quote(PLAIN.format(folder=FOLDER))}")
         unit = f"systemd-run --wait --collect --quiet --uid={USER} --gid={USER} --nice={NICE}"
-        unit += f" --property=WorkingDirectory={FOLDER}/ours"
-        script = f"/bin/bash {FOLDER}/codec/build.sh /usr/bin/python3 {FOLDER}/codec {spec['release_key']}"
+        unit += f" --property=WorkingDirectory={FOLDER}/ours/work"
+        script = f"/bin/bash {FOLDER}/codec/build.sh {spec['release_key']}"
         ours = timed(
-            host, f"{unit} {script}; grep -qx ok {FOLDER}/ours/result || {{ cat {FOLDER}/ours/result; exit 1; }}"
+            host,
+            f"{unit} {script}; grep -qx ok {FOLDER}/ours/work/result || {{ cat {FOLDER}/ours/work/result; exit 1; }}",
         )
         must(host, f"rm -rf {FOLDER}")
     return ours, theirs
@@ -62,7 +63,7 @@ def prepare(host: Host, role: Path) -> dict[str, Any]:
     names = " ".join(packages["gpu_codec_build_packages"])
     must(host, f"DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends {names}")
     must(host, f"id {USER} || useradd --system --home-dir /var/lib/gpuprep/build --shell /usr/sbin/nologin {USER}")
-    must(host, f"rm -rf {FOLDER} && mkdir -p {FOLDER}/codec {FOLDER}/ours {FOLDER}/plain")
+    must(host, f"rm -rf {FOLDER} && mkdir -p {FOLDER}/codec {FOLDER}/ours/work {FOLDER}/plain")
     for file in (role / "files" / "codec").iterdir():
         if file.is_file():
             host.put(file.read_bytes(), f"{FOLDER}/codec/{file.name}", become=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,24 @@ from e2e.machines import Finished, gpuprep, must, up
 if "GPUPREP_STATE_PROFILE" not in os.environ:
     collect_ignore = ["state"]
 
+# Machines whose FFmpeg goes to the other machines of this session, so that each kind is built once.
+BUILDERS = ("sim:e2e-t4", "sim:e2e-a100")
 KEEP = os.environ.get("GPUPREP_E2E_KEEP") == "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The user's own settings folder (pip's is there too), with gpuprep's settings in place of the user's."""
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    folder = tmp_path_factory.mktemp("config")
+    for path in own.iterdir() if own.is_dir() else ():
+        if path.name != "gpuprep":
+            (folder / path.name).symlink_to(path)
+    (folder / "gpuprep").mkdir()
+    (folder / "gpuprep" / "config.yml").write_text(f"builds:\n  from: [{', '.join(map(repr, BUILDERS))}]\n")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CONFIG_HOME", str(folder))
+        yield
 
 
 def provisioned(machine: str, os_name: str, profile: str, gpus: list[str]) -> Iterator[Finished]:

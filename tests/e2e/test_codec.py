@@ -63,6 +63,8 @@ class Stage:
             "gpu_codec_headers_url": self.mirrors["nv_codec_headers"],
             "gpu_codec_artifact_dir": str(self.folder / "artifacts"),
             "gpu_codec_poll_seconds": 1,
+            # By their names in the inventory below: with a plain playbook there are no others.
+            "gpu_codec_trusted_builders": [f"sim-{FIRST}", f"sim-{SECOND}"],
             **variables,
         }
         inventory, play = self.folder / f"{machine}.json", self.folder / "codec.yml"
@@ -127,7 +129,9 @@ def wait_until_compiling(machine: str, process: subprocess.Popen[str]) -> None:
     """Until some files are compiled and most are not."""
     deadline = time.monotonic() + 900
     # Only a unit at work: the log of a killed build lies there until the next one clears it away.
-    ask = f"systemctl --quiet is-active {UNIT} && grep -c ^CC $(ls -t /var/lib/gpuprep/build/*/make.log | head -n 1)"
+    ask = (
+        f"systemctl --quiet is-active {UNIT} && grep -c ^CC $(ls -t /var/lib/gpuprep/build/*/work/make.log | head -n 1)"
+    )
     with Host(sim.target(machine)) as host:
         while int(host.run(ask, become=True, timeout=60).stdout.strip() or 0) < 20:
             assert process.poll() is None, process.communicate()[0][-4000:]

@@ -1,7 +1,8 @@
 """Puts verified things into the prefix, whole or not at all. As root.
 
     install.py headers SPEC TARBALL   nv-codec-headers, and the link that pkg-config finds
-    install.py build SPEC SOURCE      SOURCE, a folder or a .tar.xz, as <prefix>/ffmpeg/<version>-<key>
+    install.py built SPEC SCRATCH     SCRATCH/work/out, just built here, as <prefix>/ffmpeg/<version>-<key>
+    install.py build SPEC ARCHIVE     the same of a finished build, a .tar.xz
     install.py switch SPEC            `current` and the links on the PATH; prunes builds older than the previous one
     install.py pack SPEC FILE         the installed build as FILE (.tar.xz)
 
@@ -14,15 +15,18 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import pwd
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from copying import copy_out, unpack
 from parts import Refused, check_parts
-from sealing import write_manifest
+from sealing import about, write_manifest
 from state import (
     PKG_CONFIG_LINK,
     Spec,
@@ -70,38 +74,61 @@ def headers(spec: Spec, tarball: Path) -> dict[str, Any]:
     return {"installed": str(target)}
 
 
-def build(spec: Spec, source: Path) -> dict[str, Any]:
+def built(spec: Spec, scratch: Path) -> dict[str, Any]:
+    """The scratch folder is root's; what is in its folder work is the build user's, and so is believed in nothing."""
+    account = pwd.getpwnam(spec["user"])
+    end_build(spec, account.pw_uid)
     new = fresh_folder(build_folder(spec))
     try:
-        if source.is_dir():
-            shutil.copytree(source, new, dirs_exist_ok=True)
-        else:
-            unpack(source, new)
-        why = build_flaw(spec, new)
-        if why:
-            raise Refused(why.replace(str(new), str(source)))
-        check_parts(spec, new, user="nobody")
-    except (Refused, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+        ended = copy_out(scratch, ("work", "out"), new, account.pw_uid)
+        seconds = max(0.0, round(ended - (scratch / "spec.json").stat().st_mtime, 1))
+        write_manifest(new, about(spec, scratch, seconds))
+        checked(spec, new)
+    except Refused:
         shutil.rmtree(new)
-        raise NotAsSealed(str(error)) from error
+        raise
+    put_in_place(new, build_folder(spec))
+    # Only a host that compiled has this; one that was given a finished build does not.
+    compiled = scratch.parent / "compiled.json"
+    written = compiled.with_name(f".compiled.json.{os.getpid()}")
+    written.write_text(json.dumps({"key": spec["key"], "seconds": seconds}) + "\n", encoding="utf-8")
+    written.replace(compiled)
+    return {"installed": str(build_folder(spec))}
+
+
+def end_build(spec: Spec, user: int) -> None:
+    """Nothing of the build user runs any more that could change a file while it is copied."""
+    # Waits until the unit has ended, with every process in it. A unit that has gone already is no failure.
+    subprocess.run(["systemctl", "stop", f"{spec['unit']}.service"], capture_output=True, check=False)
+    left = [process.name for process in Path("/proc").glob("[0-9]*") if owner_of(process) == user]
+    if left:
+        raise Refused(f"{spec['user']} still runs processes: {', '.join(left[:10])}; end them, then run this again")
+
+
+def owner_of(process: Path) -> int:
+    try:
+        return process.stat().st_uid
+    except OSError:  # it has ended meanwhile
+        return -1
+
+
+def build(spec: Spec, archive: Path) -> dict[str, Any]:
+    new = fresh_folder(build_folder(spec))
+    try:
+        unpack(archive, new)
+        checked(spec, new)
+    except (Refused, EOFError, tarfile.TarError, lzma.LZMAError, ValueError, RecursionError) as error:
+        shutil.rmtree(new)
+        raise NotAsSealed(str(error).replace(str(new), str(archive))) from error
     put_in_place(new, build_folder(spec))
     return {"installed": str(build_folder(spec))}
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Plain files and folders only, below `folder` only."""
-    with tarfile.open(archive, "r:xz") as tar:
-        for member in tar:
-            path = (folder / member.name).resolve()
-            if folder.resolve() not in (path, *path.parents) or not (member.isfile() or member.isdir()):
-                raise Refused(f"{archive} holds {member.name!r}, which has no place in a build")
-            if member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = tar.extractfile(member)
-            path.write_bytes(content.read() if content else b"")
-            path.chmod(0o755 if member.mode & 0o100 else 0o644)
+def checked(spec: Spec, new: Path) -> None:
+    why = build_flaw(spec, new)
+    if why:
+        raise Refused(why)
+    check_parts(spec, new, user="nobody")
 
 
 def fresh_folder(target: Path) -> Path:
@@ -173,6 +200,8 @@ def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 def main(command: str, spec: Spec, paths: list[Path]) -> dict[str, Any]:
     if command == "headers":
         return headers(spec, paths[0])
+    if command == "built":
+        return built(spec, paths[0])
     if command == "build":
         return build(spec, paths[0])
     if command == "pack":

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pwd
+import resource
+import signal
 import subprocess
+import tempfile
 from pathlib import Path
+from typing import IO, Any
 
 from state import Spec
+
+LISTING_SECONDS = 60
+LISTING_BYTES = 1 << 20  # `-encoders` of everything that FFmpeg has is 30 kB
 
 # Kinds of parts as the profile names them, and as FFmpeg's configure does.
 KINDS = {
@@ -77,15 +87,49 @@ def check_parts(spec: Spec, folder: Path, user: str | None = None) -> None:
 
 
 def ask(folder: Path, option: str, user: str | None) -> str:
+    """What the build's ffmpeg prints. As `user` it has that user's one group, no terminal, and room for a listing."""
+    who: dict[str, Any] = {}
+    if user:  # a file just received is not run as root, nor with a group of root's
+        account = pwd.getpwnam(user)
+        who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     command = [str(folder / "bin" / "ffmpeg"), "-hide_banner", option]
-    try:
-        # subprocess: a file just received is not run as root.
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, user=user)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"the new FFmpeg does not run: {error}") from error
-    if done.returncode != 0:
-        raise Refused(f"`ffmpeg {option}` ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-    return done.stdout
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=complained,
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+                start_new_session=True,
+                preexec_fn=confine,
+                **who,
+            )
+        except OSError as error:
+            raise Refused(f"the new FFmpeg does not run: {error}") from error
+        try:
+            code = process.wait(LISTING_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise Refused(f"the new FFmpeg does not run: {error}") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # whatever it started ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if code != 0:
+            raise Refused(f"`ffmpeg {option}` ended with {code}: {text_of(complained).strip()[-300:]!a}")
+        return text_of(said)
+
+
+def confine() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LISTING_BYTES, LISTING_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (LISTING_SECONDS, LISTING_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(LISTING_BYTES).decode(errors="replace")
 
 
 def listed(output: str) -> set[str]:

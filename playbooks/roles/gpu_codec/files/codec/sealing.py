@@ -1,7 +1,5 @@
-"""Before and after a build in the scratch folder DIR.
-
-`sealing.py plan DIR` writes what build.sh reads; `sealing.py seal DIR` checks DIR/out and writes its manifest.
-The last line on stderr says what is wrong.
+"""Before and after a build, as root. `sealing.py plan DIR` writes into the scratch folder DIR what build.sh reads; the
+manifest of what came out is written by install.py, over its own copy. The last line on stderr says what is wrong.
 """
 
 from __future__ import annotations
@@ -11,11 +9,10 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from parts import Refused, check_parts, components, flags
+from parts import Refused, components, flags
 from state import Spec, sha256
 
 
@@ -35,11 +32,9 @@ def plan(folder: Path, spec: Spec) -> None:
     (folder / "flags").write_text("".join(f"{flag}\n" for flag in flags(spec)), encoding="utf-8")
 
 
-def seal(folder: Path, spec: Spec) -> None:
-    out = folder / "out"
-    check_parts(spec, out)
-    started = (folder / "spec.json").stat().st_mtime
-    manifest = {
+def about(spec: Spec, scratch: Path, seconds: float) -> dict[str, Any]:
+    """What a build's manifest says beside its files."""
+    return {
         "name": "ffmpeg",
         "version": str(spec["ffmpeg"]),
         "headers_version": str(spec["headers"]),
@@ -51,15 +46,11 @@ def seal(folder: Path, spec: Spec) -> None:
         "redistributable": not spec["npp"],
         "parts": spec["parts"],
         "configure": flags(spec),
-        "sources": {"ffmpeg": sha256(folder / "ffmpeg.tar"), "headers": sha256(folder / "headers.tar")},
+        "sources": {"ffmpeg": sha256(scratch / "ffmpeg.tar"), "headers": sha256(scratch / "headers.tar")},
         "compilers": {name: first_line([name, "--version"]) for name in ("gcc", "clang", "nasm", "make")},
         "built_on": platform.node(),
-        "build_seconds": round(time.time() - started, 1),
+        "build_seconds": seconds,
     }
-    write_manifest(out, manifest)
-    # Only a host that compiled has this; one that was given a finished build does not.
-    compiled = {"key": spec["key"], "seconds": manifest["build_seconds"]}
-    (folder.parent / "compiled.json").write_text(json.dumps(compiled) + "\n", encoding="utf-8")
 
 
 def first_line(command: list[str]) -> str:
@@ -72,8 +63,6 @@ def first_line(command: list[str]) -> str:
 if __name__ == "__main__":
     scratch = Path(sys.argv[2])
     try:
-        {"plan": plan, "seal": seal}[sys.argv[1]](
-            scratch, json.loads((scratch / "spec.json").read_text(encoding="utf-8"))
-        )
+        plan(scratch, json.loads((scratch / "spec.json").read_text(encoding="utf-8")))
     except Refused as refusal:
         sys.exit(str(refusal))

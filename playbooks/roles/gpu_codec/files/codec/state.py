@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 Spec = dict[str, Any]
@@ -20,6 +23,10 @@ Spec = dict[str, Any]
 PATH_LINKS = Path("/usr/local/bin")
 PKG_CONFIG_LINK = Path("/usr/local/lib/pkgconfig/ffnvcodec.pc")
 PROGRAMS = ("ffmpeg", "ffprobe")
+MANIFEST_BYTES = 1 << 20
+MANIFEST_FILES = 4096
+FILE_NAME = re.compile(r"[A-Za-z0-9._+-]+(?:/[A-Za-z0-9._+-]+)*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 BUILD_NAME = re.compile(r"[0-9][\w.]*-[0-9a-f]{12}")
 
 
@@ -40,34 +47,83 @@ def wanted_links(spec: Spec) -> dict[Path, str]:
 
 
 def sha256(path: Path) -> str:
+    """Of a plain file; a link is not followed. Raises OSError."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
 
 
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Raises OSError and ValueError: a manifest that is a link, a pipe, too large or not of the known form is none."""
+    descriptor = os.open(folder / "manifest.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is no plain file")
+        text = stream.read(MANIFEST_BYTES + 1)
+    if len(text) > MANIFEST_BYTES:
+        raise ValueError(f"it has more than {MANIFEST_BYTES} bytes")
+    try:
+        manifest = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict):
+        raise ValueError("it has no files")
+    if len(files) > MANIFEST_FILES:
+        raise ValueError(f"it names more than {MANIFEST_FILES} files")
+    for name, digest in files.items():
+        if not FILE_NAME.fullmatch(name) or len(name) > 255 or ".." in name.split("/") or "." in name.split("/"):
+            raise ValueError(f"{name!a:.80} is no name of a file below it")
+        if not isinstance(digest, str) or not SHA256.fullmatch(digest):
+            raise ValueError(f"{name} has no sha256")
+    return dict(manifest)
+
+
+def stranger(folder: Path, named: Collection[str]) -> str:
+    """The first thing in `folder` that is not a plain file of `named` or a folder of one; "" where there is none."""
+    folders = {f"{parent}/" for name in named for parent in PurePosixPath(name).parents}
+    waiting = [""]
+    while waiting:
+        here = waiting.pop()
+        with os.scandir(folder / here) as entries:
+            for entry in entries:
+                name = here + entry.name
+                if entry.is_dir(follow_symlinks=False) and f"{name}/" in folders:
+                    waiting.append(f"{name}/")
+                elif name not in named or not entry.is_file(follow_symlinks=False):
+                    return name
+    return ""
+
+
 def flaw(folder: Path, expected: dict[str, Any]) -> str:
-    """Why `folder` is not the intact thing whose manifest says `expected`; "" where it is."""
-    if not folder.is_dir():
+    """Why `folder` is not the intact thing whose manifest says `expected`, and nothing else; "" where it is."""
+    if folder.is_symlink() or not folder.is_dir():
         return f"{folder} does not exist"
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        recorded = dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        manifest = manifest_of(folder)
+    except (OSError, ValueError) as error:
         return f"{folder}/manifest.json cannot be read: {error}"
     for key, value in expected.items():
         if manifest.get(key) != value:
-            return f"{folder}/manifest.json says {key} {manifest.get(key)!r}, expected {value!r}"
+            return f"{folder}/manifest.json says {key} {manifest.get(key)!a:.80}, expected {value!r}"
+    recorded = manifest["files"]
     if not recorded:
         return f"{folder}/manifest.json names no files"
-    for name, digest in recorded.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{path} is missing"
-        found = sha256(path)
-        if found != digest:
-            return f"{path} has the sha256 {found}, its manifest says {digest}"
+    try:
+        other = stranger(folder, {*recorded, "manifest.json"})
+        if other:
+            return f"{folder} holds {other!a:.200}, which is no plain file that its manifest names"
+        for name, digest in recorded.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{path} is missing"
+            found = sha256(path)
+            if found != digest:
+                return f"{path} has the sha256 {found}, its manifest says {digest}"
+    except OSError as error:
+        return f"{folder} cannot be read: {error}"
     return ""
 
 
