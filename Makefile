@@ -17,11 +17,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := .venv-build
-PINS := requirements-build.txt $(wildcard playbooks/roles/gpu_agent/files/requirements/*.txt)
+PINS := .ci/requirements-build.txt $(wildcard playbooks/roles/gpu_agent/files/requirements/*.txt)
 # The time that is written into wheel and sdist: that of the last commit, so that the same commit gives the same bytes.
 EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := pyproject.toml hatch_build.py requirements-build.txt $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
+SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
 
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
@@ -57,7 +57,7 @@ $(VENV)/.made: pyproject.toml | packages
 	touch $@
 
 # What builds the wheel, pinned by hash and apart from what tests it.
-$(BUILD)/.made: requirements-build.txt | packages
+$(BUILD)/.made: .ci/requirements-build.txt | packages
 	@$(PYTHON) -m venv $(BUILD)
 	$(BUILD)/bin/python -m pip install -q --disable-pip-version-check --only-binary=:all: --no-deps --require-hashes -r $<
 	touch $@
@@ -74,12 +74,12 @@ wheel: $(VENV)/.installed
 	@ls dist/gpuprep-*.whl
 
 release: $(BUILD)/.made
-	@$(BUILD)/bin/python tools/release.py dist
+	@$(BUILD)/bin/python .ci/release.py dist
 
 hashes:
 	@$(PYTHON) -m venv $(BUILD)
 	$(BUILD)/bin/python -m pip install -q --disable-pip-version-check 'pip>=23.3'
-	$(BUILD)/bin/python tools/hashes.py $(PINS)
+	$(BUILD)/bin/python .ci/hashes.py $(PINS)
 
 demo: $(VENV)/.installed
 	@$(BIN)/gpuprep sim up t4 --os debian13
@@ -90,11 +90,11 @@ demo: $(VENV)/.installed
 	echo "Take it down:  $(BIN)/gpuprep sim down t4"
 
 test: $(VENV)/.installed lint
-	@$(BIN)/pytest tests -n 2 --dist loadgroup
+	@$(BIN)/pytest tests -n 2 --dist loadgroup --durations=20
 
 lint: $(VENV)/.installed
-	@$(BIN)/ruff check gpuprep tests tools hatch_build.py
-	$(BIN)/ruff format --check gpuprep tests tools hatch_build.py
+	@$(BIN)/ruff check gpuprep tests .ci
+	$(BIN)/ruff format --check gpuprep tests .ci
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/yamllint --strict playbooks profiles gpuprep

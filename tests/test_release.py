@@ -23,13 +23,13 @@ from gpuprep import __version__
 from gpuprep.catalogue.agent import agent_libraries, agent_pins, read_pins
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "tools", "hatch_build.py", "requirements-build.txt", "Makefile",
+SOURCES = ("gpuprep", "playbooks", "profiles", "docs", ".ci", "Makefile",
            "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
 REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
 
 
 def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -119,7 +119,7 @@ def test_the_wheel_has_a_bill_of_materials(built: list[Path]) -> None:
 
 # ---------------------------------------------------------------- pins
 
-FILES = [ROOT / "requirements-build.txt", *sorted(REQUIREMENTS.glob("*.txt"))]
+FILES = [ROOT / ".ci/requirements-build.txt", *sorted(REQUIREMENTS.glob("*.txt"))]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -160,7 +160,7 @@ def test_hashes_are_written_anew_and_all_else_stays() -> None:
 
 def test_the_build_is_pinned() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    version = read_pins((ROOT / "requirements-build.txt").read_text())["hatchling"].version
+    version = read_pins((ROOT / ".ci/requirements-build.txt").read_text())["hatchling"].version
     assert project.count(f'"hatchling=={version}"') == 2
     assert "--require-hashes -r $<" in (ROOT / "Makefile").read_text()
 

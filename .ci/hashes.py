@@ -1,6 +1,6 @@
 """Writes the sha256 of every wheel that the pins of requirement files may bring, into the same files.
 
-    python tools/hashes.py FILE...
+    python .ci/hashes.py FILE...
 
 Lines "name==version" and comments are kept as they are written by hand. pip is asked, for each Python and machine that
 gpuprep serves, which wheel it would take and what its sha256 is; of most packages it downloads nothing for that.

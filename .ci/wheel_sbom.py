@@ -19,7 +19,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 AGENT = "gpuprep/catalogue/agent.py"
-BUILD = "requirements-build.txt"
+BUILD = ".ci/requirements-build.txt"
 CUDA_MAJORS = ("11", "12", "13")
 # Of a build whose sources have no date: the one that hatchling takes then.
 NO_DATE = "1580601600"

@@ -1,6 +1,6 @@
 """Builds wheel and sdist of the last commit twice, in copies that differ in all that must not count, and compares.
 
-    python tools/release.py FOLDER      (make release)
+    python .ci/release.py FOLDER      (make release)
 
 The copies differ in folder, umask, time zone, locale and the files' times. Writes wheel, sdist and the wheel's bill of
 materials into FOLDER and prints their sha256; ends with 1 and writes nothing where the two builds differ.
