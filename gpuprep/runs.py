@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprep import __version__
 from gpuprep.baselines import Baseline, Measured
-from gpuprep.errors import GpuprepError, Interrupted, StoreError
+from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
 from gpuprep.host import Host, HostLock, LockOwner, Target
 from gpuprep.paths import private_folder, private_text, state_dir
 from gpuprep.playbook_events import Progress
@@ -184,6 +184,8 @@ class Run:
     @contextmanager
     def connect(self) -> Iterator[Host]:
         """The host. Reaching it and becoming root is part of its first command: a look costs one round trip."""
+        if self.target.refused:
+            raise HostError(self.target.refused, "correct this host in the inventory", where=self.target.name)
         self.stage("connecting")
         with Host(
             self.target,

@@ -29,6 +29,7 @@ FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or 
 
 MOST_BYTES = 64 << 20  # of what Ansible says of an inventory
 LOOKED_AT = 64 << 10  # at the end of its errors
+MOST_SHOWN = 80  # letters of a name that is refused
 
 # Connection variables that Ansible knows under several names, the one that wins first.
 ADDRESS_KEYS = ("ansible_host", "ansible_ssh_host")
@@ -97,7 +98,17 @@ def _from_inventory(
         read = other.submit(_host_variables, inventory)
         names = _matching(patterns or ["all"], inventory, limit)
         variables = read.result()
-    return [_inventory_target(name, variables.get(name, {}), note) for name in names]
+    make = _inventory_target if len(names) == 1 else _inventory_host
+    return [make(name, variables.get(name, {}), note) for name in names]
+
+
+def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:
+    """A dynamic inventory passes on what machines are called: one bad entry is that host's error, not the fleet's."""
+    try:
+        return _inventory_target(name, variables, note)
+    except UsageError as error:
+        # In quotes, which no name may have: it must not pass for the name of another host.
+        return Target(name=one_line(ascii(name), MOST_SHOWN), refused=f"{error.what}; {error.hint}")
 
 
 def _matching(patterns: Sequence[str], inventory: str, limit: str | None) -> list[str]:

@@ -21,6 +21,7 @@ class Target:
     simulated: bool = False
     mirrors: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""  # why it is not connected to, of a host among several in an inventory
 
 
 @dataclass(frozen=True)

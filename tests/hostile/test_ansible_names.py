@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpuprep import targets
+from gpuprep import nightly, targets
 from gpuprep.errors import UsageError
+from gpuprep.runs import Line, Options
 
 BIDI, ZERO_WIDTH = "\u202e", "\u200b"
 
@@ -174,3 +175,22 @@ def test_an_inventory_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(targets, "ansible_program", lambda name: tmp_path / name)
     with pytest.raises(UsageError, match="larger than 1 MiB"):
         targets._host_variables("x,")
+
+
+def test_one_hostile_name_of_a_fleet_is_that_hosts_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cloud's tag names one machine; the others must be seen all the same."""
+    names = ["gpu1", "-oProxyCommand=id", "gpu2"]
+    listing = json.dumps({"_meta": {"hostvars": {"gpu2": {"ansible_host": "{{ lookup('pipe', 'id') }}"}}}})
+    said = {"ansible": "  hosts (3):\n" + "".join(f"    {name}\n" for name in names), "ansible-inventory": listing}
+    monkeypatch.setattr(targets, "_ansible", lambda program, *_: said[program])
+    (tmp_path / "hosts").write_text("")
+    found = {target.name: target.refused for target in targets.parse(["all"], str(tmp_path / "hosts"))}
+    assert list(found) == ["gpu1", "'-oProxyCommand=id'", "'gpu2'"]
+    assert found["gpu1"] == ""
+    assert "begins with a dash" in found["'-oProxyCommand=id'"]
+    assert "template" in found["'gpu2'"]
+    bad = next(target for target in targets.parse(["all"], str(tmp_path / "hosts")) if target.refused)
+    line = Line(lambda *_: None, None, lambda: False)
+    record = nightly.last(bad, Options(), line)
+    assert record.exit_code == 3
+    assert "begins with a dash" in (record.error or "")
