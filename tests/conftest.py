@@ -33,27 +33,35 @@ def _why_no_e2e() -> str:
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-# Fixtures that are machines ► the group of the tests that need them. A V100 takes its FFmpeg from the T4.
+# Fixtures that are machines ► the group of the tests that need them. The V100 is a copy of the T4.
 GROUPS = {"t4": "t4", "v100": "t4", "a100": "a100"}
 FIRST = ("t4", "a100")
-# Clones its machine, which freezes the disk below: on it folders can be replaced no more (overlayfs answers EXDEV).
-LAST_OF_GROUP = ("test_schedulers",)
+# These clone their machine, which freezes the disk below: folders on it cannot be replaced any more (overlayfs: EXDEV).
+LAST_OF_GROUP = ("v100", "test_schedulers")
+
+
+def _machines(item: pytest.Item) -> list[str]:
+    """The machine that a test is given as a parameter, and its fixtures."""
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
+    return [chosen, *getattr(item, "fixturenames", ())]
 
 
 def _group(item: pytest.Item) -> str:
     """Of an end-to-end test; "" of any other, which every worker may take."""
     if not item.get_closest_marker("e2e"):
         return ""
-    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
-    names = [chosen, *getattr(item, "fixturenames", ())]
-    return next((GROUPS[name] for name in names if name in GROUPS), item.path.stem)
+    return next((GROUPS[name] for name in _machines(item) if name in GROUPS), item.path.stem)
+
+
+def _is_last(item: pytest.Item) -> bool:
+    return any(name in LAST_OF_GROUP for name in (item.path.stem, *_machines(item)))
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
     rank = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: (rank.get(groups[item], len(FIRST)), item.path.stem in LAST_OF_GROUP))
+    items.sort(key=lambda item: (rank.get(groups[item], len(FIRST)), _is_last(item)))
     for item in items:
         if groups[item]:
             item.add_marker(pytest.mark.xdist_group(groups[item]))

@@ -1,7 +1,8 @@
 """Machines that several end-to-end tests look at: provisioned once a session, taken down at its end.
 
 tests/e2e/state is a suite about one machine: test_state.py runs it, with the profile and the host named.
-GPUPREP_E2E_KEEP=1 leaves the machines up, and uses machines that an earlier session left.
+GPUPREP_E2E_KEEP=1 leaves the machines up, and uses machines that an earlier session left. GPUPREP_TEST_ALL=1
+(`make test-all`) also makes from nothing what is otherwise a copy.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if "GPUPREP_STATE_PROFILE" not in os.environ:
 # Machines whose FFmpeg goes to the other machines of this session, so that each kind is built once.
 BUILDERS = ("sim:e2e-t4", "sim:e2e-a100")
 KEEP = os.environ.get("GPUPREP_E2E_KEEP") == "1"
+ALL = os.environ.get("GPUPREP_TEST_ALL") == "1"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,6 +65,18 @@ def a100() -> Iterator[Finished]:
 
 @pytest.fixture(scope="session")
 def v100(t4: Finished) -> Iterator[Finished]:
-    """A V100 on Debian 13, after the T4: its FFmpeg is the one that was built there."""
-    assert t4.run.exit_code == 0
-    yield from provisioned("e2e-v100", "debian13", "v100", ["v100"])
+    """A V100 on Debian 13: a copy of the T4's finished disk, brought to the profile of its GPU. ALL: from nothing."""
+    if ALL or KEEP:
+        yield from provisioned("e2e-v100", "debian13", "v100", ["v100"])
+        return
+    machine = "e2e-v100"
+    gpuprep("sim", "down", machine)
+    must("sim", "down", "--keep", t4.machine)
+    try:
+        must("sim", "up", machine, "--clone-of", t4.machine, "--gpu", "v100")
+    finally:
+        must("sim", "up", t4.machine)
+    wish = ["provision", f"sim:{machine}", "--profile", "v100"]
+    foreseen = must(*wish, "--check", "--json")
+    yield Finished(machine, "v100", must(*wish), foreseen)
+    gpuprep("sim", "down", machine)
