@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.host import CommandResult, Host
 from gpuprep.onhost.identity import identity, sources
+from gpuprep.plaintext import one_line
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, from_json, to_json
 
 INSTALLED = "/usr/local/bin/gpuprep-agent"
 FACTS_TIMEOUT = 180.0
 PROBE_TIMEOUT = 600.0
 LAST_LINES = 5
+LAST_LETTERS = 5000
 OTHER_AGENT = 97
 # What a shell, argparse and gpuprep-agent end with when the installed agent is not there, too old or another one.
 NOT_OURS = (2, 126, 127, OTHER_AGENT)
@@ -171,9 +173,8 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
             where=host.name,
         )
     # A login script that prints something puts it before our line; the record is the last one.
-    lines = result.stdout.strip().splitlines()
     try:
-        return from_json(record, lines[-1] if lines else "")
+        return from_json(record, result.stdout.strip().rpartition("\n")[2])
     except DecodeError as error:
         said = _last_lines(result.stderr) or _last_lines(result.stdout) or "nothing"
         raise AgentFailed(
@@ -184,4 +185,5 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
 
 
 def _last_lines(text: str) -> str:
-    return " | ".join(text.strip().splitlines()[-LAST_LINES:]) or ""
+    """On one line; of an endless text the end alone is looked at."""
+    return " | ".join(map(one_line, text.strip()[-LAST_LETTERS:].splitlines()[-LAST_LINES:]))

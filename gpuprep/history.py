@@ -152,6 +152,12 @@ class Store:
         with self._transaction(write=False) as connection:
             return connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).scalar() is not None
 
+    def host_of(self, run_id: str) -> str | None:
+        """Whose run this is; None where it is not in the store."""
+        with self._transaction(write=False) as connection:
+            found: str | None = connection.execute(sa.select(runs.c.host).where(runs.c.run_id == run_id)).scalar()
+            return found
+
     def runs(self, host: str | None = None, limit: int = 50) -> list[RunSummary]:
         """The newest runs first, of all hosts or of one; after them those that a wrong clock dated into the future."""
         failed = (

@@ -73,7 +73,7 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
             connection = plain.execution_options(gpuprep_write=write)
             with connection.begin():
                 yield connection
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two: a value that no driver takes
         cause = masked(str(getattr(error, "orig", None) or error).strip().partition("\n")[0])
         hint = (
             "see that its folder can be written and has space, or give another store with --store"

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from gpuprep.recordcodec import shown
+
 TEXT, NUMBER, FLAG = "a text", "a number", "true or false"
 # What nobody read, and so cannot be missing: names, and what a case expects.
 NAME, CAPABILITY, WISHED_TEXT, WISHED_NUMBER = (
@@ -92,17 +94,17 @@ def _object(form: dict[str, Any], value: dict[str, Any], where: str) -> Iterator
 def _check(form: Any, value: object, where: str, *, optional: bool = False) -> Iterator[str]:
     if isinstance(form, dict):
         if not isinstance(value, dict):
-            yield f"{where}: want an object, got {value!r:.60}"
+            yield f"{where}: want an object, got {shown(value)}"
         else:
             yield from _object(form, value, where)
     elif isinstance(form, list):
         if not isinstance(value, list):
-            yield f"{where}: want a list, got {value!r:.60}"
+            yield f"{where}: want a list, got {shown(value)}"
         else:
             for index, item in enumerate(value):
                 yield from _check(form[0], item, f"{where}[{index}]")
     elif not _is(form, value) and not (optional and _is_absent(form, value)):
-        yield f"{where}: want {form}, got {value!r:.60}"
+        yield f"{where}: want {form}, got {shown(value)}"
 
 
 def _is_absent(form: str, value: object) -> bool:

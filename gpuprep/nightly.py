@@ -7,8 +7,8 @@ whole or not at all, and only where it differs; each state in between is a sched
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
+from datetime import datetime, timezone
 
 from gpuprep import __version__, catalogue, checks, collect, drift, probing, waivers
 from gpuprep import verdict as judging
@@ -37,7 +37,6 @@ from gpuprep.plaintext import command, one_line
 from gpuprep.profile import Profile
 from gpuprep.records import (
     DecodeError,
-    DriftFacts,
     Missing,
     NightlyFacts,
     ProfileRef,
@@ -46,6 +45,7 @@ from gpuprep.records import (
     Status,
     from_json,
 )
+from gpuprep.runids import MOMENT, at_host, of_host
 from gpuprep.runs import Line, Options, Run
 from gpuprep.selfcheck import freshness, nightlyplan
 from gpuprep.selfcheck.nightlyplan import NightlyPlan
@@ -345,8 +345,7 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
         there = read(host, known)
     kept = _kept(run, there)
     if store is not None:
-        for path, record in kept.items():
-            _store_own(run, store, path, record, there)
+        kept = {path: _store_own(run, store, path, record, there) for path, record in kept.items()}
     plan = _plan_there(there)
     timer = there.timer
     _tell_schedule(run, there, plan)
@@ -362,11 +361,11 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
     newest = [record for path, record in kept.items() if there.text(path) == there.text(LAST)]
     record = newest[0] if newest else _decoded(run, LAST, there.text(LAST))
     foreign = freshness.why_not_of(record, there.machine)
+    if store is not None and not newest and record.run_id not in known:
+        record = _store_own(run, store, LAST, record, there)
     if not foreign:
         found.append(record)
-    if store is not None and not newest and record.run_id not in known:
-        _store_own(run, store, LAST, record, there)
-    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(PLAN)))
+    why = foreign or freshness.why_not_of_now(record, _latest(there), freshness.fresh_for(there.text(PLAN)))
     if why:
         status = f"see why on the host: systemctl status {TIMER}; journalctl -u {SERVICE}"
         if foreign:
@@ -382,7 +381,7 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
 def _known(run: Run, store: Store | None) -> list[str]:
     """Ids of the host's checks that are stored here: they need not travel again."""
     newest = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
-    return [each.run_id for each in newest if each.command == "drift"]
+    return [at_host(each.run_id, run.target.name) for each in newest if each.command == "drift"]
 
 
 def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
@@ -390,21 +389,46 @@ def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
     found = {}
     for path, text in there.kept.items():
         try:
-            found[path] = _decoded(run, path, text)
+            record = _decoded(run, path, text)
         except AgentFailed as error:
             run.stage(error.what)
+            continue
+        if path == f"{RESULTS}/results/{record.run_id}.json":
+            found[path] = record
+        else:
+            run.stage(f"{path} is not stored: it is run {record.run_id}")
     return found
 
 
-def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> None:
-    """What another machine said, or a clock that was wrong, is no night of this host: it would stay for ever."""
+def _latest(there: Found) -> datetime:
+    """Now by the host's clock, but not later than by ours: a result may have come from no later."""
+    return min(there.now, datetime.now(timezone.utc))
+
+
+def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> RunRecord:
+    """What another machine said, or a clock that was wrong, is no night of this host: it would stay for ever.
+
+    Gives the record as it is stored: a host chooses the ids of its runs, and may have chosen one of another's.
+    """
     why = freshness.why_not_of(record, there.machine)
-    if freshness.is_ahead(record, there.now):
+    if freshness.is_ahead(record, _latest(there)):
         why = f"it is of {record.ended_at}, later than now there"
     if why:
         run.stage(f"{path} is not stored: {why}")
-    else:
-        store.append_new(record)  # once, however often it is asked for and by how many at a time
+        return record
+    if record.run_id[:15] > f"{datetime.now(timezone.utc):{MOMENT}}":  # it may become one of ours
+        return _store_renamed(run, store, path, record, "an id from later than now")
+    # Once, however often it is asked for and by how many at a time.
+    if not store.append_new(record) and (owner := store.host_of(record.run_id)) != record.host:
+        return _store_renamed(run, store, path, record, f"the id of a run of {owner}")
+    return record
+
+
+def _store_renamed(run: Run, store: Store, path: str, record: RunRecord, why: str) -> RunRecord:
+    renamed = dataclasses.replace(record, run_id=of_host(record.run_id, record.host))
+    run.stage(f"{path} is stored as run {renamed.run_id}: its own is {why}")
+    store.append_new(renamed)
+    return renamed
 
 
 def _decoded(run: Run, path: str, text: str) -> RunRecord:
@@ -417,23 +441,14 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
             f"make a new one there: sudo systemctl start {SERVICE}",
             where=run.target.name,
         ) from error
-    return dataclasses.replace(record, host=run.target.name)
+    source = Source.SIMULATED if run.target.simulated else record.source
+    return judging.believed(dataclasses.replace(record, host=run.target.name, source=source))
 
 
 def _refuse_other(record: RunRecord) -> None:
     """A host tells of its checks, and of nothing that would count here as certified. Raises DecodeError."""
     if record.command != "drift":
         raise DecodeError(f"it is of command {record.command!r:.40}, not of drift")
-    if not re.fullmatch("[0-9A-Za-z-]{1,64}", record.run_id):  # it is shown as part of a command
-        raise DecodeError(f"{record.run_id!r:.40} is no id of a run")
-    facts, found = (
-        record.drift or DriftFacts(),
-        (*record.findings, *(record.verdict.findings if record.verdict else ())),
-    )
-    perhaps = [facts.certified_at, facts.previous_at, *(finding.since for finding in found)]
-    for moment in (record.started_at, record.ended_at, *filter(None, perhaps)):
-        if freshness.moment(moment) is None:
-            raise DecodeError(f"{moment!r:.40} is no moment")
 
 
 def _tell_schedule(run: Run, there: Found, plan: NightlyPlan | None) -> None:

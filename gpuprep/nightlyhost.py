@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from gpuprep.collect import INSTALLED
 from gpuprep.errors import HostError
-from gpuprep.host import Host
+from gpuprep.host import CommandResult, Host
+from gpuprep.limits import FILE_BYTES, MIB
 from gpuprep.nightlyunits import LAST, PLAN, PROGRAM, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
-from gpuprep.selfcheck.freshness import Machine
+from gpuprep.plaintext import one_line
+from gpuprep.selfcheck.freshness import Machine, moment
 
 TIMEOUT_SECONDS = 60.0
+_LAST_LETTERS = 2000
 FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
 _TIMER_PROPERTIES = "ActiveState,UnitFileState,NextElapseUSecRealtime,LastTriggerUSec"
 
-# Sections, each after a line `== NAME`: no line of JSON and none of our units begins so.
-_HEAD = """
-section() { printf '\\n== %s\\n' "$1"; }
-file() { section "$1"; if test -e "$1"; then cat -- "$1"; fi; }
+# Sections, each after a line of $mark and its name. The mark is another one in each call, so that no file can have it.
+_HEAD = f"""
+section() {{ printf '\\n%s %s\\n' "$mark" "$1"; }}
+file() {{ section "$1"; if test -f "$1"; then head -c {FILE_BYTES + 1} -- "$1"; fi; }}
 """
 _MACHINE = """
 section hostname; uname -n; cat /etc/hostname 2>/dev/null
@@ -43,6 +47,7 @@ true
 """
 # A host may keep thousands of results; what nobody fetched for so many nights stays there.
 MOST_KEPT = 100
+MOST_KEPT_BYTES = 64 * MIB
 # $known: ids of results that the asker has already.
 READ = f"""{_HEAD}
 file {LAST}
@@ -82,13 +87,23 @@ class Found:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Path ─► text of the kept results, oldest first."""
-        return {path: text for path, text in sorted(self.sections.items()) if path.startswith(f"{RESULTS}/results/")}
+        """Path ─► text of the kept results, oldest first: the newest MOST_KEPT, of at most MOST_KEPT_BYTES together."""
+        found: dict[str, str] = {}
+        room = MOST_KEPT_BYTES
+        name = re.compile(rf"{re.escape(RESULTS)}/results/[0-9A-Za-z-]{{1,64}}\.json")
+        for path in sorted(filter(name.fullmatch, self.sections), reverse=True)[:MOST_KEPT]:
+            room -= len(self.sections[path])
+            if room < 0:
+                break
+            found[path] = self.sections[path]
+        return dict(reversed(found.items()))
 
     @property
     def now(self) -> datetime:
         """The host's own clock."""
-        return datetime.fromisoformat(self.word("now"))
+        now = moment(self.word("now"))
+        assert now is not None, "_ask has looked at it"
+        return now
 
     @property
     def machine(self) -> Machine:
@@ -129,17 +144,32 @@ def must(host: Host, command: str, what: str) -> None:
 
 
 def _ask(host: Host, command: str, *, become: bool) -> Found:
-    done = host.run(command, become=become, timeout=TIMEOUT_SECONDS)
-    _, *rest = re.split(r"^== (\S+)\n", done.stdout, flags=re.MULTILINE)
-    found = Found({name: text.removesuffix("\n") for name, text in zip(rest[::2], rest[1::2], strict=True)})
-    if not found.word("now"):
-        said = (done.stderr or done.stdout).strip().splitlines()
+    mark = f"== {secrets.token_hex(16)}"
+    done = host.run(f"mark='{mark}'\n{command}", become=become, timeout=TIMEOUT_SECONDS)
+    _, *rest = re.split(rf"^{mark} (\S+)\n", done.stdout, flags=re.MULTILINE)
+    names, texts = rest[::2], [text.removesuffix("\n") for text in rest[1::2]]
+    found = Found(dict(zip(names, texts, strict=True)))
+    if wrong := _unusable(found, names, done):
         raise HostError(
-            f"{host.name}: cannot be asked about its nightly check: {said[-1] if said else 'it says nothing'}",
+            f"{host.name}: cannot be asked about its nightly check: {wrong}",
             "see that a plain command works there, e.g. `ssh HOST true`",
             where=host.name,
         )
     return found
+
+
+def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:
+    """Why the answer is none; "" where it is one. Everybody who may log in there can have given it."""
+    if not names:
+        said = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
+        return one_line(said[-1]) if said else "it says nothing"
+    if len(names) != len(found.sections):
+        return "it answers twice to one question"
+    if large := next((name for name, text in found.sections.items() if len(text) > FILE_BYTES), ""):
+        return f"{one_line(large, 100)} is larger than {FILE_BYTES // MIB} MiB"
+    if moment(found.word("now")) is None:
+        return f"{one_line(found.word('now'), 40)!r} is no time of day"
+    return ""
 
 
 def _moment(told: str) -> str:

@@ -7,7 +7,7 @@ run must be whole: a key that is missing there is damage, and damage must not tu
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +15,19 @@ from typing import Any
 
 from gpuprep import measurementforms
 from gpuprep.errors import UsageError
+from gpuprep.limits import BeyondLimit, file_text, json_document
+from gpuprep.recordcodec import shown
 from gpuprep.records import DecodeError, ProbeResult, RunRecord, Snapshot, Source, from_json_value
 
 # An object with any key but these is the record of a run.
 OF_FIGURES = {"schema_version", "host", "source", "measurements", "before", "after", "note"}
 HINT = "docs/records.md says what a record has; `gpuprep report RUN --format json` prints one"
 ABSENT = {"missing": "not_recorded", "detail": ""}
+NO_MOMENT = "1970-01-01T00:00:00+00:00"  # stands in for "" while the rest is decoded
 # A host of which nothing is known but its measurements.
 NOTHING_KNOWN: Mapping[str, Any] = {
-    "taken_at": "", "source": "measured", "agent_version": "", "hostname": "", "virtualization": "", "is_root": False,
+    "taken_at": NO_MOMENT, "source": "measured", "agent_version": "", "hostname": "", "virtualization": "",
+    "is_root": False,
     "os": {"id": "", "version_id": "", "codename": "", "pretty_name": "not recorded", "architecture": ""},
     "kernel": {"running": "", "next_boot": ABSENT, "headers_running": ABSENT, "headers_next_boot": ABSENT,
                "headers_available": ABSENT, "secure_boot": ABSENT, "boot_id": "", "uptime_seconds": 0.0},
@@ -54,12 +58,16 @@ class Recorded:
 def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
     """The records of a file; `probes` are the names that measurements may have. Raises UsageError (exit 2)."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", HINT) from error
+        text = file_text(path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: cannot be read: {error.reason} at byte {error.start}", HINT) from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = json_document(text)
+    except BeyondLimit as error:
+        raise UsageError(f"{path}: is not JSON that is read here: {error}", "judge fewer runs at a time") from error
+    except ValueError as error:
         raise UsageError(f"{path}: is not JSON: {error}", HINT) from error
     return [_recorded(path, where, one, probes) for where, one in _entries(path, document)]
 
@@ -108,21 +116,25 @@ def _figures(document: dict[str, Any]) -> Recorded:
     record = from_json_value(
         RunRecord,
         {
-            "run_id": "", "command": "judge", "host": document.get("host", "elsewhere"), "started_at": "",
-            "ended_at": "", "source": document.get("source", "measured"), "exit_code": 0, "gpuprep_version": "",
-            "measurements": timed,
+            "run_id": "none", "command": "judge", "host": document.get("host", "elsewhere"),
+            "started_at": NO_MOMENT, "ended_at": NO_MOMENT, "source": document.get("source", "measured"),
+            "exit_code": 0, "gpuprep_version": "", "measurements": timed,
         },
     )  # fmt: skip
+    record = dataclasses.replace(record, run_id="", started_at="", ended_at="")
     given = document.get("after") or document.get("before") or {}
     if not isinstance(given, dict):
         raise DecodeError(f"after: want an object, got {_kind(given)}")
     seen = {**NOTHING_KNOWN, "source": record.source.value, **given}
+    seen["taken_at"] = seen["taken_at"] or NO_MOMENT
     if not seen["pci_gpus"]:
         seen["pci_gpus"] = _devices(record.measurements)
     try:
         snapshot = from_json_value(Snapshot, seen)
     except DecodeError as error:
         raise DecodeError(str(error).replace("Snapshot.", "after.", 1)) from error
+    if not given.get("taken_at"):
+        snapshot = dataclasses.replace(snapshot, taken_at="")
     return Recorded(record, snapshot, whole=False)
 
 
@@ -149,7 +161,7 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
             raise DecodeError(f"measurements[{index}].probe: {result.probe} is there twice")
         if result.probe not in probes:
             allowed = ", ".join(probes)
-            raise DecodeError(f"measurements[{index}].probe: {result.probe!r:.60} is none of {allowed}")
+            raise DecodeError(f"measurements[{index}].probe: {shown(result.probe)} is none of {allowed}")
         if wrong := next(measurementforms.problems(result.probe, result.values), None):
             raise DecodeError(f"measurements[{index}].values.{wrong}")
 
@@ -162,4 +174,4 @@ def simulated(recorded: Recorded) -> bool:
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value in (None, [], {}) else f"{value!r:.60}"
+    return "nothing" if value in (None, [], {}) else shown(value)

@@ -31,7 +31,22 @@ from gpuprep.gpufacts import (
     Throttled,
     Utilization,
 )
-from gpuprep.recordcodec import DecodeError, Missing, from_json, from_json_value, to_json, to_json_value
+from gpuprep.recordcodec import (
+    DecodeError,
+    ExitCode,
+    Missing,
+    Moment,
+    OptDay,
+    OptMoment,
+    OptRunId,
+    RunId,
+    from_json,
+    from_json_value,
+    is_moment,
+    plain_json,
+    to_json,
+    to_json_value,
+)
 
 __all__ = [
     "DRIVER_LIBRARIES",
@@ -51,6 +66,7 @@ __all__ = [
     "DriftFacts",
     "DriverFacts",
     "EccErrors",
+    "ExitCode",
     "FactsRequest",
     "Finding",
     "Fix",
@@ -61,8 +77,12 @@ __all__ = [
     "LockedClocks",
     "Missing",
     "ModprobeLine",
+    "Moment",
     "Mount",
     "NightlyFacts",
+    "OptDay",
+    "OptMoment",
+    "OptRunId",
     "OptStr",
     "OsFacts",
     "Package",
@@ -76,6 +96,7 @@ __all__ = [
     "ProfileRef",
     "RemappedRows",
     "RetiredPages",
+    "RunId",
     "RunRecord",
     "ShellFacts",
     "Snapshot",
@@ -92,6 +113,8 @@ __all__ = [
     "Xid",
     "from_json",
     "from_json_value",
+    "is_moment",
+    "plain_json",
     "to_json",
     "to_json_value",
 ]  # fmt: skip
@@ -283,7 +306,7 @@ class Xid:
     code: int  # what it means: catalogue/xids.yml
     pci_address: str  # as PciDevice.address
     message: str  # what follows the code
-    time: Str  # UTC, ISO 8601
+    time: Union[Moment, Missing]  # UTC, ISO 8601
 
 
 @dataclass(frozen=True)
@@ -308,7 +331,7 @@ LIBRARIES = (
 class Snapshot:
     """All facts of one host at one moment. `source` is simulated when the GPU is."""
 
-    taken_at: str  # UTC, ISO 8601
+    taken_at: Moment  # UTC, ISO 8601
     source: Source
     agent_version: str
     hostname: str
@@ -369,9 +392,9 @@ class Finding:
     reason: str = ""  # why it matters or why it is so
     remedy: str = ""  # what to do
     role: str = ""  # the role that would put it right; "" where none can
-    since: str = ""  # drift: when it was first seen so, UTC, ISO 8601
+    since: OptMoment = ""  # drift: when it was first seen so, UTC, ISO 8601
     waived: str = ""  # how it would have ended without the waiver: "FAIL"
-    waiver_expires: str = ""  # the last day of the waiver that fits it, "2026-12-31", whether it still holds or not
+    waiver_expires: OptDay = ""  # the last day of the waiver that fits it, "2026-12-31", whether it still holds or not
 
     @builtins.property  # the field above hides the plain name
     def key(self) -> str:
@@ -456,7 +479,7 @@ class Compared:
     name: str  # "fp16 8192x8192x8192 TN"
     now: float
     before: float
-    run_id: str  # the run that the baseline's figure was measured in
+    run_id: OptRunId  # the run that the baseline's figure was measured in
 
 
 @dataclass(frozen=True)
@@ -465,22 +488,22 @@ class Unseen:
 
     key: str
     status: str  # how it ended then, a waiver aside
-    since: str  # UTC, ISO 8601
+    since: OptMoment  # UTC, ISO 8601
 
 
 @dataclass(frozen=True)
 class DriftFacts:
     """What a drift check compared with besides the profile, and what it did."""
 
-    certified_run: str = ""  # the run whose snapshot is "what we certified"; "": there is none yet
-    certified_at: str = ""
-    previous_run: str = ""  # the check before this one; "": this is the first
-    previous_at: str = ""
+    certified_run: OptRunId = ""  # the run whose snapshot is "what we certified"; "": there is none yet
+    certified_at: OptMoment = ""
+    previous_run: OptRunId = ""  # the check before this one; "": this is the first
+    previous_at: OptMoment = ""
     on_host: bool = False  # the host checked itself
     probe: str = "none"  # "none" | "quick"
     probe_skipped: str = ""  # why a probe that was wished for was not made
-    probe_asked_since: str = ""  # at night: since when it is wished for, UTC, ISO 8601; carried on from night to night
-    probe_measured_at: str = ""  # at night: when all probes last gave figures, this night or an earlier one
+    probe_asked_since: OptMoment = ""  # at night: since when it is wished for; carried on from night to night
+    probe_measured_at: OptMoment = ""  # at night: when all probes last gave figures, this night or an earlier one
     fixes: tuple[Fix, ...] = ()
     compared: tuple[Compared, ...] = ()
     unseen: tuple[Unseen, ...] = ()
@@ -494,7 +517,7 @@ class NightlyFacts:
     at: str = ""  # "02:30", local time of the host
     random_delay_minutes: int = 0
     probe: str = "none"
-    next_at: str = ""  # UTC, ISO 8601, the random delay included; "": systemd does not say
+    next_at: OptMoment = ""  # UTC, ISO 8601, the random delay included; "": systemd does not say
     changed: tuple[str, ...] = ()  # files that were written or removed
     notes: tuple[str, ...] = ()  # sentences that a reader must know
 
@@ -503,13 +526,13 @@ class NightlyFacts:
 class RunRecord:
     """One run of one command on one host: what `history`, `report` and `judge` read."""
 
-    run_id: str
+    run_id: RunId
     command: str  # "provision", "tune", "validate", "plan", "drift", "schedule", "unschedule"
     host: str
-    started_at: str
-    ended_at: str
+    started_at: Moment
+    ended_at: Moment
     source: Source
-    exit_code: int
+    exit_code: ExitCode
     gpuprep_version: str
     profile: Optional[ProfileRef] = None
     plan: Optional[Plan] = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprep import __version__
+from gpuprep import __version__, errorlog
 from gpuprep.baselines import Baseline, Measured
 from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
 from gpuprep.host import Host, HostLock, LockOwner, Target
@@ -124,14 +124,19 @@ class Run:
         return self._profile
 
     def record(self, body: Callable[[Run], None], *, keep: bool = True) -> RunRecord:
-        """Run `body`, turn its expected errors into the record's, store the record and return it."""
+        """Run `body`, turn its errors into the record's, store the record and return it.
+
+        An error inside gpuprep is one of this run, too: what one host said must not end the runs of the others.
+        """
         try:
             self.stop_if_cancelled()
             body(self)
         except GpuprepError as error:
             self._fail(error.explain(), error.exit_code)
-        except BaseException as error:
-            self._fail(f"an error inside gpuprep: {type(error).__name__}: {error}", UNEXPECTED)
+        except Exception as error:  # noqa: BLE001  in full in its log, and in short in the record
+            self._fail(unexpected(error, self.target), UNEXPECTED)
+        except BaseException as error:  # somebody ends the program
+            self._fail(f"ended by {type(error).__name__}", UNEXPECTED)
             self._store(keep)
             raise
         return self._store(keep)
@@ -143,15 +148,45 @@ class Run:
         record = self.as_record()
         if not keep or self._line.store is None:
             return record
-        private_folder(self.log_dir)
-        private_text(self.log_dir / "record.json", to_json(record, indent=2) + "\n")
         try:
+            self._write(record)
             self._line.store.append(record, self.baseline)
         except StoreError as error:
-            kept = f"this run is not in the store; its record is {self.log_dir / 'record.json'}"
-            self._fail(
-                "\n".join(filter(None, [self.error, error.explain(), kept])), max(self.exit_code, error.exit_code)
-            )
+            self._fail_too(error.explain(), error.exit_code)
+            return self.as_record()
+        except Exception as error:  # noqa: BLE001  what it holds can be neither written nor stored, so it is not shown
+            self._fail_too(unexpected(error, self.target), UNEXPECTED)
+            self._drop_evidence()
+            return self._store_error()
+        return record
+
+    def _write(self, record: RunRecord) -> None:
+        """A copy in plain sight. Raises StoreError where it cannot be written: a full disk, for example."""
+        try:
+            private_folder(self.log_dir)
+            private_text(self.log_dir / "record.json", to_json(record, indent=2) + "\n")
+        except OSError as error:
+            raise StoreError(f"{self.log_dir} cannot be written: {error.strerror}", "see XDG_STATE_HOME") from error
+
+    def _fail_too(self, error: str, exit_code: int) -> None:
+        copy = self.log_dir / "record.json"
+        kept = f"; its record is {copy}" if copy.exists() else ""
+        said = [self.error, error, f"this run is not in the store{kept}"]
+        self._fail("\n".join(filter(None, said)), max(self.exit_code, exit_code))
+
+    def _drop_evidence(self) -> None:
+        self.before = self.after = self.plan = self.playbook = self.verdict = self.drift = self.nightly = None
+        self.measurements, self.findings, self.baseline = (), (), {}
+
+    def _store_error(self) -> RunRecord:
+        """That it failed is stored, without what it failed for."""
+        record = self.as_record()
+        assert self._line.store is not None
+        try:
+            self._write(record)
+            self._line.store.append(record)
+        except StoreError as error:
+            self._fail_too(error.explain(), error.exit_code)
             return self.as_record()
         return record
 
@@ -227,6 +262,25 @@ class Run:
             raise Interrupted(f"{self.target.name}: interrupted", "run the same command again")
 
 
+def unexpected(error: Exception, target: Target) -> str:
+    """The record's error of an error inside gpuprep; the whole of it goes to a log."""
+    text = errorlog.whole(error, f"host: {target.name}")
+    try:
+        return f"{errorlog.named(error)}\nwhole log: {errorlog.keep(text)}"
+    except OSError as unwritable:
+        return f"{errorlog.named(error)}\nits log cannot be written: {unwritable.strerror}"
+
+
+def _failed(command: str, target: Target, error: Exception) -> RunRecord:
+    """Of a run that broke before it had a record of its own, or in making it."""
+    moment = now()
+    return RunRecord(
+        new_run_id(), command, target.name, moment, moment,
+        Source.SIMULATED if target.simulated else Source.MEASURED, UNEXPECTED, __version__,
+        error=unexpected(error, target),
+    )  # fmt: skip
+
+
 def on_each(
     targets: Sequence[Target],
     work: Callable[[Target], RunRecord],
@@ -234,14 +288,23 @@ def on_each(
     forks: int,
     cancel: threading.Event,
     interrupted: Callable[[], None],
+    command: str = "",
 ) -> list[RunRecord]:
     """One record per target, `forks` hosts at a time, in the order of `targets`.
 
     Ctrl-C sets `cancel` and calls `interrupted`; hosts at work then end their run and hosts that wait do not
-    begin. An unexpected error of one host is raised after the others have ended.
+    begin. An unexpected error of one host is in its record, of `command`; what ends the program is raised after the
+    others have ended.
     """
+
+    def safely(target: Target) -> RunRecord:
+        try:
+            return work(target)
+        except Exception as error:  # noqa: BLE001  that host's own, in full in its log
+            return _failed(command, target, error)
+
     with ThreadPoolExecutor(max_workers=max(1, min(forks, len(targets)))) as pool:
-        futures: list[Future[RunRecord]] = [pool.submit(work, target) for target in targets]
+        futures: list[Future[RunRecord]] = [pool.submit(safely, target) for target in targets]
         pending = set(futures)
         while pending:
             try:

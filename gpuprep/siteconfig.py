@@ -20,11 +20,13 @@ from typing import Any
 import yaml
 
 from gpuprep.errors import UsageError
+from gpuprep.limits import file_text
 from gpuprep.paths import config_dir
 
 MIRRORS = ("ffmpeg", "nv_codec_headers")
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")
+MOST_BYTES = 64 * 1024
 # Enough for every HOST, and for no pattern: a build is trusted by whole names.
 HOST_NAME = re.compile(r"[^\W_][\w.@:%\[\]-]{0,254}|\[[0-9A-Fa-f:.%]+\](?::[0-9]+)?", re.ASCII)
 
@@ -49,7 +51,7 @@ def load(path: Path | None = None) -> SiteConfig:
     """Read the file; the defaults where there is none. Raises UsageError with one line per problem."""
     path = path or config_dir() / "config.yml"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = file_text(path, MOST_BYTES)
     except FileNotFoundError:
         return SiteConfig()
     except (OSError, UnicodeDecodeError) as error:
@@ -61,6 +63,8 @@ def load(path: Path | None = None) -> SiteConfig:
         raise UsageError(f"{path}:{line}: not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}:1: not YAML: {error}") from error
+    except (RecursionError, ValueError, OverflowError) as error:  # PyYAML's, of what is nested too deep or no sign
+        raise UsageError(f"{path}:1: not YAML that can be read: {type(error).__name__}") from error
     reader = _Reader(str(path))
     config = reader.read(root) if root is not None else SiteConfig()
     if reader.problems:

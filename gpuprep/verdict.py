@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from gpuprep.records import Finding, Status, Verdict
+from gpuprep.plaintext import one_line
+from gpuprep.records import Finding, RunRecord, Status, Verdict
 from gpuprep.wanted import Wanted
 
 GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP, Status.WAIVED)
@@ -18,10 +20,42 @@ def judge(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
 
     Nothing checked is UNKNOWN: absent evidence is never PASS. SKIP and WAIVED do not count for or against.
     """
-    present = {finding.status for finding in findings}
-    status = next((s for s in GRAVEST_FIRST[:4] if s in present), Status.UNKNOWN)
+    status = of_findings(findings)
     ordered = tuple(sorted(findings, key=lambda f: GRAVEST_FIRST.index(f.status)))
     return Verdict(status, _summary(wanted, status, ordered), ordered)
+
+
+def of_findings(findings: Sequence[Finding]) -> Status:
+    """The rule of judge()."""
+    present = {finding.status for finding in findings}
+    return next((status for status in GRAVEST_FIRST[:4] if status in present), Status.UNKNOWN)
+
+
+def believed(record: RunRecord) -> RunRecord:
+    """A record that another machine made, with the verdict and the exit code that its own findings come to.
+
+    Where it says otherwise of itself nobody knows which is true: a finding more, UNKNOWN, says so. A FAIL among its
+    findings stays FAIL.
+    """
+    told = record.verdict
+    if told is None:
+        error = record.error or "it came to no verdict"
+        return dataclasses.replace(record, error=error, exit_code=EXIT_CODES[Status.UNKNOWN])
+    listed = set(told.findings)
+    findings = (*told.findings, *(finding for finding in record.findings if finding not in listed))
+    found = of_findings(findings)
+    # What it looks like in a list is the summary, what counts is the status: both are its own word.
+    claims = [told.status.value, told.summary.partition(":")[0].strip()]
+    if wrong := next((claim for claim in claims if claim != found.value), ""):
+        why = "what a host says of itself must fit; a program that writes such a result is not gpuprep's"
+        remedy = "look at who wrote it on the host, and check the host from here: gpuprep drift HOST --profile PROFILE"
+        doubt = Finding("result", "verdict", Status.UNKNOWN, found.value, one_line(wrong, 60), why, remedy)
+        findings = (*findings, doubt)
+        found = of_findings(findings)
+        summary = f"{found.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
+        told = Verdict(found, summary, findings)
+    code = EXIT_CODES[found] if not record.error else EXIT_CODES[Status.UNKNOWN]
+    return dataclasses.replace(record, verdict=told, findings=findings, exit_code=code)
 
 
 def exit_code(verdict: Verdict) -> int:

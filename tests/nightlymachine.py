@@ -43,7 +43,7 @@ class Machine:
     def host(self) -> Callable[..., PlayedHost]:
         return lambda target, **options: PlayedHost(self, target, options)
 
-    def answer(self, paths: list[str]) -> str:
+    def answer(self, paths: list[str], mark: str) -> str:
         told = {
             "python": self.python,
             "systemd": "yes" if self.systemd else "",
@@ -63,7 +63,7 @@ class Machine:
                 ]
             ),
         }
-        return "".join(f"\n== {name}\n{text}" for name, text in told.items())
+        return "".join(f"\n{mark} {name}\n{text}" for name, text in told.items())
 
     def units(self) -> dict[str, str]:
         return {path: self.files[path] for path in UNITS if path in self.files}
@@ -96,14 +96,15 @@ class PlayedHost(FakeHost):
             return super().run(command, stdin=stdin, become=become, timeout=timeout)
         self._reach()
         assert timeout
-        if command == nightlyhost.LOOK:
+        mark = re.match("mark='(== [0-9a-f]{32})'\n", command)
+        if mark and command.endswith(nightlyhost.LOOK):
             assert become
-            return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE]), "")
-        if command.endswith(nightlyhost.READ):
+            return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE], mark[1]), "")
+        if mark and command.endswith(nightlyhost.READ):
             assert not become, "last asks for no root"
             known = command.removesuffix(nightlyhost.READ)
             kept = [path for path in self.machine.files if "/results/" in path and Path(path).stem not in known]
-            return CommandResult(0, self.machine.answer([LAST, PLAN, *kept]), "")
+            return CommandResult(0, self.machine.answer([LAST, PLAN, *kept], mark[1]), "")
         assert become
         return self.machine.obey(command)
 

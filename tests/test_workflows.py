@@ -218,14 +218,15 @@ def test_a_host_in_use_says_so(stage: Stage) -> None:
     assert (made.exit_code, made.before) == (3, None)
 
 
-def test_an_unexpected_error_is_recorded_and_goes_on_up(stage: Stage) -> None:
+def test_an_unexpected_error_is_that_hosts_own_and_has_a_log(stage: Stage) -> None:
     stage.script.probes = {}
-    with pytest.raises(AssertionError, match="nobody prepared"):
-        stage(workflows.provision)
-    kept = stage.store.get("last")
-    assert kept.exit_code == 3
-    assert kept.error is not None
-    assert "AssertionError" in kept.error
+    made = stage(workflows.provision)
+    assert stage.store.get("last") == made
+    assert made.exit_code == 3
+    assert made.error is not None
+    said, log = made.error.splitlines()
+    assert said.startswith("an error inside gpuprep: AssertionError: nobody prepared an answer to ")
+    assert "Traceback" in Path(log.removeprefix("whole log: ")).read_text()
 
 
 def test_an_interruption_is_recorded(stage: Stage) -> None:

@@ -11,13 +11,11 @@ import json
 import os
 import signal
 import sys
-import traceback
 from dataclasses import dataclass
 from types import FrameType
 
 import click
 
-from gpuprep import __version__
 from gpuprep.errors import GpuprepError
 from gpuprep.masking import masked, masked_words, remember
 from gpuprep.plaintext import command, one_line, visible
@@ -86,20 +84,14 @@ def say_interrupted(arguments: list[str]) -> None:
 
 
 def _unexpected(session: Session, error: Exception, arguments: list[str]) -> int:
-    from datetime import datetime, timezone
+    from gpuprep import errorlog
 
-    from gpuprep.paths import private_folder, private_text, state_dir
-
-    text = masked("".join(traceback.format_exception(error)))
-    moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    path = state_dir() / "errors" / f"{moment}-{os.getpid()}.log"
-    head = f"gpuprep {__version__}\npython {sys.version}\ncommand: {command('gpuprep', *masked_words(arguments))}\n\n"
-    what = f"An error inside gpuprep: {type(error).__name__}: {one_line(masked(str(error)).partition(chr(10))[0])}"
+    text = errorlog.whole(error, f"command: {command('gpuprep', *masked_words(arguments))}")
+    what = f"A{errorlog.named(error)[1:]}"
     try:
-        private_folder(path.parent)
-        private_text(path, head + text)
+        path = errorlog.keep(text)
     except OSError as unwritable:
-        click.echo(visible(head + text), err=True)
+        click.echo(visible(text), err=True)
         click.echo(f"{what} (its log could not be written: {unwritable})", err=True)
     else:
         click.echo(f"{what}. The whole of it is in {path}", err=True)

@@ -125,6 +125,7 @@ def on_hosts(
                 lambda target: workflow(target, options, line),
                 forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
                 cancel=cancel,
+                command=command,
                 interrupted=lambda: console.say(
                     "Interrupted: ending what runs and writing the record; this takes a few seconds"
                 ),

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Dict, Iterable, Union
 
+from gpuprep.limits import open_regular
 from gpuprep.onhost import atomicfile
 from gpuprep.onhost.managed import AGENT_HOME
 from gpuprep.onhost.modulecache import file_identity
@@ -74,8 +75,9 @@ def _load(cache: Path) -> Dict[str, str]:
 
 
 def sha256(path: Path) -> str:
+    """Of a regular file: a device has no end. Raises OSError."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while True:
             chunk = file.read(CHUNK)
             if not chunk:

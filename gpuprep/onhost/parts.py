@@ -1,7 +1,10 @@
 """What travels to a GPU machine, as patterns inside the package `gpuprep`. The role gpu_agent reads this file, too."""
 
 # Facts, probes and tuning: sent along to a machine without an agent. Stdlib and pynvml, Python 3.9 or newer.
-STREAMED = ("__init__.py", "errors.py", "gpufacts.py", "plaintext.py", "recordcodec.py", "records.py", "onhost/**/*.py")
+STREAMED = (
+    "__init__.py", "errors.py", "gpufacts.py", "limits.py", "plaintext.py", "recordcodec.py", "records.py",
+    "onhost/**/*.py",
+)  # fmt: skip
 # Judgement, for the nightly check on the machine itself. PyYAML and prometheus-client too, Python 3.10 or newer.
 JUDGING = (
     "attribution.py",

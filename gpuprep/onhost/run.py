@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Dict, Optional, Sequence, Union
 
+from gpuprep.limits import file_text
 from gpuprep.onhost import children
 from gpuprep.onhost.trusted import NotTrusted
 from gpuprep.records import Missing, OptStr
@@ -62,9 +63,9 @@ def run(
 
 
 def read_text(path: Union[str, Path]) -> OptStr:
-    """The file's text; None where there is no such file; Missing where it may not be read."""
+    """The file's text; None where there is no such file; Missing where it may not be read, or is too much of one."""
     try:
-        return Path(path).read_text(errors="replace")
+        return file_text(path, errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:

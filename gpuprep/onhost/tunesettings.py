@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Union
 
+from gpuprep.limits import file_text
 from gpuprep.records import ClockPair, DecodeError, from_json
 
 ALLOWED = {
@@ -29,7 +30,7 @@ class TuningSettings:
 def load(path: Path) -> TuningSettings:
     """Raises DecodeError naming the field, OSError where there is no such file."""
     try:
-        settings = from_json(TuningSettings, path.read_text())
+        settings = from_json(TuningSettings, file_text(path))
     except DecodeError as error:
         raise DecodeError(f"{path}: {error}") from error
     for name, allowed in ALLOWED.items():

@@ -50,7 +50,7 @@ class Agent:
         lines = answer.decode(errors="replace").strip().splitlines()
         try:
             return from_json(record, lines[-1] if lines else "")
-        except (DecodeError, RecursionError) as error:
+        except DecodeError as error:
             said = lines[-1] if lines else "nothing"
             raise AgentFailed(
                 f"gpuprep-agent {what} answered no {record.__name__} ({error}); it said: {said:.200}", REPROVISION

@@ -6,16 +6,17 @@ old, from later than now or of another machine is not known, never passed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from gpuprep.records import RunRecord, Snapshot
+from gpuprep.limits import json_document
+from gpuprep.records import RunRecord, Snapshot, is_moment
 
 # A check is due every 24 hours: one night may fail us (the node was off, a job held the GPU), two may not. The hour is
 # for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
 FRESH = timedelta(hours=2 * 24 + 1)
+MOST_DELAY_MINUTES = 720  # a profile can say no more
 AHEAD = timedelta(minutes=5)  # a result from later than now: the clock was set back
 
 
@@ -37,9 +38,9 @@ class Machine:
 def fresh_for(plan: str) -> timedelta:
     """How old a result may be: FRESH and the random delay of the timer, where `plan` is the text of the host's plan."""
     try:
-        minutes = json.loads(plan)["drift"]["random_delay_minutes"]
-        return FRESH + timedelta(minutes=max(0, int(minutes)))
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        minutes = json_document(plan)["drift"]["random_delay_minutes"]
+        return FRESH + timedelta(minutes=min(max(0, int(minutes)), MOST_DELAY_MINUTES))
+    except (ValueError, LookupError, TypeError, OverflowError):
         return FRESH
 
 
@@ -75,11 +76,7 @@ def why_not_of(record: RunRecord, here: Machine) -> str:
 
 def moment(text: str) -> datetime | None:
     """In UTC; None where it is no moment or has no time zone."""
-    try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(timezone.utc) if found.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None
+    return datetime.fromisoformat(text).astimezone(timezone.utc) if is_moment(text) else None
 
 
 def shown(when: datetime) -> str:

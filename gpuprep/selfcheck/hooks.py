@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from gpuprep.limits import file_text
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.selfcheck import freshness, results
 
@@ -109,7 +110,7 @@ def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
 def fresh_for(plan: Path = PLAN) -> timedelta:
     """How old a result may be, by the host's plan where it can be read."""
     try:
-        return freshness.fresh_for(plan.read_text(encoding="utf-8"))
+        return freshness.fresh_for(file_text(plan))
     except (OSError, UnicodeDecodeError):
         return freshness.FRESH
 
@@ -143,7 +144,7 @@ def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta)
 def _first_line(path: Path) -> str:
     """ "" where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8").partition("\n")[0].strip()
+        return file_text(path).partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError):
         return ""
 

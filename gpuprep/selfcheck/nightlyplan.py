@@ -15,6 +15,9 @@ from gpuprep.records import (
     DecodeError,
     FactsRequest,
     Missing,
+    Moment,
+    OptMoment,
+    OptRunId,
     ProfileRef,
     RunRecord,
     Snapshot,
@@ -38,8 +41,8 @@ class BaselineEntry:
     versions: str
     figure: str  # "fp16 8192x8192x8192 TN"
     value: float
-    run_id: str
-    set_at: str
+    run_id: OptRunId
+    set_at: OptMoment
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class NightlyPlan:
     certified: Optional[RunRecord]  # None: no run of this host has passed yet; see certified_part()
     baseline: tuple[BaselineEntry, ...]  # see entries()
     probe_arguments: dict[str, Any]  # as probing.arguments gives them, quick
-    made_at: str  # UTC, ISO 8601
+    made_at: Moment  # UTC, ISO 8601
     made_by: str  # version of gpuprep
     schema_version: int = SCHEMA_VERSION
 

@@ -39,6 +39,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuprep import __version__, showable
+from gpuprep.limits import file_text
 from gpuprep.onhost import atomicfile, children, trusted
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json, to_json_value
 from gpuprep.selfcheck.results import is_simulated
@@ -250,10 +251,10 @@ def _noted(channel: Channel | None, receiver: str, record: RunRecord) -> Channel
 
 def _load(path: Path) -> tuple[State, str]:
     try:
-        return from_json(State, path.read_text(encoding="utf-8")), ""
+        return from_json(State, file_text(path)), ""
     except FileNotFoundError:
         return State(), ""
-    except (DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
         return State(), f"{path} counts as absent: {error}"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.limits import file_text
 from gpuprep.onhost import atomicfile
 from gpuprep.records import DecodeError, RunRecord, Source, from_json, to_json
 
@@ -122,7 +123,7 @@ class Results:
             atomicfile.tidy(self._runs)
             last = read(self.folder / LAST)
             if isinstance(last, RunRecord) and not (self._runs / f"{last.run_id}.json").exists():
-                self._file(last.run_id, (self.folder / LAST).read_text(encoding="utf-8"))
+                self._file(last.run_id, file_text(self.folder / LAST, follow=False))
         except OSError as error:
             self.trouble = f"what the run before left is not in order: {error}"
 
@@ -139,10 +140,10 @@ class Results:
 def read(path: Path) -> RunRecord | Damaged | None:
     """One result; None where there is none."""
     try:
-        return from_json(RunRecord, path.read_text(encoding="utf-8"))
+        return from_json(RunRecord, file_text(path, follow=False))
     except FileNotFoundError:
         return None
-    except (DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
         return Damaged(path, str(error))
 
 

@@ -19,6 +19,7 @@ from gpuprep import __version__, checks, drift, probing, textmetrics, waivers
 from gpuprep import verdict as judging
 from gpuprep.baselines import compared
 from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
+from gpuprep.limits import file_text
 from gpuprep.onhost.system import source
 from gpuprep.records import (
     DecodeError,
@@ -62,10 +63,10 @@ def load(path: Path) -> NightlyPlan:
     """Raises UsageError where there is no plan or none that can be used."""
     again = "run `gpuprep drift schedule HOST --profile P` on the controller"
     try:
-        return nightlyplan.from_text(path.read_text(encoding="utf-8"))
+        return nightlyplan.from_text(file_text(path))
     except FileNotFoundError:
         raise UsageError(f"{path} is not there: no nightly check is scheduled on this host", again) from None
-    except (DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be used: {error}", again) from error
 
 
