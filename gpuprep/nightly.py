@@ -365,7 +365,9 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
         record = _store_own(run, store, LAST, record, there)
     if not foreign:
         found.append(record)
-    why = foreign or freshness.why_not_of_now(record, _latest(there), freshness.fresh_for(there.text(PLAN)))
+    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(PLAN)))
+    if not why and freshness.is_ahead(record, _latest(there)):
+        why = f"last check {record.ended_at} is later than now here: is its clock right?"
     if why:
         status = f"see why on the host: systemctl status {TIMER}; journalctl -u {SERVICE}"
         if foreign:

@@ -141,7 +141,10 @@ class _Reader:
     def _scalar(self, node: yaml.Node, key: str) -> Any:  # noqa: ARG002  kept beside _mapping
         if not isinstance(node, yaml.ScalarNode):
             return None
-        return yaml.safe_load(yaml.serialize(node))
+        try:
+            return yaml.safe_load(yaml.serialize(node))
+        except (yaml.YAMLError, ValueError, OverflowError):  # of a number or a tag that is none
+            return None
 
     def _wrong(self, node: yaml.Node, key: str, allowed: str) -> None:
         shown = repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"

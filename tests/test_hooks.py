@@ -122,9 +122,9 @@ def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
         ({"after": dataclasses.replace(SNAPSHOT, hostname="other")}, "of another machine, other"),
         ({"verdict": Verdict(Status.UNKNOWN, "UNKNOWN: nothing was checked", ())}, "nothing was checked"),
         ({"verdict": Verdict(Status.SKIP, "", ())}, "ended with SKIP"),
-        ({"ended_at": "2026-11-21T07:00:00"}, "is no moment"),
-        ({"ended_at": "yesterday"}, "is no moment"),
-        ({"ended_at": "0001-01-01T00:00:00+14:00"}, "is no moment"),
+        ({"ended_at": "2026-11-21T07:00:00"}, "want a moment"),
+        ({"ended_at": "yesterday"}, "want a moment"),
+        ({"ended_at": "0001-01-01T00:00:00+14:00"}, "want a moment"),
     ],
 )
 def test_a_result_that_cannot_answer_is_unknown(fields: dict[str, Any], why: str, last: Path) -> None:

@@ -104,15 +104,15 @@ RPM_FORMAT = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}-%{RELEASE}\\n"
 
 def rpm(text: str, versionlock: str) -> Dict[str, Package]:
     """`rpm -qa --qf RPM_FORMAT` and dnf's versionlock.list, whose lines are `name-epoch:version-release.arch`."""
-    locked = [line.strip() for line in versionlock.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [line.strip() for line in versionlock.splitlines() if not line.lstrip().startswith("#")]
+    locked = {lock.rpartition(".")[0] for lock in lines} | {lock.partition("*")[0] for lock in lines}
     packages: Dict[str, Package] = {}
     for line in text.splitlines():
         fields = line.split("\t")
         if len(fields) != 3:
             continue
         name, epoch, version = fields
-        full = f"{name}-{epoch}:{version}"
-        packages[name] = Package(version, held=any(lock.startswith((full + ".", full + "*")) for lock in locked))
+        packages[name] = Package(version, held=f"{name}-{epoch}:{version}" in locked)
     return packages
 
 
@@ -167,7 +167,7 @@ def mounts(text: str) -> Tuple[Mount, ...]:
     """
     found = []
     for line in text.splitlines():
-        fields = [re.sub(r"\\(\d{3})", lambda m: chr(int(m.group(1), 8)), field) for field in line.split()]
+        fields = [re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), field) for field in line.split()]
         if len(fields) >= 3 and (fields[0].startswith("/") or ":" in fields[0] or fields[1] in DISK_PATHS):
             found.append(Mount(fields[0], fields[1], fields[2]))
     return tuple(found)

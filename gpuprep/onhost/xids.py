@@ -23,7 +23,7 @@ JOURNALS = ("/var/log/journal", "/run/log/journal")
 JOURNAL_LINE = re.compile(r"\d+\.\d+ ")  # of -o short-unix
 # NVRM: Xid (PCI:0000:83:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
 # NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: ...     of a MIG instance
-LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): (\d+),?\s*(.*)")
+LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): ([0-9]{1,9}),?\s*(.*)")
 
 
 def xids(simulated: bool = False) -> Union[Tuple[Xid, ...], Missing]:
@@ -68,7 +68,8 @@ def from_journal(text: str) -> List[Xid]:
     found = []
     for line in text.splitlines():
         seconds = line.split(" ", 1)[0]
-        when: Str = _utc(float(seconds)) if re.fullmatch(r"\d+\.\d+", seconds) else Missing("unparsable", seconds)
+        known = re.fullmatch(r"[0-9]{1,11}\.[0-9]{1,9}", seconds)
+        when: Str = _utc(float(seconds)) if known else Missing("unparsable", seconds[:40])
         found += list(_parsed(line, when))
     return found
 
@@ -110,7 +111,7 @@ def from_records(records: List[str], booted: float) -> List[Xid]:
     for record in records:
         head, _, message = record.partition(";")
         fields = head.split(",")
-        if len(fields) > 2 and fields[2].isdigit():
+        if len(fields) > 2 and re.fullmatch("[0-9]{1,17}", fields[2]):
             found += list(_parsed(message.split("\n")[0], _utc(booted + int(fields[2]) / 1e6)))
     return found
 
