@@ -24,7 +24,6 @@ DEPTH = 64  # objects and lists in each other
 TEXT_LETTERS = 64 * 1024  # of one text in it; a longer one is cut, and says so
 INTEGERS = range(-(2**63), 2**64)  # what any other reader of JSON, a database or C can hold
 FILE_BYTES = 16 * MIB  # of a file of text
-ANSWER_BYTES = 64 * MIB  # of one host to one command
 _NESTING = (dict, list)
 
 

@@ -47,7 +47,7 @@ true
 """
 # A host may keep thousands of results; what nobody fetched for so many nights stays there.
 MOST_KEPT = 100
-MOST_KEPT_BYTES = 64 * MIB
+MOST_KEPT_BYTES = 24 * MIB
 # $known: ids of results that the asker has already.
 READ = f"""{_HEAD}
 file {LAST}

@@ -329,7 +329,7 @@ def _token(path: Path) -> str | Failed:
             return Failed(f"the token file {path} is longer than {MOST_TOKEN_BYTES} bytes: it holds no token", None)
         token = said.decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        why = (error.strerror or "it fails") if isinstance(error, OSError) else "it is not ASCII"
         return Failed(f"the token file {path} cannot be read: {why}", None)
     if not token or not token.isprintable() or " " in token:
         return Failed(f"the token file {path} holds {'several words' if token else 'nothing'}", None)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,7 @@ def test_json_that_is_no_record_has_the_same_limits() -> None:
 
 @pytest.mark.parametrize("minutes", ["1e999", "1e12", "99999999999", '"720"', "NaN", "[1]", "-5"])
 def test_a_plan_does_not_make_a_result_fresh_for_ever(minutes: str) -> None:
-    most = freshness.FRESH + freshness.timedelta(minutes=720)
+    most = freshness.FRESH + timedelta(minutes=720)
     assert freshness.fresh_for(f'{{"drift": {{"random_delay_minutes": {minutes}}}}}') <= most
 
 
