@@ -18,7 +18,7 @@ import click
 
 from gpuprep.errors import GpuprepError
 from gpuprep.masking import masked, masked_words, remember
-from gpuprep.plaintext import command, one_line, visible
+from gpuprep.plaintext import command, visible
 
 INTERRUPTED = 130
 UNEXPECTED = 3
