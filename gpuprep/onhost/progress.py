@@ -30,7 +30,7 @@ class Progress:
             key, _, value = line.partition(b"=")
             word = value.strip()
             if key == b"frame":
-                self._frames = int(word) if word.isdigit() else None
+                self._frames = int(word) if word.isdigit() and len(word) < 19 else None
             elif key == b"progress":
                 self._block(now)
                 self.ended = self.ended or word == b"end"
