@@ -163,11 +163,12 @@ def pkg_config_version(text: str) -> Optional[str]:
 def mounts(text: str) -> Tuple[Mount, ...]:
     """/proc/self/mounts ─► the mounts of devices and network folders, and of whatever holds one of DISK_PATHS.
 
-    Other pseudo file systems are left out.
+    Other pseudo file systems are left out. The kernel escapes space, tab and newline alone: what else divides lines and
+    words can be in a name that a user gave to his own mount.
     """
     found = []
-    for line in text.splitlines():
-        fields = [re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), field) for field in line.split()]
+    for line in text.split("\n"):
+        fields = [re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), field) for field in line.split(" ")]
         if len(fields) >= 3 and (fields[0].startswith("/") or ":" in fields[0] or fields[1] in DISK_PATHS):
             found.append(Mount(fields[0], fields[1], fields[2]))
     return tuple(found)

@@ -55,7 +55,16 @@ def why_not(path: str) -> str:
 
 def folders(path: str) -> str:
     """A PATH without the folders that another user can write to, nor the one that a program happens to be in."""
-    return ":".join(folder for folder in path.split(":") if folder.startswith("/") and not why_not(folder))
+    return ":".join(folder for folder in path.split(":") if folder.startswith("/") and _is_closed(folder))
+
+
+def _is_closed(folder: str) -> bool:
+    """Nobody but root changes it, nor adds to it: in one as /tmp what is root's stays, but anybody's can come."""
+    try:
+        shared = Path(folder).stat().st_mode & stat.S_IWOTH
+    except OSError:
+        shared = 0
+    return not shared and not why_not(folder)
 
 
 def _parts(path: str) -> "list[str]":

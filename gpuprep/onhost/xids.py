@@ -21,8 +21,10 @@ KMSG = Path("/dev/kmsg")
 JOURNALCTL = "journalctl"
 JOURNALS = ("/var/log/journal", "/run/log/journal")
 JOURNAL_LINE = re.compile(r"\d+\.\d+ ")  # of -o short-unix
+JOURNAL_HEAD = re.compile(r"\S+ (?:\S+ )?kernel: ")  # seconds since 1970, host
 # NVRM: Xid (PCI:0000:83:00): 79, pid=1234, name=python3, GPU has fallen off the bus.
 # NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: ...     of a MIG instance
+# The whole message, not a part of one: the kernel also logs names of files and programs, which any user chooses.
 LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)[^)]*\): ([0-9]{1,9}),?\s*(.*)")
 
 
@@ -43,8 +45,9 @@ def xids(simulated: bool = False) -> Union[Tuple[Xid, ...], Missing]:
 
 def _journal(*words: str) -> Union[str, Missing]:
     """Lines of this boot's kernel, and among them what journalctl has to complain of: by its exit code, 1, nobody can
-    tell "no such line" from "could not look"."""
-    argv = [JOURNALCTL, "--quiet", "-k", "-b", "--no-pager", "-o", "short-unix", *words]
+    tell "no such line" from "could not look". `--all`: else a program's name with a control character in it, which the
+    driver repeats, makes the message "[82B blob data]"."""
+    argv = [JOURNALCTL, "--quiet", "--all", "-k", "-b", "--no-pager", "-o", "short-unix", *words]
     return run(argv, accept=(0, 1), merge_stderr=True)
 
 
@@ -66,11 +69,12 @@ def journal_is_readable(folders: Tuple[str, ...] = JOURNALS) -> bool:
 def from_journal(text: str) -> List[Xid]:
     """Lines of `journalctl -o short-unix`: seconds since 1970, host, "kernel:", message."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # of a message of several lines journalctl indents all but the first
         seconds = line.split(" ", 1)[0]
         known = re.fullmatch(r"[0-9]{1,11}\.[0-9]{1,9}", seconds)
         when: Str = _utc(float(seconds)) if known else Missing("unparsable", seconds[:40])
-        found += list(_parsed(line, when))
+        head = JOURNAL_HEAD.match(line)
+        found += list(_parsed(line[head.end() :] if head else line, when))
     return found
 
 
@@ -116,11 +120,11 @@ def from_records(records: List[str], booted: float) -> List[Xid]:
     return found
 
 
-def _parsed(line: str, when: Str) -> Iterator[Xid]:
-    match = LINE.search(line)
+def _parsed(message: str, when: Str) -> Iterator[Xid]:
+    match = LINE.match(message)
     if match:
-        address, code, message = match.groups()
-        yield Xid(int(code), _address(address), message.strip(), when)
+        address, code, said = match.groups()
+        yield Xid(int(code), _address(address), said.strip(), when)
 
 
 def _address(text: str) -> str:
