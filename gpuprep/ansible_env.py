@@ -169,6 +169,10 @@ def ssh_arguments(target: Target, *, accept_new_host_key: bool) -> list[str]:
         "StrictHostKeyChecking": "accept-new" if accept_new_host_key else "yes",
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "8",
+        # Host forwards nothing either: root there could use the user's keys for other hosts, or the user's screen.
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "ClearAllForwardings": "yes",
     }
     if target.known_hosts:
         options["UserKnownHostsFile"] = target.known_hosts

@@ -1,0 +1,53 @@
+"""What the user's ~/.ssh/config forwards to hosts: gpuprep's Ansible forwards none of it to a host's root."""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from sshserver import free_port
+
+from gpuprep import playbook
+from gpuprep.playbook import Failure
+from hostile.scriptedhost import ScriptedHost
+
+BOOK = """
+    - hosts: all
+      gather_facts: false
+      tasks:
+        - name: Look what came along
+          ansible.builtin.raw: 'echo "agent=[$SSH_AUTH_SOCK]"; ss -Hltn "sport = :PORT" | wc -l'
+          register: said
+        - name: Say it
+          ansible.builtin.debug: {msg: "{{ said.stdout_lines | join(' ') }}"}
+    """
+
+
+def test_no_agent_and_no_port_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With either, root of a host could log in to other hosts as the user, or speak to services of the controller."""
+    (tmp_path / "host").mkdir()
+    port = free_port()
+    book = tmp_path / "book.yml"
+    book.write_text(textwrap.dedent(BOOK).replace("PORT", str(port)))
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    try:
+        while not (tmp_path / "agent").exists():
+            assert agent.poll() is None
+            time.sleep(0.01)
+        with ScriptedHost(tmp_path / "host") as host:
+            home = tmp_path / "host/client"
+            (home / ".ssh/config").write_text(f"ForwardAgent yes\nRemoteForward 127.0.0.1:{port} 127.0.0.1:1\n")
+            monkeypatch.setenv("HOME", str(home))
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+            done = playbook.run(
+                host.target, roles=(), variables={}, log_dir=tmp_path / "log", on_event=lambda _: None, playbook=book
+            )
+    finally:
+        agent.terminate()
+        agent.wait()
+    log = (tmp_path / "log/ansible.log").read_text()
+    assert not isinstance(done, Failure), log
+    assert "agent=[] 0" in log
