@@ -3,8 +3,9 @@
     python -I playbookkeeper.py CALLER PIDFILE MEMORY PROGRAM [ARGUMENT...]
 
 CALLER is the process id of who starts it, PIDFILE where it writes its own, MEMORY a limit in bytes for the data of each
-process (0: none). It ends with PROGRAM's exit code. When PROGRAM has ended, on SIGTERM, SIGHUP or SIGINT, and when
-CALLER is gone, every process that PROGRAM started is ended: SIGTERM first, SIGKILL after two seconds.
+process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When PROGRAM
+has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended: SIGTERM
+first, SIGKILL after two seconds.
 
 Ansible's workers make sessions of their own and the masters of ssh's shared connections are daemons, so no process
 group holds them all. On Linux the keeper takes in whatever of its descendants loses its parent, so that they stay in
@@ -29,6 +30,9 @@ PROC = Path("/proc")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 POLITE_SECONDS = 2.0
 LAST_SECONDS = 2.0  # after SIGKILL, for one in the middle of a write to be gone
+MOST_FILE_BYTES = (
+    1 << 30
+)  # of a file that Ansible writes here: what it fetches from a host is as large as the host likes
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -60,11 +64,16 @@ def _run(arguments: list[str]) -> int:
     if os.getppid() != int(caller):  # it was gone before its end could be told
         raise Ended
     if int(memory):
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = int(memory) if most == resource.RLIM_INFINITY else min(int(memory), most)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        _limit(resource.RLIMIT_DATA, int(memory))
+        _limit(resource.RLIMIT_FSIZE, MOST_FILE_BYTES)
     code = subprocess.Popen(program).wait()
     return code if code >= 0 else 128 - code
+
+
+def _limit(what: int, wanted: int) -> None:
+    _, most = resource.getrlimit(what)
+    limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(what, (limit, limit))
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
