@@ -74,7 +74,7 @@ def _word_problem(text: str) -> str:
     if not text:
         return "is empty"
     if found := next((letter for letter in text if letter in SHELL_LETTERS or letter.isspace()), None):
-        return _template_problem(text) or _text_problem(text, MOST_LETTERS) or f"has {found!r} in it"
+        return _template_problem(text) or _text_problem(text, MOST_LETTERS) or f"has {_named(found)} in it"
     return _text_problem(text, MOST_LETTERS)
 
 
@@ -92,6 +92,10 @@ def _text_problem(text: str, most: int) -> str:
 
 def _template_problem(text: str) -> str:
     return "is a template, which gpuprep does not evaluate" if any(mark in text for mark in TEMPLATE_MARKS) else ""
+
+
+def _named(letter: str) -> str:
+    return "a blank" if letter == " " else repr(letter)
 
 
 def _shown(text: str) -> str:

@@ -154,7 +154,7 @@ def test_without_a_host_or_a_known_profile_it_says_what_exists(gpuprep: Shell, c
         (["provsion"], "Did you mean 'provision'"),
         (["provision", "--nope"], "--nope"),
         (["provision", "local", "-p", "t4", "--only", "drivers"], "no step 'drivers'"),
-        (["provision", "a b", "-p", "t4"], "is no HOST"),
+        (["provision", "a b", "-p", "t4"], "HOST 'a b' has a blank in it"),
         (["provision", "local", "-p", "t4", "--limit", "x"], "--limit needs an inventory"),
         (["provision", "local", "-p", "t4", "--forks", "0"], "--forks"),
         (["provision", "local", "-p", "t4", "--output", "/no/such/folder/x"], "no folder /no/such/folder"),

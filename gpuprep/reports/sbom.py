@@ -24,7 +24,7 @@ from gpuprep.reports.measured import simulated
 Component = dict[str, Any]
 
 _MOST_LETTERS = 200  # of a name, a version, a property
-_MOST_COMPONENTS = 5000
+_MOST_COMPONENTS = 2000
 # Ids and likenesses of os-release ► how its packages are addressed: purl's type.
 _PACKAGES = {"debian": "deb", "ubuntu": "deb", "rhel": "rpm", "fedora": "rpm", "suse": "rpm"}
 _COVERS = "what gpuprep installs and watches on a GPU host, not every package of the operating system"

@@ -51,7 +51,7 @@ ATTACKS: dict[str, Callable[[], Snapshot]] = {
     "a version with a question mark": lambda: packages("cuda", version="1?arch=evil&distro=x#y"),
     "an epoch that is none": lambda: packages("cuda", version="\u0661:2"),
     "a name of a megabyte": lambda: packages("x" * 2**20),
-    "a hundred thousand packages": lambda: packages(*(f"cuda-{number}" for number in range(100_000))),
+    "more packages than it lists": lambda: packages(*(f"cuda-{number}" for number in range(3000))),
     "a system id with an address in it": lambda: dataclasses.replace(
         SNAPSHOT, os=dataclasses.replace(SNAPSHOT.os, id="debian/../x?y", like=("debian",))
     ),
