@@ -117,8 +117,7 @@ def _schedule(run: Run) -> None:
 
 def _refuse(host: Host, there: Found) -> None:
     """What the nightly check cannot do without. Raises PlanRefused; nothing was changed."""
-    checking = command("gpuprep", "drift", "--profile", "PROFILE", about=host.name)
-    instead = f"check it from here instead, from cron for example: {checking}"
+    instead = f"check it from here instead, {_from_here(host)}"
     if not there.word("systemd"):
         raise PlanRefused([f"{host.name}: there is no systemd, whose timer makes the nightly check"], instead)
     found = there.word("python")
@@ -139,6 +138,10 @@ def _refuse(host: Host, there: Found) -> None:
         )
 
 
+def _from_here(host: Host) -> str:
+    return f"from cron for example: {command('gpuprep', 'drift', '--profile', 'PROFILE', about=host.name)}"
+
+
 def _refuse_unknown_system(host: Host, wanted: Wanted) -> None:
     """No role is played on a system that gpuprep does not provision, the agent's neither. Nothing was changed."""
     if catalogue.archive(wanted.os_key) is not None:
@@ -147,8 +150,7 @@ def _refuse_unknown_system(host: Host, wanted: Wanted) -> None:
     system = one_line(wanted.os_key, 80)
     raise PlanRefused(
         [f"{host.name}: the agent, which judges there, cannot be installed: {system} is not supported"],
-        f"gpuprep installs on {supported}; check this host from here instead, from cron for example: "
-        f"gpuprep drift {host.name} --profile PROFILE",
+        f"gpuprep installs on {supported}; check this host from here instead, {_from_here(host)}",
         where=host.name,
     )
 

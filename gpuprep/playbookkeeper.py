@@ -30,9 +30,7 @@ PROC = Path("/proc")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 POLITE_SECONDS = 2.0
 LAST_SECONDS = 2.0  # after SIGKILL, for one in the middle of a write to be gone
-MOST_FILE_BYTES = (
-    1 << 30
-)  # of a file that Ansible writes here: what it fetches from a host is as large as the host likes
+MOST_FILE_BYTES = 1 << 30  # of a file written here: what Ansible fetches from a host is as large as the host likes
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 

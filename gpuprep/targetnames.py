@@ -12,7 +12,8 @@ from typing import Any
 
 from gpuprep.errors import UsageError
 
-MOST_LETTERS = 255
+MOST_LETTERS = 255  # of a name
+MOST_TEXT = 4096  # of a path or a pattern
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 # What OpenSSH lets into no host name and no user name.
 SHELL_LETTERS = frozenset("'`\"$\\;&<>|(){}")
@@ -22,25 +23,16 @@ MOST_DEPTH = 50
 def check_word(what: str, text: str, hint: str) -> None:
     """`text` as a host's name or an address, with user@ before it or without. Raises UsageError with one line."""
     user, at, _ = text.rpartition("@")
-    if problem := (at and _user_problem(user)) or _word_problem(text[len(user) :]):
-        raise UsageError(f"{what} {_shown(text)} {problem}", hint)
+    _refuse(what, text, (at and _user_problem(user)) or _word_problem(text[len(user) :]), hint)
 
 
 def check_user(what: str, text: str, hint: str) -> None:
-    if problem := _user_problem(text):
-        raise UsageError(f"{what} {_shown(text)} {problem}", hint)
+    _refuse(what, text, _user_problem(text), hint)
 
 
-def check_path(what: str, text: str, hint: str) -> None:
-    """A key file: any path but one that reads as an option or a template."""
-    if problem := _text_problem(text, 4096):
-        raise UsageError(f"{what} {_shown(text)} {problem}", hint)
-
-
-def check_pattern(what: str, text: str, hint: str) -> None:
-    """A pattern of Ansible's, or an inventory: blanks, `!`, `*`, `~` and brackets have their meaning there."""
-    if problem := _text_problem(text, 4096):
-        raise UsageError(f"{what} {_shown(text)} {problem}", hint)
+def check_text(what: str, text: str, hint: str) -> None:
+    """A path, or a pattern of Ansible's, in which blanks and brackets have a meaning: no option and no template."""
+    _refuse(what, text, _text_problem(text, MOST_TEXT), hint)
 
 
 def check_variable(what: str, value: Any, hint: str, depth: int = 0) -> None:
@@ -48,8 +40,7 @@ def check_variable(what: str, value: Any, hint: str, depth: int = 0) -> None:
     if depth > MOST_DEPTH:
         raise UsageError(f"{what} is nested more than {MOST_DEPTH} deep", hint)
     if isinstance(value, str):
-        if problem := _template_problem(value):
-            raise UsageError(f"{what} {_shown(value)} {problem}", hint)
+        _refuse(what, value, _template_problem(value), hint)
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -63,6 +54,11 @@ def check_variable(what: str, value: Any, hint: str, depth: int = 0) -> None:
     elif isinstance(value, Sequence):
         for item in value:
             check_variable(what, item, hint, depth + 1)
+
+
+def _refuse(what: str, text: str, problem: str, hint: str) -> None:
+    if problem:
+        raise UsageError(f"{what} {_shown(text)} {problem}", hint)
 
 
 def _user_problem(text: str) -> str:

@@ -17,7 +17,7 @@ from gpuprep.ansible_env import ansible_program, role_variable_names
 from gpuprep.errors import UsageError
 from gpuprep.host.types import Target
 from gpuprep.plaintext import one_line
-from gpuprep.targetnames import check_path, check_pattern, check_user, check_variable, check_word
+from gpuprep.targetnames import check_text, check_user, check_variable, check_word
 
 # Brackets hold an IPv6 address; a bare IPv6 address has more than one colon and no port.
 ADDRESS = re.compile(
@@ -89,9 +89,9 @@ def _port(where: str, text: str) -> int:
 def _from_inventory(
     patterns: Sequence[str], inventory: str, limit: str | None, note: Callable[[str], None]
 ) -> list[Target]:
-    check_pattern("inventory", inventory, "-i takes a file, a folder or a host list with a comma")
+    check_text("inventory", inventory, "-i takes a file, a folder or a host list with a comma")
     for pattern in (*patterns, *([] if limit is None else [limit])):
-        check_pattern("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
+        check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
     with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
@@ -198,7 +198,7 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
         address="" if local else first(ADDRESS_KEYS) or name,
         port=port,
         user=first(USER_KEYS, check_user),
-        identity_file=first(KEY_FILE_KEYS, check_path),
+        identity_file=first(KEY_FILE_KEYS, check_text),
         local=local,
         variables=_role_variables(name, variables),
     )

@@ -56,6 +56,7 @@ class _Watch(threading.Thread):
     def __init__(self, seconds: float, cut: Callable[[], None], stopped: Callable[[], bool]) -> None:
         super().__init__(name="deadline", daemon=True)
         self.over = ""  # why it was cut: "late" or "stopped"
+        self._reason = "late"
         self._ends = time.monotonic() + seconds
         self._cut, self._stopped = cut, stopped
         self._done = threading.Event()
@@ -72,5 +73,3 @@ class _Watch(threading.Thread):
                 self.over = self._reason
                 self._ends = now + LOOK_SECONDS  # what had not begun yet at this cut is cut next time
                 self._cut()
-
-    _reason = "late"

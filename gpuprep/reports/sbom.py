@@ -12,11 +12,11 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
+from gpuprep.moments import moment
 from gpuprep.plaintext import one_line
 from gpuprep.records import GpuFacts, OsFacts, RunRecord, Snapshot
 from gpuprep.reports.measured import simulated
@@ -183,14 +183,10 @@ def _sha256(digest: object) -> list[dict[str, str]]:
     return []
 
 
-def _timestamp(moment: str) -> dict[str, str]:
+def _timestamp(ended_at: str) -> dict[str, str]:
     """The run's end in UTC, as RFC 3339 has it; nothing where it is no date."""
-    try:
-        ended = datetime.fromisoformat(moment)
-        ended = ended if ended.tzinfo else ended.replace(tzinfo=timezone.utc)
-        return {"timestamp": ended.astimezone(timezone.utc).isoformat(timespec="seconds")}
-    except (ValueError, OverflowError):
-        return {}
+    ended = moment(ended_at)
+    return {"timestamp": ended.isoformat(timespec="seconds")} if ended else {}
 
 
 def _purl(kind: str, name: object, version: object, *, namespace: str = "", qualifiers: str = "") -> str:
