@@ -13,8 +13,6 @@ import collections.abc
 import dataclasses
 import enum
 import json
-import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -31,7 +29,6 @@ MOST_ERROR = 20_000  # letters of an error, which may quote the end of a log
 GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED, Status.SKIP, Status.PASS)
 COULD_NOT_TELL = 3
 LARGEST = 2**63 - 1  # Python writes no number of more than 4300 digits, and databases none beyond this
-_HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 Render = Callable[[Sequence[RunRecord]], str]
 
@@ -184,22 +181,5 @@ def _cleaned_items(value: Any, kind: Callable[[list[Any]], Any]) -> Any:
 
 
 def strict_json(document: Any, indent: int | None = None) -> str:
-    """A document of records and plain values. What is no number in JSON (NaN, infinity) is null."""
-    plain = to_json_value(document)
-    try:
-        text = json.dumps(plain, indent=indent, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_strict(plain), indent=indent, allow_nan=False)
-    if _HALF.search(text):  # halves of one character, most often
-        text = json.dumps(_strict(plain), indent=indent, allow_nan=False)
-    return text.replace("\x7f", "\\u007f")
-
-
-def _strict(plain: Any) -> Any:
-    if isinstance(plain, str):
-        return visible(plain)
-    if isinstance(plain, float):
-        return plain if math.isfinite(plain) else None
-    if isinstance(plain, dict):
-        return {visible(str(key)): _strict(one) for key, one in plain.items()}
-    return [_strict(one) for one in plain] if isinstance(plain, (list, tuple)) else plain
+    """A document of records and plain values, as to_json_value makes it: what is no number is a reading that failed."""
+    return json.dumps(to_json_value(document), indent=indent, allow_nan=False).replace("\x7f", "\\u007f")

@@ -94,6 +94,16 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.new_database()
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A HOME without keys, agent and known hosts."""
+    folder = tmp_path / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """CI asks for the end-to-end part by name: a run that left it out has not passed."""
     if os.environ.get("GPUPREP_REQUIRE_E2E") != "1" or os.environ.get("PYTEST_XDIST_WORKER"):

@@ -23,16 +23,6 @@ Serve = Callable[..., Sshd]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A HOME without keys, agent and known hosts."""
-    folder = tmp_path / "home"
-    (folder / ".ssh").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
-
-
-@pytest.fixture
 def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
     servers: list[Sshd] = []
 

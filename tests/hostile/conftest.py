@@ -1,4 +1,4 @@
-"""A HOME without keys, agent and known hosts, and hostile servers that end with the test."""
+"""Hostile servers that end with the test."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from typing import Any
 import pytest
 
 from hostile.sshd import HostileSshd
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    (folder / ".ssh").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
 
 
 @pytest.fixture
