@@ -13,13 +13,13 @@ import contextlib
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import paramiko
+from paramiko.common import cMSG_CHANNEL_SUCCESS
 
 from gpuprep.host import Target
 
@@ -73,6 +73,19 @@ class Session:
 Script = Callable[[Session], None]
 
 
+class _Transport(paramiko.Transport):  # type: ignore[misc]
+    """Knows when the reply to a request has gone: what a command says may not overtake it."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.replied = threading.Event()
+
+    def _send_user_message(self, message: Any) -> None:
+        super()._send_user_message(message)
+        if message.asbytes()[:1] == cMSG_CHANNEL_SUCCESS:
+            self.replied.set()
+
+
 class _Interface(paramiko.ServerInterface):  # type: ignore[misc]
     def __init__(self, server: HostileSshd, transport: Any) -> None:
         self.server, self.transport = server, transport
@@ -100,6 +113,7 @@ class _Interface(paramiko.ServerInterface):  # type: ignore[misc]
 
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
         self.server.stage("exec")
+        self.transport.replied.clear()
         session = Session(channel, self.transport, command.decode(), self.server)
         self.server.commands.append(session.command)
         threading.Thread(target=self.server.answer, args=(session,), daemon=True).start()
@@ -153,7 +167,7 @@ class HostileSshd:
             self.over.wait(LIFE)
 
     def answer(self, session: Session) -> None:
-        time.sleep(0.02)  # the reply to the request goes first
+        session.transport.replied.wait(LIFE)
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             if self._script is None:
                 session.say(b"")
@@ -174,6 +188,6 @@ class HostileSshd:
             if self._raw is not None:
                 self._raw(connected, self)
                 return
-            transport = paramiko.Transport(connected, default_window_size=self._window)
+            transport = _Transport(connected, default_window_size=self._window)
             transport.add_server_key(self.host_key)
             transport.start_server(server=_Interface(self, transport))

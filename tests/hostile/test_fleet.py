@@ -114,10 +114,11 @@ def verdicts(style: str, page: str) -> dict[str, str]:
             run["host"]: "UNKNOWN" if run["error"] or not run["verdict"] else run["verdict"]["status"]
             for run in json.loads(page)["runs"]
         }
-    if style == "prometheus":
-        found = re.findall(r'^gpuprep_drift_verdict\{[^}]*host="([^"]+)"[^}]*verdict="([^"]+)"[^}]*\} 1', page, re.M)
-        return dict(found)
-    named = {"text": r"^(gpu-\d\d) +([A-Z]+) ", "markdown": r"^\| (gpu-\d\d) \| \W*([A-Z]+)"}
+    named = {
+        "text": r"^(gpu-\d\d) +([A-Z]+)\b",
+        "markdown": r"^\| (gpu-\d\d) \| \W*([A-Z]+)",
+        "prometheus": r'^gpuprep_drift_verdict\{host="([^"]+)".*,status="([A-Z]+)"\} 1',
+    }
     return dict(re.findall(named[style], page, re.M))
 
 
@@ -145,6 +146,10 @@ def test_every_format_has_all_twenty(fleet: Callable[..., Any], style: str, when
     code, page, _ = fleet(said, style, *WORDS[when], names=TWENTY)
     assert code == 3
     assert all(name in page for name in TWENTY)
+    if style == "prometheus":
+        found = verdicts(style, page)
+        assert {name: "PASS" for name in TWENTY if name not in HOSTILE}.items() <= found.items()
+        assert {found.get(name, "UNKNOWN") for name in HOSTILE} == {"UNKNOWN"}
     if style in ("text", "markdown"):
         found = verdicts(style, page)
         assert sorted(host for host, verdict in found.items() if verdict == "UNKNOWN") == sorted(HOSTILE)
