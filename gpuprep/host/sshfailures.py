@@ -51,8 +51,10 @@ def explain(error: BaseException, connection: Any, where: str, timeout: float) -
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         codes: Sequence[int] = [cause.errno or 0 for cause in error.errors.values()]
         return _network(codes[0], connection, where, text)
-    late = isinstance(error, (TimeoutError, NoAnswer)) or (
-        isinstance(error, OSError) and error.errno == errno.ETIMEDOUT
+    late = (
+        isinstance(error, (TimeoutError, NoAnswer))
+        or isinstance(error.__context__, TimeoutError)  # of a banner that never came paramiko says "error reading"
+        or (isinstance(error, OSError) and error.errno == errno.ETIMEDOUT)
     )
     if late or (isinstance(error, paramiko.SSHException) and any(words in str(error) for words in TIMED_OUT)):
         return no_answer(where, connection, timeout)

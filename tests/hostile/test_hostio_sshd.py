@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import paramiko
 import pytest
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostKeyRefused, HostUnreachable, Interrupted
-from gpuprep.host import Host, HostLock, LockOwner, ssh, sshchannel, watch
+from gpuprep.host import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
 from gpuprep.host.ssh import SshConnection
 from hostile.sshd import HostileSshd, Session
 from hostile.texts import is_calm
@@ -133,6 +134,27 @@ BEFORE = {
 def test_a_host_that_never_becomes_an_ssh_server(hostile: Serve, case: str) -> None:
     raw, words = BEFORE[case]
     refusal(hostile(raw=raw), HostUnreachable, words)
+
+
+def test_paramikos_own_limit_on_the_banner_is_no_answer_too(hostile: Serve) -> None:
+    """Whichever of two clocks is first: paramiko's ends with "Error reading SSH protocol banner"."""
+    server = hostile(raw=say_and_wait())
+    client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    with pytest.raises(paramiko.SSHException, match="banner") as caught:
+        client.connect("127.0.0.1", server.port, banner_timeout=0.2, look_for_keys=False, allow_agent=False)
+    connection = SimpleNamespace(host="127.0.0.1", port=server.port, client=client)
+    told = sshfailures.explain(caught.value, connection, "box", 1)
+    assert isinstance(told, HostUnreachable)
+    assert NONE in told.what
+
+
+def test_a_way_through_a_jump_host_that_is_gone_ends_without_a_traceback() -> None:
+    class Gone:
+        def close(self) -> None:
+            raise EOFError
+
+    transport._Packets(Gone()).close()
 
 
 def test_an_endless_motd_is_not_kept_and_not_shown(hostile: Serve, capfd: pytest.CaptureFixture[str]) -> None:
