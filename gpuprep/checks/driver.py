@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
@@ -239,9 +240,8 @@ def _dkms(snapshot: Snapshot) -> Finding:
     ok = any(m.state.startswith("installed") and (m.version == version or version is None) for m in states)
     shown = ", ".join(f"{m.module}/{m.version} {m.state}" for m in states) or "nothing for this kernel"
     why = f"DKMS has not installed the driver's module for the running kernel {running} ({shown})"
-    remedy = (
-        f"gpuprep provision does it (step driver); by hand: dkms autoinstall -k {running}, its log says what failed"
-    )
+    command = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
+    remedy = f"gpuprep provision does it (step driver); by hand: {command}, its log says what failed"
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
 
 

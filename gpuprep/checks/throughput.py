@@ -22,6 +22,8 @@ DEFAULT_FLOOR = 85.0  # per cent; a real H200 reaches 90 with FFmpeg
 CLOCK_FLOOR, CLOCK_FAIL = 90.0, 50.0  # per cent of the engines' highest clock
 IDLE_PERCENT = 5  # use of an engine before we began that is no other's work
 FPS = "fps"
+# The command itself is what the host said: nobody shall paste it from a report.
+RETRY = "run the series' command by hand on the host; it is in the record"
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -147,7 +149,7 @@ def _failed(judged: Judged) -> Finding:
     if known is not None and known.denies and judged.model is not None:
         engines = " and ".join(judged.count_in_words(part, count) for part, count, _ in judged.engines)
         why += f", though by gpuprep's catalogue a {judged.model.title} has {engines}"
-    remedy = known.remedy if known else f"run it by hand: {judged.series.get('command') or 'ffmpeg'}"
+    remedy = known.remedy if known else RETRY
     actual = judged.decisive or "no frame"
     return Finding(judged.subject, FPS, Status.FAIL, "frames", actual, f"{why}: {actual}", remedy)
 
@@ -159,7 +161,7 @@ def _died(judged: Judged) -> list[Finding]:
             known = cause(line)
             actual = f"{died} of {step.get('sessions')} ended early"
             why = f"{known.meaning if known else 'they died'}: {line}"
-            remedy = known.remedy if known else f"run it by hand: {judged.series.get('command') or 'ffmpeg'}"
+            remedy = known.remedy if known else RETRY
             return [Finding(judged.subject, "sessions", Status.FAIL, "all run to the end", actual, why, remedy)]
     return []
 
