@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from gpuprep import __version__
-from gpuprep.masking import masked
 from gpuprep.paths import private_folder, private_text, state_dir
-from gpuprep.plaintext import one_line, visible
+from gpuprep.untrusted.masking import masked
+from gpuprep.untrusted.plaintext import one_line, visible
 
 
 def named(error: BaseException) -> str:

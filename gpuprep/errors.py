@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.plaintext import visible
+from gpuprep.untrusted.plaintext import visible
 
 
 class GpuprepError(Exception):

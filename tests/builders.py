@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuprep import __version__, catalogue, profile
+from gpuprep import __version__, catalogue
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.checks import clocks
 from gpuprep.checks.libraries import NEEDED
-from gpuprep.profile import Profile
+from gpuprep.desired import loading
+from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import Wanted, resolve, tuning_document
 from gpuprep.records import (
     ClockPair,
     CodecFacts,
@@ -40,7 +42,6 @@ from gpuprep.records import (
     UnitFacts,
     from_json_value,
 )
-from gpuprep.wanted import Wanted, resolve, tuning_document
 
 NO_DRIVER = Missing("driver_not_loaded", "NVML: Driver Not Loaded")
 KERNELS = {"debian12": "6.1.0-49-cloud-amd64", "debian13": "6.12.117+deb13-cloud-amd64"}
@@ -56,7 +57,7 @@ CUDA_FULL = {"11.8": "11.8.89", "12.4": "12.4.131"}
 
 @cache
 def shipped(name: str) -> Profile:
-    return profile.load(name)
+    return loading.load(name)
 
 
 def load(name: str = "t4", **parts: Any) -> Profile:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpuprep.errors import GpuprepError
-from gpuprep.host import CommandResult, LockOwner, Target
 from gpuprep.records import ProbeResult, Snapshot, to_json
+from gpuprep.remote import CommandResult, LockOwner, Target
 
 
 @dataclass

@@ -7,10 +7,9 @@ from typing import Any
 
 import builders
 
-from gpuprep import verdict
-from gpuprep.checks import probes
+from gpuprep.checks import probes, verdict
+from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, ProbeResult, Source, Status
-from gpuprep.wanted import Wanted, resolve
 
 ACCUMULATE = {"fp64": "fp64", "int8": "int32"}
 LIBRARY = "/usr/local/cuda-12.4/targets/x86_64-linux/lib/libcublasLt.so.12.4.5.8"

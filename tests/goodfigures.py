@@ -6,10 +6,10 @@ import itertools
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.agent.convolution import SHAPE
+from gpuprep.agent.probes.cudnn import CASES
 from gpuprep.checks.links import NVLINK_GB_PER_S, NVLINKS
-from gpuprep.onhost.convolution import SHAPE
-from gpuprep.onhost.probes.cudnn import CASES
-from gpuprep.wanted import Wanted
+from gpuprep.desired.state import Wanted
 
 LINK = {"generation": 3, "width": 16, "max_generation": 3, "max_width": 16}
 

@@ -11,14 +11,15 @@ from typing import Any
 from builders import bare_snapshot, finished_snapshot
 from fakehost import FakeHost, Script
 
-from gpuprep import nightlyhost, profile, wanted
+from gpuprep.agent.identity import identity
+from gpuprep.desired import loading, state
 from gpuprep.errors import HostError
-from gpuprep.host import CommandResult, Target
-from gpuprep.nightlyunits import LAST, PLAN, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
-from gpuprep.onhost.identity import identity
+from gpuprep.nightly.units import LAST, PLAN, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.remote import CommandResult, Target
+from gpuprep.workflows import schedule_state
 
-T4 = profile.load("t4")
-FINISHED = finished_snapshot(wanted.resolve(T4, bare_snapshot()))
+T4 = loading.load("t4")
+FINISHED = finished_snapshot(state.resolve(T4, bare_snapshot()))
 NOW = "2026-11-21T11:00:00+00:00"
 UNITS = [SERVICE_FILE, TIMER_FILE]
 
@@ -97,12 +98,12 @@ class PlayedHost(FakeHost):
         self._reach()
         assert timeout
         mark = re.match("mark='(== [0-9a-f]{32})'\n", command)
-        if mark and command.endswith(nightlyhost.LOOK):
+        if mark and command.endswith(schedule_state.LOOK):
             assert become
             return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE], mark[1]), "")
-        if mark and command.endswith(nightlyhost.READ):
+        if mark and command.endswith(schedule_state.READ):
             assert not become, "last asks for no root"
-            known = command.removesuffix(nightlyhost.READ)
+            known = command.removesuffix(schedule_state.READ)
             kept = [path for path in self.machine.files if "/results/" in path and Path(path).stem not in known]
             return CommandResult(0, self.machine.answer([LAST, PLAN, *kept], mark[1]), "")
         assert become

@@ -10,7 +10,12 @@ from typing import Any
 
 from builders import finished_snapshot, load, measured_t4, resolved
 
-from gpuprep import __version__, checks, probing
+from gpuprep import __version__, checks
+from gpuprep.desired import probes as probing
+from gpuprep.desired.profile import DriftWish, NotifyWish
+from gpuprep.nightly import nightlyplan
+from gpuprep.nightly.ask import Agent
+from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.records import (
     Finding,
     GpuFacts,
@@ -24,10 +29,6 @@ from gpuprep.records import (
     Verdict,
     to_json,
 )
-from gpuprep.selfcheck import nightlyplan
-from gpuprep.selfcheck.ask import Agent
-from gpuprep.selfcheck.nightlyplan import NightlyPlan
-from gpuprep.wishes import DriftWish, NotifyWish
 
 NOBODY = NotifyWish("", "", "")
 WISH = DriftWish("02:30", 30, "none", 60, "", NOBODY)

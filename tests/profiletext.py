@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuprep.desired.loading import load
 from gpuprep.errors import ProfileError
-from gpuprep.profile import load
 
 
 def write(folder: Path, text: str | bytes, name: str = "mine.yml") -> str:

@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from gpuprep.host import Target
+from gpuprep.remote import Target
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 START_SECONDS = 10

@@ -14,15 +14,17 @@ from pathlib import Path
 import pytest
 from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
 
-from gpuprep import checks, drift, profile, wanted
-from gpuprep.drift import Past
+from gpuprep import checks
+from gpuprep.checks import drift
+from gpuprep.checks.drift import Past
+from gpuprep.desired import loading, state
 from gpuprep.records import to_json, to_json_value
 
 ROOT = Path(__file__).parents[1]
 # Import names of gpu_agent_libraries; the CUDA bindings are imported inside probes alone.
 LIBRARIES = ("yaml", "_yaml", "pynvml", "prometheus_client", "psutil")
-T4 = profile.load("t4")
-WANTED = wanted.resolve(T4, bare_snapshot())
+T4 = loading.load("t4")
+WANTED = state.resolve(T4, bare_snapshot())
 
 IMPORTS = """
 import importlib, pathlib, sys
@@ -31,15 +33,15 @@ names = sorted(".".join(path.relative_to(package.parent).with_suffix("").parts) 
 for name in names:
     if not name.endswith("__main__") and ".probes." not in name:
         importlib.import_module(name.removesuffix(".__init__"))
-from gpuprep import selfcheck
+from gpuprep import nightly
 print(len(names))
 """
 
 JUDGES = """
 import json, sys
-from gpuprep import drift, verdict
+from gpuprep.checks import drift, verdict
 from gpuprep.records import ProbeResult, Snapshot, from_json_value, to_json_value
-from gpuprep.wanted import Wanted
+from gpuprep.desired.state import Wanted
 told = json.load(sys.stdin)
 wish = from_json_value(Wanted, told["wanted"])
 found = drift.findings(
@@ -115,9 +117,9 @@ def test_a_host_that_differs_fails_there_too(installed: Path) -> None:
 
 
 def test_what_is_sent_along_to_a_host_without_an_agent_stays_small() -> None:
-    from gpuprep.collect import agent_archive
+    from gpuprep.remote.agent_client import agent_archive
 
     with zipfile.ZipFile(io.BytesIO(agent_archive())) as archive:
         names = archive.namelist()
     assert checks.__name__.replace(".", "/") not in {str(Path(name).parent) for name in names}
-    assert not [name for name in names if name.endswith(".yml") or "selfcheck" in name or "catalogue" in name]
+    assert not [name for name in names if name.endswith(".yml") or "nightly" in name or "catalogue" in name]

@@ -58,10 +58,10 @@ def installed(tmp_path: Path) -> Installed:
     assert text().count(AGENT) == 1
     wrapper.write_text(text().replace(AGENT, str(agent)))
     found = Installed(agent, wrapper)
-    (found.package / "selfcheck").mkdir(parents=True)
+    (found.package / "nightly").mkdir(parents=True)
     (found.package / "__init__.py").touch()
-    (found.package / "selfcheck" / "__init__.py").touch()
-    (found.package / "selfcheck" / "__main__.py").write_text(PROGRAM)
+    (found.package / "nightly" / "__init__.py").touch()
+    (found.package / "nightly" / "__main__.py").write_text(PROGRAM)
     return found
 
 
@@ -112,7 +112,7 @@ def test_a_python_that_cannot_start_is_unknown(
 
 
 def test_a_wrong_command_line_says_nothing_of_the_agent(installed: Installed) -> None:
-    (installed.package / "selfcheck" / "__main__.py").write_text("import sys\nsys.exit(2)\n")
+    (installed.package / "nightly" / "__main__.py").write_text("import sys\nsys.exit(2)\n")
     done = installed.run("slurm", "--resum")
     assert (done.returncode, done.stdout) == (2, "")
 

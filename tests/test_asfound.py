@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import checks, profile, wanted
+from gpuprep import checks
+from gpuprep.desired import loading, state
+from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
-from gpuprep.profile import Profile
 from gpuprep.records import Finding, Missing, Snapshot, Status, from_json
-from gpuprep.wanted import Wanted
 
 CAPTURED = Path(__file__).parent / "cases/snapshot/h200-ubuntu24.04-captured.json"
 
@@ -23,17 +24,17 @@ def snapshot() -> Snapshot:
 
 @pytest.fixture
 def wish() -> Profile:
-    return profile.load("base")
+    return loading.load("base")
 
 
 def judged(wish: Profile, snapshot: Snapshot) -> tuple[Wanted, dict[str, Finding]]:
-    resolved = wanted.resolve(wish, snapshot, judging=True)
+    resolved = state.resolve(wish, snapshot, judging=True)
     return resolved, {finding.key: finding for finding in checks.compare(resolved, snapshot)}
 
 
 def test_it_is_judged_and_not_provisioned(wish: Profile, snapshot: Snapshot) -> None:
     with pytest.raises(PlanRefused, match="unsupported OS"):
-        wanted.resolve(wish, snapshot)
+        state.resolve(wish, snapshot)
     resolved, found = judged(wish, snapshot)
     assert not resolved.installs
     assert found["host.provisioning"].status is Status.SKIP

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep import attribution, catalogue, roofline, shapes
-from gpuprep.attribution import Attribution
+from gpuprep import catalogue
+from gpuprep.performance import attribution, gemm_shapes, roofline
+from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Missing
 
 
@@ -80,7 +81,7 @@ def test_the_factors_multiply_to_the_measured_figure(
         assert "kernel efficiency" in " ".join(found.notes)
     if found.better_shape is not None:
         assert all(new >= old for new, old in zip(found.better_shape, shape, strict=True))
-        assert shapes.show(found.better_shape) in " ".join(found.advice)
+        assert gemm_shapes.show(found.better_shape) in " ".join(found.advice)
 
 
 @given(
@@ -298,7 +299,7 @@ def test_a_fuller_last_wave_is_named() -> None:
     assert found.better_shape is not None
     m, n, _ = found.better_shape
     tiles = math.ceil(m / 128) * math.ceil(n / 128)
-    assert shapes.wave_factor(tiles / 40) > 0.98
+    assert gemm_shapes.wave_factor(tiles / 40) > 0.98
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from builders import bare_snapshot, finished_snapshot, resolved
 
 from gpuprep.checks import bandwidth, links
 from gpuprep.checks.evidence import Evidence
-from gpuprep.profile import load
+from gpuprep.desired.loading import load
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 RECORDS = Path(__file__).parent / "cases" / "records"

@@ -15,9 +15,9 @@ from test_gemm_simulated import Boot, booted
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
-from gpuprep.onhost import cudacalls, libraries, nvml, streams, system
-from gpuprep.onhost.cudacalls import Cuda, CudaFailed
-from gpuprep.onhost.probes import bandwidth, simulated
+from gpuprep.agent import cudacalls, libraries, nvml, streams, system
+from gpuprep.agent.cudacalls import Cuda, CudaFailed
+from gpuprep.agent.probes import bandwidth, simulated
 from gpuprep.records import Missing, ProbeResult, Source, from_json, to_json
 from gpuprep.records import Status as CheckStatus
 from gpuprep.sim import faults

@@ -11,14 +11,14 @@ import pytest
 from builders import bare_snapshot, load
 from gemmrecords import gemm, gpu, values
 
-from gpuprep import wanted
-from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey, Measured
 from gpuprep.checks import baseline, probes
-from gpuprep.history import Store
+from gpuprep.desired import state
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
+from gpuprep.store import Store
 
 HOST = dataclasses.replace(bare_snapshot(gpus=("a100",)), source=Source.MEASURED)
-WANTED = wanted.resolve(load("a100"), HOST, judging=True)
+WANTED = state.resolve(load("a100"), HOST, judging=True)
 THEN = "2026-11-01T02:30:00+00:00"
 
 

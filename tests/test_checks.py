@@ -21,11 +21,12 @@ from builders import (
 )
 from test_health import HEALTH
 
+from gpuprep.agent import managed
 from gpuprep.checks import compare, request
 from gpuprep.checks.driver import FABRIC_MANAGER, module_options
 from gpuprep.checks.tuning import PERSISTENCED, TUNE
-from gpuprep.onhost import managed
-from gpuprep.profile import MountWish
+from gpuprep.desired.loading import MountWish
+from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import (
     ClockPair,
     Finding,
@@ -40,7 +41,6 @@ from gpuprep.records import (
     Status,
     UnitFacts,
 )
-from gpuprep.wanted import Wanted, resolve
 
 WANTED = resolved("t4")
 FINISHED = finished_snapshot(WANTED)

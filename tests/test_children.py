@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import sshserver
 
+from gpuprep.agent import children
+from gpuprep.agent.run import run
 from gpuprep.errors import GpuprepError
-from gpuprep.host import Host
-from gpuprep.onhost import children
-from gpuprep.onhost.run import run
 from gpuprep.records import Missing
+from gpuprep.remote import Host
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 15.0
@@ -27,7 +27,7 @@ PATIENCE = 15.0
 # An agent that starts a program with a child of its own, one of which left its session, and then works on.
 AGENT = """
 import os, signal, sys, time
-from gpuprep.onhost import children
+from gpuprep.agent import children
 children.watch()
 {before}
 with children.scratch("test") as folder:
@@ -156,7 +156,7 @@ def test_a_channel_that_closes_ends_the_agent(tmp_path: Path, cwd: Path, sshd: s
 CONTROLLER = """
 import sys
 sys.path.insert(0, {tests!r})
-from gpuprep.host import Host, Target
+from gpuprep.remote import Host, Target
 Host(Target(**{target!r})).run({command!r})
 """
 

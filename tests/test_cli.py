@@ -18,18 +18,20 @@ from fakehost import Script
 from pages import too_wide
 from records_for_tests import record
 
-from gpuprep import ansible_env, profile, runs, wanted
 from gpuprep.cli import cli, edge
 from gpuprep.cli.console import Console
 from gpuprep.cli.lazy import COMMANDS
+from gpuprep.desired import loading, state
 from gpuprep.errors import HostUnreachable
-from gpuprep.history import Store
-from gpuprep.playbook_events import Progress
+from gpuprep.provisioning import ansible_environment
+from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord, from_json_value
-from gpuprep.workflows import STEPS
+from gpuprep.store import Store
+from gpuprep.workflows import runs
+from gpuprep.workflows.provision import STEPS
 
 HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "ansible", "ansible_runner", "jsonschema", "gpuprep.records")
-WANTED = wanted.resolve(profile.load("t4"), bare_snapshot())
+WANTED = state.resolve(loading.load("t4"), bare_snapshot())
 ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
 
 
@@ -268,7 +270,7 @@ def test_a_failed_step_is_exit_code_4_with_its_last_lines(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
         "    - name: Build\n      ansible.builtin.command: sh -c 'echo no compiler >&2; exit 9'\n      tags: [always]\n"
     )
-    monkeypatch.setattr(ansible_env, "playbooks_dir", lambda: tmp_path)
+    monkeypatch.setattr(ansible_environment, "playbooks_dir", lambda: tmp_path)
     script.snapshots = [bare_snapshot()]
     code, out, err = gpuprep("provision", "local", "-p", "t4", "--output", str(tmp_path / "page.txt"))
     assert (code, out) == (4, "")

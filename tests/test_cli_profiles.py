@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpuprep.cli.profiles import profiles
+from gpuprep.desired.loading import document, load
 from gpuprep.errors import UsageError
-from gpuprep.profile import document, load
 
 
 @pytest.fixture(autouse=True)

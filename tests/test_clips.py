@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import clips
+from gpuprep.agent import clips
 from gpuprep.records import Missing
 
 TINY = {

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuprep import wanted
+from gpuprep.desired import state as wanted
 
 ROLE = Path(__file__).parents[1] / "playbooks" / "roles" / "gpu_codec"
 CODEC = ROLE / "files" / "codec"

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import gpuprep
-from gpuprep import __version__, collect
+from gpuprep import __version__
+from gpuprep.agent.identity import identity, sources
 from gpuprep.errors import AgentFailed
-from gpuprep.host import CommandResult, Host, Target
-from gpuprep.onhost.identity import identity, sources
 from gpuprep.records import FactsRequest, Missing, ProbeResult, Snapshot, Source, from_json, to_json
+from gpuprep.remote import CommandResult, Host, Target, agent_client
 
 HERE = Target("here", local=True)
 NO_FFMPEG = {"path": "/no/such/ffmpeg"}
@@ -46,19 +46,18 @@ class ScriptedHost(Host):
         return self.answers.pop(0)
 
 
-ABSENT = CommandResult(collect.OTHER_AGENT, "", "")
+ABSENT = CommandResult(agent_client.OTHER_AGENT, "", "")
 
 
-def test_the_agent_is_all_of_onhost() -> None:
-    assert {"__init__.py", "records.py", "onhost/__main__.py", "onhost/probes/codec.py"} <= set(sources())
-    roots = {name.partition("/")[0] for name in sources()}
-    modules = {"errors.py", "gpufacts.py", "limits.py", "plaintext.py", "records.py", "recordcodec.py"}
-    assert roots == {"__init__.py", *modules, "onhost"}
+def test_the_agent_is_its_room_and_what_that_imports() -> None:
+    names = set(sources())
+    assert {"__init__.py", "records/__init__.py", "agent/__main__.py", "agent/probes/codec.py"} <= names
+    assert {name.partition("/")[0] for name in names} == {"__init__.py", "errors.py", "agent", "records", "untrusted"}
 
 
 def test_a_streamed_agent_reads_this_machine(host: Host) -> None:
     request = FactsRequest(commands=("sh", "no-such-command"), python_modules=("no_such_module",))
-    snapshot = collect.snapshot(host, request)
+    snapshot = agent_client.snapshot(host, request)
     assert snapshot.agent_version == __version__
     assert snapshot.kernel.running == os.uname().release
     assert snapshot.commands["no-such-command"] is None
@@ -78,33 +77,33 @@ def test_a_streamed_agent_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("HOME", str(home))
     if not memfd:
-        monkeypatch.setattr(collect, "BOOTSTRAP", "import os\ndel os.memfd_create\n" + collect.BOOTSTRAP)
+        monkeypatch.setattr(agent_client, "BOOTSTRAP", "import os\ndel os.memfd_create\n" + agent_client.BOOTSTRAP)
     before = temporary.stat().st_mtime_ns
     if memfd:
-        collect.snapshot(Host(HERE), FactsRequest())
-    collect.probe(Host(HERE), "codec", NO_FFMPEG)
+        agent_client.snapshot(Host(HERE), FactsRequest())
+    agent_client.probe(Host(HERE), "codec", NO_FFMPEG)
     assert list(temporary.iterdir()) == []
     assert list(home.rglob("*")) == []
     assert (temporary.stat().st_mtime_ns == before) == memfd
 
 
 def test_the_archive_holds_the_agent_and_pynvml_alone() -> None:
-    with zipfile.ZipFile(io.BytesIO(collect.agent_archive())) as archive:
+    with zipfile.ZipFile(io.BytesIO(agent_client.agent_archive())) as archive:
         names = set(archive.namelist())
-    assert {"pynvml.py", "gpuprep/records.py", "gpuprep/onhost/__main__.py"} <= names
+    assert {"pynvml.py", "gpuprep/records/__init__.py", "gpuprep/agent/__main__.py"} <= names
     assert not any(name.startswith(("gpuprep/host", "gpuprep/cli")) for name in names)
 
 
 def test_an_installed_agent_of_this_version_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = tmp_path / "used"
     agent = tmp_path / "gpuprep-agent"
-    agent.write_text(f'#!/bin/sh\necho "$@" >> {used}\nexec {sys.executable} -m gpuprep.onhost "$@"\n')
+    agent.write_text(f'#!/bin/sh\necho "$@" >> {used}\nexec {sys.executable} -m gpuprep.agent "$@"\n')
     agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
     root = str(Path(gpuprep.__file__).parent.parent)
     monkeypatch.setenv("PYTHONPATH", root)
-    monkeypatch.setattr(collect, "INSTALLED", str(agent))
-    monkeypatch.setattr(collect, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
-    collect.probe(Host(HERE), "codec", NO_FFMPEG)
+    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
+    monkeypatch.setattr(agent_client, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
+    agent_client.probe(Host(HERE), "codec", NO_FFMPEG)
     assert used.read_text() == f"probe codec --expect {identity()}\n"
 
 
@@ -113,43 +112,43 @@ def test_another_agent_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monkey
     agent = tmp_path / "gpuprep-agent"
     agent.write_text(f"#!/bin/sh\n{script}\n")
     agent.chmod(0o755)
-    monkeypatch.setattr(collect, "INSTALLED", str(agent))
-    assert collect.probe(Host(HERE), "codec", NO_FFMPEG).probe == "codec"
+    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
+    assert agent_client.probe(Host(HERE), "codec", NO_FFMPEG).probe == "codec"
 
 
 def test_no_python_on_the_host() -> None:
     host = ScriptedHost(ABSENT, CommandResult(127, "", "/bin/sh: 1: exec: python3: not found\n"))
     with pytest.raises(AgentFailed, match="box: there is no python3") as caught:
-        collect.snapshot(host, FactsRequest())
+        agent_client.snapshot(host, FactsRequest())
     assert "install" in caught.value.hint
 
 
 def test_the_last_lines_of_a_failed_agent_are_shown() -> None:
     said = "".join(f"line {n}\n" for n in range(100))
     with pytest.raises(AgentFailed, match=re.escape("exit code 1: line 95 | line 96 | line 97 | line 98 | line 99")):
-        collect.snapshot(ScriptedHost(ABSENT, CommandResult(1, "", said)), FactsRequest())
+        agent_client.snapshot(ScriptedHost(ABSENT, CommandResult(1, "", said)), FactsRequest())
 
 
 @pytest.mark.parametrize("answer", ["", "garbage\n", '{"half": ', "[]", '{"schema_version": 99}'])
 def test_what_is_no_snapshot_is_told(answer: str) -> None:
     with pytest.raises(AgentFailed, match="the agent's answer is no Snapshot"):
-        collect.snapshot(ScriptedHost(ABSENT, CommandResult(0, answer, "")), FactsRequest())
+        agent_client.snapshot(ScriptedHost(ABSENT, CommandResult(0, answer, "")), FactsRequest())
 
 
 def test_words_before_the_answer_do_not_matter() -> None:
     result = ProbeResult("codec", Source.MEASURED, Missing("not_installed"), 0.1)
     noisy = CommandResult(0, "Welcome to this machine!\n" + to_json(result) + "\n", "")
-    assert collect.probe(ScriptedHost(ABSENT, noisy), "codec", {}) == result
+    assert agent_client.probe(ScriptedHost(ABSENT, noisy), "codec", {}) == result
 
 
 def test_a_python_that_is_too_old_says_so() -> None:
-    old = "import sys\nsys.version_info = (3, 6, 8)\nsys.version = '3.6.8 (default)'\n" + collect.BOOTSTRAP
+    old = "import sys\nsys.version_info = (3, 6, 8)\nsys.version = '3.6.8 (default)'\n" + agent_client.BOOTSTRAP
     done = subprocess.run([sys.executable, "-I", "-c", old], input=b"", capture_output=True, check=False)
     assert done.returncode == 1
     assert b"needs Python 3.9 or newer on the host, this one is 3.6.8" in done.stderr
 
 
 def test_a_probe_of_something_that_is_not_there(host: Host) -> None:
-    result = collect.probe(host, "codec", NO_FFMPEG)
+    result = agent_client.probe(host, "codec", NO_FFMPEG)
     assert isinstance(result.values, Missing)
     assert result.values.reason == "command_not_found"

@@ -10,11 +10,11 @@ from builders import bare_snapshot, finished_snapshot, load
 from gemmrecords import gemm, gpu, values
 from records_for_tests import FINDINGS, measured, record
 
-from gpuprep import wanted
-from gpuprep.comparison import Comparison, FactChange, compare
+from gpuprep.desired import state
 from gpuprep.records import Finding, Missing, Package, ProbeResult, RunRecord, Snapshot, Source, Status, UnitFacts
+from gpuprep.reports.comparison import Comparison, FactChange, compare
 
-WANTED = wanted.resolve(load("t4"), bare_snapshot())
+WANTED = state.resolve(load("t4"), bare_snapshot())
 HOST = dataclasses.replace(finished_snapshot(WANTED), units={"nvidia-persistenced": UnitFacts("enabled", "active")})
 
 

@@ -17,11 +17,11 @@ from builders import finished_snapshot, resolved
 from test_bandwidth_probe import simulated_vm
 from test_gemm_simulated import Boot, booted
 
+from gpuprep.agent import convolution
+from gpuprep.agent.convolution import Shape
+from gpuprep.agent.probes import cudnn
 from gpuprep.checks import cudnn as judge
 from gpuprep.checks.evidence import Evidence
-from gpuprep.onhost import convolution
-from gpuprep.onhost.convolution import Shape
-from gpuprep.onhost.probes import cudnn
 from gpuprep.records import CudnnFacts, Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted", "simulated_vm"]

@@ -14,11 +14,12 @@ from builders import OS, bare_snapshot, finished_snapshot, good_probes, measured
 from fakehost import Script
 from sshserver import SSHD, Sshd
 
-from gpuprep import ansible_env, collect, drift, drifting, profile, runs, wanted, workflows
+from gpuprep.checks import drift
+from gpuprep.desired import loading, state
+from gpuprep.desired.profile import Profile, Waiver
 from gpuprep.errors import HostLocked
-from gpuprep.history import Store
-from gpuprep.host import CommandResult, Target
-from gpuprep.playbook import Progress
+from gpuprep.provisioning import ansible_environment
+from gpuprep.provisioning.ansible_run import Progress
 from gpuprep.records import (
     ClockPair,
     CodecFacts,
@@ -35,11 +36,14 @@ from gpuprep.records import (
     TaskResult,
     to_json,
 )
-from gpuprep.runs import Line, Options
-from gpuprep.wishes import Profile, Waiver
+from gpuprep.remote import CommandResult, Target, agent_client
+from gpuprep.store import Store
+from gpuprep.workflows import drift as drifting
+from gpuprep.workflows import provision, runs
+from gpuprep.workflows.runs import Line, Options
 
-T4 = profile.load("t4")
-WANTED = wanted.resolve(T4, bare_snapshot())
+T4 = loading.load("t4")
+WANTED = state.resolve(T4, bare_snapshot())
 ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
 FINISHED = finished_snapshot(WANTED)
 HERE = Target("here", local=True)
@@ -88,7 +92,7 @@ class Stage:
 
     def certify(self) -> RunRecord:
         self.script.snapshots = [FINISHED]
-        made = workflows.validate(HERE, T4, Options(), self.line())
+        made = provision.validate(HERE, T4, Options(), self.line())
         assert made.exit_code == 0, made.verdict
         return made
 
@@ -107,7 +111,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     books = tmp_path / "playbooks"
     books.mkdir()
     (books / "ansible.cfg").write_text("[defaults]\n")
-    monkeypatch.setattr(ansible_env, "playbooks_dir", lambda: books)
+    monkeypatch.setattr(ansible_environment, "playbooks_dir", lambda: books)
     script = Script(probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", script.host())
     store = Store.open(None)
@@ -229,7 +233,7 @@ def test_a_machine_without_a_gpu_that_was_never_certified_is_a_wrong_wish(stage:
 
 def test_a_profile_for_another_machine_is_refused_though_one_was_certified(stage: Stage) -> None:
     stage.certify()
-    made = stage(of=profile.load("a100"))
+    made = stage(of=loading.load("a100"))
     assert made.exit_code == 2
     assert made.error is not None
     assert "the host has a T4" in made.error
@@ -250,7 +254,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     agent = tmp_path / "gpuprep-agent"
     agent.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path}/facts.json\n")
     agent.chmod(0o755)
-    monkeypatch.setattr(collect, "INSTALLED", str(agent))
+    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
     folder = tmp_path / "sshd"
     folder.mkdir()
     server = Sshd(folder, home, "LogLevel VERBOSE")
@@ -306,7 +310,7 @@ def test_a_speed_that_has_no_baseline_is_no_silent_pass(stage: Stage) -> None:
 
     def validated(**options: Any) -> RunRecord:
         stage.script.snapshots = [seen]
-        return workflows.validate(HERE, T4, Options(**options), stage.line())
+        return provision.validate(HERE, T4, Options(**options), stage.line())
 
     def told(made: RunRecord) -> dict[str, Status]:
         return {one.key: one.status for one in made.findings if one.property.endswith("_history")}

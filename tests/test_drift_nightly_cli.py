@@ -12,11 +12,11 @@ import pytest
 from nightlymachine import T4, Machine
 from records_for_tests import record
 
-from gpuprep import runs
 from gpuprep.cli import cli, edge
-from gpuprep.nightlyunits import LAST, PLAN, SERVICE_FILE, TIMER_FILE
+from gpuprep.nightly import nightlyplan
+from gpuprep.nightly.units import LAST, PLAN, SERVICE_FILE, TIMER_FILE
 from gpuprep.records import Finding, RunRecord, Status, Verdict, from_json_value, to_json
-from gpuprep.selfcheck import nightlyplan
+from gpuprep.workflows import runs
 
 Run = Callable[..., tuple[int, str, str]]
 

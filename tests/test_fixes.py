@@ -13,11 +13,12 @@ from builders import finished_snapshot, load, resolved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep import checks, fixes
-from gpuprep.host import CommandResult, Host, Target
-from gpuprep.onhost.__main__ import main as agent
+from gpuprep import checks
+from gpuprep.agent.__main__ import main as agent
+from gpuprep.desired.state import resolve
 from gpuprep.records import Finding, Fix, Missing, Package, Status, UnitFacts
-from gpuprep.wanted import resolve
+from gpuprep.remote import CommandResult, Host, Target
+from gpuprep.workflows import fixes
 
 WANTED = resolved()
 FINISHED = finished_snapshot(WANTED)

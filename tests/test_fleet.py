@@ -17,10 +17,11 @@ from records_for_tests import SNAPSHOT
 from test_cli import ANSWERS, Shell
 from test_textmetrics import FINDINGS, drifted, families, series
 
-from gpuprep import profile, runs, wanted
+from gpuprep.desired import loading, state
 from gpuprep.errors import HostUnreachable
 from gpuprep.records import Finding, RunRecord, Source, Status
 from gpuprep.reports import FLEET_FORMATS, fleet, render_fleet
+from gpuprep.workflows import runs
 
 PASSED = FINDINGS[2:]
 LOST = "gpu-02: gpu-02 port 22 refuses connections\nwhat to do: is sshd running there, and is this its port?"
@@ -130,7 +131,7 @@ def test_every_format_is_one_document_of_all_hosts() -> None:
 # ---------------------------------------------------------------- the command
 
 
-WANTED = wanted.resolve(profile.load("t4"), bare_snapshot())
+WANTED = state.resolve(loading.load("t4"), bare_snapshot())
 
 
 @pytest.fixture
@@ -204,12 +205,12 @@ def test_last_asks_the_hosts_and_needs_no_profile(
     inventory: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gpuprep import nightly
+    from gpuprep.workflows import schedule
 
     def last(target: Any, *_: Any) -> RunRecord:
         return {"gpu-02": lost, "gpu-03": drifted}.get(target.name, passed)(target.name)
 
-    monkeypatch.setattr(nightly, "last", last)
+    monkeypatch.setattr(schedule, "last", last)
     code, out, _ = sweep(run, inventory, "--last", "-q")
     assert code == 3
     assert [row[:2] for row in rows(out)][:2] == [["gpu-02", "UNKNOWN"], ["gpu-03", "FAIL"]]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gpuprep.onhost import libraries
-from gpuprep.onhost.probes import gemm, gemmshapes, gemmtypes, simulated
-from gpuprep.onhost.probes.burst import Burst, Rule, best_burst, burst, rel_stdev
-from gpuprep.onhost.probes.gemmalgorithm import described
-from gpuprep.onhost.probes.gemmshapes import Shape
-from gpuprep.onhost.probes.gemmvalues import product_values
+from gpuprep.agent import libraries
+from gpuprep.agent.probes import gemm, gemmshapes, gemmtypes, simulated
+from gpuprep.agent.probes.burst import Burst, Rule, best_burst, burst, rel_stdev
+from gpuprep.agent.probes.gemmalgorithm import described
+from gpuprep.agent.probes.gemmshapes import Shape
+from gpuprep.agent.probes.gemmvalues import product_values
 from gpuprep.records import Missing
 
 # ------------------------------------------------------------ shapes

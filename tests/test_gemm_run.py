@@ -19,13 +19,13 @@ import pytest
 from fakegpu import t4
 from test_sampler import Scripted, row
 
-from gpuprep.onhost import libraries
-from gpuprep.onhost.probes import gemm, gemmtypes, simulated
-from gpuprep.onhost.probes.burst import Rule
-from gpuprep.onhost.probes.gemmshapes import Shape
+from gpuprep.agent import libraries
+from gpuprep.agent.probes import gemm, gemmtypes, simulated
+from gpuprep.agent.probes.burst import Rule
+from gpuprep.agent.probes.gemmshapes import Shape
 from gpuprep.records import GpuFacts, Missing
 
-RUN = "gpuprep.onhost.probes.gemmrun"
+RUN = "gpuprep.agent.probes.gemmrun"
 SHAPES = [[256, 256, 256], [512, 256, 256]]
 TOOLKIT = {"nvcc": "/usr/bin/nvcc", "version": "13.0", "library_dirs": ["/usr/lib/x86_64-linux-gnu"]}
 
@@ -124,23 +124,23 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "cuda.core": {},
         "cuda.core._utils": {},
         "cuda.core._utils.cuda_utils": {"CUDAError": CUDAError},
-        "gpuprep.onhost.probes.cublaslt": {
+        "gpuprep.agent.probes.cublaslt": {
             "Error": LtError,
             "Candidate": Candidate,
             "Product": lambda *arguments: FakeProduct(world, *arguments),
             "version": lambda: "13.1.0",
         },
-        "gpuprep.onhost.probes.cudadevice": {
+        "gpuprep.agent.probes.cudadevice": {
             "CudaDevice": lambda address: FakeDevice(world, address),
             "clock_mhz": lambda before, after: 1410.0,
         },
-        "gpuprep.onhost.probes.gemmcheck": {
+        "gpuprep.agent.probes.gemmcheck": {
             "fill": lambda product, seed, whole=False: None,
             "reference_error": lambda product, candidate: 1e-4,
             "exact": exact,
         },
     }
-    probes = importlib.import_module("gpuprep.onhost.probes")
+    probes = importlib.import_module("gpuprep.agent.probes")
     for name, members in modules.items():
         module = types.ModuleType(name)
         module.__dict__.update(members)
@@ -416,6 +416,6 @@ def test_a_library_that_is_not_found(world: World, machine: Callable[[int], None
     def version() -> str:
         raise RuntimeError("libcublasLt.so.13 was not found")
 
-    sys.modules["gpuprep.onhost.probes.cublaslt"].version = version  # type: ignore[attr-defined]
+    sys.modules["gpuprep.agent.probes.cublaslt"].version = version  # type: ignore[attr-defined]
     found = gemm.measure({})
     assert found == Missing("library_not_found", "RuntimeError: libcublasLt.so.13 was not found")

@@ -12,8 +12,8 @@ import pytest
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
-from gpuprep.onhost import libraries, nvml
-from gpuprep.onhost.probes import gemm, simulated
+from gpuprep.agent import libraries, nvml
+from gpuprep.agent.probes import gemm, simulated
 from gpuprep.records import ProbeResult, Source, from_json, to_json
 from gpuprep.sim import driver, gpus, nvmlstate
 

@@ -10,9 +10,9 @@ import pytest
 from fakegpu import t4
 from test_nvml import Answers, FakePynvml, refuse, t4_answers
 
-from gpuprep.gpufacts import EccErrors, PcieLink, RemappedRows, RetiredPages, Throttled, Utilization
-from gpuprep.onhost import nvml
+from gpuprep.agent import nvml
 from gpuprep.records import GpuFacts, Missing, from_json, to_json
+from gpuprep.records.gpu import EccErrors, PcieLink, RemappedRows, RetiredPages, Throttled, Utilization
 
 INVALID, UNSUPPORTED, LOST, NO_FUNCTION = 2, 3, 15, 13
 

@@ -11,7 +11,6 @@ from builders import finished_snapshot, resolved
 
 from gpuprep.catalogue.xids import _known, xid
 from gpuprep.checks import compare
-from gpuprep.gpufacts import NOT_READ
 from gpuprep.records import (
     EccErrors,
     Finding,
@@ -25,6 +24,7 @@ from gpuprep.records import (
     Status,
     Xid,
 )
+from gpuprep.records.gpu import NOT_READ
 
 WANTED = resolved("t4", "debian13")
 FINISHED = finished_snapshot(WANTED)

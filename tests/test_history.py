@@ -14,12 +14,12 @@ import pytest
 import sqlalchemy as sa
 from records_for_tests import PASSED, measured, record
 
-from gpuprep import history_baselines, history_engine, history_migrations
-from gpuprep.baselines import BaselineKey
-from gpuprep.certifying import certify
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.history import Store
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json
+from gpuprep.records.baseline import BaselineKey
+from gpuprep.store import Store, baselines, migrations
+from gpuprep.store import engine as history_engine
+from gpuprep.workflows.certify import certify
 
 KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
 
@@ -106,7 +106,7 @@ def test_a_run_is_written_whole_or_not_at_all(store: Store, monkeypatch: pytest.
     def full(connection: sa.Connection, *_: object) -> None:
         connection.execute(sa.text("SELECT * FROM disk_full"))
 
-    monkeypatch.setattr(history_baselines, "add", full)
+    monkeypatch.setattr(baselines, "add", full)
     with pytest.raises(StoreError, match="disk_full"):
         store.append(measured("r1", 100.0), {KEY: {"fp16": 1.0}})
     assert store.runs() == []
@@ -128,14 +128,14 @@ def test_a_migration_that_fails_changes_nothing(store: Store, store_url: str, mo
         connection.execute(sa.text("CREATE TABLE halfway (x INTEGER)"))
         connection.execute(sa.text("SELECT * FROM nowhere"))
 
-    known = history_migrations.MIGRATIONS
-    monkeypatch.setattr(history_migrations, "MIGRATIONS", (*known, ("broken", broken)))
+    known = migrations.MIGRATIONS
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*known, ("broken", broken)))
     with pytest.raises(StoreError, match="nowhere"):
         Store.open(store_url)
     assert set(sa.inspect(store._engine).get_table_names()) == {
         "migrations", "runs", "findings", "baselines", "measurements", "certified",
     }  # fmt: skip
-    monkeypatch.setattr(history_migrations, "MIGRATIONS", known)
+    monkeypatch.setattr(migrations, "MIGRATIONS", known)
     Store.open(store_url).close()
 
 

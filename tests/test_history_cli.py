@@ -15,8 +15,8 @@ from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
 from gpuprep.cli import cli, edge
-from gpuprep.history import Store
 from gpuprep.records import Source
+from gpuprep.store import Store
 
 Shell = Callable[..., tuple[int, str, str]]
 

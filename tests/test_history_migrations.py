@@ -10,10 +10,9 @@ import pytest
 import sqlalchemy as sa
 from records_for_tests import FINDINGS, record
 
-from gpuprep import history_engine, history_migrations, history_schema
-from gpuprep.baselines import BaselineKey
-from gpuprep.history import Store
 from gpuprep.records import to_json
+from gpuprep.records.baseline import BaselineKey
+from gpuprep.store import Store, engine, migrations, tables
 
 CASES = Path(__file__).parent / "cases/history"
 KEY = BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 12.4.5, quick")
@@ -48,7 +47,7 @@ def test_a_store_of_the_first_version_upgrades_with_its_data(tmp_path: Path) -> 
     opened.close()
     with closing(sqlite3.connect(path)) as plain:
         names = [row[0] for row in plain.execute("SELECT name FROM migrations ORDER BY rowid")]
-    assert names == [name for name, _ in history_migrations.MIGRATIONS]
+    assert names == [name for name, _ in migrations.MIGRATIONS]
 
 
 def test_a_damaged_record_does_not_stop_an_upgrade(tmp_path: Path) -> None:
@@ -61,17 +60,17 @@ def test_a_damaged_record_does_not_stop_an_upgrade(tmp_path: Path) -> None:
 
 
 def test_the_first_schema_is_migrated_with_its_runs(store_url: str) -> None:
-    old, _ = history_engine.make(store_url)
+    old, _ = engine.make(store_url)
     with old.begin() as connection:
-        history_schema.migrations.create(connection)
-        history_migrations.create_runs(connection)
-        connection.execute(history_schema.migrations.insert().values(name="create_runs", applied_at="2026-01-01"))
+        tables.migrations.create(connection)
+        migrations.create_runs(connection)
+        connection.execute(tables.migrations.insert().values(name="create_runs", applied_at="2026-01-01"))
         values = {
             "run_id": "old", "command": "provision", "host": "h", "profile": "t4", "started_at": "2026",
             "ended_at": "2026", "source": "measured", "verdict": "FAIL", "exit_code": 1, "summary": "s",
             "record": to_json(record("old")),
         }  # fmt: skip
-        connection.execute(history_schema.runs.insert().values(values))
+        connection.execute(tables.runs.insert().values(values))
     old.dispose()
     opened = Store.open(store_url)
     assert opened.get("old") == record("old")

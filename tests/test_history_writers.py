@@ -15,10 +15,9 @@ import pytest
 import sqlalchemy as sa
 from records_for_tests import FINDINGS, measured
 
-from gpuprep import history_migrations
-from gpuprep.baselines import BaselineKey
-from gpuprep.history import Store
 from gpuprep.records import Status, Verdict
+from gpuprep.records.baseline import BaselineKey
+from gpuprep.store import Store, migrations
 
 WHOLE = Verdict(Status.PASS, "PASS", FINDINGS)
 SPAWN = multiprocessing.get_context("spawn")
@@ -85,7 +84,7 @@ def test_writers_that_open_the_store_at_once_lose_nothing(store_url: str) -> Non
     assert len(opened.baseline_of("gpu-1")[BaselineKey("GPU-0", "gemm", "of all")]) == 20
     with opened._engine.connect() as connection:
         applied = list(connection.execute(sa.text("SELECT name FROM migrations")).scalars())
-    assert sorted(applied) == sorted(name for name, _ in history_migrations.MIGRATIONS)
+    assert sorted(applied) == sorted(name for name, _ in migrations.MIGRATIONS)
     opened.close()
 
 

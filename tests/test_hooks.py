@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from nightsfortests import a_plan, write_plan
 from records_for_tests import FINDINGS, SNAPSHOT, record
 
+from gpuprep.nightly import freshness, hooks
 from gpuprep.records import Finding, Missing, Source, Status, Verdict, to_json
-from gpuprep.selfcheck import freshness, hooks
 
 ROOT = Path(__file__).parents[1]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -326,7 +326,7 @@ def test_run_as_npd_runs_it(content: str | None, code: int, said: str, tmp_path:
     program = tmp_path / "gpuprep-drift"  # as the role writes it, but of this tree and with another result
     program.write_text(
         f"#!{sys.executable}\nimport sys; from pathlib import Path\n"
-        "from gpuprep.selfcheck import __main__, hooks\n"
+        "from gpuprep.nightly import __main__, hooks\n"
         f"hooks.npd.__defaults__ = (None, Path({str(last)!r}), Path('/nowhere'))\n"
         "sys.exit(__main__.main(sys.argv[1:]))\n"
     )
@@ -345,10 +345,10 @@ def test_run_as_npd_runs_it(content: str | None, code: int, said: str, tmp_path:
 
 def test_the_hooks_load_nothing_that_judges_or_measures() -> None:
     """They run every few minutes on every node."""
-    code = "import sys; from gpuprep.selfcheck import hooks; print(*sys.modules)"
+    code = "import sys; from gpuprep.nightly import hooks; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
-    heavy = {"yaml", "pynvml", "prometheus_client", "sqlalchemy", "click", "gpuprep.checks", "gpuprep.wanted",
-             "gpuprep.catalogue", "gpuprep.onhost.nvml"}  # fmt: skip
+    heavy = {"yaml", "pynvml", "prometheus_client", "sqlalchemy", "click", "gpuprep.checks", "gpuprep.desired.state",
+             "gpuprep.catalogue", "gpuprep.agent.nvml"}  # fmt: skip
     assert not heavy & set(loaded)
 
 

@@ -15,7 +15,7 @@ import pytest
 from sshserver import SSHD, Sshd, free_port, make_key
 
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
-from gpuprep.host import Host, Target, limits
+from gpuprep.remote import Host, Target, limits
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -414,5 +414,5 @@ def test_the_key_of_a_jump_host_is_checked_too(serve: Serve, home: Path) -> None
 
 
 def test_the_command_line_does_not_load_paramiko() -> None:
-    code = "import sys, gpuprep.host; sys.exit(any(m in sys.modules for m in ('paramiko', 'fabric', 'invoke')))"
+    code = "import sys, gpuprep.remote; sys.exit(any(m in sys.modules for m in ('paramiko', 'fabric', 'invoke')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuprep.errors import HostError
-from gpuprep.host import local
+from gpuprep.remote import local
 
 LONG = "exec sleep 60"
 

@@ -14,19 +14,19 @@ import pytest
 from sshserver import SSHD, Sshd
 
 from gpuprep.errors import GpuprepError, HostError, HostLocked
-from gpuprep.host import HostLock, LockOwner
-from gpuprep.host.connection import Connection
-from gpuprep.host.local import LocalConnection
-from gpuprep.host.ssh import SshConnection
+from gpuprep.remote import HostLock, LockOwner
+from gpuprep.remote.connection import Connection
+from gpuprep.remote.local import LocalConnection
+from gpuprep.remote.ssh import SshConnection
 
 ALICE = LockOwner("alice", "laptop", "20250601-1a2b", "2025-06-01T12:00:00+00:00")
 BOB = LockOwner("bob", "desk", "20250601-3c4d", "2025-06-01T12:05:00+00:00")
 
 HOLDER = """
 import sys, time
-from gpuprep.host import HostLock, LockOwner, Target
-from gpuprep.host.local import LocalConnection
-from gpuprep.host.ssh import SshConnection
+from gpuprep.remote import HostLock, LockOwner, Target
+from gpuprep.remote.local import LocalConnection
+from gpuprep.remote.ssh import SshConnection
 lock_file, port, user, key, known_hosts = sys.argv[1:]
 if port == "0":
     connection = LocalConnection("here")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpuprep.errors import NoPrivilege
-from gpuprep.host import Host, Target
-from gpuprep.host.local import LocalConnection
-from gpuprep.host.privilege import NOT_BEGUN
+from gpuprep.remote import Host, Target
+from gpuprep.remote.local import LocalConnection
+from gpuprep.remote.privilege import NOT_BEGUN
 
 HERE = Target("here", local=True)
 # A stand-in that does as sudo -n does: options away, then the command. It counts its calls.

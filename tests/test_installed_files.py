@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import apt, modprobe
-from gpuprep.onhost.digests import Digests, sha256
-from gpuprep.onhost.manifest import is_intact
+from gpuprep.agent import apt, modprobe
+from gpuprep.agent.digests import Digests, sha256
+from gpuprep.agent.manifest import is_intact
 from gpuprep.records import AptPin, Missing, ModprobeLine
 
 
@@ -29,7 +29,7 @@ def test_a_digest_is_read_once_for_each_file_and_again_when_one_byte_changed(
         read.append(path)
         return sha256(path)
 
-    monkeypatch.setattr("gpuprep.onhost.digests.sha256", reading)
+    monkeypatch.setattr("gpuprep.agent.digests.sha256", reading)
     assert Digests(cache, agent).of(library) == digest
     assert read == []
     with library.open("r+b") as file:

@@ -16,21 +16,18 @@ from gemmrecords import gemm, gpu, values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuprep import checks, measurementforms, profile, rejudge, verdict, wanted, wishes
+from gpuprep import checks
+from gpuprep.checks import verdict
 from gpuprep.cli.judge import judge
+from gpuprep.desired import loading, state
+from gpuprep.desired import profile as wishes
 from gpuprep.errors import PlanRefused, UsageError
-from gpuprep.history import Store
-from gpuprep.records import (
-    ProbeResult,
-    RunRecord,
-    Source,
-    Status,
-    from_json_value,
-    to_json_value,
-)
+from gpuprep.records import ProbeResult, RunRecord, Source, Status, from_json_value, to_json_value
+from gpuprep.store import Store
+from gpuprep.workflows import measurement_forms, rejudge
 
-A100 = profile.load("a100")
-WANTED = wanted.resolve(A100, bare_snapshot(gpus=("a100",)), judging=True)
+A100 = loading.load("a100")
+WANTED = state.resolve(A100, bare_snapshot(gpus=("a100",)), judging=True)
 FINISHED = dataclasses.replace(finished_snapshot(WANTED, bare_snapshot(gpus=("a100",))), source=Source.MEASURED)
 UUID = FINISHED.gpus[0].uuid if isinstance(FINISHED.gpus, tuple) else ""
 TYPES = {"fp64": 18.95, "fp32": 18.36, "tf32": 127.4, "fp16": 275.4, "bf16": 261.2, "int8": 466.6}
@@ -81,7 +78,7 @@ def write(folder: Path, document: object) -> Path:
     return path
 
 
-def again(path: Path, by: profile.Profile = A100) -> RunRecord:
+def again(path: Path, by: loading.Profile = A100) -> RunRecord:
     (made,) = rejudge.judge_file(path, by)
     return made
 
@@ -105,7 +102,7 @@ def test_the_document_of_json_has_several(tmp_path: Path) -> None:
 def test_other_thresholds_make_another_verdict(tmp_path: Path) -> None:
     own = tmp_path / "strict.yml"
     own.write_text("extends: a100\nthresholds: {fp16_percent_of_peak: {percent: 95, source: our fleet}}\n")
-    made = again(write(tmp_path, WHOLE), profile.load(str(own)))
+    made = again(write(tmp_path, WHOLE), loading.load(str(own)))
     assert made.verdict is not None
     failed = [f for f in made.verdict.findings if f.status is Status.FAIL]
     assert [f.key for f in failed] == ["gpu 0.gemm_fp16"]
@@ -126,7 +123,7 @@ def test_simulated_stays_simulated(tmp_path: Path) -> None:
 def test_a_profile_for_another_gpu_is_refused(tmp_path: Path) -> None:
     for document in (WHOLE, FIGURES):
         with pytest.raises(PlanRefused, match="has a A100, and profile t4 is for T4"):
-            rejudge.judge_file(write(tmp_path, document), profile.load("t4"))
+            rejudge.judge_file(write(tmp_path, document), loading.load("t4"))
 
 
 # ---------------------------------------------------------------- figures from elsewhere
@@ -176,7 +173,7 @@ def test_waivers_hold_by_the_day_of_the_judging(tmp_path: Path, expires: str, st
 def test_a_real_h200_passes(tmp_path: Path) -> None:
     folder = Path(__file__).parent / "cases/records"
     measured = [json.loads((folder / f"h200-{name}.json").read_text()) for name in ("gemm", "bandwidth", "toolkit")]
-    made = again(write(tmp_path, {"measurements": measured}), profile.load("h200"))
+    made = again(write(tmp_path, {"measurements": measured}), loading.load("h200"))
     assert made.verdict is not None
     assert {f.key: f.reason for f in made.verdict.findings if f.status is not Status.PASS} == {}
 
@@ -275,7 +272,7 @@ REAL = {
 
 @pytest.mark.parametrize("probe", sorted(REAL))
 def test_real_measurements_have_the_form(probe: str) -> None:
-    assert list(measurementforms.problems(probe, REAL[probe]["values"])) == []
+    assert list(measurement_forms.problems(probe, REAL[probe]["values"])) == []
 
 
 @pytest.mark.parametrize("probe", sorted(REAL))
@@ -288,10 +285,10 @@ def test_damaged_measurements_are_refused_or_judged(probe: str, random: Any) -> 
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
-    if next(measurementforms.problems(probe, damaged), None) is None:
+    if next(measurement_forms.problems(probe, damaged), None) is None:
         result = ProbeResult(probe, Source.MEASURED, damaged, 1.0)
         host = bare_snapshot(gpus=("h200",))
-        wish = wanted.resolve(profile.load("h200"), host, judging=True)
+        wish = state.resolve(loading.load("h200"), host, judging=True)
         assert all(f.status for f in checks.compare_figures(wish, host, [result], asked=[probe]))
 
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from nightsfortests import facts, result
 
+from gpuprep.nightly.lastmeasured import carried
 from gpuprep.records import DriftFacts
-from gpuprep.selfcheck.lastmeasured import carried
 
 MONDAY, TUESDAY, SUNDAY = (f"2026-11-{day}T02:30:00+00:00" for day in (16, 17, 22))
 BEFORE = result(drift=DriftFacts(probe_asked_since=MONDAY, probe_measured_at=TUESDAY))

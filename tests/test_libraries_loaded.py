@@ -1,4 +1,4 @@
-"""onhost/libraries.py: what /proc/self/maps says was loaded, and where the installed toolkit's own libraries are."""
+"""agent/libraries.py: what /proc/self/maps says was loaded, and where the installed toolkit's own libraries are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import cuda, libraries
+from gpuprep.agent import cuda, libraries
 
 MAPS = """\
 7f1c00000000-7f1c00021000 rw-p 00000000 00:00 0
@@ -76,7 +76,7 @@ def stand_in(folder: Path, version: int) -> Path:
 
 ASK = """
 import json
-from gpuprep.onhost import libraries
+from gpuprep.agent import libraries
 version = libraries.load_cublaslt("99")
 print(json.dumps([version, libraries.loaded({"cublasLt": version})]))
 """

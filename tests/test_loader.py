@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import shells
-from gpuprep.onhost.loader import Loader
+from gpuprep.agent import shells
+from gpuprep.agent.loader import Loader
 from gpuprep.records import Missing
 
 DLOPEN = """

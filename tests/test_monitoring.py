@@ -15,7 +15,7 @@ import yaml
 from prometheusprograms import Programs, programs
 from test_textmetrics import drifted
 
-from gpuprep import monitoring, textmetrics
+from gpuprep.nightly import metrics, monitoring
 
 RULES = [rule for group in yaml.safe_load(monitoring.text("rules"))["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads(monitoring.text("dashboard"))
@@ -43,11 +43,11 @@ def test_every_metric_that_is_named_exists() -> None:
     ]
     named = names(monitoring.text("rules")) | names(" ".join([*expressions(), *queries]))
     assert len(named) > 15
-    assert named <= textmetrics.METRICS.keys()
+    assert named <= metrics.METRICS.keys()
 
 
 def test_every_label_that_is_named_exists() -> None:
-    known = {label for metric in textmetrics.METRICS.values() for label in metric.labels} | {"instance", "job"}
+    known = {label for metric in metrics.METRICS.values() for label in metric.labels} | {"instance", "job"}
     matched = set(
         re.findall(r"(\w+)\s*(?:=~|!=|!~|=(?!=))\s*\\?[\"%]", " ".join([*expressions(), monitoring.text("rules")]))
     )
@@ -120,7 +120,7 @@ def test_a_rule_that_never_fires_does_not_pass_its_tests(promtool: Programs, tmp
 
 def test_promtool_takes_the_metrics(promtool: Programs) -> None:
     """Names, units and HELP by Prometheus' own linter."""
-    text = textmetrics.render([drifted("a"), drifted("b")])
+    text = metrics.render([drifted("a"), drifted("b")])
     done = subprocess.run(
         [promtool.promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
     )
@@ -140,7 +140,7 @@ def test_the_command_prints_them(name: str, tmp_path: Path) -> None:
 
 def test_the_page_names_every_metric_and_alert() -> None:
     page = (Path(__file__).parent.parent / "docs" / "drift.md").read_text()
-    for name in textmetrics.METRICS:
+    for name in metrics.METRICS:
         assert f"gpuprep_{name}" in page or f"`_{name.removeprefix('gpu_')}`" in page, name
     for rule in RULES:
         assert f"| `{rule['alert']}` | {rule['labels']['severity']} |" in page

@@ -19,16 +19,18 @@ import pytest
 from nightlymachine import FINISHED, T4, UNITS, Machine, PlayedHost
 from records_for_tests import PASSED, record
 
-from gpuprep import nightly, nightlyhost, nightlyunits, profile, runs, wanted
-from gpuprep.baselines import BaselineKey
+from gpuprep.agent.identity import identity
+from gpuprep.desired import loading, state
 from gpuprep.errors import HostError, HostUnreachable
-from gpuprep.history import Store
-from gpuprep.host import CommandResult, Host, LockOwner, Target
-from gpuprep.nightlyunits import LAST, PLAN, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
-from gpuprep.onhost.identity import identity
+from gpuprep.nightly import nightlyplan, units
+from gpuprep.nightly.units import LAST, PLAN, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
 from gpuprep.records import DriftFacts, Finding, RunRecord, Snapshot, Source, Status, Verdict, to_json
-from gpuprep.runs import Line, Options
-from gpuprep.selfcheck import nightlyplan
+from gpuprep.records.baseline import BaselineKey
+from gpuprep.remote import CommandResult, Host, LockOwner, Target
+from gpuprep.store import Store
+from gpuprep.workflows import runs, schedule_state
+from gpuprep.workflows import schedule as nightly
+from gpuprep.workflows.runs import Line, Options
 
 HOST = Target("sim:t4", simulated=True)
 
@@ -41,7 +43,7 @@ class Stage:
     def line(self) -> Line:
         return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
-    def schedule(self, wish: profile.Profile = T4, **drift: Any) -> RunRecord:
+    def schedule(self, wish: loading.Profile = T4, **drift: Any) -> RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
         return nightly.schedule(HOST, wish, Options(), self.line())
@@ -91,7 +93,7 @@ def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> N
     assert (left.at, left.random_delay_minutes, left.next_at) == ("02:30", 30, "2026-11-22T02:41:07+00:00")
     assert "OnCalendar=*-*-* 02:30:00\nRandomizedDelaySec=30m\n" in stage.machine.files[TIMER_FILE]
     assert (stage.plan.host, stage.plan.profile.sha256, stage.plan.made_by) == ("sim:t4", T4.sha256, "0.1.0")
-    assert stage.plan.wanted == wanted.resolve(T4, FINISHED, judging=True)
+    assert stage.plan.wanted == state.resolve(T4, FINISHED, judging=True)
     assert stage.plan.probe_arguments["quick"] is True
     assert stage.store.get(made.run_id).nightly == left
 
@@ -278,7 +280,7 @@ def test_what_breaks_off_leaves_the_old_timer_and_goes_on_when_run_again(stage: 
     stage.machine.refuses = ""
     facts(stage.schedule(at="06:00"))
     assert stage.machine.active
-    assert stage.machine.loaded == stage.machine.units() == nightlyunits.files(stage.plan.drift)
+    assert stage.machine.loaded == stage.machine.units() == units.files(stage.plan.drift)
 
 
 def test_a_timer_that_does_not_run_is_no_schedule(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,9 +350,9 @@ def test_what_breaks_off_before_the_plan_is_gone_still_knows_the_metrics(stage: 
 
 
 def test_a_plan_that_cannot_be_read_leaves_no_metrics_in_the_usual_folder(stage: Stage) -> None:
-    assert T4.drift.textfile_directory == nightlyunits.METRICS_FOLDER
+    assert T4.drift.textfile_directory == units.METRICS_FOLDER
     stage.schedule()
-    metrics = f"{nightlyunits.METRICS_FOLDER}/gpuprep.prom"
+    metrics = f"{units.METRICS_FOLDER}/gpuprep.prom"
     stage.machine.files |= {PLAN: "{", metrics: "gpuprep_drift 1\n"}
     facts(stage.unschedule())
     assert stage.machine.files == {}
@@ -421,9 +423,9 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeyp
     assert stage.last() == night(21)
     assert [run.run_id for run in stage.store.runs()] == [night(day).run_id for day in (21, 20, 19)]
     assert any("20261118-023107-0a1b2.json there is no result" in told for told in stage.told)
-    read, asked = nightlyhost.read, []
+    read, asked = schedule_state.read, []
 
-    def ask(host: Host, known: list[str]) -> nightlyhost.Found:
+    def ask(host: Host, known: list[str]) -> schedule_state.Found:
         asked.append(known)
         return read(host, known)
 
@@ -581,17 +583,17 @@ def test_a_host_that_is_gone(stage: Stage) -> None:
 # ---------------------------------------------------------------- the commands on a real shell
 
 
-@pytest.mark.parametrize("ask", [nightlyhost.look, nightlyhost.read])
-def test_a_real_machine_without_a_schedule_answers(ask: Callable[[Host], nightlyhost.Found]) -> None:
+@pytest.mark.parametrize("ask", [schedule_state.look, schedule_state.read])
+def test_a_real_machine_without_a_schedule_answers(ask: Callable[[Host], schedule_state.Found]) -> None:
     with Host(Target("here", local=True)) as host:
         found = ask(host)
     assert found.now.tzinfo is not None
     assert not found.timer.runs
     assert (found.timer.next_at, found.text(PLAN)) == ("", "")
-    if ask is nightlyhost.read:
+    if ask is schedule_state.read:
         assert os.uname().nodename in found.machine.names
         assert found.machine.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    if ask is nightlyhost.look:
+    if ask is schedule_state.look:
         assert re.fullmatch(r"3\.[0-9]+\.[0-9]+", found.word("python"))
 
 
@@ -599,9 +601,9 @@ def test_a_file_comes_back_to_the_last_byte(tmp_path: Path, monkeypatch: pytest.
     for name, text in {"one": "a\n\nb\n", "two": "no newline", "empty": "", "newline": "\n"}.items():
         path = tmp_path / name
         path.write_text(text)
-        monkeypatch.setattr(nightlyhost, "READ", nightlyhost.READ.replace(LAST, str(path)))
+        monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(LAST, str(path)))
         with Host(Target("here", local=True)) as host:
-            assert nightlyhost.read(host).text(str(path)) == text
+            assert schedule_state.read(host).text(str(path)) == text
         monkeypatch.undo()
 
 
@@ -609,14 +611,14 @@ def test_results_that_are_known_do_not_travel(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "results").mkdir()
     for name in ("one", "two", "three"):
         (tmp_path / f"results/{name}.json").write_text(f"{name}\n")
-    monkeypatch.setattr(nightlyhost, "RESULTS", str(tmp_path))
+    monkeypatch.setattr(schedule_state, "RESULTS", str(tmp_path))
     monkeypatch.setattr(
-        nightlyhost, "READ", nightlyhost.READ.replace("/var/lib/gpuprep/drift/results", f"{tmp_path}/results")
+        schedule_state, "READ", schedule_state.READ.replace("/var/lib/gpuprep/drift/results", f"{tmp_path}/results")
     )
     with Host(Target("here", local=True)) as host:
-        assert [Path(path).stem for path in nightlyhost.read(host, ["two", "on"]).kept] == ["one", "three"]
-        assert nightlyhost.read(host, ["one", "two", "three"]).kept == {}
-        assert nightlyhost.read(host).kept[f"{tmp_path}/results/one.json"] == "one\n"
+        assert [Path(path).stem for path in schedule_state.read(host, ["two", "on"]).kept] == ["one", "three"]
+        assert schedule_state.read(host, ["one", "two", "three"]).kept == {}
+        assert schedule_state.read(host).kept[f"{tmp_path}/results/one.json"] == "one\n"
 
 
 def test_a_shell_that_answers_nothing_is_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

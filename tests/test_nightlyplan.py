@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from nightsfortests import a_plan, certified
 
 from gpuprep import checks
-from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey
+from gpuprep.desired.profile import Waiver
+from gpuprep.nightly import nightlyplan
 from gpuprep.records import DecodeError, Finding, Missing, Status, Verdict, to_json
-from gpuprep.selfcheck import nightlyplan
-from gpuprep.wishes import Waiver
+from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey
 
 FIGURES: Baseline = {
     BaselineKey("GPU-0", "gemm", "gpuprep 0.1.0, cublasLt 13.1.0, quick"): {

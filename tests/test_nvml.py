@@ -1,4 +1,4 @@
-"""onhost/nvml.py against a pynvml whose answers are given: each refusal keeps its kind, new calls come before old."""
+"""agent/nvml.py against a pynvml whose answers are given: each refusal keeps its kind, new calls come before old."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpuprep.onhost import nvml
+from gpuprep.agent import nvml
 from gpuprep.records import ClockPair, Missing, PowerLimits
 
 ERRORS = {

@@ -23,7 +23,7 @@ pytestmark = [
 
 READ = """
 import json
-from gpuprep.onhost.system import read_gpus
+from gpuprep.agent.system import read_gpus
 from gpuprep.records import to_json_value
 gpus, version = read_gpus()
 print(json.dumps([to_json_value(gpus), to_json_value(version)]))
@@ -31,9 +31,9 @@ print(json.dumps([to_json_value(gpus), to_json_value(version)]))
 TUNE = """
 import json, sys
 from pathlib import Path
-from gpuprep.onhost.nvml import Nvml
-from gpuprep.onhost.tune import tune
-from gpuprep.onhost.tunesettings import load
+from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.tune import tune
+from gpuprep.agent.tunesettings import load
 from gpuprep.records import to_json_value
 action, settings, locks = sys.argv[1:]
 with Nvml() as nvml:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import __main__ as agent
-from gpuprep.onhost import cuda, driver, loader, managed, modulecache, osfacts, shells
-from gpuprep.onhost.digests import Digests
-from gpuprep.onhost.dkms import dkms_modules
-from gpuprep.onhost.loader import Loader
-from gpuprep.onhost.manifest import is_intact, read_manifest
-from gpuprep.onhost.probes import toolkit
-from gpuprep.onhost.run import read_text, run
+from gpuprep.agent import __main__ as agent
+from gpuprep.agent import cuda, driver, loader, managed, modulecache, osfacts, shells
+from gpuprep.agent.digests import Digests
+from gpuprep.agent.dkms import dkms_modules
+from gpuprep.agent.loader import Loader
+from gpuprep.agent.manifest import is_intact, read_manifest
+from gpuprep.agent.probes import toolkit
+from gpuprep.agent.run import read_text, run
 from gpuprep.records import DkmsModule, LockedClocks, Missing
 
 

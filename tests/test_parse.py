@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprep.onhost import parse
-from gpuprep.onhost.probes import codec
+from gpuprep.agent import parse
+from gpuprep.agent.probes import codec
 from gpuprep.records import to_json_value
 
 CASES = Path(__file__).parent / "cases"

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from gpuprep.plaintext import one_line, visible
+from gpuprep.untrusted.plaintext import one_line, visible
 
 
 @pytest.mark.parametrize(

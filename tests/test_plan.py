@@ -27,9 +27,9 @@ from builders import (
 )
 
 from gpuprep.checks import compare
-from gpuprep.plan import ROLES, TITLES, make, role_variables
+from gpuprep.desired.state import Wanted, resolve
+from gpuprep.provisioning.plan import ROLES, TITLES, make, role_variables
 from gpuprep.records import Finding, Missing, Package, Plan, Snapshot, Status, UnitFacts
-from gpuprep.wanted import Wanted, resolve
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden" / "plans"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from gpuprep import catalogue
 from gpuprep.checks import compare
+from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import Wanted, check_profile, resolve
 from gpuprep.errors import PlanRefused
-from gpuprep.plan import ROLES, make, role_variables
-from gpuprep.profile import Profile
+from gpuprep.provisioning.plan import ROLES, make, role_variables
 from gpuprep.records import ClockPair, Missing, Snapshot, Status
-from gpuprep.wanted import Wanted, check_profile, resolve
 
 BASES = {name: load(name) for name in ("t4", "v100", "a100", "base")}
 REASONS = ("not_supported", "no_permission", "command_failed", "driver_not_loaded", "gpu_is_lost", "unparsable")

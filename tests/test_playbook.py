@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import ansible_env, playbook
 from gpuprep.errors import HostUnreachable, Interrupted, ProvisionFailed
-from gpuprep.host import Target
-from gpuprep.playbook import Failure, Progress
-from gpuprep.playbook_answers import describe_failure, diff_text, waiting_line
-from gpuprep.playbook_events import Events
+from gpuprep.provisioning import ansible_environment, ansible_run
+from gpuprep.provisioning.ansible_answers import describe_failure, diff_text, waiting_line
+from gpuprep.provisioning.ansible_events import Events
+from gpuprep.provisioning.ansible_run import Failure, Progress
 from gpuprep.records import PlaybookResult
+from gpuprep.remote import Target
 
 LOCAL = Target("local", local=True)
 PASSWORD = "correct-horse-battery"
@@ -34,7 +34,7 @@ class Run:
     def __call__(self, text: str, target: Target = LOCAL, **options: object) -> PlaybookResult | Failure:
         book = self.folder / "book.yml"
         book.write_text(textwrap.dedent(text))
-        return playbook.run(
+        return ansible_run.run(
             target,
             roles=options.pop("roles", ()),  # type: ignore[arg-type]
             variables=options.pop("variables", {}),  # type: ignore[arg-type]
@@ -244,25 +244,27 @@ def test_inventory_and_ssh_options_follow_the_target(tmp_path: Path, monkeypatch
         known_hosts="/keys/known_hosts",
         variables={"gpu_codec_npp": True, "gpu_cuda_version": "11.8"},
     )
-    hosts = ansible_env.inventory(target, {"gpu_cuda_version": "12.4"})["all"]["hosts"]
+    hosts = ansible_environment.inventory(target, {"gpu_cuda_version": "12.4"})["all"]["hosts"]
     assert list(hosts) == ["sim-t4"]
     host = hosts["sim-t4"]
     assert (host["ansible_host"], host["ansible_port"], host["ansible_user"]) == ("127.0.0.1", 2222, "debian")
     assert (host["gpu_codec_npp"], host["gpu_cuda_version"]) == (True, "12.4")
-    strict = ansible_env.ssh_arguments(target, accept_new_host_key=False)
+    strict = ansible_environment.ssh_arguments(target, accept_new_host_key=False)
     assert "StrictHostKeyChecking=yes" in strict
     assert "UserKnownHostsFile=/keys/known_hosts" in strict
     assert "BatchMode=yes" in strict
-    assert "StrictHostKeyChecking=accept-new" in ansible_env.ssh_arguments(target, accept_new_host_key=True)
+    assert "StrictHostKeyChecking=accept-new" in ansible_environment.ssh_arguments(target, accept_new_host_key=True)
     monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)  # OpenSSH's ~; another HOME is shown to it
-    assert not any("KnownHosts" in word for word in ansible_env.ssh_arguments(Target("a"), accept_new_host_key=False))
+    assert not any(
+        "KnownHosts" in word for word in ansible_environment.ssh_arguments(Target("a"), accept_new_host_key=False)
+    )
     monkeypatch.setenv("HOME", str(tmp_path))  # OpenSSH itself does not look at it
-    elsewhere = ansible_env.ssh_arguments(Target("a"), accept_new_host_key=False)
+    elsewhere = ansible_environment.ssh_arguments(Target("a"), accept_new_host_key=False)
     assert f"UserKnownHostsFile={tmp_path}/.ssh/known_hosts" in elsewhere
-    plain = ansible_env.inventory(Target("web1"), {})["all"]["hosts"]["web1"]
+    plain = ansible_environment.inventory(Target("web1"), {})["all"]["hosts"]["web1"]
     assert "ansible_port" not in plain
     assert "ansible_user" not in plain
-    assert ansible_env.inventory_name(Target("localhost")) != "localhost"
+    assert ansible_environment.inventory_name(Target("localhost")) != "localhost"
 
 
 @pytest.mark.parametrize(

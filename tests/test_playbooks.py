@@ -238,7 +238,7 @@ def test_agent_digest_is_the_same_on_both_sides(tmp_path: Path) -> None:
     (tmp_path / "gpuprep/checks/__pycache__").mkdir()
     (tmp_path / "gpuprep/checks/__pycache__/driver.cpython-313.pyc").write_text("compiled there")
     assert functions["digest"](tmp_path) == agent.gpu_agent_digest(str(package))
-    for name in ("records.py", "catalogue/gpus.yml"):
+    for name in ("records/__init__.py", "catalogue/gpus.yml"):
         content = (tmp_path / "gpuprep" / name).read_bytes()
         (tmp_path / "gpuprep" / name).write_bytes(content + b"\n")
         assert functions["digest"](tmp_path) != agent.gpu_agent_digest(str(package)), name
@@ -280,5 +280,5 @@ def test_the_bundle_runs_by_itself(tmp_path: Path) -> None:
 
     agent = module(PLAYBOOKS / "roles/gpu_agent/filter_plugins/gpu_agent.py")
     zipfile.ZipFile(io.BytesIO(base64.b64decode(agent.gpu_agent_bundle(str(ROOT / "gpuprep"))))).extractall(tmp_path)
-    done = run(sys.executable, "-m", "gpuprep.onhost", "--version", env={"PYTHONPATH": str(tmp_path)})
+    done = run(sys.executable, "-m", "gpuprep.agent", "--version", env={"PYTHONPATH": str(tmp_path)})
     assert done.stdout.split() == ["gpuprep-agent", __version__], done.stderr

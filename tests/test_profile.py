@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from profiletext import problems, write
 
-from gpuprep import profile as profiles
+from gpuprep.desired import loading as profiles
+from gpuprep.desired.loading import Profile, document, load
 from gpuprep.errors import ProfileError, UsageError
-from gpuprep.profile import Profile, document, load
 from gpuprep.records import ClockPair
 
 SHIPPED = ("a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from profiletext import problems, write
 
+from gpuprep.desired.loading import load
 from gpuprep.errors import ProfileError
-from gpuprep.profile import load
 
 MISTAKES = [
     # what is added to `extends: t4` from line 2 on, and the lines expected

@@ -18,10 +18,9 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprep import yamlsource
 from gpuprep.cli.profiles import profiles
+from gpuprep.desired.loading import Profile, document, find, load, reader
 from gpuprep.errors import ProfileError
-from gpuprep.profile import Profile, document, find, load
 
 SEEDS = 20
 Mutant = tuple[bytes, int]  # the file, and the line that must be named; 0 where several could be
@@ -221,7 +220,7 @@ VALUE = st.recursive(
 
 
 def check_source(data: bytes) -> None:
-    source = yamlsource.parse(data, "x.yml")
+    source = reader.parse(data, "x.yml")
     lines = data.count(b"\n") + 1
     for problem in source.problems:
         assert 1 <= problem.place.line <= lines
@@ -262,7 +261,7 @@ def outcome(path: str) -> str:
 def test_line_endings_count_as_lines() -> None:
     for ending in ("\n", "\r\n"):
         data = ending.join(["description: 'a\u2028\x85b'", "", "driver:", "  hold: 1", ""]).encode()
-        source = yamlsource.parse(data, "x.yml")
+        source = reader.parse(data, "x.yml")
         assert source.root is not None
         assert isinstance(source.root.value, dict)
         driver = source.root.value["driver"]

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from gpuprep import profileschema
-from gpuprep.profile import (
+import gpuprep
+from gpuprep.desired.loading import (
     CodecWish,
     CudaWish,
     CudnnWish,
@@ -23,10 +23,11 @@ from gpuprep.profile import (
     available,
     document,
 )
+from gpuprep.desired.loading import schema as profileschema
 from gpuprep.records import ClockPair
 
 SCHEMA = profileschema.schema()
-CATALOGUE = Path(profileschema.__file__).parent / "catalogue"
+CATALOGUE = Path(gpuprep.__file__).parent / "catalogue"
 # Keywords that describe, hold other schemas, or have a message that names several keys.
 STRUCTURE = {"$schema", "title", "description", "x-allowed", "properties", "items", "$defs", "$ref", "if", "then"}
 OF_KEYS = {"additionalProperties", "required", "uniqueItems"}

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import record
 from validations_for_tests import h200, real, several, t4
 
-from gpuprep.plaintext import visible
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json, to_json
 from gpuprep.reports import FORMATS, render
 from gpuprep.reports.text import render as as_text
+from gpuprep.untrusted.plaintext import visible
 
 RECORDS = {
     "h200": h200(),

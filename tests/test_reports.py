@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 from records_for_tests import FINDINGS, PLAN, record
 
-from gpuprep import record_schema
-from gpuprep.records import Finding, Source, Status, Verdict, from_json, to_json_value
+from gpuprep.records import Finding, Source, Status, Verdict, from_json, schema, to_json_value
 from gpuprep.reports import json as json_report
 from gpuprep.reports import text
 
@@ -87,13 +86,13 @@ def test_json_of_one_run_is_the_record() -> None:
 
 
 def test_the_schema_file_is_what_the_dataclasses_say() -> None:
-    shipped = resources.files("gpuprep").joinpath("record.schema.json").read_text()
-    assert shipped == record_schema.text(), "run: python -m gpuprep.record_schema > gpuprep/record.schema.json"
+    shipped = resources.files("gpuprep").joinpath("records/record.schema.json").read_text()
+    assert shipped == schema.text(), "run: python -m gpuprep.records.schema > gpuprep/records/record.schema.json"
     jsonschema.Draft202012Validator.check_schema(json.loads(shipped))
 
 
 def test_records_are_valid_by_the_schema_and_damaged_ones_are_not() -> None:
-    validator = jsonschema.Draft202012Validator(record_schema.schema())
+    validator = jsonschema.Draft202012Validator(schema.schema())
     document = to_json_value(record())
     validator.validate(document)
     validator.validate(

@@ -21,11 +21,11 @@ from pathlib import Path
 from nightsfortests import ANSWERS, WISH, a_plan, answering, facts, write_plan
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuprep.desired.profile import NotifyWish
+from gpuprep.nightly import run
+from gpuprep.nightly.ask import Agent
+from gpuprep.nightly.notify import State
 from gpuprep.records import RunRecord, from_json
-from gpuprep.selfcheck import run
-from gpuprep.selfcheck.ask import Agent
-from gpuprep.selfcheck.notify import State
-from gpuprep.wishes import NotifyWish
 
 KILLS = 30
 KEEP = 5

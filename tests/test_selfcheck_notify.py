@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from nightsfortests import read_json, result
 
+from gpuprep.desired.profile import NotifyWish
+from gpuprep.nightly import notify
+from gpuprep.nightly.notify import Notifier
 from gpuprep.records import Finding, Source, Status, Verdict
-from gpuprep.selfcheck import notify
-from gpuprep.selfcheck.notify import Notifier
-from gpuprep.wishes import NotifyWish
 
 TOKEN = "s3cret-t0ken-of-the-receiver"
 

@@ -14,9 +14,9 @@ import pytest
 from nightsfortests import read_json, result
 from records_for_tests import SNAPSHOT
 
+from gpuprep.nightly import last
+from gpuprep.nightly.results import AlreadyRunning, Damaged, Results
 from gpuprep.records import Status, to_json
-from gpuprep.selfcheck import last
-from gpuprep.selfcheck.results import AlreadyRunning, Damaged, Results
 
 FIRST, SECOND, THIRD = (f"2026112{day}-023000-00000" for day in (1, 2, 3))
 MORNING = datetime(2026, 11, 21, 7, 0, tzinfo=timezone.utc)  # after the night of result()
@@ -110,7 +110,7 @@ def test_the_next_run_puts_in_order_what_a_killed_one_left(results: Results) -> 
 HOLDER = """
 import sys
 from pathlib import Path
-from gpuprep.selfcheck.results import Results
+from gpuprep.nightly.results import Results
 with Results(Path(sys.argv[1])).lock():
     print("held", flush=True)
     sys.stdin.read()
@@ -135,7 +135,7 @@ def test_one_run_at_a_time_and_none_is_locked_out_by_a_dead_one(tmp_path: Path) 
 def test_the_folders_are_readable_by_all_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those a narrow umask made before, too; and nothing above other folders than the usual ones."""
     usual = tmp_path / "gpuprep" / "drift"
-    monkeypatch.setattr("gpuprep.selfcheck.results.FOLDER", usual)
+    monkeypatch.setattr("gpuprep.nightly.results.FOLDER", usual)
     before = os.umask(0o077)
     try:
         usual.mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_the_lock_is_for_the_owner_alone(results: Results) -> None:
 
 def test_a_folder_that_may_not_be_made_is_the_users_mistake() -> None:
     script = (
-        "import os; from pathlib import Path; from gpuprep.selfcheck.results import Results\n"
+        "import os; from pathlib import Path; from gpuprep.nightly.results import Results\n"
         "from gpuprep.errors import UsageError\n"
         "if os.getuid() == 0: os.setuid(65534)\n"
         "try: Results(Path('/gpuprep-of-nobody/drift')).lock().__enter__()\n"

@@ -29,10 +29,15 @@ from nightsfortests import (
     write_plan,
 )
 
-from gpuprep import checks, nightlyunits, textmetrics
-from gpuprep.baselines import BaselineFigure
-from gpuprep.onhost.identity import sources
-from gpuprep.onhost.parts import INSTALLED
+from gpuprep import checks
+from gpuprep.agent.identity import sources
+from gpuprep.agent.parts import INSTALLED
+from gpuprep.desired.profile import DriftWish, NotifyWish, Waiver
+from gpuprep.nightly import freshness, hooks, journal, last, nightlyplan, run, units
+from gpuprep.nightly import metrics as textmetrics
+from gpuprep.nightly.ask import Agent
+from gpuprep.nightly.nightlyplan import NightlyPlan
+from gpuprep.nightly.results import Results
 from gpuprep.records import (
     Finding,
     GpuFacts,
@@ -45,12 +50,8 @@ from gpuprep.records import (
     from_json,
     to_json,
 )
-from gpuprep.runids import new_run_id
-from gpuprep.selfcheck import freshness, hooks, journal, last, nightlyplan, run
-from gpuprep.selfcheck.ask import Agent
-from gpuprep.selfcheck.nightlyplan import NightlyPlan
-from gpuprep.selfcheck.results import Results
-from gpuprep.wishes import DriftWish, NotifyWish, Waiver
+from gpuprep.records.baseline import BaselineFigure
+from gpuprep.records.ids import new_run_id
 
 QUICK = dataclasses.replace(WISH, probe="quick")
 ROOT = Path(__file__).parents[1]
@@ -357,7 +358,7 @@ def test_an_error_inside_of_gpuprep_leaves_a_result(host: Nights, monkeypatch: p
     def broken(*_: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("gpuprep.verdict.judge", broken)
+    monkeypatch.setattr("gpuprep.checks.verdict.judge", broken)
     night = host.night(host.agent(facts()), expected=3)
     assert (night.record.error or "").startswith("an error inside gpuprep while judging: KeyError: 'x' (test_selfcheck")
 
@@ -376,8 +377,8 @@ def test_a_check_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     write_plan(tmp_path / "drift.json", a_plan())
     (tmp_path / "agent.sh").write_text(f": > {tmp_path}/asked; exec sleep 300")
     script = (
-        "import sys; from pathlib import Path; from gpuprep.onhost import children; from gpuprep.selfcheck import run\n"
-        "from gpuprep.selfcheck.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        "import sys; from pathlib import Path; from gpuprep.agent import children; from gpuprep.nightly import run\n"
+        "from gpuprep.nightly.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
         "children.watch()\n"
         "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
     )
@@ -460,8 +461,8 @@ def test_a_result_that_cannot_be_kept_is_told_and_is_no_success(
 def on_a_full_disk(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
     """`words` in a program that can make files and write nothing into them: write(2) fails, as on a full disk."""
     script = (
-        "import resource, signal, sys; from pathlib import Path; from gpuprep.selfcheck import run\n"
-        "from gpuprep.selfcheck.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
+        "import resource, signal, sys; from pathlib import Path; from gpuprep.nightly import run\n"
+        "from gpuprep.nightly.ask import Agent; folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
         f"agent = Agent(['sh', '-c', {ANSWERS!r}, str(folder / 'agent')])\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         f"sys.exit({words})\n"
@@ -530,7 +531,7 @@ def test_the_journal_gets_a_priority(tmp_path: Path) -> None:
     place = tmp_path / "journal"
     for status, priority in ((Status.PASS, 6), (Status.WARN, 4), (Status.FAIL, 3), (Status.UNKNOWN, 3)):
         assert run.PRIORITIES.get(status.value, journal.ERROR) == priority
-    script = "import sys; from gpuprep.selfcheck import journal; journal.say(3, 'one\\ntwo', sys.stdout)"
+    script = "import sys; from gpuprep.nightly import journal; journal.say(3, 'one\\ntwo', sys.stdout)"
     with place.open("w") as stream:
         inode = os.fstat(stream.fileno())
         for environment in ({"JOURNAL_STREAM": f"{inode.st_dev}:{inode.st_ino}"}, {"JOURNAL_STREAM": "1:2"}, {}):
@@ -545,7 +546,7 @@ def drift_program(*words: str, package: Path = ROOT) -> subprocess.CompletedProc
     """The program of the package below a folder, and of no other."""
     start = (
         "import runpy, sys; sys.path.insert(0, sys.argv.pop(1))\n"
-        "runpy.run_module('gpuprep.selfcheck', run_name='__main__', alter_sys=True)\n"
+        "runpy.run_module('gpuprep.nightly', run_name='__main__', alter_sys=True)\n"
     )
     command = [sys.executable, "-I", "-c", start, str(package), *words]
     return subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
@@ -580,7 +581,7 @@ def test_two_at_once(tmp_path: Path) -> None:
     (tmp_path / "agent.sh").write_text(f"cat >/dev/null; cat {tmp_path}/gate")
     script = (
         "import sys; from pathlib import Path\n"
-        "from gpuprep.selfcheck import run; from gpuprep.selfcheck.ask import Agent\n"
+        "from gpuprep.nightly import run; from gpuprep.nightly.ask import Agent\n"
         "folder = Path(sys.argv[1]); run.CONTROLLERS_LOCK = folder / 'none'\n"
         "sys.exit(run.main(folder / 'drift.json', folder / 'drift', Agent(['sh', str(folder / 'agent.sh')])))\n"
     )
@@ -600,16 +601,16 @@ def test_two_at_once(tmp_path: Path) -> None:
 def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
     """A Python that cannot start the program ends with 1: systemd must not take that for a check that did its work."""
     unit = configparser.ConfigParser(strict=False)
-    unit.read_string(nightlyunits.files(WISH)[nightlyunits.SERVICE_FILE])
+    unit.read_string(units.files(WISH)[units.SERVICE_FILE])
     program, *words = unit["Service"]["ExecStart"].split()
     good = {0, int(unit["Service"]["SuccessExitStatus"])}
-    assert program == nightlyunits.PROGRAM
+    assert program == units.PROGRAM
     gone = dataclasses.replace(facts(), gpus=())
     (tmp_path / "facts.json").write_text(to_json(gone))
     plan = write_plan(tmp_path / "drift.json", a_plan())
     where = ["--plan", str(plan), "--results", str(tmp_path / "drift")]
     start = (
-        "import sys; from pathlib import Path; from gpuprep.selfcheck import __main__, run\n"
+        "import sys; from pathlib import Path; from gpuprep.nightly import __main__, run\n"
         f"run.CONTROLLERS_LOCK = Path({str(tmp_path / 'none')!r})\n"
         f"run.Agent.__init__.__defaults__ = (('sh', '-c', 'cat >/dev/null; cat {tmp_path}/facts.json'), 60.0)\n"
         "sys.exit(__main__.main(sys.argv[1:]))\n"
@@ -631,9 +632,9 @@ def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "broken", "code", "said"),
     [
-        (["run"], "gpuprep.selfcheck.run", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
+        (["run"], "gpuprep.nightly.run", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
         (["run", "--service"], "yaml", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
-        (["last"], "gpuprep.selfcheck.last", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
+        (["last"], "gpuprep.nightly.last", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
         (["slurm"], "gpuprep.records", 3, "Error: an error inside gpuprep: ModuleNotFoundError: "),
         (["npd"], "gpuprep.records", 2, "gpuprep UNKNOWN: an error inside gpuprep: ModuleNotFoundError: "),
     ],
@@ -641,7 +642,7 @@ def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
 def test_a_program_that_is_broken_says_so_in_a_line(words: list[str], broken: str, code: int, said: str) -> None:
     start = (
         f"import sys; sys.modules[{broken!r}] = None\n"
-        "from gpuprep.selfcheck import __main__\n"
+        "from gpuprep.nightly import __main__\n"
         "sys.exit(__main__.main(sys.argv[1:]))\n"
     )
     done = subprocess.run([sys.executable, "-c", start, *words], capture_output=True, text=True, check=False)

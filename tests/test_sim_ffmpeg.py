@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from gpuprep.onhost.probes.transcodecases import CASES, PREFIX, Case
+from gpuprep.agent.probes.transcodecases import CASES, PREFIX, Case
 from gpuprep.sim import gpus
 from gpuprep.sim.guest import commandline, graph, mapping, pace, refusals, voice
 from gpuprep.sim.guest.graph import Pictures

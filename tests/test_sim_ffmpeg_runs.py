@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import simstate
+from gpuprep.agent import simstate
 from gpuprep.sim import disk, driver, gpus, native, nvmlstate
 from gpuprep.sim.guest import ffmpeg, machine
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import simgpu, simstate
-from gpuprep.onhost.probes import simulated
+from gpuprep.agent import simgpu, simstate
+from gpuprep.agent.probes import simulated
 from gpuprep.records import Missing
 from gpuprep.sim import driver, faults, gpus, nvmlstate
 

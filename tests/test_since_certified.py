@@ -9,10 +9,10 @@ from typing import Any
 import builders
 import pytest
 
-from gpuprep import drift
-from gpuprep.checks import sincecertified
+from gpuprep.checks import drift, sincecertified
+from gpuprep.checks.drift import Past
 from gpuprep.checks.sincelastcheck import growth
-from gpuprep.drift import Past
+from gpuprep.performance.clock_events import SW_THERMAL
 from gpuprep.records import (
     NOT_READ,
     AptFacts,
@@ -33,7 +33,6 @@ from gpuprep.records import (
     Throttled,
     UnitFacts,
 )
-from gpuprep.slowdowns import SW_THERMAL
 
 WANTED = builders.resolved("t4")
 TWO = builders.resolved("a100", "debian12", ("a100", "a100"))

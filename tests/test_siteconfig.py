@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import siteconfig
+from gpuprep import settings
 from gpuprep.errors import UsageError
-from gpuprep.siteconfig import Builds, SiteConfig
+from gpuprep.settings import Builds, SiteConfig
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -19,12 +19,12 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_no_file_and_an_empty_file_are_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert siteconfig.load() == SiteConfig()
+    assert settings.load() == SiteConfig()
     (tmp_path / "gpuprep").mkdir()
     (tmp_path / "gpuprep/config.yml").write_text("# nothing\n")
-    assert siteconfig.load() == SiteConfig()
+    assert settings.load() == SiteConfig()
     (tmp_path / "gpuprep/config.yml").write_text("forks: 9\n")
-    assert siteconfig.load().forks == 9
+    assert settings.load().forks == 9
 
 
 def test_all_keys(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_all_keys(tmp_path: Path) -> None:
         "store: sqlite:////srv/h.db\nforks: 10\n"
         "builds:\n  from: [gpu-build-01, 'sim:builder', 'root@h:2222', '[::1]:22']\n  signers: /etc/signers\n",
     )
-    assert siteconfig.load(path) == SiteConfig(
+    assert settings.load(path) == SiteConfig(
         {"ffmpeg": "https://mirror.example/ffmpeg", "nv_codec_headers": "file:///srv/headers"},
         "sqlite:////srv/h.db",
         10,
@@ -70,7 +70,7 @@ def test_all_keys(tmp_path: Path) -> None:
 def test_every_problem_has_its_line(tmp_path: Path, text: str, problems: list[str]) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as caught:
-        siteconfig.load(path)
+        settings.load(path)
     lines = caught.value.what.splitlines()
     assert len(lines) >= len(problems)
     for line, problem in zip(lines, problems, strict=False):
@@ -80,4 +80,4 @@ def test_every_problem_has_its_line(tmp_path: Path, text: str, problems: list[st
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.yml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
-        siteconfig.load(tmp_path / "config.yml")
+        settings.load(tmp_path / "config.yml")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import targets
 from gpuprep.errors import SimError, UsageError
-from gpuprep.host import Target
+from gpuprep.remote import Target
+from gpuprep.workflows import targets
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from records_for_tests import SNAPSHOT, record
 from validations_for_tests import h200
 
-from gpuprep import textmetrics
+from gpuprep.nightly import metrics
 from gpuprep.records import (
     ClockPair,
     Compared,
@@ -92,7 +92,7 @@ def only(text: str, name: str, **labels: str) -> float:
 
 
 def test_the_verdict_and_what_did_not_pass() -> None:
-    text = textmetrics.render([drifted()])
+    text = metrics.render([drifted()])
     assert only(text, "gpuprep_drift_verdict", status="FAIL") == 1
     assert sum(one.value for one in series(text, "gpuprep_drift_verdict")) == 1
     assert only(text, "gpuprep_drift_last_run_timestamp_seconds") == 1795228202
@@ -110,7 +110,7 @@ def test_the_verdict_and_what_did_not_pass() -> None:
 
 
 def test_readings_are_in_base_units_and_absent_where_there_was_none() -> None:
-    text = textmetrics.render([drifted()])
+    text = metrics.render([drifted()])
     assert only(text, "gpuprep_gpu_application_clock_hertz", clock="graphics") == 585e6
     assert only(text, "gpuprep_gpu_power_limit_watts") == 70
     assert only(text, "gpuprep_gpu_ecc_errors_total") == 7, "the uncorrected ones could not be read: no series"
@@ -119,13 +119,13 @@ def test_readings_are_in_base_units_and_absent_where_there_was_none() -> None:
         one for one in series(text, "gpuprep_gpu_throttled_seconds_total") if one.labels["reason"] == "sw_thermal"
     ]
     blind = dataclasses.replace(drifted(), after=SNAPSHOT)
-    assert "gpuprep_gpu_" not in textmetrics.render([blind])
+    assert "gpuprep_gpu_" not in metrics.render([blind])
 
 
 def test_speeds_stand_beside_the_baseline() -> None:
     probed = dataclasses.replace(drifted(), measurements=h200().measurements)
     facts = DriftFacts(compared=(Compared(CARD.uuid, "gemm", "fp16 8192x8192x8192 TN", 690.0, 750.0, "r"),))
-    text = textmetrics.render([dataclasses.replace(probed, drift=facts)])
+    text = metrics.render([dataclasses.replace(probed, drift=facts)])
     assert 763.2e12 in {one.value for one in series(text, "gpuprep_gemm_operations_per_second")}
     assert 4260e9 in {one.value for one in series(text, "gpuprep_bandwidth_bytes_per_second")}
     assert only(text, "gpuprep_drift_baseline_ratio", probe="gemm", gpu="0") == pytest.approx(0.92)
@@ -138,7 +138,7 @@ def test_what_the_nightly_check_notes_of_itself() -> None:
     )
     lost = dataclasses.replace(drifted(), verdict=None, after=None, error="no answer")  # the speed is not forgotten
     for night in (drifted(), lost):
-        text = textmetrics.render([dataclasses.replace(night, options=options, drift=facts)])
+        text = metrics.render([dataclasses.replace(night, options=options, drift=facts)])
         assert only(text, "gpuprep_drift_random_delay_seconds") == 43200
         assert only(text, "gpuprep_drift_probe_asked_since_timestamp_seconds") == 1793500200
         assert only(text, "gpuprep_drift_probe_last_measured_timestamp_seconds") == 1795141800
@@ -146,21 +146,21 @@ def test_what_the_nightly_check_notes_of_itself() -> None:
         ({}, DriftFacts()),
         ({"random_delay_minutes": "30"}, DriftFacts(probe_asked_since="yesterday")),
     ):
-        text = textmetrics.render([dataclasses.replace(drifted(), options=options, drift=facts)])
+        text = metrics.render([dataclasses.replace(drifted(), options=options, drift=facts)])
         assert "_delay_" not in text
         assert "_probe_" not in text
 
 
 def test_a_check_without_a_verdict_is_unknown_and_counts_nothing() -> None:
     lost = dataclasses.replace(drifted(), verdict=None, findings=(), after=None, drift=None, error="gpu-01: no answer")
-    text = textmetrics.render([lost])
+    text = metrics.render([lost])
     assert only(text, "gpuprep_drift_verdict", status="UNKNOWN") == 1
     assert not series(text, "gpuprep_drift_findings")
     assert only(text, "gpuprep_drift_info", run=lost.run_id) == 1
 
 
 def test_a_fleet_is_one_exposition() -> None:
-    text = textmetrics.render([drifted("a"), drifted("b", FINDINGS[2:], Status.PASS)])
+    text = metrics.render([drifted("a"), drifted("b", FINDINGS[2:], Status.PASS)])
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert len(heads) == len(set(heads))
     assert {one.labels["host"] for one in series(text, "gpuprep_drift_verdict")} == {"a", "b"}
@@ -170,18 +170,18 @@ def test_a_fleet_is_one_exposition() -> None:
 
 def test_what_is_simulated_says_so_in_every_series() -> None:
     simulated = dataclasses.replace(drifted(), source=Source.SIMULATED)
-    for family in families(textmetrics.render([simulated])).values():
+    for family in families(metrics.render([simulated])).values():
         assert {one.labels["source"] for one in family.samples} == {"simulated"}
 
 
 def test_names_follow_the_conventions() -> None:
     """https://prometheus.io/docs/practices/naming and what promtool check metrics wants."""
-    for name, metric in textmetrics.METRICS.items():
+    for name, metric in metrics.METRICS.items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
         assert metric.labels[:3] == ("host", "profile", "source")
         assert metric.help.endswith(".")
         assert not re.search(r"mhz|mib|percent|milli|_ms$|_count$", name), "base units"
-    kinds = {name: family.type for name, family in families(textmetrics.render([drifted()])).items()}
+    kinds = {name: family.type for name, family in families(metrics.render([drifted()])).items()}
     assert {name for name, kind in kinds.items() if kind == "counter"} == {
         "gpuprep_gpu_ecc_errors", "gpuprep_gpu_throttled_seconds",
     } | {name for name in kinds if name == "gpuprep_gpu_pcie_replays"}  # fmt: skip
@@ -189,8 +189,8 @@ def test_names_follow_the_conventions() -> None:
 
 def test_a_host_with_thousands_of_findings_does_not_flood_prometheus() -> None:
     many = tuple(Finding(f"gpu {i}", "p", Status.FAIL, "a", "b", since=FINDINGS[0].since) for i in range(5000))
-    text = textmetrics.render([drifted(findings=many)])
-    assert len(series(text, "gpuprep_drift_finding")) == textmetrics.MOST_FINDINGS
+    text = metrics.render([drifted(findings=many)])
+    assert len(series(text, "gpuprep_drift_finding")) == metrics.MOST_FINDINGS
     assert only(text, "gpuprep_drift_findings", status="FAIL") == 5000
 
 
@@ -198,12 +198,12 @@ def test_a_host_with_thousands_of_findings_does_not_flood_prometheus() -> None:
 def test_what_is_no_number_is_no_series(value: Any) -> None:
     spoiled = dataclasses.replace(CARD, temperature_c=value)
     after = dataclasses.replace(SNAPSHOT, gpus=(spoiled,))
-    assert "temperature" not in textmetrics.render([dataclasses.replace(drifted(), after=after)])
+    assert "temperature" not in metrics.render([dataclasses.replace(drifted(), after=after)])
 
 
 def test_the_file_is_readable_by_all_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    textmetrics.write(tmp_path, drifted())
-    textmetrics.write(tmp_path, drifted(findings=FINDINGS[2:], status=Status.PASS))
+    metrics.write(tmp_path, drifted())
+    metrics.write(tmp_path, drifted(findings=FINDINGS[2:], status=Status.PASS))
     assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
     file = tmp_path / "gpuprep.prom"
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
@@ -212,11 +212,11 @@ def test_the_file_is_readable_by_all_and_leaves_nothing_beside_it(tmp_path: Path
 
 def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
-        textmetrics.write(tmp_path / "nowhere", drifted())
+        metrics.write(tmp_path / "nowhere", drifted())
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    textmetrics.write(tmp_path, drifted())
+    metrics.write(tmp_path, drifted())
     before = (tmp_path / "gpuprep.prom").read_bytes()
 
     def full(_descriptor: int) -> None:
@@ -224,12 +224,12 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        textmetrics.write(tmp_path, drifted("other"))
+        metrics.write(tmp_path, drifted("other"))
     assert (tmp_path / "gpuprep.prom").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["gpuprep.prom"]
 
 
 def test_hostile_words_stay_words() -> None:
     words = 'x"} 1\n# HELP \\ \ud800'
-    text = textmetrics.render([drifted(host=words, findings=(dataclasses.replace(FINDINGS[0], subject=words),))])
+    text = metrics.render([drifted(host=words, findings=(dataclasses.replace(FINDINGS[0], subject=words),))])
     assert {one.labels["subject"] for one in series(text, "gpuprep_drift_finding")} == {'x"} 1\n# HELP \\ \\ud800'}

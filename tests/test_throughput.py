@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gpuprep.onhost import clips
-from gpuprep.onhost.clips import Clip
-from gpuprep.onhost.probes import throughput
-from gpuprep.onhost.sessions import environment, together
-from gpuprep.onhost.throughputplan import Series, command
+from gpuprep.agent import clips
+from gpuprep.agent.clips import Clip
+from gpuprep.agent.probes import throughput
+from gpuprep.agent.sessions import environment, together
+from gpuprep.agent.throughputplan import Series, command
 from gpuprep.records import GpuFacts, Missing
 
 from fakegpu import t4  # isort: skip

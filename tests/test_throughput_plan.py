@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuprep.onhost.cpu import CpuUse
-from gpuprep.onhost.throughputplan import Engines, Series, command, engines_from, engines_of, next_sessions, plan
+from gpuprep.agent.cpu import CpuUse
+from gpuprep.agent.throughputplan import Engines, Series, command, engines_from, engines_of, next_sessions, plan
 from gpuprep.records import Missing
 
 T4, V100, H200 = Engines(1, 2), Engines(3, 1), Engines(0, 7)

@@ -15,10 +15,10 @@ import pytest
 from builders import finished_snapshot, resolved
 from test_gemm_simulated import Boot, booted
 
+from gpuprep.agent import counters, driver, system
+from gpuprep.agent.probes import toolkit
 from gpuprep.checks import toolkitprobe
 from gpuprep.checks.evidence import Evidence
-from gpuprep.onhost import counters, driver, system
-from gpuprep.onhost.probes import toolkit
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted"]

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from builders import DEVICE_IDS, finished_snapshot, resolved
 
+from gpuprep.agent.clips import SPECS, Clip
+from gpuprep.agent.ffmpegerrors import cause
+from gpuprep.agent.probes.transcodecases import CASES, Case
+from gpuprep.agent.probes.transcodeproof import expected
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks import transcode
 from gpuprep.checks.evidence import Evidence
-from gpuprep.onhost.clips import SPECS, Clip
-from gpuprep.onhost.ffmpegerrors import cause
-from gpuprep.onhost.probes.transcodecases import CASES, Case
-from gpuprep.onhost.probes.transcodeproof import expected
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.wanted import Wanted
 
 RECORDS = Path(__file__).parent / "cases" / "records"
 NO_NVENC = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpuprep.onhost import clips
-from gpuprep.onhost.probes import transcode, transcodechunks, transcodeproof, transcoderun
-from gpuprep.onhost.probes.transcodecases import BY_ID, CASES, Case, Input, Output
-from gpuprep.onhost.probes.transcoderun import Ran
+from gpuprep.agent import clips
+from gpuprep.agent.probes import transcode, transcodechunks, transcodeproof, transcoderun
+from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case, Input, Output
+from gpuprep.agent.probes.transcoderun import Ran
 from gpuprep.records import Missing
 
 CASES_FOLDER = Path(__file__).parent / "cases"

@@ -14,9 +14,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gpuprep import trend
+from gpuprep.performance import trend
+from gpuprep.performance.trend import Direction, Measurement, Trend
 from gpuprep.records import Source
-from gpuprep.trend import Direction, Measurement, Trend
 
 FIRST = datetime(2026, 10, 1, 2, 30, tzinfo=timezone.utc)
 # Whole steps make ties, as rounded figures do.

@@ -6,8 +6,8 @@ import pytest
 from builders import finished_snapshot, good_probes, resolved
 
 from gpuprep.checks import compare
+from gpuprep.checks.verdict import exit_code, judge
 from gpuprep.records import Finding, Status
-from gpuprep.verdict import exit_code, judge
 
 WANTED = resolved()
 

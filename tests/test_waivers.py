@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiletext import problems, write
 
-from gpuprep import profile, waivers
+from gpuprep.checks import waivers
+from gpuprep.checks.verdict import exit_code, judge
+from gpuprep.desired import loading
+from gpuprep.desired.profile import Waiver
 from gpuprep.records import Finding, Status
-from gpuprep.verdict import exit_code, judge
-from gpuprep.wishes import Waiver
 
 TODAY = "2026-11-21"
 
@@ -142,7 +143,7 @@ WRITTEN = (
 @pytest.mark.parametrize("written", ["2026-12-31", "'2026-12-31'", '"2026-12-31"'])
 def test_a_date_may_stand_without_quotes(tmp_path: Path, written: str) -> None:
     path = write(tmp_path, WRITTEN.format(written))
-    (read,) = profile.load(str(path)).waivers
+    (read,) = loading.load(str(path)).waivers
     assert read == Waiver("gpu *.xids", "rack7-*", "known", "2026-12-31")
 
 

@@ -9,10 +9,10 @@ import builders
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
+from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import build_key, check_profile, resolve, tuning_document
 from gpuprep.errors import PlanRefused
-from gpuprep.profile import Profile
 from gpuprep.records import ClockPair, Missing, Mount, Package, Snapshot
-from gpuprep.wanted import build_key, check_profile, resolve, tuning_document
 
 
 def refusals(profile: Profile, snapshot: Snapshot | None = None) -> tuple[str, ...]:

@@ -16,18 +16,20 @@ from gemmrecords import gpu as gemm_gpu
 from gemmrecords import values as gemm_values
 from records_for_tests import record
 
-from gpuprep import ansible_env, profile, runs, wanted, workflows
+from gpuprep.desired import loading, state
+from gpuprep.desired.profile import Waiver
 from gpuprep.errors import HostLocked, HostUnreachable, PlanRefused, UsageError
-from gpuprep.history import Store
-from gpuprep.host import Target
-from gpuprep.playbook import Progress
+from gpuprep.provisioning import ansible_environment
+from gpuprep.provisioning.ansible_run import Progress
 from gpuprep.records import ProbeResult, RunRecord, Source, Status
-from gpuprep.runs import Line, Options
-from gpuprep.variables import mirrored
-from gpuprep.wishes import Waiver
+from gpuprep.remote import Target
+from gpuprep.store import Store
+from gpuprep.workflows import provision, runs
+from gpuprep.workflows.run_variables import mirrored
+from gpuprep.workflows.runs import Line, Options
 
-T4 = profile.load("t4")
-WANTED = wanted.resolve(T4, bare_snapshot())
+T4 = loading.load("t4")
+WANTED = state.resolve(T4, bare_snapshot())
 ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
 BARE = bare_snapshot()
 FINISHED = finished_snapshot(WANTED)
@@ -84,7 +86,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     (books / "provision.yml").write_text(BOOK)
     (books / "tune.yml").write_text(BOOK)
     (books / "ansible.cfg").write_text("[defaults]\n")
-    monkeypatch.setattr(ansible_env, "playbooks_dir", lambda: books)
+    monkeypatch.setattr(ansible_environment, "playbooks_dir", lambda: books)
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", script.host())
     store = Store.open(None)
@@ -93,7 +95,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def test_a_finished_host_is_recognised_and_ansible_is_not_started(stage: Stage) -> None:
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert made.error is None
     assert made.plan is not None
     assert made.plan.steps == ()
@@ -110,7 +112,7 @@ def test_a_finished_host_is_recognised_and_ansible_is_not_started(stage: Stage) 
 
 def test_provision_runs_the_planned_roles_and_looks_again(stage: Stage) -> None:
     stage.script.snapshots = [BARE, FINISHED]
-    made = stage(workflows.provision, skip=("codec",))
+    made = stage(provision.provision, skip=("codec",))
     assert made.error is None, made.error
     assert made.playbook is not None
     assert [task.task for task in made.playbook.tasks] == ["First", "The driver of t4", "Tune"]
@@ -122,7 +124,7 @@ def test_provision_runs_the_planned_roles_and_looks_again(stage: Stage) -> None:
 
 
 def test_deep_runs_all_roles_of_a_finished_host(stage: Stage) -> None:
-    made = stage(workflows.provision, deep=True, only=("tuning", "driver"))
+    made = stage(provision.provision, deep=True, only=("tuning", "driver"))
     assert made.playbook is not None
     assert [task.task for task in made.playbook.tasks] == ["First", "The driver of t4", "Tune"]
     assert made.exit_code == 0
@@ -130,7 +132,7 @@ def test_deep_runs_all_roles_of_a_finished_host(stage: Stage) -> None:
 
 def test_a_failed_step_is_exit_code_4_and_recorded_with_what_was_done(stage: Stage) -> None:
     stage.script.snapshots = [BARE]
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert made.exit_code == 4
     assert made.verdict is None
     assert made.error is not None
@@ -147,8 +149,8 @@ def test_a_failed_step_is_exit_code_4_and_recorded_with_what_was_done(stage: Sta
 
 def test_check_shows_the_plan_of_plan_and_locks_nothing(stage: Stage) -> None:
     stage.script.snapshots = [BARE]
-    checked = stage(workflows.provision, check=True)
-    planned = stage(workflows.plan)
+    checked = stage(provision.provision, check=True)
+    planned = stage(provision.plan)
     assert checked.plan == planned.plan
     assert checked.plan is not None
     assert checked.plan.steps
@@ -158,14 +160,14 @@ def test_check_shows_the_plan_of_plan_and_locks_nothing(stage: Stage) -> None:
 
 
 def test_check_and_deep_run_ansible_in_check_mode(stage: Stage) -> None:
-    made = stage(workflows.provision, check=True, deep=True, only=("tuning",))
+    made = stage(provision.provision, check=True, deep=True, only=("tuning",))
     assert made.playbook is not None
     assert [(task.task, task.outcome) for task in made.playbook.tasks] == [("First", "skipped"), ("Tune", "skipped")]
 
 
 def test_parts_left_out_do_not_count_and_say_so(stage: Stage) -> None:
     stage.script.snapshots = [BARE, BARE]
-    made = stage(workflows.provision, only=("driver",))
+    made = stage(provision.provision, only=("driver",))
     assert made.verdict is not None
     skipped = [finding for finding in made.verdict.findings if finding.role == "gpu_codec"]
     assert skipped
@@ -178,14 +180,14 @@ def test_parts_left_out_do_not_count_and_say_so(stage: Stage) -> None:
 
 
 def test_no_validate_ends_without_a_verdict(stage: Stage) -> None:
-    made = stage(workflows.provision, validate=False)
+    made = stage(provision.provision, validate=False)
     assert (made.verdict, made.exit_code) == (None, 0)
 
 
 def test_tune_touches_and_judges_nothing_else(stage: Stage) -> None:
     untuned = dataclasses.replace(FINISHED, codec=BARE.codec, files=BARE.files)
     stage.script.snapshots = [untuned, FINISHED]
-    made = stage(workflows.tune)
+    made = stage(provision.tune)
     assert made.plan is not None
     assert {step.role for step in made.plan.steps} <= {"gpu_agent", "gpu_tuning"}
     assert made.playbook is not None
@@ -194,10 +196,10 @@ def test_tune_touches_and_judges_nothing_else(stage: Stage) -> None:
 
 
 def test_validate_reads_and_judges(stage: Stage) -> None:
-    made = stage(workflows.validate)
+    made = stage(provision.validate)
     assert (made.command, made.exit_code) == ("validate", 0)
     stage.script.snapshots = [dataclasses.replace(FINISHED, codec=BARE.codec)]
-    assert stage(workflows.validate).exit_code == 1
+    assert stage(provision.validate).exit_code == 1
     assert not any(event.startswith("locked") for event in stage.script.events)
 
 
@@ -207,20 +209,20 @@ def test_validate_reads_and_judges(stage: Stage) -> None:
 )
 def test_errors_are_recorded_with_their_exit_code(stage: Stage, error: Any, code: int) -> None:
     stage.script.connecting = {"here": error}
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert (made.exit_code, made.error) == (code, error.explain())
     assert stage.store.get("last") == made
 
 
 def test_a_host_in_use_says_so(stage: Stage) -> None:
     stage.script.locking = HostLocked("here is in use by me", "wait")
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert (made.exit_code, made.before) == (3, None)
 
 
 def test_an_unexpected_error_is_that_hosts_own_and_has_a_log(stage: Stage) -> None:
     stage.script.probes = {}
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert stage.store.get("last") == made
     assert made.exit_code == 3
     assert made.error is not None
@@ -231,7 +233,7 @@ def test_an_unexpected_error_is_that_hosts_own_and_has_a_log(stage: Stage) -> No
 
 def test_an_interruption_is_recorded(stage: Stage) -> None:
     stage.cancel.set()
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert made.exit_code == 130
     assert stage.store.get("last") == made
 
@@ -239,7 +241,7 @@ def test_an_interruption_is_recorded(stage: Stage) -> None:
 def test_a_store_that_fails_does_not_lose_the_record(stage: Stage) -> None:
     stage.store.close()
     Path(stage.store._shown_url).write_text("spoiled " * 1000)
-    made = stage(workflows.provision)
+    made = stage(provision.provision)
     assert made.exit_code == 3
     assert made.error is not None
     assert "record.json" in made.error
@@ -249,19 +251,19 @@ def test_a_store_that_fails_does_not_lose_the_record(stage: Stage) -> None:
 @pytest.mark.parametrize("options", [{"only": ("drivers",)}, {"skip": ("",)}, {"only": ("preflight",)}])
 def test_unknown_steps_are_wrong_usage(options: dict[str, Sequence[str]]) -> None:
     with pytest.raises(UsageError, match="no step") as caught:
-        workflows.check_request(T4, Options(**options))  # type: ignore[arg-type]
+        provision.check_request(T4, Options(**options))  # type: ignore[arg-type]
     assert "codec" in caught.value.hint
 
 
 def test_what_no_machine_can_be_is_refused_before_one_is_touched() -> None:
-    wish = dataclasses.replace(profile.load("v100"), driver=dataclasses.replace(T4.driver, flavour="open"))
+    wish = dataclasses.replace(loading.load("v100"), driver=dataclasses.replace(T4.driver, flavour="open"))
     with pytest.raises(PlanRefused, match="open"):
-        workflows.check_request(wish, Options())
+        provision.check_request(wish, Options())
 
 
 def test_gravest_exit_code() -> None:
     orders = [([0, 1], 1), ([1, 3], 3), ([4, 3, 1], 4), ([0], 0), ([2, 1], 2), ([3, 2], 3), ([130, 4], 130), ([], 0)]
-    assert [workflows.gravest(codes) for codes, _ in orders] == [code for _, code in orders]
+    assert [provision.gravest(codes) for codes, _ in orders] == [code for _, code in orders]
 
 
 def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None:
@@ -311,7 +313,7 @@ def test_the_first_run_of_a_real_host_that_passes_is_its_baseline(stage: Stage) 
     def validate(tflops: float, source: Source = Source.MEASURED) -> RunRecord:
         stage.script.snapshots = [dataclasses.replace(FINISHED, source=source)]
         stage.script.probes = gemm_probe(tflops, source)
-        return stage(workflows.validate, probes=("gemm",), quick=True)
+        return stage(provision.validate, probes=("gemm",), quick=True)
 
     simulated = validate(60.0, Source.SIMULATED)
     assert (simulated.exit_code, history_of(simulated)) == (0, [])
@@ -333,7 +335,7 @@ def test_what_is_measured_under_a_waiver_is_no_baseline(stage: Stage) -> None:
         stage.script.probes = gemm_probe(tflops)
         given = dataclasses.replace(T4, waivers=(Waiver(waived, "*", "a slow one", "2099-12-31"),))
         line = Line(lambda *_: None, stage.store, stage.cancel.is_set)
-        return workflows.validate(HERE, given, Options(probes=("gemm",), quick=True), line)
+        return provision.validate(HERE, given, Options(probes=("gemm",), quick=True), line)
 
     slow = validate(10.0, "gpu 0.*")
     assert (slow.exit_code, Status.WAIVED in {one.status for one in slow.findings}) == (0, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import xids
+from gpuprep.agent import xids
 from gpuprep.records import Missing, Xid
 
 JOURNAL = """\

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.baselines import Baseline
 from gpuprep.checks import (
     aptpins,
     asfound,
@@ -25,9 +24,10 @@ from gpuprep.checks import (
     tuning,
 )
 from gpuprep.checks.baseline import figures as comparable
+from gpuprep.desired.profile import Profile
+from gpuprep.desired.state import Wanted
 from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot
-from gpuprep.wanted import Wanted
-from gpuprep.wishes import Profile
+from gpuprep.records.baseline import Baseline
 
 __all__ = ["comparable", "compare", "compare_figures", "probe_names", "request"]
 

@@ -6,8 +6,8 @@ import fnmatch
 import re
 
 from gpuprep.checks.common import check, unknown
+from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, AptPin, Finding, Missing, Snapshot, Status
-from gpuprep.wanted import Wanted
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -9,8 +9,8 @@ import dataclasses
 
 from gpuprep.checks import driver, libraries, toolkit, tuning
 from gpuprep.checks.common import check, skip
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot, Status
-from gpuprep.wanted import Wanted
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

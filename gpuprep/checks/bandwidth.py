@@ -10,8 +10,8 @@ from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.links import link, peers, rate
+from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.roofline import number
 
 KINDS = {"copy": "device copy", "read": "device read", "triad": "device triad"}
 WAYS = {"h2d": ("host_to_device", "host to device"), "d2h": ("device_to_host", "device to host")}

@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuprep.baselines import Baseline, BaselineFigure, BaselineKey, Measured
 from gpuprep.checks import gemmrecord, gemmtrust
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import below, figure, floor
+from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
-from gpuprep.roofline import number
+from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
 
 NAMED = 3  # figures named in one finding
 QUICK = "quick"  # among the versions of what `--quick` measured

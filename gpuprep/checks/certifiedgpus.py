@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep import hostrules
 from gpuprep.checks.certified import AGAIN, Certified, Difference, Unread
 from gpuprep.checks.common import skip
-from gpuprep.records import (
-    NOT_READ,
-    Finding,
-    GpuFacts,
-    Missing,
-    PcieLink,
-    RemappedRows,
-    RetiredPages,
-    Snapshot,
-    Status,
-)
-from gpuprep.wanted import Wanted
+from gpuprep.desired import host_rules
+from gpuprep.desired.state import Wanted
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Snapshot, Status
 
 OTHER_MACHINE = "what was measured was measured on other hardware"
 MODES = {True: "enabled", False: "disabled"}
@@ -42,7 +32,7 @@ def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
 
 def planned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Where nothing is certified: a nightly plan was made for GPUs, and the checks of a host without any all pass."""
-    seen = {device.address for device in hostrules.nvidia_gpus(snapshot)}
+    seen = {device.address for device in host_rules.nvidia_gpus(snapshot)}
     gone = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
     if len(seen) >= len(wanted.gpus):
         return []

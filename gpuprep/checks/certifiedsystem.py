@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from gpuprep.checks import aptpins, modprobe
 from gpuprep.checks.certified import Certified, Difference, Unread
 from gpuprep.checks.common import show, skip
+from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
-from gpuprep.wanted import Wanted
 
 TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
 LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
 MOST = 5  # differences that are named one by one
-# Names of the packages of a snapshot (onhost/packages.py) ► whose they are.
+# Names of the packages of a snapshot (agent/packages.py) ► whose they are.
 TOOLKIT = re.compile(
     r"cuda|cudnn|libaccinj|libcu(blas|dart|dnn|fft|file|inj|pti|rand|solver|sparse)|libnpp"
     r"|libnv(blas|fatbin|jitlink|jpeg|ptxcompiler|rtc|toolsext|vm)|nvidia-(cuda|profiler|visual)"

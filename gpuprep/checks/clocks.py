@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuprep.checks.common import check, skip, unknown
+from gpuprep.desired.state import Wanted
 from gpuprep.records import ClockPair, Finding, GpuFacts, LockedClocks, Missing, Snapshot
-from gpuprep.wanted import Wanted
 
 ROLE = "gpu_tuning"
 NO_APPLICATION_CLOCKS = ("not_supported", "deprecated", "function_not_found")

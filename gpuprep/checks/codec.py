@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuprep.checks.common import check, skip
+from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
-from gpuprep.wanted import Wanted
 
 ROLE = "gpu_codec"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence
+from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.roofline import number
 
 ROLE = "gpu_cudnn"
 AGAIN = "measure again"

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from gpuprep import catalogue
 from gpuprep.checks import modprobe
 from gpuprep.checks.common import check, skip, unknown
+from gpuprep.desired.profile_rules import OPEN
+from gpuprep.desired.state import Wanted
 from gpuprep.records import AptFacts, Finding, Missing, Snapshot
-from gpuprep.refusals import OPEN
-from gpuprep.wanted import Wanted
 
 ROLE = "gpu_driver"
 OPTIONS_FILE = "/etc/modprobe.d/gpuprep-nvidia.conf"

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from gpuprep.baselines import Baseline
 from gpuprep.checks.common import unknown
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
-from gpuprep.wanted import Wanted
+from gpuprep.records.baseline import Baseline
 
 Values = Union[dict[str, Any], Missing]
 

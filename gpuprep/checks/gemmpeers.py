@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuprep import attribution
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
 from gpuprep.checks.gemmrecord import Gpu, speed, spread, unit
+from gpuprep.performance import attribution
+from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.roofline import number
 
 TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
 REMEDY = (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.performance.gemm_shapes import show
+from gpuprep.performance.roofline import number, whole
 from gpuprep.records import Missing
-from gpuprep.roofline import number, whole
-from gpuprep.shapes import show
 
 # A burst ends when it is steady to 1 % or its time is over: under a power cap the clock moves within it, up to 16 % on
 # an H200 (measured). Up to STEADY its median is taken as it is; up to WILD it counts where the spread cannot turn the

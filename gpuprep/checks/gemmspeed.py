@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuprep import attribution, roofline
-from gpuprep.attribution import Attribution
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, unsound
+from gpuprep.performance import attribution, roofline
+from gpuprep.performance.attribution import Attribution
+from gpuprep.performance.clock_events import APPLICATION_CLOCKS, SW_POWER_CAP, SW_THERMAL, named
+from gpuprep.performance.roofline import Roof
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.roofline import Roof
-from gpuprep.slowdowns import APPLICATION_CLOCKS, SW_POWER_CAP, SW_THERMAL, named
 
 INCREDIBLE_PERCENT = 103.0  # of the peak at boost: the clock may be a little above it, the figure not by more
 NEAR_ROOF = 0.9  # below this share of the roof, memory decides

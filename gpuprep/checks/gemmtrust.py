@@ -10,9 +10,9 @@ from typing import Any
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks.common import REMEDIES
 from gpuprep.checks.gemmrecord import Gpu, error_of, masks, shape_of
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
+from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.roofline import number
-from gpuprep.slowdowns import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
 MANY_SAMPLES = 20  # one sample of so many is a passing moment

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from gpuprep.catalogue.xids import XidMeaning, xid
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.toolkitlibraries import toolkit_libraries
+from gpuprep.desired.state import Wanted
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
 from gpuprep.records import (
     EccErrors,
     Finding,
@@ -25,8 +27,6 @@ from gpuprep.records import (
     Status,
     Xid,
 )
-from gpuprep.slowdowns import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
-from gpuprep.wanted import Wanted
 
 # NVIDIA replaces a board of Volta's or Turing's time with this many retired pages.
 MOST_RETIRED_PAGES = 60

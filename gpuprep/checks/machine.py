@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuprep.checks.common import check
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
-from gpuprep.wanted import Wanted
 
 AGENT_ROLE, EXTRAS_ROLE = "gpu_agent", "gpu_extras"
 

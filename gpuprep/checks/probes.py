@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.baselines import Baseline
 from gpuprep.checks import bandwidth, cudnn, gemm, throughput, toolkitprobe, transcode
 from gpuprep.checks import baseline as history
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot
-from gpuprep.wanted import Wanted
+from gpuprep.records.baseline import Baseline
 
 LISTED = ("encoders", "decoders", "filters", "hwaccels")
 # Kinds that ffmpeg does not list, or lists under other names, are looked up among configure's arguments.

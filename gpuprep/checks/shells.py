@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from gpuprep.checks.common import check, unknown
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Str
-from gpuprep.wanted import Wanted
 
 # Way of starting ► (field of the snapshot, file that prepares it, what the file must say, in words).
 WAYS = {

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from gpuprep.checks import certifiedgpus, certifiedsystem, sincelastcheck
 from gpuprep.checks.certified import Certified
 from gpuprep.checks.common import skip
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, RunRecord, Snapshot, Status
-from gpuprep.wanted import Wanted
 
 
 def findings(

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.catalogue.codecs import EngineRate, engine_rate
 from gpuprep.checks import throughputloss
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, floor
-from gpuprep.onhost.ffmpegerrors import cause
 from gpuprep.records import Finding, Missing, Status
 
 DEFAULT_FLOOR = 85.0  # per cent; a real H200 reaches 90 with FFmpeg

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuprep import catalogue
 from gpuprep.checks.common import check, skip
 from gpuprep.checks.driver import holds
+from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
-from gpuprep.wanted import Wanted
 
 CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.agent.ffmpegerrors import Cause, cause
+from gpuprep.agent.probes.transcodecases import CASES
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks import transcodeoutput
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.onhost.ffmpegerrors import Cause, cause
-from gpuprep.onhost.probes.transcodecases import CASES
+from gpuprep.performance.roofline import whole
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.roofline import whole
 
 COMPLETED = "completed"
 CAPABILITY = "capability"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from gpuprep import hostrules
 from gpuprep.checks import clocks
 from gpuprep.checks.common import check, skip, unknown, why_missing
+from gpuprep.desired import host_rules
+from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
-from gpuprep.wanted import Wanted, tuning_document
 
 ROLE = "gpu_tuning"
 SETTINGS = "/etc/gpuprep/tuning.json"
@@ -134,7 +134,7 @@ def _udev_rule(snapshot: Snapshot) -> Finding:
 
 def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """One finding a GPU where NVML cannot be asked: five that say the same would hide it."""
-    devices = hostrules.nvidia_gpus(snapshot)
+    devices = host_rules.nvidia_gpus(snapshot)
     if isinstance(snapshot.gpus, Missing):
         reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"
         remedy = "gpuprep provision does it (steps driver and tuning)"

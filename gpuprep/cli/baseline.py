@@ -11,7 +11,7 @@ from gpuprep.cli import options, tables
 from gpuprep.cli.console import check_output, emit
 
 if TYPE_CHECKING:
-    from gpuprep.history import Store
+    from gpuprep.store import Store
 
 
 @click.group()
@@ -89,13 +89,13 @@ def set_(
     RUN is an id of `gpuprep history`, the beginning of one, or `last`; without it, the newest provision or validate of
     HOST that passed. It stays so, whatever passes later, until it is set again or cleared.
     """
-    from gpuprep import certifying
-    from gpuprep.runids import now
+    from gpuprep.records.ids import now
+    from gpuprep.workflows import certify
 
     check_output(output)
     opened = _open(store)
     try:
-        done = certifying.certify(opened, host, run, now())
+        done = certify.certify(opened, host, run, now())
     finally:
         opened.close()
     count = sum(len(figures) for figures in done.measured.values())
@@ -145,7 +145,7 @@ def clear(
 
 
 def _open(store: str | None) -> Store:
-    from gpuprep import siteconfig
-    from gpuprep.history import Store
+    from gpuprep import settings
+    from gpuprep.store import Store
 
-    return Store.open(store or siteconfig.load().store)
+    return Store.open(store or settings.load().store)

@@ -11,8 +11,8 @@ from gpuprep.cli import options, tables
 from gpuprep.cli.console import check_output, emit, want_color
 
 if TYPE_CHECKING:
-    from gpuprep.comparison import Comparison
     from gpuprep.records import RunRecord
+    from gpuprep.reports.comparison import Comparison
 
 
 @click.command()
@@ -37,17 +37,17 @@ def compare(
     """
     import sys
 
-    from gpuprep import siteconfig
-    from gpuprep.history import Store
+    from gpuprep import settings
+    from gpuprep.store import Store
 
     check_output(output)
-    opened = Store.open(store or siteconfig.load().store)
+    opened = Store.open(store or settings.load().store)
     try:
         first, second = opened.get(one), opened.get(two)
     finally:
         opened.close()
 
-    from gpuprep import comparison
+    from gpuprep.reports import comparison
 
     found = comparison.compare(first, second)
     if as_json:

@@ -17,10 +17,10 @@ import click
 
 from gpuprep.cli.edge import drop_stdout
 from gpuprep.errors import UsageError
-from gpuprep.plaintext import one_line, visible
+from gpuprep.untrusted.plaintext import one_line, visible
 
 if TYPE_CHECKING:
-    from gpuprep.playbook_events import Progress
+    from gpuprep.provisioning.ansible_events import Progress
 
 # A task that changes nothing is worth a line only when it took this long.
 SLOW_SECONDS = 2.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    from gpuprep.nightlyunits import AT
+    from gpuprep.nightly.units import AT
 
     if value is not None and not AT.fullmatch(value):
         raise click.BadParameter(f"{value!r} is no time of day; allowed: 00:00 to 23:59, the host's local time")
@@ -53,7 +53,8 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     Installs the agent where it is not the one of this gpuprep, and makes a systemd timer. Doing it again changes only
     what differs.
     """
-    from gpuprep import nightly, runs, workflows
+    from gpuprep.workflows import provision, runs
+    from gpuprep.workflows import schedule as nightly
 
     request = Request(**shared)
     wished = load_profile("drift schedule", request)
@@ -61,7 +62,7 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     chosen: dict[str, Any] = {"at": at, "random_delay_minutes": random_delay, "probe": probe}
     given = {name: value for name, value in chosen.items() if value is not None}
     profile = dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
-    workflows.check_request(profile, runs.Options())
+    provision.check_request(profile, runs.Options())
     return _show(
         _on_hosts(request, lambda target, options, line: nightly.schedule(target, profile, options, line)), request
     )
@@ -74,7 +75,7 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
 def unschedule(**shared: Any) -> int:
     """Take the nightly check away from machines. What it found stays on them and in the store."""
     request = Request(profile=None, **shared)
-    from gpuprep import nightly
+    from gpuprep.workflows import schedule as nightly
 
     return _show(_on_hosts(request, nightly.unschedule), request)
 
@@ -93,29 +94,30 @@ def last(**shared: Any) -> int:
 
 
 def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
-    from gpuprep import siteconfig
+    from gpuprep import settings
     from gpuprep.errors import UsageError
 
     check_output(request.output)
     name = click.get_current_context().command_path
     if not request.hosts and request.inventory is None:
         raise UsageError(f"`{name}` needs a HOST", f"{name} HOST, or {name} -i INVENTORY")
-    site = siteconfig.load()
+    site = settings.load()
     return on_hosts(name, request, site, workflow, run_options(request, site))
 
 
 def _show(records: list[RunRecord], request: Request) -> int:
     """Of schedule and unschedule: a few lines a host."""
-    from gpuprep import showable, workflows
+    from gpuprep.records import showable
     from gpuprep.reports import json, nightly
+    from gpuprep.workflows import provision
 
     def page(those: Sequence[RunRecord]) -> str:
         if request.as_json:
-            return json.render_several(those, workflows.gravest([record.exit_code for record in those]))
+            return json.render_several(those, provision.gravest([record.exit_code for record in those]))
         return "".join(nightly.render(one.host, one.nightly) for one in those if one.nightly is not None)
 
     whole, shown = showable.each(page, records, whole=request.as_json)
     if whole:
         emit(whole, request.output)
     errors_to_stderr(shown)
-    return workflows.gravest([record.exit_code for record in shown])
+    return provision.gravest([record.exit_code for record in shown])

@@ -17,8 +17,8 @@ from types import FrameType
 import click
 
 from gpuprep.errors import GpuprepError
-from gpuprep.masking import masked, masked_words, remember
-from gpuprep.plaintext import command, visible
+from gpuprep.untrusted.masking import masked, masked_words, remember
+from gpuprep.untrusted.plaintext import command, visible
 
 INTERRUPTED = 130
 UNEXPECTED = 3

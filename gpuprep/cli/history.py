@@ -10,10 +10,10 @@ import click
 from gpuprep.cli import history_upkeep, options, tables
 from gpuprep.cli.console import check_output, emit, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
-from gpuprep.plaintext import one_line
+from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
-    from gpuprep.history import RunSummary
+    from gpuprep.store import RunSummary
 
 # By exit code, the same words as in reports.
 WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
@@ -53,11 +53,11 @@ def list_runs(
     """
     import sys
 
-    from gpuprep import siteconfig
-    from gpuprep.history import Store
+    from gpuprep import settings
+    from gpuprep.store import Store
 
     check_output(output)
-    opened = Store.open(store or siteconfig.load().store)
+    opened = Store.open(store or settings.load().store)
     try:
         found = opened.runs(host, limit)
     finally:
@@ -103,12 +103,12 @@ def trend(
     """
     import sys
 
-    from gpuprep import siteconfig
-    from gpuprep import trend as trends
-    from gpuprep.history import Store
+    from gpuprep import settings
+    from gpuprep.performance import trend as trends
+    from gpuprep.store import Store
 
     check_output(output)
-    opened = Store.open(store or siteconfig.load().store)
+    opened = Store.open(store or settings.load().store)
     try:
         newest = opened.newest_figure(host)
         measured = opened.figures(host, trends.begin(newest, nights)) if newest else []

@@ -11,7 +11,7 @@ import click
 from gpuprep.cli import options, tables
 from gpuprep.cli.console import check_output, emit
 from gpuprep.cli.edge import drop_stdout
-from gpuprep.plaintext import visible
+from gpuprep.untrusted.plaintext import visible
 
 
 @click.command("prune", short_help="Delete old runs that nothing refers to")
@@ -44,14 +44,14 @@ def prune(
     """
     from datetime import datetime, timedelta, timezone
 
-    from gpuprep import siteconfig
-    from gpuprep.history import Store
-    from gpuprep.history_retention import log_folders, remove
+    from gpuprep import settings
     from gpuprep.paths import state_dir
+    from gpuprep.store import Store
+    from gpuprep.store.retention import log_folders, remove
 
     check_output(output)
     before = (datetime.now(timezone.utc) - timedelta(days=keep_days)).isoformat(timespec="seconds")
-    opened = Store.open(store or siteconfig.load().store)
+    opened = Store.open(store or settings.load().store)
     try:
         old = opened.prunable(before, keep_last)
         gone = old if dry_run else opened.prune(old)
@@ -97,14 +97,14 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
 
     Runs are read while they are written: a large store takes no more memory than a small one.
     """
-    from gpuprep import siteconfig
+    from gpuprep import settings
     from gpuprep.errors import UsageError
-    from gpuprep.history import Store
+    from gpuprep.store import Store
 
     if style == "jsonl" and what is not None:
         raise UsageError("--what goes with --format csv: jsonl is whole records", "add --format csv, or drop --what")
     check_output(output)
-    opened = Store.open(store or siteconfig.load().store)
+    opened = Store.open(store or settings.load().store)
     try:
         if style == "jsonl":
             _write((f"{_strict(record)}\n" for record in opened.export_records(host)), output)
@@ -120,7 +120,7 @@ def _strict(record: str) -> str:
         return record
     import json
 
-    from gpuprep.showable import strict_json
+    from gpuprep.records.showable import strict_json
 
     return strict_json(json.loads(record))
 

@@ -10,7 +10,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit, page_width, want_color
-from gpuprep.plaintext import command
+from gpuprep.untrusted.plaintext import command
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -41,8 +41,8 @@ def judge(
     that form (docs/records.md). It is judged by the same rules as `gpuprep validate` uses, with the thresholds of
     PROFILE; the exit code is that of the gravest new verdict.
     """
-    from gpuprep import profile as profiles
-    from gpuprep import siteconfig
+    from gpuprep import settings
+    from gpuprep.desired import loading as profiles
     from gpuprep.errors import UsageError
 
     check_output(output)
@@ -51,11 +51,12 @@ def judge(
         raise UsageError("`gpuprep judge` needs --profile", f"profiles: {known}, or a path to a YAML file")
     chosen = profiles.load(profile)
 
-    from gpuprep import rejudge, showable, workflows
-    from gpuprep.history import Store
+    from gpuprep.records import showable
     from gpuprep.reports import json, text
+    from gpuprep.store import Store
+    from gpuprep.workflows import provision, rejudge
 
-    opened = Store.open(store or siteconfig.load().store) if history or keep else None
+    opened = Store.open(store or settings.load().store) if history or keep else None
     try:
         past = (lambda host, measured: opened.baseline(host, list(measured))) if opened and history else None
         records = rejudge.judge_file(record, chosen, past)
@@ -65,7 +66,7 @@ def judge(
     finally:
         if opened is not None:
             opened.close()
-    code = workflows.gravest([one.exit_code for one in records])
+    code = provision.gravest([one.exit_code for one in records])
     if as_json:
         whole = showable.document(lambda shown: json.render_several(shown, code), records, whole=True)
         emit(whole, output)

@@ -39,7 +39,7 @@ def dashboard(output: Path | None) -> None:
 
 
 def _show(name: str, output: Path | None) -> None:
-    from gpuprep import monitoring as files
+    from gpuprep.nightly import monitoring as files
 
     check_output(output)
     emit(files.text(name), output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gpuprep.cli.console import emit
-from gpuprep.plaintext import command, visible
+from gpuprep.untrusted.plaintext import command, visible
 
 
 @click.group()
@@ -17,9 +17,9 @@ def profiles() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 def list_profiles(as_json: bool) -> None:
     """List the profiles that can be named: those shipped and your own."""
+    from gpuprep.desired.loading import available, document
     from gpuprep.errors import ProfileError
-    from gpuprep.profile import available, document
-    from gpuprep.showable import strict_json
+    from gpuprep.records.showable import strict_json
 
     rows = []
     for name, path in available().items():
@@ -46,7 +46,7 @@ def list_profiles(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 def show(profile: str, as_json: bool) -> None:
     """Show a profile as it is used: what it extends merged in, every value stated."""
-    from gpuprep.profile import document
+    from gpuprep.desired.loading import document
 
     data = document(profile)
     if as_json:
@@ -76,9 +76,9 @@ def check(context: click.Context, names: tuple[str, ...]) -> None:
 
 
 def _problems(name: str) -> list[str]:
+    from gpuprep.desired.loading import build, resolve
+    from gpuprep.desired.state import check_profile
     from gpuprep.errors import ProfileError, UsageError
-    from gpuprep.profile import build, resolve
-    from gpuprep.wanted import check_profile
 
     try:
         resolved = resolve(name)

@@ -40,11 +40,11 @@ def report(
     """
     import sys
 
-    from gpuprep import siteconfig
-    from gpuprep.history import Store
+    from gpuprep import settings
+    from gpuprep.store import Store
 
     check_output(output)
-    opened = Store.open(store or siteconfig.load().store)
+    opened = Store.open(store or settings.load().store)
     try:
         record = opened.get(run)
     finally:
@@ -53,7 +53,7 @@ def report(
     if style != "text":
         emit(render(record, style), output, markup=style == "html")
         return
-    from gpuprep import showable
+    from gpuprep.records import showable
     from gpuprep.reports import text
 
     color = output is None and want_color(sys.stdout, no_color)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gpuprep.plaintext import one_line
+from gpuprep.untrusted.plaintext import one_line
 
 MOST_LETTERS = 255  # of a cell
 COLORS = {
@@ -35,6 +35,6 @@ def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "
 def document(**values: Any) -> str:
     """One JSON document with the version of the records' schema."""
     from gpuprep.records import SCHEMA_VERSION
-    from gpuprep.showable import strict_json
+    from gpuprep.records.showable import strict_json
 
     return strict_json({"schema_version": SCHEMA_VERSION, **values}, indent=2)

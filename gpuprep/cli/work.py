@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
-from gpuprep.masking import keep_secret, masked
-from gpuprep.plaintext import command as shell_command
-from gpuprep.plaintext import visible
+from gpuprep.untrusted.masking import keep_secret, masked
+from gpuprep.untrusted.plaintext import command as shell_command
+from gpuprep.untrusted.plaintext import visible
 
 if TYPE_CHECKING:
-    from gpuprep.host import Target
-    from gpuprep.profile import Profile
+    from gpuprep.desired.loading import Profile
     from gpuprep.records import RunRecord
-    from gpuprep.runs import Line, Options
-    from gpuprep.siteconfig import SiteConfig
+    from gpuprep.remote import Target
+    from gpuprep.settings import SiteConfig
+    from gpuprep.workflows.runs import Line, Options
 
     Workflow = Callable[[Target, Options, Line], RunRecord]
 
@@ -54,17 +54,17 @@ class Request:
 
 def execute(command: str, request: Request, *, stored: bool = True, style: str = "text", **chosen: Any) -> int:
     """Run one workflow on every host and show the result in the format `style`; returns the exit code."""
-    from gpuprep import siteconfig
+    from gpuprep import settings
 
     check_output(request.output)
-    site = siteconfig.load()
+    site = settings.load()
     profile = load_profile(command, request)
 
-    from gpuprep import workflows
+    from gpuprep.workflows import provision
 
     options = run_options(request, site, **chosen)
     if profile is not None:
-        workflows.check_request(profile, options)
+        provision.check_request(profile, options)
     records = on_hosts(command, request, site, _workflow(command, profile), options, stored=stored)
     if style != "text" or (command in DRIFT and (request.inventory is not None or len(records) > 1)):
         return show_fleet(records, request, style)
@@ -72,18 +72,18 @@ def execute(command: str, request: Request, *, stored: bool = True, style: str =
 
 
 def _workflow(command: str, profile: Profile | None) -> Workflow:
-    from gpuprep import drifting, workflows
+    from gpuprep.workflows import drift, provision
 
     if profile is None:
-        from gpuprep import nightly
+        from gpuprep.workflows import schedule
 
-        return nightly.last
-    run = drifting.check if command == "drift" else getattr(workflows, command)
+        return schedule.last
+    run = drift.check if command == "drift" else getattr(provision, command)
     return lambda target, options, line: run(target, profile, options, line)
 
 
 def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
-    from gpuprep import runs
+    from gpuprep.workflows import runs
 
     return runs.Options(
         accept_new_host_key=request.accept_new_host_key,
@@ -98,9 +98,9 @@ def on_hosts(
     command: str, request: Request, site: SiteConfig, workflow: Workflow, options: Options, *, stored: bool = True
 ) -> list[RunRecord]:
     """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
-    from gpuprep import targets
-    from gpuprep.history import Store
-    from gpuprep.runs import Line, on_each
+    from gpuprep.store import Store
+    from gpuprep.workflows import targets
+    from gpuprep.workflows.runs import Line, on_each
 
     found = targets.parse(
         request.hosts,
@@ -148,21 +148,21 @@ def load_profile(command: str, request: Request) -> Profile | None:
         return None
     if request.profile is None:
         raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command))
-    from gpuprep import profile
+    from gpuprep.desired import loading
 
     try:
-        return profile.load(request.profile)
+        return loading.load(request.profile)
     except UsageError as error:
         raise UsageError(error.what, f"{error.hint}\n{_machines()}") from error
 
 
 def _what_exists(command: str) -> str:
-    from gpuprep import profile
+    from gpuprep.desired import loading
 
     return "\n".join(
         [
             f"gpuprep {command} HOST --profile PROFILE",
-            f"profiles: {', '.join(profile.available())}, or a path to a YAML file",
+            f"profiles: {', '.join(loading.available())}, or a path to a YAML file",
             _machines(),
         ]
     )
@@ -198,7 +198,7 @@ def _ask_password() -> str:
 def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
     import sys
 
-    from gpuprep import showable
+    from gpuprep.records import showable
     from gpuprep.reports import json, text
 
     if request.as_json:
@@ -232,7 +232,7 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
     """Drift checks of hosts as one document, worst first; returns the exit code."""
     import sys
 
-    from gpuprep import showable
+    from gpuprep.records import showable
     from gpuprep.reports import PROGRAMS, fleet, fleet_page
 
     style = "json" if request.as_json else style
@@ -264,6 +264,6 @@ def _report_of(record: RunRecord) -> str:
 
 
 def _gravest(records: Sequence[RunRecord]) -> int:
-    from gpuprep import workflows
+    from gpuprep.workflows import provision
 
-    return workflows.gravest([record.exit_code for record in records])
+    return provision.gravest([record.exit_code for record in records])

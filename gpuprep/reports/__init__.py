@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuprep import showable
+from gpuprep.records import showable
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -40,8 +40,8 @@ def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> st
 
 
 def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
-    """The same of records that are fit to be shown (gpuprep.showable)."""
-    from gpuprep import textmetrics
+    """The same of records that are fit to be shown (records.showable)."""
+    from gpuprep.nightly import metrics
     from gpuprep.reports import fleet, json, junit
 
     if style == "json":
@@ -49,7 +49,7 @@ def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     if style == "junit":
         return junit.render_several(fleet.order(records))
     if style == "prometheus":
-        return textmetrics.render(records)
+        return metrics.render(records)
     if style == "markdown":
         return fleet.markdown(records)
     if style == "html":

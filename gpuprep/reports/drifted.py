@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuprep.moments import minute, moment
 from gpuprep.records import Finding, Missing, RunRecord
+from gpuprep.records.moments import minute, moment
 
 FIRST = "none: this is the first check"
 NOT_CERTIFIED = "no run has passed yet: compared with the profile alone"

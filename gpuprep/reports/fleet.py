@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import shorten
 
-from gpuprep.moments import moment
 from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records.moments import moment
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome, put_back
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.baselines import Baseline
-from gpuprep.comparison import Comparison, FigureChange
+from gpuprep.performance.trend import FEWEST_NIGHTS, Direction, Trend
 from gpuprep.records import RunRecord, Source, Status
+from gpuprep.records.baseline import Baseline
+from gpuprep.reports.comparison import Comparison, FigureChange
 from gpuprep.reports.text import SIMULATED, outcome
-from gpuprep.trend import FEWEST_NIGHTS, Direction, Trend
 
 Rows = list[tuple[str, ...]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.records import SCHEMA_VERSION, RunRecord
-from gpuprep.showable import strict_json
+from gpuprep.records.showable import strict_json
 
 
 def render(record: RunRecord) -> str:
-    """One run; the document is described by gpuprep/record.schema.json."""
+    """One run; the document is described by gpuprep/records/record.schema.json."""
     return strict_json(record, indent=2)
 
 

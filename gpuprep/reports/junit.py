@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from gpuprep.moments import moment, seconds_between
-from gpuprep.plaintext import visible
 from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.records.moments import moment, seconds_between
 from gpuprep.reports import drifted
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import seen
+from gpuprep.untrusted.plaintext import visible
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error", Status.SKIP: "skipped"}

@@ -6,11 +6,11 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from gpuprep.plaintext import visible
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.readings import figure
 from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, words
+from gpuprep.untrusted.plaintext import visible
 
 MARKS = {
     Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gpuprep.attribution import Attribution, explain, sustained
+from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status
 from gpuprep.reports.readings import NOT_READ, View, known, probe, values
 from gpuprep.reports.rows import Bandwidth, Convolution, Gemm, Gpu, Series, Step, Together, Transcode, share

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuprep.plaintext import one_line
 from gpuprep.records import NightlyFacts
+from gpuprep.untrusted.plaintext import one_line
 
 
 def render(host: str, left: NightlyFacts) -> str:

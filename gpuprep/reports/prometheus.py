@@ -1,14 +1,14 @@
 """Prometheus text exposition: the figures and statuses of one run, in base units, for a textfile collector.
 
-A drift check's has the metrics of textmetrics.py, too.
+A drift check's has the metrics of nightly/metrics.py, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from gpuprep import textmetrics
-from gpuprep.exposition import COMMON, GPU, Exposition, Metric, times
+from gpuprep.nightly import metrics
+from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
 from gpuprep.records import RunRecord, Status
 from gpuprep.reports import measured
 from gpuprep.reports.rows import Gpu
@@ -25,7 +25,7 @@ METRICS = {
     "verdict": Metric((*COMMON, "status"), "1 for the status of the verdict, 0 for the others."),
     "findings": Metric((*COMMON, "status"), "How many checks ended with this status."),
     "check": Metric((*COMMON, "subject", "property", "status"), "One check of the run; always 1."),
-    **textmetrics.METRICS,
+    **metrics.METRICS,
     "gemm_sustained_operations_per_second": Metric(GEMM, "The same over a long run."),
     "gemm_peak_ratio": Metric(GEMM, "Matrix product: share of the peak at boost clock."),
     "gemm_graphics_clock_hertz": Metric(GEMM, "Clock of the SMs, mean during the product."),
@@ -49,21 +49,21 @@ def render(record: RunRecord) -> str:
 class _Run:
     def __init__(self, record: RunRecord) -> None:
         self.exposition = Exposition(METRICS)
-        self._common = textmetrics.common(record)
+        self._common = metrics.common(record)
         self._run(record)
         self._gemms(record)
         self._bandwidths(record)
         self._video(record)
         if record.command == "drift":
-            textmetrics.add(self.exposition, record)
+            metrics.add(self.exposition, record)
         else:
-            textmetrics.add_speeds(self.exposition, record)
+            metrics.add_speeds(self.exposition, record)
 
     def _add(self, name: str, value: object, **labels: str) -> None:
         self.exposition.add(name, value, {**self._common, **labels})
 
     def _run(self, record: RunRecord) -> None:
-        began, ended = textmetrics.seconds(record.started_at), textmetrics.seconds(record.ended_at)
+        began, ended = metrics.seconds(record.started_at), metrics.seconds(record.ended_at)
         self._add("run_info", 1, run=record.run_id, command=record.command, version=record.gpuprep_version)
         self._add("run_start_timestamp_seconds", began)
         if began is not None and ended is not None:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuprep import catalogue, roofline
-from gpuprep.attribution import Attribution
+from gpuprep import catalogue
+from gpuprep.performance import roofline
+from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Source, Status
 from gpuprep.reports.readings import Number, View, known
 

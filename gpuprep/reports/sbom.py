@@ -16,10 +16,10 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from gpuprep.moments import moment
-from gpuprep.plaintext import one_line
 from gpuprep.records import GpuFacts, OsFacts, RunRecord, Snapshot
+from gpuprep.records.moments import moment
 from gpuprep.reports.measured import simulated
+from gpuprep.untrusted.plaintext import one_line
 
 Component = dict[str, Any]
 

@@ -6,8 +6,8 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from gpuprep.moments import seconds_between
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
+from gpuprep.records.moments import seconds_between
 from gpuprep.reports import drifted, nightly, text_measured
 
 COLORS = {

@@ -14,7 +14,7 @@ from gpuprep.sim import debs, native, paths, store
 
 LIBRARY_FOLDER = "usr/lib/gpuprep-sim"
 USER_ID = 1000
-GUEST_MODULES = ("onhost/simstate.py", "onhost/simgpu.py")
+GUEST_MODULES = ("agent/simstate.py", "agent/simgpu.py")
 # Isolated: the caller's PYTHONPATH is not for it.
 FFMPEG = f"""\
 #!/usr/bin/python3 -IS
@@ -103,7 +103,7 @@ def install_guest(upper: Path) -> None:
     for name in (*GUEST_MODULES, *names):
         write(upper, f"{LIBRARY_FOLDER}/python/gpuprep/{name}", (package / name).read_text(encoding="utf-8"))
     # Without what these import: the rest of gpuprep is not there.
-    for name in ("__init__.py", "onhost/__init__.py", "sim/__init__.py"):
+    for name in ("__init__.py", "agent/__init__.py", "sim/__init__.py"):
         write(upper, f"{LIBRARY_FOLDER}/python/gpuprep/{name}", "")
     write(upper, f"{LIBRARY_FOLDER}/ffmpeg", FFMPEG, 0o755)
 

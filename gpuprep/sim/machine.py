@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprep.errors import SimError
-from gpuprep.plaintext import one_line
 from gpuprep.sim import base, cgroup, debs, disk, gpus, ids, mounts, paths, prerequisites, store
+from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
-    from gpuprep.host import Target
+    from gpuprep.remote import Target
 
 Progress = Callable[[str], None]
 BOOT_SECONDS = 120.0
@@ -102,7 +102,7 @@ def machines() -> list[Machine]:
 
 def target(name: str) -> Target:
     """How Host reaches a machine. Raises SimError when there is none of that name or it does not run."""
-    from gpuprep.host import Target
+    from gpuprep.remote import Target
 
     description = store.read(name)
     if store.process(name, "supervisor") is None:

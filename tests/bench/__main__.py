@@ -25,9 +25,12 @@ import bench_transcode
 from bench_ffmpeg import build
 from ratios import BIN, GPUPREP, Ratio, in_turns, run
 
-from gpuprep import ansible_env, checks, collect, plan, profile, sim, variables, wanted
-from gpuprep.host import Host
+from gpuprep import checks, sim
+from gpuprep.desired import loading, state
 from gpuprep.paths import cache_dir
+from gpuprep.provisioning import ansible_environment, plan
+from gpuprep.remote import Host, agent_client
+from gpuprep.workflows import run_variables
 
 MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
 SECOND = f"{MACHINE}-second"
@@ -44,22 +47,22 @@ def start_up() -> Ratio:
 def plain_playbook(machine: str, scratch: Path, *options: str) -> Callable[[], object]:
     """`ansible-playbook playbooks/provision.yml` with the variables gpuprep would give it."""
     target = sim.target(machine)
-    t4 = profile.load("t4")
+    t4 = loading.load("t4")
     with Host(target) as host:
-        snapshot = collect.snapshot(host, checks.request(t4))
-    wish = wanted.resolve(t4, snapshot)
+        snapshot = agent_client.snapshot(host, checks.request(t4))
+    wish = state.resolve(t4, snapshot)
     roles = plan.role_variables(wish)
     known = {
         **roles,
-        **variables.mirrored(roles, target.mirrors),
+        **run_variables.mirrored(roles, target.mirrors),
         "gpu_codec_artifact_dir": str(cache_dir() / "artifacts"),
         "gpuprep_profile": t4.name,
         "gpuprep_profile_sha256": t4.sha256,
     }
     inventory = scratch / "inventory.json"
-    inventory.write_text(json.dumps(ansible_env.inventory(target, known)))
-    playbooks = ansible_env.playbooks_dir()
-    environment = ansible_env.environment(target, scratch, playbooks, accept_new_host_key=False)
+    inventory.write_text(json.dumps(ansible_environment.inventory(target, known)))
+    playbooks = ansible_environment.playbooks_dir()
+    environment = ansible_environment.environment(target, scratch, playbooks, accept_new_host_key=False)
     command = [str(BIN / "ansible-playbook"), "-i", str(inventory), str(playbooks / "provision.yml"), *options]
     return lambda: run(*command, environment=environment)
 

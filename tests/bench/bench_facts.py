@@ -17,7 +17,7 @@ LIMIT_SECONDS = 0.3
 INSTALLED = "/opt/gpuprep/agent/current/bin/python"
 NVML = """
 import resource
-from gpuprep.onhost.nvml import Nvml
+from gpuprep.agent.nvml import Nvml
 def now():
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
@@ -41,7 +41,7 @@ def cpu(command: list) -> float:  # type: ignore[type-arg]
 def measure() -> dict:  # type: ignore[type-arg]
     """Medians: {"facts": of the agent, "nvml": of NVML's calls among them, "smi": of nvidia-smi -q, null without}."""
     python = [INSTALLED, "-I"] if os.path.exists(INSTALLED) else [sys.executable]  # noqa: PTH110
-    agent, smi = [*python, "-m", "gpuprep.onhost", "facts"], ["nvidia-smi", "-q"]
+    agent, smi = [*python, "-m", "gpuprep.agent", "facts"], ["nvidia-smi", "-q"]
     cpu(agent)  # compiled, and the module's version remembered
     facts, nvml, theirs = [], [], []
     for _ in range(ROUNDS):

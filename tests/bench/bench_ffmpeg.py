@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from gpuprep import ansible_env, sim
-from gpuprep.host import Host
+from gpuprep import sim
+from gpuprep.provisioning import ansible_environment
+from gpuprep.remote import Host
 from gpuprep.sim import mirror
 
 FOLDER = "/var/lib/gpuprep/bench"
@@ -40,7 +41,7 @@ make install-progs DESTDIR={folder}/plain/out
 
 def build(machine: str) -> tuple[float, float]:
     """Seconds of the role's build and of the plain one, in `machine`."""
-    role = ansible_env.playbooks_dir() / "roles" / "gpu_codec"
+    role = ansible_environment.playbooks_dir() / "roles" / "gpu_codec"
     with Host(sim.target(machine)) as host:
         spec = prepare(host, role)
         theirs = timed(host, f"nice -n {NICE} runuser -u {USER} -- bash -c {shlex.quote(PLAIN.format(folder=FOLDER))}")

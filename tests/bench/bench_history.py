@@ -26,9 +26,9 @@ from pathlib import Path
 import psycopg
 from ratios import GPUPREP, Ratio, timed
 
-from gpuprep import profile, wanted
-from gpuprep.history import Store
+from gpuprep.desired import loading, state
 from gpuprep.records import ProbeResult, RunRecord, Source, Status, Verdict, to_json
+from gpuprep.store import Store
 
 sys.path.append(str(Path(__file__).parent.parent))
 import postgres
@@ -162,8 +162,8 @@ def _speed(host: str, night: int, nights: int, noise: random.Random) -> float:
 
 
 def _whole() -> RunRecord:
-    t4 = profile.load("t4")
-    wish = wanted.resolve(t4, bare_snapshot())
+    t4 = loading.load("t4")
+    wish = state.resolve(t4, bare_snapshot())
     facts = dataclasses.replace(finished_snapshot(wish), source=Source.MEASURED)
     measured = ProbeResult("gemm", Source.MEASURED, values(gpu("1eb8", [gemm(kind, 25.0) for kind in KINDS])), 10.0)
     verdict = Verdict(Status.PASS, "PASS: profile t4, 60 checks", tuple(FINDINGS[:1]) * 60)

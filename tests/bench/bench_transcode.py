@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuprep.onhost import clips
-from gpuprep.onhost.clips import Clip
-from gpuprep.onhost.nvml import Nvml
-from gpuprep.onhost.probes.transcodecases import BY_ID, Case, Input, Output
-from gpuprep.onhost.probes.transcoderun import command, environment, lay_out, run_case
-from gpuprep.onhost.sampler import COLUMNS
+from gpuprep.agent import clips
+from gpuprep.agent.clips import Clip
+from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.probes.transcodecases import BY_ID, Case, Input, Output
+from gpuprep.agent.probes.transcoderun import command, environment, lay_out, run_case
+from gpuprep.agent.sampler import COLUMNS
 
 LIMIT = 1.1
 ROUNDS = 5

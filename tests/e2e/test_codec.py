@@ -20,8 +20,9 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuprep import ansible_env, sim
-from gpuprep.host import Host
+from gpuprep import sim
+from gpuprep.provisioning import ansible_environment
+from gpuprep.remote import Host
 from gpuprep.sim import mirror
 
 pytestmark = pytest.mark.e2e
@@ -68,12 +69,18 @@ class Stage:
             **variables,
         }
         inventory, play = self.folder / f"{machine}.json", self.folder / "codec.yml"
-        inventory.write_text(json.dumps(ansible_env.inventory(target, settings)), encoding="utf-8")
+        inventory.write_text(json.dumps(ansible_environment.inventory(target, settings)), encoding="utf-8")
         play.write_text("- hosts: all\n  become: true\n  roles: [gpu_codec]\n", encoding="utf-8")
-        environment = ansible_env.environment(
-            target, self.folder / "ansible", ansible_env.playbooks_dir(), accept_new_host_key=False
+        environment = ansible_environment.environment(
+            target, self.folder / "ansible", ansible_environment.playbooks_dir(), accept_new_host_key=False
         )
-        command = [str(ansible_env.ansible_program("ansible-playbook")), "-i", str(inventory), *flags, str(play)]
+        command = [
+            str(ansible_environment.ansible_program("ansible-playbook")),
+            "-i",
+            str(inventory),
+            *flags,
+            str(play),
+        ]
         process = subprocess.Popen(
             command,
             env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **environment},

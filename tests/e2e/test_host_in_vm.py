@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from e2e.machines import gpuprep, inside, up
-from gpuprep import collect, sim
+from gpuprep import sim
 from gpuprep.errors import HostLocked, NoPrivilege
-from gpuprep.host import Host, LockOwner, Target
 from gpuprep.records import FactsRequest, Missing, Source
+from gpuprep.remote import Host, LockOwner, Target, agent_client
 
 pytestmark = pytest.mark.e2e
 
@@ -150,7 +150,7 @@ def test_a_shell_that_talks_at_login(target: Target) -> None:
 def test_facts_of_a_bare_machine(target: Target) -> None:
     before = inside(MACHINE, "find / -xdev -newer /proc/1 -name '*gpuprep*' | sort").stdout
     with Host(target) as host:
-        facts = collect.snapshot(host, FactsRequest(commands=("tmux",)))
+        facts = agent_client.snapshot(host, FactsRequest(commands=("tmux",)))
     assert facts.source is Source.SIMULATED
     assert (facts.os.id, facts.os.version_id) == ("debian", "13")
     assert [(gpu.device_id, gpu.vendor_id) for gpu in facts.pci_gpus] == [("1eb8", "10de")]
@@ -167,9 +167,8 @@ def test_facts_of_a_bare_machine(target: Target) -> None:
 HUNG = "#!/bin/sh\n[ $1 != --version ] || exit\nsleep 3001 & setsid sleep 3002 &\ntouch /run/hung; wait\n"
 CONTROLLER = """
 import sys
-from gpuprep import collect
-from gpuprep.host import Host, Target
-collect.probe(Host(Target(**{target!r})), "toolkit", {{"timeout_seconds": 3000}}, become=True)
+from gpuprep.remote import Host, Target, agent_client
+agent_client.probe(Host(Target(**{target!r})), "toolkit", {{"timeout_seconds": 3000}}, become=True)
 """
 LEFT = "pgrep -xa sleep; pgrep -xa python3; ls -d /tmp/gpuprep-* /var/tmp/gpuprep-* 2>/dev/null; true"
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from e2e.machines import gpuprep, up
-from gpuprep import collect, sim
+from gpuprep import sim
+from gpuprep.agent.identity import identity
 from gpuprep.errors import NoPrivilege
-from gpuprep.host import Host, Target
-from gpuprep.onhost.identity import identity
 from gpuprep.records import FactsRequest
+from gpuprep.remote import Host, Target, agent_client
 
 pytestmark = pytest.mark.e2e
 
@@ -74,7 +74,7 @@ def test_drift_has_all_facts() -> None:
 
 def test_a_probe_answers(machine: Target) -> None:
     with Host(machine) as host:
-        assert collect.probe(host, "codec", {}, become=True).probe == "codec"
+        assert agent_client.probe(host, "codec", {}, become=True).probe == "codec"
 
 
 @pytest.mark.usefixtures("machine")
@@ -85,9 +85,9 @@ def test_what_needs_more_says_so() -> None:
 
 
 def test_another_agent_is_told_from_a_missing_rule(machine: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "identity", lambda: "0.0.0+other")
+    monkeypatch.setattr(agent_client, "identity", lambda: "0.0.0+other")
     with Host(machine) as host, pytest.raises(NoPrivilege, match="is not that of this gpuprep") as caught:
-        collect.snapshot(host, FactsRequest(), become=True)
+        agent_client.snapshot(host, FactsRequest(), become=True)
     assert "--only agent" in caught.value.hint
 
 

@@ -29,15 +29,19 @@ from gemmrecords import gemm, gpu, values  # noqa: E402
 from nightsfortests import a_plan, facts, result  # noqa: E402
 from records_for_tests import SNAPSHOT, record  # noqa: E402
 
-from gpuprep import nightlyhost, nightlyunits, profile, recordfile, siteconfig, textmetrics, yamlsource  # noqa: E402
+from gpuprep import settings  # noqa: E402
+from gpuprep.agent import apt, ffmpegerrors, modprobe, parse, xids  # noqa: E402
+from gpuprep.agent.progress import Progress, steady_state  # noqa: E402
 from gpuprep.catalogue import versions  # noqa: E402
+from gpuprep.desired import loading  # noqa: E402
+from gpuprep.desired.loading import reader  # noqa: E402
 from gpuprep.errors import GpuprepError, HostError, UsageError  # noqa: E402
-from gpuprep.host import CommandResult, hostkeys, sshconfig  # noqa: E402
-from gpuprep.onhost import apt, ffmpegerrors, modprobe, parse, xids  # noqa: E402
-from gpuprep.onhost.progress import Progress, steady_state  # noqa: E402
-from gpuprep.playbook_events import Events  # noqa: E402
+from gpuprep.nightly import freshness, hooks, metrics, nightlyplan, notify  # noqa: E402
+from gpuprep.nightly import units as nightlyunits  # noqa: E402
+from gpuprep.provisioning.ansible_events import Events  # noqa: E402
 from gpuprep.records import DecodeError, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json  # noqa: E402
-from gpuprep.selfcheck import freshness, hooks, nightlyplan, notify  # noqa: E402
+from gpuprep.remote import CommandResult, hostkeys, sshconfig  # noqa: E402
+from gpuprep.workflows import record_file, schedule_state  # noqa: E402
 
 SECONDS = 1.0  # of one input
 MEMORY_MIB = 256
@@ -201,7 +205,7 @@ def decoders(folder: Path) -> list[Decoder]:
                 mark = command.partition("'")[2].partition("'")[0]
                 return CommandResult(0, text.replace("== ", f"{mark} ") if "§" not in text else text, "")
 
-        found = nightlyhost.read(Host())  # type: ignore[arg-type]
+        found = schedule_state.read(Host())  # type: ignore[arg-type]
         return found.now, found.timer, found.machine, found.kept, freshness.fresh_for(found.text(nightlyunits.PLAN))
 
     def ssh_config(text: str) -> object:
@@ -238,13 +242,13 @@ def decoders(folder: Path) -> list[Decoder]:
         Decoder("plan", 8, nightlyplan.from_text, (DecodeError,), (plan,), is_json=True),
         Decoder("state", 60, of(notify.State), (DecodeError,), (state,), is_json=True),
         Decoder("fresh for", 40, freshness.fresh_for, none, ('{"drift": {"random_delay_minutes": 30}}',), is_json=True),
-        Decoder("record file", 20, file("r.json", lambda p: recordfile.read(p, ("gemm",))), (UsageError,),
+        Decoder("record file", 20, file("r.json", lambda p: record_file.read(p, ("gemm",))), (UsageError,),
                 (run, f'{{"measurements": [{to_json(probed)}]}}', f'{{"runs": [{small}]}}'),
                 is_json=True),
-        Decoder("profile", 8, file("p.yml", lambda p: profile.load(str(p))), (GpuprepError,), (profile_text,)),
-        Decoder("yaml", 15, lambda text: yamlsource.parse(text.encode("utf-8", "surrogatepass"), "x"), none,
+        Decoder("profile", 8, file("p.yml", lambda p: loading.load(str(p))), (GpuprepError,), (profile_text,)),
+        Decoder("yaml", 15, lambda text: reader.parse(text.encode("utf-8", "surrogatepass"), "x"), none,
                 (profile_text, "a: [1, 2, {b: c}]\n")),
-        Decoder("site", 12, file("s.yml", siteconfig.load), (UsageError,), (site,)),
+        Decoder("site", 12, file("s.yml", settings.load), (UsageError,), (site,)),
         Decoder("sections", 50, sections, (HostError,), (answer,)),
         Decoder("module", 30, events, none, (module,), is_json=True),
         Decoder("known hosts", 10, host_keys, (UsageError,), (known,)),
@@ -252,7 +256,7 @@ def decoders(folder: Path) -> list[Decoder]:
         Decoder("version", 30, versions.parse, (ValueError,), ("550.163.01", "12.4", "9.10.2.21-1~deb13u1")),
         Decoder("version matches", 10, lambda text: versions.matches(text, "550"), none, ("550.163.01",)),
         Decoder("moment", 50, freshness.moment, none, ("2026-11-22T02:30:00+00:00", "2026-11-22T02:30:00.123+01:00")),
-        Decoder("seconds", 50, textmetrics.seconds, none, ("2026-11-22T02:30:00+00:00",)),
+        Decoder("seconds", 50, metrics.seconds, none, ("2026-11-22T02:30:00+00:00",)),
         Decoder("slurm node", 20, lambda text: hooks.parse_node("gpu-1", text), (hooks.NoSlurm,), (node,)),
         Decoder("journal", 25, xids.from_journal, none, (journal * 3,)),
         Decoder("kmsg", 15, lambda text: xids.from_records([text], 1.7e9), none, (kmsg,)),

@@ -18,7 +18,7 @@ from typing import Any
 
 from sshserver import Sshd
 
-from gpuprep.host import Target
+from gpuprep.remote import Target
 
 FLOOD, DEEP, HANG, RAW = "__flood__", "__deep__", "__hang__", "__raw__"
 

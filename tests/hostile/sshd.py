@@ -21,7 +21,7 @@ from typing import Any
 import paramiko
 from paramiko.common import cMSG_CHANNEL_SUCCESS
 
-from gpuprep.host import Target
+from gpuprep.remote import Target
 
 LIFE = 60.0  # seconds that a forgotten server thread would live
 MARK = re.compile(r"gpuprep [0-9a-f]{32}")

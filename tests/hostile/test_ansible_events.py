@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuprep.playbook_events import Events, Log, Progress
+from gpuprep.provisioning.ansible_events import Events, Log, Progress
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnol\u200b\x00\ud800"
 DEEP: Any = json.loads("[" * 900 + "]" * 900)

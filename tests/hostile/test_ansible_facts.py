@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load
 
-from gpuprep import ansible_env, catalogue, checks, nightly, plan
+from gpuprep import catalogue, checks
+from gpuprep.desired.state import resolve
 from gpuprep.errors import PlanRefused
+from gpuprep.provisioning import ansible_environment, plan
 from gpuprep.records import Snapshot, Status
-from gpuprep.targets import parse
-from gpuprep.wanted import resolve
+from gpuprep.workflows import schedule
+from gpuprep.workflows.targets import parse
 
 COMMAND = "{{ lookup('pipe', 'id > /tmp/owned') }}"
 VERSIONS = {
@@ -55,7 +57,7 @@ def test_a_version_that_is_none_goes_nowhere(version: str) -> None:
     variables = plan.role_variables(wanted)
     assert (variables["gpu_cuda_version"], variables["gpu_cudnn_cuda_major"]) == ("auto", "")
     assert variables["gpu_driver_version"] == "any"
-    text = ansible_env.inventory_text(parse(["gpu1"])[0], variables)
+    text = ansible_environment.inventory_text(parse(["gpu1"])[0], variables)
     assert "lookup" not in text
 
 
@@ -86,14 +88,14 @@ class Box:
 @pytest.mark.parametrize("system", ["ubuntu2404", "debian-13{{ 1 }}", "../../etc"])
 def test_no_role_is_played_on_a_system_that_is_not_provisioned(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[Any] = []
-    monkeypatch.setattr(nightly, "play", lambda *_: played.append(1))
+    monkeypatch.setattr(schedule, "play", lambda *_: played.append(1))
     snapshot = lying("12.4")
     if system != "ubuntu2404":
         snapshot = dataclasses.replace(snapshot, os=dataclasses.replace(snapshot.os, id=system))
     wanted = resolve(load("t4"), snapshot, judging=True)
     run: Any = type("Run", (), {"stage": played.append, "options": None})()
     with pytest.raises(PlanRefused) as caught:
-        nightly._install_agent(run, Box(), wanted)  # type: ignore[arg-type]
+        schedule._install_agent(run, Box(), wanted)  # type: ignore[arg-type]
     assert "is not supported" in caught.value.what
     assert "Debian 13" in caught.value.hint
     assert played == []
@@ -104,4 +106,4 @@ def test_a_python_whose_version_is_none(python: str) -> None:
     words = {"systemd": "yes", "python": python}
     there: Any = type("Found", (), {"word": lambda _, key: words[key]})()
     with pytest.raises(PlanRefused, match="python3"):
-        nightly._refuse(Box(), there)  # type: ignore[arg-type]
+        schedule._refuse(Box(), there)  # type: ignore[arg-type]

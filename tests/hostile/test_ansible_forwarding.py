@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sshserver import free_port
 
-from gpuprep import playbook
-from gpuprep.playbook import Failure
+from gpuprep.provisioning import ansible_run
+from gpuprep.provisioning.ansible_run import Failure
 from hostile.scriptedhost import ScriptedHost
 
 BOOK = """
@@ -42,7 +42,7 @@ def test_no_agent_and_no_port_comes_along(tmp_path: Path, monkeypatch: pytest.Mo
             (home / ".ssh/config").write_text(f"ForwardAgent yes\nRemoteForward 127.0.0.1:{port} 127.0.0.1:1\n")
             monkeypatch.setenv("HOME", str(home))
             monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-            done = playbook.run(
+            done = ansible_run.run(
                 host.target, roles=(), variables={}, log_dir=tmp_path / "log", on_event=lambda _: None, playbook=book
             )
     finally:

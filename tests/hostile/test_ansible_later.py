@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import playbook
+from gpuprep.provisioning import ansible_run
 from hostile.scriptedhost import ScriptedHost
 
 BOOK = """
@@ -55,7 +55,7 @@ def test_a_fact_that_changes_after_its_check_names_no_file(name: str, tmp_path: 
         host.answer("setup ", {"ansible_facts": DEBIAN})
         answer = {"content": OS_RELEASE, "encoding": "base64", "source": "/etc/os-release", "ansible_facts": later}
         host.answer("slurp ", answer)
-        playbook.run(
+        ansible_run.run(
             host.target, roles=(), variables={}, log_dir=tmp_path / "log", on_event=lambda _: None, playbook=book
         )
     log = (tmp_path / "log/ansible.log").read_text()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpuprep import nightly, targets
 from gpuprep.errors import UsageError
-from gpuprep.runs import Line, Options
+from gpuprep.workflows import schedule, targets
+from gpuprep.workflows.runs import Line, Options
 
 BIDI, ZERO_WIDTH = "\u202e", "\u200b"
 
@@ -191,6 +191,6 @@ def test_one_hostile_name_of_a_fleet_is_that_hosts_error(monkeypatch: pytest.Mon
     assert "template" in found["'gpu2'"]
     bad = next(target for target in targets.parse(["all"], str(tmp_path / "hosts")) if target.refused)
     line = Line(lambda *_: None, None, lambda: False)
-    record = nightly.last(bad, Options(), line)
+    record = schedule.last(bad, Options(), line)
     assert record.exit_code == 3
     assert "begins with a dash" in (record.error or "")

@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 import pytest
 
-from gpuprep import ansible_env, playbook
 from gpuprep.errors import Interrupted, ProvisionFailed
-from gpuprep.playbook import Failure, Progress
-from gpuprep.playbook_events import Events
+from gpuprep.provisioning import ansible_environment, ansible_run
+from gpuprep.provisioning.ansible_events import Events
+from gpuprep.provisioning.ansible_run import Failure, Progress
 from hostile.scriptedhost import DEEP, HANG, ScriptedHost
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ class Stage:
             path = self.folder / "book.yml"
             path.write_text(textwrap.dedent(book))
         chosen = {"roles": (), "variables": {}, **options}
-        return playbook.run(
+        return ansible_run.run(
             self.host.target, log_dir=self.folder / "log", on_event=self.events.append, playbook=path, **chosen
         )
 
@@ -272,13 +272,13 @@ def test_by_hand_the_roles_refuse_to_let_facts_be_variables(book: str, tmp_path:
 
 
 def test_by_hand_as_documented_they_run(tmp_path: Path) -> None:
-    done = by_hand("verify.yml", tmp_path, {"ANSIBLE_CONFIG": str(ansible_env.playbooks_dir() / "ansible.cfg")})
+    done = by_hand("verify.yml", tmp_path, {"ANSIBLE_CONFIG": str(ansible_environment.playbooks_dir() / "ansible.cfg")})
     assert "take the place of variables, so" not in done.stdout
     assert "Read the facts of the machine" in done.stdout
 
 
 def by_hand(book: str, folder: Path, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    program, books = ansible_env.ansible_program("ansible-playbook"), ansible_env.playbooks_dir()
+    program, books = ansible_environment.ansible_program("ansible-playbook"), ansible_environment.playbooks_dir()
     return subprocess.run(
         [
             str(program),
@@ -297,7 +297,7 @@ def by_hand(book: str, folder: Path, settings: dict[str, str]) -> subprocess.Com
 
 
 def test_every_way_into_a_role_begins_with_that_refusal() -> None:
-    roles = ansible_env.playbooks_dir() / "roles"
+    roles = ansible_environment.playbooks_dir() / "roles"
     ways = [*roles.glob("*/tasks/main.yml"), *roles.glob("*/tasks/verify.yml")]
     ways += [roles / "gpu_agent/tasks/provenance.yml", roles / "gpu_preflight/tasks/resume.yml"]
     assert len(ways) > 15
@@ -319,7 +319,7 @@ ONE_TASK = """
 
 
 def test_a_task_that_never_ends_is_ended(make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ansible_env, "TASK_SECONDS", 3)
+    monkeypatch.setattr(ansible_environment, "TASK_SECONDS", 3)
     stage = make_stage()
     stage.host.answer("ping ", {HANG: 300})
     failure = stage.run(ONE_TASK)
@@ -382,11 +382,11 @@ def test_a_killed_gpuprep_leaves_no_process(number: int, make_stage: Callable[[]
     program = f"""
 import tempfile
 from pathlib import Path
-from gpuprep import playbook
-from gpuprep.host.types import Target
+from gpuprep.provisioning import ansible_run
+from gpuprep.remote.types import Target
 tempfile.tempdir = {str(stage.folder / "scratch")!r}
-playbook.run({target!r}, roles=(), variables={{}}, log_dir=Path({str(stage.folder / "log")!r}),
-             on_event=lambda _: None, playbook=Path({str(book)!r}))
+ansible_run.run({target!r}, roles=(), variables={{}}, log_dir=Path({str(stage.folder / "log")!r}),
+                on_event=lambda _: None, playbook=Path({str(book)!r}))
 """
     process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:

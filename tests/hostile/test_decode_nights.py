@@ -13,14 +13,15 @@ import pytest
 from nightlymachine import NOW
 from records_for_tests import FINDINGS, PASSED, record
 
-from gpuprep import nightly, nightlyhost, runs, verdict
+from gpuprep.checks import verdict
 from gpuprep.errors import HostError
-from gpuprep.history import Store
-from gpuprep.host import CommandResult, Host, Target
-from gpuprep.nightlyunits import LAST, RESULTS
+from gpuprep.nightly.units import LAST, RESULTS
 from gpuprep.records import Finding, RunRecord, Status, Verdict, to_json
-from gpuprep.runids import at_host, of_host
-from gpuprep.runs import Line, Options
+from gpuprep.records.ids import at_host, of_host
+from gpuprep.remote import CommandResult, Host, Target
+from gpuprep.store import Store
+from gpuprep.workflows import runs, schedule, schedule_state
+from gpuprep.workflows.runs import Line, Options
 
 FAILED = Finding("driver", "held", Status.FAIL, "held", "not held")
 FINE = PASSED.findings
@@ -62,7 +63,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRec
     def last(host: Answering, name: str = "gpu-1") -> RunRecord:
         monkeypatch.setattr(runs, "Host", lambda *_, **__: host)
         line = Line(lambda _, progress: told.append(progress.detail), store, threading.Event().is_set)
-        return nightly.last(Target(name), Options(), line)
+        return schedule.last(Target(name), Options(), line)
 
     last.store, last.told = store, told  # type: ignore[attr-defined]
     return last
@@ -82,9 +83,9 @@ def test_a_file_on_the_host_makes_no_section(attack: str, tmp_path: Path, monkey
     """With the host's real shell."""
     path = tmp_path / "last.json"
     path.write_text("{}" + FORGED[attack])
-    monkeypatch.setattr(nightlyhost, "READ", nightlyhost.READ.replace(LAST, str(path)))
+    monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(LAST, str(path)))
     with Host(Target("here", local=True)) as host:
-        found = nightlyhost.read(host)
+        found = schedule_state.read(host)
     assert found.now.year < 2900
     assert found.text(str(path)) == "{}" + FORGED[attack]
 
@@ -98,7 +99,7 @@ def test_each_call_has_a_mark_of_its_own() -> None:
             return super().run(command, **options)
 
     for _ in range(2):
-        nightlyhost.read(Noting())  # type: ignore[arg-type]
+        schedule_state.read(Noting())  # type: ignore[arg-type]
     assert len(set(commands)) == 2
 
 
@@ -117,7 +118,7 @@ ANSWERS: dict[str, tuple[dict[str, str], str, str]] = {
 def test_an_answer_that_is_none_is_that_hosts_error(attack: str, ask: Callable[..., RunRecord]) -> None:
     sections, raw, why = ANSWERS[attack]
     with pytest.raises(HostError, match=why) as caught:
-        nightlyhost.read(Answering(sections, raw))  # type: ignore[arg-type]
+        schedule_state.read(Answering(sections, raw))  # type: ignore[arg-type]
     assert caught.value.what.isprintable()
     found = ask(Answering(sections, raw))
     assert found.exit_code == 3
@@ -126,15 +127,15 @@ def test_an_answer_that_is_none_is_that_hosts_error(attack: str, ask: Callable[.
 
 def test_more_nights_than_the_cap_are_not_kept() -> None:
     nights = {f"{RESULTS}/results/20261120-02{n // 60:02d}{n % 60:02d}-0a1b2.json": "{}" for n in range(500)}
-    found = nightlyhost.read(Answering(nights))  # type: ignore[arg-type]
-    assert len(found.kept) == nightlyhost.MOST_KEPT
+    found = schedule_state.read(Answering(nights))  # type: ignore[arg-type]
+    assert len(found.kept) == schedule_state.MOST_KEPT
     large = dict.fromkeys(list(nights)[:4], "x" * 10_000_000)
-    assert len(nightlyhost.read(Answering(large)).kept) == 2  # type: ignore[arg-type]
+    assert len(schedule_state.read(Answering(large)).kept) == 2  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", [f"{RESULTS}/results/../../x.json", f"{RESULTS}/results/a/b.json", "/etc/passwd"])
 def test_a_section_that_nobody_asked_for_is_no_night(path: str) -> None:
-    assert nightlyhost.read(Answering({path: "{}"})).kept == {}  # type: ignore[arg-type]
+    assert schedule_state.read(Answering({path: "{}"})).kept == {}  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- the verdict

@@ -16,14 +16,16 @@ from nightsfortests import a_plan, result
 from records_for_tests import SNAPSHOT, record
 
 import gpuprep
-from gpuprep import limits, recordfile, siteconfig
+from gpuprep import settings
+from gpuprep.agent import digests, parse, xids
+from gpuprep.agent.manifest import is_intact
+from gpuprep.agent.run import read_text
 from gpuprep.errors import UsageError
-from gpuprep.limits import BeyondLimit, file_text, json_document
-from gpuprep.onhost import digests, parse, xids
-from gpuprep.onhost.manifest import is_intact
-from gpuprep.onhost.run import read_text
+from gpuprep.nightly import freshness, nightlyplan, notify, results
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json
-from gpuprep.selfcheck import freshness, nightlyplan, notify, results
+from gpuprep.untrusted import limits
+from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
+from gpuprep.workflows import record_file
 
 RUN = json.loads(to_json(record("20261121-023107-0a1b2")))
 HOST = json.loads(to_json(SNAPSHOT))
@@ -221,9 +223,9 @@ STRANGE = ["pipe", "endless", "large", "folder", "binary", "deep"]
 def test_no_file_keeps_a_reader_waiting(kind: str, strange: dict[str, Path], tmp_path: Path) -> None:
     path = strange[kind]
     with pytest.raises(UsageError):
-        recordfile.read(path, ("gemm",))
+        record_file.read(path, ("gemm",))
     with pytest.raises(UsageError):
-        siteconfig.load(path)
+        settings.load(path)
     assert isinstance(results.read(path), results.Damaged)
     state, trouble = notify._load(path)
     assert (state, bool(trouble)) == (notify.State(), True)

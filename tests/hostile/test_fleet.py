@@ -16,12 +16,13 @@ from nightlymachine import NOW
 from records_for_tests import PASSED, record
 from test_cli import Shell
 
-from gpuprep import nightlyhost, profile, runs, wanted
-from gpuprep.host import CommandResult, Target
-from gpuprep.nightlyunits import LAST
+from gpuprep.desired import loading, state
+from gpuprep.nightly.units import LAST
 from gpuprep.records import RunRecord, Snapshot, to_json
+from gpuprep.remote import CommandResult, Target
+from gpuprep.workflows import runs, schedule_state
 
-GOOD = finished_snapshot(wanted.resolve(profile.load("t4"), bare_snapshot()))
+GOOD = finished_snapshot(state.resolve(loading.load("t4"), bare_snapshot()))
 FACTS: dict[str, Any] = json.loads(to_json(GOOD))
 NIGHT: dict[str, Any] = json.loads(
     to_json(
@@ -81,7 +82,7 @@ class FleetHost(FakeHost):
         tell = type(self).said if self.name in HOSTILE else json.dumps
         if stdin:
             return CommandResult(0, tell({**FACTS, "hostname": self.name}), "")
-        assert command.endswith(nightlyhost.READ)
+        assert command.endswith(schedule_state.READ)
         mark = command.partition("'")[2].partition("'")[0]
         number = self.name.removeprefix("gpu-")
         night = tell({**NIGHT, "run_id": f"20261121-0231{number}-0a1b2", "host": self.name})
@@ -192,16 +193,16 @@ def test_facts_that_are_odd_hide_no_other_host(fleet: Callable[..., Any], attack
 def test_an_error_inside_gpuprep_is_one_hosts_and_is_kept_in_full(
     fleet: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from gpuprep import collect
+    from gpuprep.remote import agent_client
 
-    read = collect.snapshot
+    read = agent_client.snapshot
 
     def broken(host: FakeHost, *words: Any, **options: Any) -> Snapshot:
         if host.name in HOSTILE:
             raise {"gpu-03": RecursionError("deep"), "gpu-07": MemoryError(), "gpu-20": KeyError("\x1b[2J")}[host.name]
         return read(host, *words, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(collect, "snapshot", broken)
+    monkeypatch.setattr(agent_client, "snapshot", broken)
     code, page, _ = fleet(json.dumps, "json", "--profile", "t4")
     found = {run["host"]: run["error"] for run in json.loads(page)["runs"]}
     assert code == 3
@@ -221,7 +222,7 @@ REFUSALS = (OverflowError("int too large"), UnicodeEncodeError("utf-8", "\ud800"
 def test_a_record_that_no_store_takes_is_that_hosts_error(
     fleet: Callable[..., Any], error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuprep.history import Store
+    from gpuprep.store import Store
 
     append = Store.append_new
 

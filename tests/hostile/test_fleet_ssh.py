@@ -13,8 +13,8 @@ import pytest
 from nightlymachine import NOW
 from test_cli import Shell
 
-from gpuprep import nightlyhost
-from gpuprep.nightlyunits import LAST
+from gpuprep.nightly.units import LAST
+from gpuprep.workflows import schedule_state
 from hostile.sshd import HostileSshd, Session
 from hostile.test_fleet import FACTS, HOSTILE, NIGHT, SAID, TWENTY, verdicts
 
@@ -28,7 +28,7 @@ def answers(name: str, tell: Tell = json.dumps) -> Callable[[Session], None]:
     def script(session: Session) -> None:
         command = shlex.split(session.command)[-1]  # exec /bin/sh -c COMMAND
         said = tell({**FACTS, "hostname": name})
-        if command.endswith(nightlyhost.READ):
+        if command.endswith(schedule_state.READ):
             mark = re.findall(r"^mark='(.*)'$", command, re.MULTILINE)[0]
             night = tell({**NIGHT, "run_id": f"20261121-0231{name.removeprefix('gpu-')}-0a1b2", "host": name})
             told = {LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}

@@ -14,8 +14,8 @@ import pytest
 from sshserver import SSHD, Sshd, make_key
 
 from gpuprep.errors import HostKeyRefused, UsageError
-from gpuprep.host import Host, hostkeys
-from gpuprep.host.sshconfig import read_ssh_config
+from gpuprep.remote import Host, hostkeys
+from gpuprep.remote.sshconfig import read_ssh_config
 
 needs_sshd = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 

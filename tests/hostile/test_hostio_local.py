@@ -8,8 +8,8 @@ import time
 import pytest
 
 from gpuprep.errors import HostError, Interrupted
-from gpuprep.host import Host, Target, local
-from gpuprep.host.local import LocalConnection
+from gpuprep.remote import Host, Target, local
+from gpuprep.remote.local import LocalConnection
 
 
 @pytest.mark.parametrize(

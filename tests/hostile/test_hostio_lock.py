@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from gpuprep.errors import HostError, HostLocked
-from gpuprep.host import HostLock, LockOwner
-from gpuprep.host import lock as locking
-from gpuprep.host.local import LocalConnection
-from gpuprep.selfcheck import run as night
+from gpuprep.nightly import run as night
+from gpuprep.remote import HostLock, LockOwner
+from gpuprep.remote import lock as locking
+from gpuprep.remote.local import LocalConnection
 from hostile.texts import is_calm
 
 NOBODY = 65534

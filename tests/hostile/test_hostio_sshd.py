@@ -20,8 +20,8 @@ import paramiko
 import pytest
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostKeyRefused, HostUnreachable, Interrupted
-from gpuprep.host import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
-from gpuprep.host.ssh import SshConnection
+from gpuprep.remote import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
+from gpuprep.remote.ssh import SshConnection
 from hostile.sshd import HostileSshd, Session
 from hostile.texts import is_calm
 
@@ -327,7 +327,7 @@ def test_a_socket_that_is_never_read(hostile: Serve) -> None:
 
 @pytest.mark.parametrize("act", ["put", "get"])
 def test_a_file_has_its_time_too(hostile: Serve, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
-    monkeypatch.setattr("gpuprep.host.core.FILE_SECONDS", 0.7)
+    monkeypatch.setattr("gpuprep.remote.core.FILE_SECONDS", 0.7)
     server = hostile(script=hang)
     with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
         host.put(b"x", "/x") if act == "put" else host.get("/x")
@@ -350,8 +350,8 @@ def test_the_words_of_a_failure_are_short_and_calm(hostile: Serve, act: str) -> 
 CLIENT = """
 import resource, sys
 from gpuprep.errors import HostError
-from gpuprep.host import Host, LockOwner, Target
-import gpuprep.host.ssh
+from gpuprep.remote import Host, LockOwner, Target
+import gpuprep.remote.ssh
 name, port, user, key, known_hosts, what = sys.argv[1:]
 host = Host(Target(name, "127.0.0.1", int(port), user, key, known_hosts), connect_timeout=5)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -422,7 +422,7 @@ def test_a_flood_does_not_fill_the_controllers_memory(
 def test_a_lock_that_is_answered_by_nonsense(
     hostile: Serve, monkeypatch: pytest.MonkeyPatch, script: Callable[[Session], None], words: str
 ) -> None:
-    monkeypatch.setattr("gpuprep.host.lock.ANSWER_TIMEOUT", 0.7)
+    monkeypatch.setattr("gpuprep.remote.lock.ANSWER_TIMEOUT", 0.7)
     connection = SshConnection(hostile(script=script).target, False, 1)
     with soon(6), pytest.raises(HostError, match=words) as caught, HostLock("box", OWNER, connection.start):
         pass
@@ -431,7 +431,7 @@ def test_a_lock_that_is_answered_by_nonsense(
 
 
 def test_a_lock_that_always_ends_at_once_keeps_nobody_busy(hostile: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprep.host.lock.RETRY_SECONDS", 0.4)
+    monkeypatch.setattr("gpuprep.remote.lock.RETRY_SECONDS", 0.4)
 
     def script(session: Session) -> None:
         session.say(b"held\n")

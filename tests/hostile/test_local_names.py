@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import parse, trusted, xids
+from gpuprep.agent import parse, trusted, xids
 from gpuprep.records import Mount
 
 # What Python takes for the end of a line or word and the kernel does not escape in /proc/self/mounts.

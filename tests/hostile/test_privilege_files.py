@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep.onhost import atomicfile
-from gpuprep.selfcheck.notify import Failed, _token
+from gpuprep.agent import atomicfile
+from gpuprep.nightly.notify import Failed, _token
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")

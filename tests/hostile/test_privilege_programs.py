@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import gpuprep
-from gpuprep.onhost import children, shells, trusted
-from gpuprep.onhost.clips import clip
-from gpuprep.onhost.probes import codec, throughput
-from gpuprep.onhost.run import run
+from gpuprep.agent import children, shells, trusted
+from gpuprep.agent.clips import clip
+from gpuprep.agent.probes import codec, throughput
+from gpuprep.agent.run import run
 from gpuprep.records import Missing
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -169,7 +169,7 @@ def test_the_folder_it_was_started_in_gives_no_module(
 
 def agent(*words: str, stdin: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gpuprep.onhost", *words],
+        [sys.executable, "-m", "gpuprep.agent", *words],
         input=stdin, capture_output=True, text=True, check=False, cwd=cwd,
         env={"PYTHONPATH": ROOT_OF_SOURCES, "PATH": "/usr/bin:/bin", "HOME": str(cwd)},
     )  # fmt: skip

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import collect
+from gpuprep.agent.identity import identity
+from gpuprep.agent.probes import PROBES
 from gpuprep.errors import NoPrivilege
-from gpuprep.host import Host, Target
-from gpuprep.host.connection import RawResult
-from gpuprep.host.privilege import WITHOUT_PASSWORD, learn_privilege
-from gpuprep.onhost.identity import identity
-from gpuprep.onhost.probes import PROBES
 from gpuprep.records import FactsRequest, Missing, ProbeResult, Source, to_json
+from gpuprep.remote import Host, Target, agent_client
+from gpuprep.remote.connection import RawResult
+from gpuprep.remote.privilege import WITHOUT_PASSWORD, learn_privilege
 
 HERE = Target("here", local=True)
 DOCUMENT = Path(__file__).parents[2] / "docs/security.md"
@@ -53,8 +52,10 @@ class Stage:
             folder / "gpuprep-agent", f"#!/bin/sh\necho \"$*\" >>{folder}/used\ncat >/dev/null\necho '{ANSWER}'\n"
         )
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-        monkeypatch.setattr(collect, "INSTALLED", str(self.agent))
-        monkeypatch.setattr(collect, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
+        monkeypatch.setattr(agent_client, "INSTALLED", str(self.agent))
+        monkeypatch.setattr(
+            agent_client, "agent_archive", lambda: pytest.fail("the agent was sent although it is there")
+        )
         self.folder = folder
 
     def allow(self, *rules: str) -> None:
@@ -65,7 +66,7 @@ class Stage:
         return Path(f"{self.sudo}.asked").read_text().splitlines()
 
     def probe(self) -> ProbeResult:
-        return collect.probe(Host(HERE), "codec", {"quick": True}, become=True)
+        return agent_client.probe(Host(HERE), "codec", {"quick": True}, become=True)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def allowed(line: str) -> bool:
 def test_the_documents_rules_fit_what_is_asked() -> None:
     asked = [["facts"], *(["probe", name] for name in PROBES)]
     assert all(allowed(f"{AGENT} {' '.join(words)} --expect {identity()}") for words in asked)
-    assert collect.rule(["facts"], "gpuprep") in DRIFT
+    assert agent_client.rule(["facts"], "gpuprep") in DRIFT
     assert len(rules(DRIFT)) == 2
     assert [rule.pattern for rule in rules(PROVISION)] == ["/bin/sh( .*)?"]
 
@@ -186,7 +187,7 @@ def test_a_login_that_ends_before_our_line_says_so(said: str, monkeypatch: pytes
 def test_facts_of_an_agent_that_is_another_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.allow(f"{stage.agent} facts .*")
     program(stage.agent, "#!/bin/sh\nexit 97\n")
-    monkeypatch.setattr(collect, "agent_archive", lambda: b"")
+    monkeypatch.setattr(agent_client, "agent_archive", lambda: b"")
     with pytest.raises(NoPrivilege, match="is not that of this gpuprep") as caught:
-        collect.snapshot(Host(HERE), FactsRequest(), become=True)
+        agent_client.snapshot(Host(HERE), FactsRequest(), become=True)
     assert "--only agent" in caught.value.hint

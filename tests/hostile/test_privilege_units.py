@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuprep import nightlyunits
-from gpuprep.profile import load
+from gpuprep.desired.loading import load
+from gpuprep.nightly import units
 
 TEMPLATES = Path(__file__).parents[2] / "playbooks/roles/gpu_tuning/templates"
-NIGHTLY = nightlyunits.files(load("t4").drift)[nightlyunits.SERVICE_FILE]
+NIGHTLY = units.files(load("t4").drift)[units.SERVICE_FILE]
 TUNE = (TEMPLATES / "gpuprep-tune.service.j2").read_text()
 DAEMON = (TEMPLATES / "persistenced.conf.j2").read_text()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from profiletext import problems, write
 
-from gpuprep.profile import load
+from gpuprep.desired.loading import load
 
 PREFIX = [
     "/etc/cron.d", "/etc", "/tmp", "/tmp/ffmpeg", "/var/tmp/x", "/home/alice/ffmpeg", "/root/x", "/usr", "/usr/lib/x",

@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from test_textmetrics import drifted
 
-from gpuprep import textmetrics
 from gpuprep.cli.work import Request, _show, show_fleet
+from gpuprep.nightly import metrics as textmetrics
 from gpuprep.records import RunRecord, Status
 from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
 from hostile import hostilerecords

@@ -15,12 +15,16 @@ import click
 import pytest
 from records_for_tests import measured, record
 
-from gpuprep import comparison, drift, masking, paths, trend
+from gpuprep import paths
+from gpuprep.checks import drift
 from gpuprep.cli import cli, edge
 from gpuprep.errors import StoreError, UsageError
-from gpuprep.history import Store
+from gpuprep.performance import trend
+from gpuprep.performance.trend import Direction, Measurement, trends
 from gpuprep.records import RunRecord, Source, Status, Verdict
-from gpuprep.trend import Direction, Measurement, trends
+from gpuprep.reports import comparison
+from gpuprep.store import Store
+from gpuprep.untrusted import masking
 from hostile import hostilerecords
 
 FUTURE = "2999-01-01T00:00:00+00:00"

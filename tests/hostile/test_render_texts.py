@@ -18,12 +18,12 @@ from gpuprep.cli import edge, history, history_upkeep, tables
 from gpuprep.cli.console import Console, emit
 from gpuprep.cli.work import _show, errors_to_stderr, show_fleet
 from gpuprep.errors import HostError
-from gpuprep.history import RunSummary
-from gpuprep.playbook_events import Progress
+from gpuprep.nightly import journal, last, notify
+from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord, Source, Status
 from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
 from gpuprep.reports.html import fleet as html_fleet
-from gpuprep.selfcheck import journal, last, notify
+from gpuprep.store import RunSummary
 from hostile import hostilerecords
 from hostile.hostilerecords import PAYLOADS, spoiled
 from hostile.test_render_fleet import _no_constant, _request, parsed

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from gpuprep.moments import minute, seconds_between
 from gpuprep.records import Finding, OptStr, RunRecord, Snapshot, Source, Status
+from gpuprep.records.moments import minute, seconds_between
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.html import drawings
 from gpuprep.reports.readings import figure, known, values

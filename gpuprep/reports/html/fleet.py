@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuprep import __version__
-from gpuprep.moments import minute, moment
-from gpuprep.plaintext import command
 from gpuprep.records import RunRecord, Status
+from gpuprep.records.moments import minute, moment
 from gpuprep.reports import drifted, fleet
 from gpuprep.reports.html.contents import STAND_IN, Pairs
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import alike, outcome
+from gpuprep.untrusted.plaintext import command
 
 # An id of a run may come from another machine: one that is no plain name is no name of a file here.
 FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")

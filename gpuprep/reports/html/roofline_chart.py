@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from gpuprep import catalogue, roofline
+from gpuprep import catalogue
+from gpuprep.performance import roofline
 from gpuprep.records import Missing
 from gpuprep.reports.html.svg import Scale, decades, el, line, mark, path, picture, spread, text
 from gpuprep.reports.readings import figure, known

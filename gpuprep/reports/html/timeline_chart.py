@@ -7,9 +7,9 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from gpuprep.performance.clock_events import IDLE, named
 from gpuprep.reports.html.svg import Scale, el, line, path, picture, text, ticks
 from gpuprep.reports.readings import View, figure
-from gpuprep.slowdowns import IDLE, named
 
 # Column of the telemetry, title, class of style.css.
 PANELS = (

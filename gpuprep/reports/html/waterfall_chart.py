@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from gpuprep.attribution import Attribution
+from gpuprep.performance.attribution import Attribution
 from gpuprep.reports.html.svg import Scale, el, picture, text
 from gpuprep.reports.readings import figure
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprep.onhost import simgpu, simstate
+from gpuprep.agent import simgpu, simstate
 from gpuprep.sim.guest.commandline import Command, File
 from gpuprep.sim.guest.mapping import Media
 

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 # Inside the package: patterns of all that the agent consists of.
-PARTS = "onhost/parts.py"
+PARTS = "agent/parts.py"
 
 
 def _files(package: str) -> dict[str, bytes]:

@@ -1,0 +1,129 @@
+"""gpuprep-agent: facts, probes and tuning on the GPU VM itself.
+
+    gpuprep-agent --version
+    gpuprep-agent identity           > which agent exactly this is
+    gpuprep-agent facts              < request.json  > snapshot.json
+    gpuprep-agent probe NAME         < arguments.json > result.json
+    gpuprep-agent tune apply|check --settings /etc/gpuprep/tuning.json  > report.json
+    gpuprep-agent whole FOLDER       ends with 0 where FOLDER holds what its manifest says
+
+`facts` and `probe` take `--expect IDENTITY`: an agent that is not that very one ends with 97 and prints nothing,
+so that a controller can use it and check it in one call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import List, Optional
+
+from gpuprep import __version__
+from gpuprep.agent import children
+from gpuprep.agent.probes import PROBES
+from gpuprep.agent.run import ReadingFailed
+from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
+
+OTHER_AGENT = 97
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:*?~-]{0,99}")  # of what a profile may ask for
+FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lacks
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    options = _parser().parse_args(argv)
+    if getattr(options, "expect", None) is not None and not _is_this_agent(options.expect):
+        return OTHER_AGENT
+    try:
+        if options.verb == "identity":
+            return _identity()
+        if options.verb == "tune":
+            return _tune(options.action, options.settings)
+        if options.verb == "whole":
+            return _whole(options.folder)
+        os.chdir("/")  # who may ask by sudo chose the folder that this began in
+        children.watch()
+        return _facts() if options.verb == "facts" else _probe(options.name)
+    except (ReadingFailed, DecodeError, OSError) as error:
+        print(f"gpuprep-agent: {error}", file=sys.stderr)
+        return 2 if options.verb == "tune" else FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuprep-agent", description="Facts, probes and tuning on a GPU VM.")
+    parser.add_argument("--version", action="version", version=f"gpuprep-agent {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("identity", help="version and digest of this agent's sources")
+    facts = verbs.add_parser("facts", help="all facts of this machine; request as JSON on stdin")
+    probe = verbs.add_parser("probe", help="one probe; its arguments as JSON on stdin")
+    probe.add_argument("name", choices=PROBES)
+    for verb in (facts, probe):
+        verb.add_argument("--expect", metavar="IDENTITY", help=argparse.SUPPRESS)
+    tune = verbs.add_parser("tune", help="set or compare persistence, clocks, power limit, ECC, compute mode")
+    tune.add_argument("action", choices=("apply", "check"))
+    tune.add_argument("--settings", default="/etc/gpuprep/tuning.json", metavar="FILE")
+    whole = verbs.add_parser("whole", help="whether a folder that gpuprep installed is as its manifest says")
+    whole.add_argument("folder")
+    return parser
+
+
+def _whole(folder: str) -> int:
+    from gpuprep.agent.manifest import is_intact, read_manifest
+
+    manifest = read_manifest(Path(folder))
+    intact = is_intact(Path(folder), manifest) if isinstance(manifest, dict) else manifest
+    if intact is True:
+        return 0
+    why = "there is no manifest.json" if intact is None else "files are missing, or are not those that were installed"
+    if isinstance(intact, Missing):
+        why = f"{intact.reason}: {intact.detail}"
+    print(f"gpuprep-agent: {folder}: {why}", file=sys.stderr)
+    return 1
+
+
+def _is_this_agent(expected: str) -> bool:
+    from gpuprep.agent.identity import identity
+
+    return expected == identity()
+
+
+def _identity() -> int:
+    from gpuprep.agent.identity import identity
+
+    print(identity())
+    return 0
+
+
+def _facts() -> int:
+    from gpuprep.agent.system import snapshot
+
+    text = sys.stdin.read()
+    request = from_json(FactsRequest, text) if text.strip() else FactsRequest()
+    for name in (*request.commands, *request.python_modules, *request.packages):
+        if not NAME.fullmatch(name):  # rpm has an option that runs a command
+            raise DecodeError(f"{name!r:.80} is no name of a command, module or package")
+    print(to_json(snapshot(request)))
+    return 0
+
+
+def _probe(name: str) -> int:
+    from gpuprep.agent.probes import run_probe
+
+    text = sys.stdin.read()
+    arguments = json.loads(text) if text.strip() else {}
+    if not isinstance(arguments, dict):
+        raise DecodeError("a probe's arguments are an object")
+    print(to_json(run_probe(name, arguments)))
+    return 0
+
+
+def _tune(action: str, settings: str) -> int:
+    from gpuprep.agent.tune import main as tune
+
+    return tune(action, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Inputs of the transcodes: short clips with sound, made once and kept; long ones by joining a short one to itself.
+
+clip("h264-1080p")          the short one
+clip("h264-1080p", 200)     the same pictures again and again for at least 200 s, joined without encoding
+
+A long clip is one file with rising timestamps. FFmpeg's -stream_loop is no way to get one: with hwaccel cuda it broke
+at the loop on a real H200.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple, Union
+
+from gpuprep.agent import children, trusted
+from gpuprep.agent.run import run
+from gpuprep.agent.shells import login_path
+from gpuprep.records import Missing
+
+VERSION = 1  # of the pictures and settings below: a change of them is another folder
+FPS = 30
+# A multiple of 16 frames is a whole number of AAC frames (1024 samples at 48 kHz): picture and sound end together.
+LONG, SHORT = 96, 48
+LIMIT_BYTES = 3 * 2**30  # long clips that were not used for longest go first
+TIMEOUT_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One clip: `picture` is a lavfi graph that ends in the pixel format."""
+
+    codec: str
+    width: int
+    height: int
+    frames: int
+    pixel_format: str
+    picture: str
+    tone_hz: int
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A clip on disk, at 30 fps, with AAC sound."""
+
+    name: str
+    path: Path
+    codec: str
+    width: int
+    height: int
+    pixel_format: str
+    frames: int
+    seconds: float
+    fps: int = FPS
+    audio: str = "aac"
+
+
+# Three kinds of pictures: sharp edges and motion, a slow zoom into fine detail, and grain. All are the same every
+# time (noise has a fixed seed), so two codecs' clips of one kind show the same frames.
+BARS = (
+    "testsrc2=s={w}x{h}:r=30,noise=alls=8:allf=t[a];mandelbrot=s=480x270:r=30:end_scale=0.01:end_pts=200[b];"
+    "[a][b]overlay=(W-w)/2:(H-h)/2,format={f}"
+)
+ZOOM = "mandelbrot=s={w}x{h}:r=30:end_scale=0.005:end_pts=300,format={f}"
+GRAIN = "testsrc=s={w}x{h}:r=30,format=yuv420p,noise=alls=20:allf=t,format={f}"
+
+SPECS = {
+    "h264-1080p": Spec("h264", 1920, 1080, LONG, "yuv420p", BARS, 440),
+    "h264-720p": Spec("h264", 1280, 720, LONG, "yuv420p", ZOOM, 660),
+    "h264-540p": Spec("h264", 960, 540, LONG, "yuv420p", GRAIN, 880),
+    "hevc-1080p": Spec("hevc", 1920, 1080, SHORT, "yuv420p", BARS, 440),
+    "hevc10-1080p": Spec("hevc", 1920, 1080, SHORT, "yuv420p10le", BARS, 440),
+    "vp9-1080p": Spec("vp9", 1920, 1080, SHORT, "yuv420p", BARS, 440),
+    "av1-1080p": Spec("av1", 1920, 1080, SHORT, "yuv420p", BARS, 440),
+}  # fmt: skip
+
+# Who encodes: first is best. 5 Mbit/s is what NVIDIA's throughput figures are about.
+RATE = ("-b:v", "5M", "-maxrate", "7M", "-bufsize", "7M")
+ENCODERS = {
+    "h264": (
+        ("libx264", ("-preset", "ultrafast", "-bf", "2", "-x264-params", "cabac=1:8x8dct=1", *RATE)),
+        ("h264_nvenc", ("-preset", "p4", *RATE)),
+    ),
+    "hevc": (
+        ("libx265", ("-preset", "ultrafast", "-x265-params", "log-level=error", "-tag:v", "hvc1", *RATE)),
+        ("hevc_nvenc", ("-preset", "p4", "-tag:v", "hvc1", *RATE)),
+    ),
+    "vp9": (("libvpx-vp9", ("-deadline", "realtime", "-cpu-used", "8", "-row-mt", "1", *RATE)),),
+    "av1": (
+        ("libsvtav1", ("-preset", "12", "-b:v", "5M")),
+        ("libaom-av1", ("-usage", "realtime", "-cpu-used", "8", "-row-mt", "1", "-b:v", "5M")),
+        ("av1_nvenc", ("-preset", "p4", *RATE)),
+    ),
+}
+AGENT = Path("/opt/gpuprep/agent/current/lib")
+REMEDY = "install imageio-ffmpeg for gpuprep's agent or a distribution's ffmpeg; either brings the encoder"
+SOFTWARE_ROW = re.compile(r"^ V[A-Z.]{5} (\S+) ", re.MULTILINE)
+
+
+def folder() -> Path:
+    """Where clips are kept: the machine's cache for root, else the user's own."""
+    if os.getuid() == 0:
+        base = Path("/var/cache")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "gpuprep" / "clips" / f"v{VERSION}"
+
+
+def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] = None) -> Union[Clip, Missing]:
+    """The clip called `name` (SPECS), at least `seconds` long; made where it is not kept yet.
+
+    Missing says what lacks: no encoder for it (with what to install), no room, or the encoder's own words.
+    """
+    spec = SPECS[name]
+    place = folder() if within is None else within
+    if trusted.whether_root() and (why := trusted.why_not(str(place))):
+        return Missing("not_trusted", f"root writes no clips to {place}: {why}")
+    times = 1 if seconds is None else max(1, math.ceil(seconds * FPS / spec.frames))
+    path = place / (f"{name}.mp4" if times == 1 else f"{name}-x{times}.mp4")
+    made = Clip(
+        name, path, spec.codec, spec.width, spec.height, spec.pixel_format,
+        spec.frames * times, spec.frames * times / FPS,
+    )  # fmt: skip
+    try:
+        if path.is_file():
+            os.utime(path)
+            return made
+        place.mkdir(parents=True, exist_ok=True)
+        failure = _generate(spec, path) if times == 1 else _join(name, times, path, place)
+        if failure is None:
+            _make_room(place, path)
+    except OSError as error:
+        failure = Missing("command_failed", f"clip {name}: {error}")
+    return made if failure is None else failure
+
+
+def programs() -> List[str]:
+    """Every ffmpeg that may have an encoder: the agent's own static one, then those on the PATH of a login."""
+    spec = importlib.util.find_spec("imageio_ffmpeg")  # asks where it is without importing it
+    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    places += sorted(AGENT.glob("python3*/site-packages/imageio_ffmpeg"))  # an agent that was sent along runs elsewhere
+    found: List[str] = []
+    for place in places:
+        found += sorted(str(path) for path in (place / "binaries").glob("ffmpeg-*") if os.access(path, os.X_OK))
+    path = login_path()
+    for name in (path if isinstance(path, str) else os.defpath).split(os.pathsep):
+        program = Path(name or ".", "ffmpeg")
+        if program.is_file() and os.access(program, os.X_OK):
+            found.append(str(program.resolve()))
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=None)
+def encoders(program: str) -> Tuple[str, ...]:
+    """Video encoders that this ffmpeg was built with; none where it does not run."""
+    text = run([program, "-hide_banner", "-encoders"])
+    return () if isinstance(text, Missing) else tuple(SOFTWARE_ROW.findall(text))
+
+
+def _generate(spec: Spec, path: Path) -> Optional[Missing]:
+    """Encode the clip. Tries who is able in order; the last refusal is given when none succeeded."""
+    able = [
+        (program, name, options)
+        for name, options in ENCODERS[spec.codec]
+        for program in programs()
+        if name in encoders(program)
+    ]
+    refusal = Missing("not_installed", f"no ffmpeg here encodes {spec.codec.upper()}: {REMEDY}")
+    picture = spec.picture.format(w=spec.width, h=spec.height, f=spec.pixel_format)
+    sound = f"sine=frequency={spec.tone_hz}:sample_rate=48000:duration={spec.frames / FPS}"
+    for program, name, options in able:
+        with children.scratch("clip", within=path.parent) as folder:
+            part = folder / path.name
+            argv = [
+                program, "-hide_banner", "-nostdin", "-v", "error", "-y",
+                "-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", sound,
+                "-frames:v", str(spec.frames), "-c:v", name, *options, "-g", str(spec.frames),
+                "-c:a", "aac", "-b:a", "96k", "-f", "mp4", str(part),
+            ]  # fmt: skip
+            answer = _finish(argv, part, path)
+        if answer is None:
+            return None
+        refusal = answer
+    return refusal
+
+
+def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
+    """The short clip `times` times in one file: pictures copied, sound as long as they are."""
+    short = clip(name, within=place)
+    if isinstance(short, Missing):
+        return short
+    refusal = Missing("not_installed", f"no ffmpeg on this machine joins clips: {REMEDY}")
+    quoted = str(short.path).replace("'", "'\\''")
+    row = f"file '{quoted}'\nduration {short.seconds:.6f}\n"
+    sound = f"sine=frequency={SPECS[name].tone_hz}:sample_rate=48000:duration={short.seconds * times:.6f}"
+    for program in programs():
+        with children.scratch("clip", within=place) as folder:
+            part, table = folder / path.name, folder / "clips.ffconcat"
+            table.write_text("ffconcat version 1.0\n" + row * times)
+            argv = [
+                program, "-hide_banner", "-nostdin", "-v", "error", "-y",
+                "-f", "concat", "-safe", "0", "-i", str(table), "-f", "lavfi", "-i", sound,
+                "-map", "0:v:0", "-map", "1:a:0", "-c:v", "copy", "-c:a", "aac", "-b:a", "96k",
+                *(("-tag:v", "hvc1") if short.codec == "hevc" else ()), "-f", "mp4", str(part),
+            ]  # fmt: skip
+            answer = _finish(argv, part, path)
+        if answer is None:
+            return None
+        refusal = answer
+    return refusal
+
+
+def _finish(argv: Sequence[str], part: Path, path: Path) -> Optional[Missing]:
+    """Run the encoder; its file takes its name only when it is whole. A reader never sees half a clip."""
+    said = run(argv, timeout=TIMEOUT_SECONDS)
+    if isinstance(said, Missing):
+        return said
+    if not part.is_file() or not part.stat().st_size:
+        return Missing("command_failed", f"{argv[0]} wrote nothing for {path.name}")
+    part.replace(path)
+    return None
+
+
+def _make_room(place: Path, newest: Path) -> None:
+    """Long clips beyond LIMIT_BYTES go, those unused for longest first; the newest stays."""
+    kept = sorted(place.glob("*-x*.mp4"), key=lambda file: file.stat().st_mtime)
+    total = sum(file.stat().st_size for file in kept)
+    for file in kept:
+        if total <= LIMIT_BYTES:
+            return
+        if file != newest:
+            total -= file.stat().st_size
+            file.unlink()

@@ -1,0 +1,95 @@
+"""What gpuprep itself manages on a host: units, small files, provenance, locked clocks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, Tuple, Union
+
+from gpuprep.agent import parse
+from gpuprep.agent.run import read_text, run
+from gpuprep.records import DecodeError, LockedClocks, Missing, OptStr, UnitFacts, from_json_value, to_json_value
+
+UNITS = (
+    "nvidia-persistenced.service",
+    "gpuprep-tune.service",
+    "nvidia-fabricmanager.service",
+    "unattended-upgrades.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+)
+FILES = (
+    "/etc/gpuprep/tuning.json",
+    "/etc/modprobe.d/gpuprep-nvidia.conf",
+    "/etc/modprobe.d/gpuprep-nouveau.conf",
+    "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf",
+    "/etc/systemd/system/gpuprep-tune.service",
+    "/etc/udev/rules.d/60-gpuprep-tune.rules",
+    "/etc/profile.d/gpuprep.sh",
+    "/etc/environment",
+    "/etc/systemd/system.conf.d/gpuprep.conf",
+    "/etc/ld.so.conf.d/gpuprep.conf",
+    "/etc/apt/apt.conf.d/52gpuprep-holds",
+    "/etc/ld.so.preload",  # not ours: what every program is made to load
+)
+PROVENANCE = "/etc/gpuprep/provenance.json"
+LOCKED_CLOCKS = Path("/run/gpuprep/locked-clocks.json")
+INSTALLED_AGENT = "/usr/local/bin/gpuprep-agent"
+AGENT_HOME = Path("/opt/gpuprep/agent")
+
+
+def unit_facts() -> Dict[str, UnitFacts]:
+    """All units in one call. A unit that does not exist is "not-found", "inactive"."""
+    text = run(["systemctl", "show", "-p", parse.UNIT_PROPERTIES, *UNITS])
+    return {} if isinstance(text, Missing) else parse.units(text)
+
+
+def file_texts() -> Dict[str, OptStr]:
+    return {path: read_text(path) for path in FILES}
+
+
+def provenance() -> Union[Dict[str, Any], Missing, None]:
+    text = read_text(PROVENANCE)
+    if not isinstance(text, str):
+        return text
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        return Missing("unparsable", f"{PROVENANCE}: {error}")
+    return document if isinstance(document, dict) else Missing("unparsable", f"{PROVENANCE} holds no object")
+
+
+def read_locked_clocks(path: Path = LOCKED_CLOCKS) -> Tuple[LockedClocks, ...]:
+    """What `tune apply` wrote; nothing where it never locked a clock. A torn file counts as none."""
+    text = read_text(path)
+    if not isinstance(text, str):
+        return ()
+    try:
+        return tuple(from_json_value(LockedClocks, item) for item in json.loads(text)["locked"])
+    except (ValueError, KeyError, TypeError, DecodeError):
+        return ()
+
+
+def locked_clocks_document(locked: Tuple[LockedClocks, ...]) -> str:
+    return json.dumps({"locked": [to_json_value(item) for item in locked]}, indent=1) + "\n"
+
+
+def installed_agent_version(program: str = INSTALLED_AGENT, home: Path = AGENT_HOME) -> OptStr:
+    """The version of the agent under /opt, read from its sources; None where there is none."""
+    if not Path(program).exists():
+        return None
+    for path in home.glob("current/lib/python3*/site-packages/gpuprep/__init__.py"):
+        match = re.search(r'^__version__ = "([^"]+)"', path.read_text(), re.MULTILINE)
+        return match.group(1) if match else Missing("unparsable", f"{path} names no version")
+    text = run([program, "--version"])
+    return text if isinstance(text, Missing) else text.split()[-1] if text.split() else Missing("unparsable", program)
+
+
+def agent_libraries(home: Path = AGENT_HOME) -> Dict[str, OptStr]:
+    """What pip put into the environment of the agent under /opt: name ─► version, by the names of pip's own records."""
+    found: Dict[str, OptStr] = {}
+    for path in sorted(home.glob("current/lib/python3*/site-packages/*.dist-info")):
+        name, _, version = path.name[: -len(".dist-info")].partition("-")
+        found[name.lower().replace("_", "-")] = version
+    return found

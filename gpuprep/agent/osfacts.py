@@ -1,0 +1,150 @@
+"""The machine below the GPU: system, kernel, PCI, disks, cloud-init."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+from gpuprep.agent import parse
+from gpuprep.agent.packages import headers_available
+from gpuprep.agent.run import read_text, run
+from gpuprep.records import Bool, KernelFacts, Missing, Mount, OptStr, OsFacts, PciDevice, Str
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+EFI = Path("/sys/firmware/efi")
+SECURE_BOOT = EFI / "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+NVIDIA = "10de"
+GPU_CLASSES = ("0300", "0302")  # VGA, 3D controller
+NVSWITCH_CLASS = "0680"  # other bridge
+CLOUD_INIT_RUN = Path("/run/cloud-init")
+
+
+def os_facts() -> OsFacts:
+    values = parse.key_values(_text("/etc/os-release") or _text("/usr/lib/os-release"))
+    return OsFacts(
+        id=values.get("ID", "linux"),
+        version_id=values.get("VERSION_ID", ""),
+        codename=values.get("VERSION_CODENAME", ""),
+        pretty_name=values.get("PRETTY_NAME", ""),
+        architecture=platform.machine(),
+        like=tuple(values.get("ID_LIKE", "").split()),
+    )
+
+
+def kernel_facts() -> KernelFacts:
+    running = platform.release()
+    following = next_boot_kernel(Path("/boot"))
+    headers = has_headers(running)
+    return KernelFacts(
+        running=running,
+        next_boot=following,
+        headers_running=headers,
+        headers_next_boot=has_headers(following) if following else False,
+        headers_available=True if headers else headers_available(running),
+        secure_boot=secure_boot(),
+        boot_id=boot_id(),
+        uptime_seconds=float(_text("/proc/uptime").split()[0]),
+    )
+
+
+def next_boot_kernel(boot: Path) -> Optional[str]:
+    """The newest kernel in /boot, which is what GRUB starts by default on Debian, Ubuntu and the RHEL family.
+
+    A GRUB_DEFAULT that was set by hand to an older kernel is not followed.
+    """
+    prefix = "vmlinuz-"
+    found = [path.name[len(prefix) :] for path in boot.glob(prefix + "*") if "rescue" not in path.name]
+    return max(found, key=parse.debian_order, default=None)
+
+
+def has_headers(kernel: str) -> bool:
+    """The build folder that DKMS compiles against is there; a dangling link is not."""
+    return Path(f"/lib/modules/{kernel}/build").is_dir()
+
+
+def boot_id() -> str:
+    return _text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def secure_boot() -> Bool:
+    """The firmware's variable: 4 bytes of attributes, then 1 where it is on."""
+    if not EFI.is_dir():
+        return False
+    try:
+        content = SECURE_BOOT.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return Missing("no_permission", str(error))
+    return content[-1:] == b"\x01"
+
+
+def virtualization() -> str:
+    found = run(["systemd-detect-virt"], accept=(0, 1))
+    return "unknown" if isinstance(found, Missing) else found.strip()
+
+
+def pci(devices: Path = PCI_DEVICES) -> Tuple[Tuple[PciDevice, ...], int]:
+    """NVIDIA's GPUs and the number of NVSwitches. From /sys: pciutils may not be installed."""
+    gpus: List[PciDevice] = []
+    switches = 0
+    for folder in sorted(devices.iterdir()) if devices.is_dir() else []:
+        vendor, device, class_code = (_hex(folder / name) for name in ("vendor", "device", "class"))
+        if vendor != NVIDIA:
+            continue
+        switches += class_code.startswith(NVSWITCH_CLASS)
+        if class_code.startswith(GPU_CLASSES):
+            link = folder / "driver"
+            driver = os.path.basename(os.readlink(str(link))) if link.is_symlink() else None  # noqa: PTH115, PTH119
+            gpus.append(PciDevice(folder.name, vendor, device, class_code, driver))
+    return tuple(gpus), switches
+
+
+def _hex(path: Path) -> str:
+    text = read_text(path)
+    return text.strip().lower()[2:] if isinstance(text, str) else ""
+
+
+def mounts() -> Tuple[Mount, ...]:
+    return parse.mounts(_text("/proc/self/mounts"))
+
+
+def disk_free_mib() -> Dict[str, int]:
+    """What an ordinary user may still write, in MiB; root's reserve is not counted."""
+    free = {}
+    for path in parse.DISK_PATHS:
+        if Path(path).is_dir():
+            status = os.statvfs(path)
+            free[path] = status.f_bavail * status.f_frsize // 2**20
+    return free
+
+
+def cloud_init(folder: Path = CLOUD_INIT_RUN) -> Str:
+    """cloud-init's own status files; its command needs a quarter of a second to read the same."""
+    if not folder.is_dir():
+        installed = any(Path(path).exists() for path in ("/usr/bin/cloud-init", "/usr/local/bin/cloud-init"))
+        return "running" if installed and not Path("/etc/cloud/cloud-init.disabled").exists() else "absent"
+    if (folder / "disabled").exists():
+        return "absent"
+    text = read_text(folder / "result.json")
+    if text is None:
+        return "running"
+    if isinstance(text, Missing):
+        return text
+    try:
+        return "error" if json.loads(text)["v1"]["errors"] else "done"
+    except (ValueError, KeyError, TypeError) as error:
+        return Missing("unparsable", f"{folder}/result.json: {error!r}")
+
+
+def loaded_modules() -> Tuple[str, ...]:
+    return parse.loaded_modules(_text("/proc/modules"))
+
+
+def _text(path: str) -> str:
+    """A file that every Linux has; empty where it cannot be read."""
+    text: OptStr = read_text(path)
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,18 @@
+"""What travels to a GPU machine, as patterns inside the package `gpuprep`. The role gpu_agent reads this file, too."""
+
+# Facts, probes and tuning: sent along to a machine without an agent. Stdlib and pynvml, Python 3.9 or newer.
+STREAMED = (
+    "__init__.py", "errors.py", "agent/**/*.py", "untrusted/*.py",
+    "records/__init__.py", "records/codec.py", "records/gpu.py",
+)  # fmt: skip
+# Judgement, for the nightly check on the machine itself. PyYAML and prometheus-client too, Python 3.10 or newer.
+JUDGING = (
+    "catalogue/*.py",
+    "catalogue/*.yml",
+    "checks/*.py",
+    "desired/*.py",
+    "nightly/*.py",
+    "performance/*.py",
+    "records/*.py",
+)
+INSTALLED = (*STREAMED, *JUDGING)

@@ -1,0 +1,211 @@
+"""Memory and links of each GPU: copy, read and triad; to and from the host; GPU to GPU; PCIe and NVLink under load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple, Union
+
+from gpuprep.agent import cudacalls, libraries, streams, system
+from gpuprep.agent.cudacalls import Cuda, CudaFailed, Timer
+from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probes import simulated
+from gpuprep.agent.probes.gpuforms import named, other_processes
+from gpuprep.agent.run import read_text
+from gpuprep.agent.sampler import Sampler
+from gpuprep.records import Missing, Source, to_json_value
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+# Seconds of each figure, and MiB of a copy over a link. Thrice the seconds, twice for the host, and the warm-up.
+FULL = {"seconds": 1.5, "warm": 1.0, "link": 0.5, "host_mib": 256, "peer_mib": 512}
+QUICK = {"seconds": 0.25, "warm": 0.3, "link": 0.15, "host_mib": 128, "peer_mib": 256}
+
+
+def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: quick (bool, default false: some 9 s a GPU, quick some 2 s).
+
+    Values: docs/records.md, "bandwidth".
+    """
+    quick = bool(arguments.get("quick", False))
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        if isinstance(gpus, Missing):
+            return gpus
+        if system.source() is Source.SIMULATED:
+            entries, peers = _simulated(gpus)
+            return {"quick": quick, "libraries": [], "bindings": {}, "gpus": entries, "peers": peers}
+        cuda = cudacalls.open_cuda()
+        if isinstance(cuda, Missing):
+            return cuda
+        compiler = cudacalls.load_nvrtc()
+        entries = [_gpu(cuda, gpu, compiler, QUICK if quick else FULL) for gpu in gpus]
+        peers = _peers(cuda, gpus, QUICK if quick else FULL)
+        versions = {} if isinstance(compiler, Missing) else compiler
+        loaded = libraries.loaded(versions, names=("cuda", "nvrtc"))
+    return {
+        "quick": quick,
+        "libraries": to_json_value(loaded),
+        "bindings": cudacalls.versions(cudacalls.BINDINGS),
+        "gpus": entries,
+        "peers": peers,
+    }
+
+
+def _gpu(cuda: Cuda, gpu: Gpu, compiler: Union[Dict[str, str], Missing], plan: Dict[str, float]) -> Dict[str, Any]:
+    facts = gpu.facts()
+    entry: Dict[str, Any] = {**named(facts), "other_processes": to_json_value(other_processes(gpu)), "error": None}
+    try:
+        device = cuda.device(facts.uuid)
+        timer = Timer(cuda, device)
+        entry.update(_memory(cuda, device, timer, gpu, compiler, plan))
+        entry.update(_host(cuda, timer, gpu, plan))
+    except cuda.errors as error:
+        entry["error"] = str(error)
+    return entry
+
+
+def _memory(
+    cuda: Cuda,
+    device: Any,
+    timer: Timer,
+    gpu: Gpu,
+    compiler: Union[Dict[str, str], Missing],
+    plan: Dict[str, float],
+) -> Dict[str, Any]:
+    seconds = plan["seconds"]
+    free, _ = cuda.call("cuMemGetInfo")
+    mib = streams.buffer_mib(free // streams.MIB, device.properties.l2_cache_size // streams.MIB)
+    if isinstance(mib, Missing):
+        return {f"{kind}_gb_per_s": to_json_value(mib) for kind in ("copy", "read", "triad")}
+    with streams.DeviceMemory(cuda, device, timer, mib) as memory:
+        memory.copy(plan["warm"])  # clocks rise, and power settles
+        with Sampler([gpu]) as sampler:
+            copy = memory.copy(seconds)
+            if isinstance(compiler, Missing):
+                read = triad = to_json_value(compiler)
+            else:
+                read, triad = memory.read_and_triad(seconds)
+        return {
+            "copy_gb_per_s": copy,
+            "read_gb_per_s": read,
+            "triad_gb_per_s": triad,
+            "buffer_mib": memory.mib,
+            **_sampled(sampler, gpu.index),
+        }
+
+
+def _sampled(sampler: Sampler, index: int) -> Dict[str, Any]:
+    clocks = {name: sampler.mean(index, name) for name in ("graphics_clock_mhz", "memory_clock_mhz")}
+    whole = {name: mean if isinstance(mean, Missing) else round(mean) for name, mean in clocks.items()}
+    values = {**whole, "event_reasons": sampler.event_reasons(index), "telemetry": sampler.telemetry(index)}
+    document: Dict[str, Any] = to_json_value(values)
+    return document
+
+
+def _host(cuda: Cuda, timer: Timer, gpu: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:
+    with streams.HostMemory(cuda, timer, int(plan["host_mib"])) as host:
+        link = host.link(gpu.pcie, plan["link"])
+        return {
+            "pcie": to_json_value({**link, "device_width": device_width(gpu.facts().pci_address)}),
+            "h2d_gb_per_s": host.measure("h2d", plan["link"]),
+            "d2h_gb_per_s": host.measure("d2h", plan["link"]),
+        }
+
+
+def device_width(address: str, folder: Path = PCI_DEVICES) -> Union[int, Missing]:
+    """Lanes that the device itself has, whatever slot it sits in."""
+    text = read_text(folder / address / "max_link_width")
+    if isinstance(text, Missing):
+        return text
+    return int(text) if text and text.strip().isdigit() else Missing("not_supported", "the kernel shows no width")
+
+
+# ---------------------------------------------------------------- several GPUs
+
+
+def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float]) -> List[Dict[str, Any]]:
+    pairs = [(one, other) for one in gpus for other in gpus if one.index != other.index]
+    return [_peer(cuda, one, other, plan) for one, other in pairs]
+
+
+def _peer(cuda: Cuda, one: Gpu, other: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:
+    """One direction. Without access CUDA copies through the host, which is measured, too."""
+    origin, target = one.facts(), other.facts()
+    entry: Dict[str, Any] = {
+        "from": one.index,
+        "to": other.index,
+        "nvlinks": to_json_value(one.nvlinks(target.pci_address)),
+        "error": None,
+    }
+    try:
+        entry.update(_peer_speed(cuda, origin.uuid, target.uuid, plan))
+    except cuda.errors as error:
+        entry["error"] = str(error)
+    return entry
+
+
+def _peer_speed(cuda: Cuda, origin: str, target: str, plan: Dict[str, float]) -> Dict[str, Any]:
+    size = int(plan["peer_mib"]) * streams.MIB
+    places: List[Tuple[Any, Any, int]] = []
+    for uuid in (target, origin):  # the last one stays current: the copy is pushed by its origin
+        device = cuda.device(uuid)
+        places.append((device, cuda.call("cuCtxGetCurrent"), cuda.allocate(size)))
+    (there, there_context, there_address), (here, here_context, here_address) = places
+    try:
+        access = bool(cuda.call("cuDeviceCanAccessPeer", here.device_id, there.device_id))
+        if access:
+            _enable(cuda, there_context)
+        timer = Timer(cuda, here)
+        contexts = (here_context, there_context)
+        work = streams.peer_work(cuda, timer.stream.handle, (here_address, there_address), contexts, size)
+        seconds = timer.median(work, seconds=plan["link"])
+        return {"can_access": access, "gb_per_s": streams.gb_per_s(size, seconds)}
+    finally:
+        cuda.free(here_address)
+        there.set_current()
+        cuda.free(there_address)
+
+
+def _enable(cuda: Cuda, context: Any) -> None:
+    try:
+        cuda.call("cuCtxEnablePeerAccess", context, 0)
+    except CudaFailed as error:
+        if "PEER_ACCESS_ALREADY_ENABLED" not in str(error):
+            raise
+
+
+# ---------------------------------------------------------------- simulated
+
+
+def _simulated(gpus: Sequence[Gpu]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    models = simulated.gpus()
+    entries = [_simulated_gpu(gpus[model.index], model) for model in models]
+    peers = [
+        {
+            "from": one.index,
+            "to": other.index,
+            "can_access": True,
+            "gb_per_s": round(one.peer_gb_per_s(other), 1),
+            "nvlinks": one.nvlinks,
+            "error": None,
+        }
+        for one in models
+        for other in models
+        if one.index != other.index and not (one.lost or other.lost)
+    ]
+    return entries, peers
+
+
+def _simulated_gpu(gpu: Gpu, model: simulated.SimulatedGpu) -> Dict[str, Any]:
+    entry: Dict[str, Any] = {**named(model), "other_processes": to_json_value(other_processes(gpu)), "error": None}
+    if model.lost:
+        return {**entry, "error": "the GPU is lost"}
+    with model.load("memory"), Sampler([gpu]) as sampler:
+        link = gpu.pcie()
+    return {
+        **entry,
+        **{f"{kind}_gb_per_s": round(model.memory_gb_per_s(kind), 1) for kind in ("copy", "read", "triad")},
+        **{f"{way}_gb_per_s": round(model.host_gb_per_s(way), 1) for way in ("h2d", "d2h")},
+        "buffer_mib": streams.LARGEST_MIB // 4,
+        **_sampled(sampler, gpu.index),
+        "pcie": {**to_json_value(link), **model.pcie()},
+    }

@@ -1,0 +1,71 @@
+"""What the FFmpeg on the PATH was built with. Proves the build, not the GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Union
+
+from gpuprep.agent import parse
+from gpuprep.agent.run import run
+from gpuprep.agent.shells import login_path, which
+from gpuprep.records import Missing
+
+# Rows of -encoders and -decoders: six flags and a name; of -filters: two or three flags (three before 7.1), a name
+# and its pads.
+CODER_ROW = re.compile(r"^ [A-Z.]{6} (\S+) ", re.MULTILINE)
+FILTER_ROW = re.compile(r"^ [A-Z.]{2,3} (\S+) +\S+->\S+", re.MULTILINE)
+LEGEND = "="  # the rows that explain the flags look like rows of a coder named "="
+
+
+def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: path (default: ffmpeg of a login shell).
+
+    Values: encoders, decoders, filters, hwaccels, buildconf (lists of words), version, path.
+    """
+    asked = arguments.get("path")
+    path = named(asked) if isinstance(asked, str) else which("ffmpeg", login_path())
+    if isinstance(path, Missing):
+        return path
+    if path is None:
+        return Missing("not_installed", "no ffmpeg on the PATH of a login shell")
+    texts = {}
+    for option in ("version", "encoders", "decoders", "filters", "hwaccels", "buildconf"):
+        text = run([path, "-hide_banner", f"-{option}"])
+        if isinstance(text, Missing):
+            return text
+        texts[option] = text
+    return {
+        "encoders": coders(texts["encoders"]),
+        "decoders": coders(texts["decoders"]),
+        "filters": filters(texts["filters"]),
+        "hwaccels": hwaccels(texts["hwaccels"]),
+        "buildconf": buildconf(texts["buildconf"]),
+        "version": parse.ffmpeg_version(texts["version"]) or "",
+        "path": path,
+    }
+
+
+def named(path: str) -> Union[str, Missing]:
+    """`path`, if that is an ffmpeg by its name: who may ask for probes is not to start any program as root."""
+    return path if Path(path).name.startswith("ffmpeg") else Missing("not_supported", f"{path} is no ffmpeg")
+
+
+def coders(text: str) -> List[str]:
+    """`ffmpeg -encoders` or `-decoders` ─► names."""
+    return [name for name in CODER_ROW.findall(text) if name != LEGEND]
+
+
+def filters(text: str) -> List[str]:
+    """`ffmpeg -filters` ─► names."""
+    return FILTER_ROW.findall(text)
+
+
+def hwaccels(text: str) -> List[str]:
+    """`ffmpeg -hwaccels` ─► names: one a line after the title."""
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.rstrip().endswith(":")]
+
+
+def buildconf(text: str) -> List[str]:
+    """`ffmpeg -buildconf` ─► configure's arguments, one a line."""
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("--")]

@@ -1,0 +1,143 @@
+"""One matrix product through cuBLASLt: D = Aᵀ B with A and B K-major ("TN"), as INT8 and FP8 demand it.
+
+A is k × m, B is k × n, D is m × n, each column-major. Imported only inside a probe.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import numpy as np
+from nvmath.bindings import cublasLt as lt
+
+from gpuprep.agent.libraries import cublas_version
+from gpuprep.agent.probes.cudadevice import CudaDevice
+from gpuprep.agent.probes.gemmalgorithm import described
+from gpuprep.agent.probes.gemmshapes import Shape, sets
+from gpuprep.agent.probes.gemmtypes import BYTES, R_8F_E4M3, R_16F, R_32I, R_64F, DataType
+
+WORKSPACE_BYTES = 64 * 2**20
+TRANSPOSED = 1  # CUBLAS_OP_T
+SCALARS = {R_64F: np.float64, R_16F: np.float16, R_32I: np.int32}  # of alpha and beta; else float32
+Error = lt.cuBLASLtError
+
+
+def version() -> str:
+    """Loads the library, if it is not yet."""
+    return cublas_version(lt.get_version())
+
+
+class Candidate(NamedTuple):
+    address: int  # of its cublasLtMatmulAlgo_t
+    waves: float
+    description: Dict[str, Any]
+
+
+class Operands(NamedTuple):
+    a: Any
+    b: Any
+    d: Any
+
+
+class Product:
+    """Descriptors, operands and algorithms of one type and shape on one device. Errors: `Error` and CudaDevice's."""
+
+    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape) -> None:
+        self.device, self.kind, self.shape = device, kind, shape
+        m, n, k = shape
+        self._undo: List[Any] = []
+        self._handle = self._kept(lt.create(), lt.destroy)
+        self._operation = self._kept(lt.matmul_desc_create(kind.compute, kind.scale), lt.matmul_desc_destroy)
+        self._describe(lt.MatmulDescAttribute.TRANSA, TRANSPOSED)
+        if kind.inputs == R_8F_E4M3:
+            self._describe(lt.MatmulDescAttribute.FAST_ACCUM, 1)
+        self._a = self._kept(lt.matrix_layout_create(kind.inputs, k, m, k), lt.matrix_layout_destroy)
+        self._b = self._kept(lt.matrix_layout_create(kind.inputs, k, n, k), lt.matrix_layout_destroy)
+        self._d = self._kept(lt.matrix_layout_create(kind.output, m, n, m), lt.matrix_layout_destroy)
+        scalar = SCALARS.get(kind.scale, np.float32)
+        self._alpha, self._beta = np.ones(1, scalar), np.zeros(1, scalar)
+        self._results: Any = None
+        self.operands: List[Operands] = []
+        self._workspace: Any = None
+        self._turn = 0
+
+    def _kept(self, what: int, undo: Any) -> int:
+        self._undo.append((undo, what))
+        return what
+
+    def _describe(self, attribute: Any, value: int) -> None:
+        holder = np.array([value], dtype=lt.get_matmul_desc_attribute_dtype(attribute))
+        lt.matmul_desc_set_attribute(self._operation, attribute, holder.ctypes.data, holder.nbytes)
+
+    def allocate(self, count: Optional[int] = None) -> None:
+        """Memory for `count` sets of operands, by default as many as leave the cache; and the workspace."""
+        m, n, k = self.shape
+        each, out = BYTES[self.kind.inputs], BYTES[self.kind.output]
+        sizes = (k * m * each, k * n * each, m * n * out)
+        self._workspace = self.device.allocate(WORKSPACE_BYTES)
+        for _ in range(count or sets(sum(sizes), self.device.l2_bytes)):
+            buffers: List[Any] = []
+            self.operands.append(Operands(*[self._held(buffers, size) for size in sizes]))
+
+    def _held(self, buffers: List[Any], size: int) -> Any:
+        buffers.append(self.device.allocate(size))
+        return buffers[-1]
+
+    def close(self) -> None:
+        self.device.sync()
+        for operands in self.operands:
+            for buffer in operands:
+                buffer.close()
+        if self._workspace is not None:
+            self._workspace.close()
+        self.operands, self._workspace = [], None
+        while self._undo:
+            undo, what = self._undo.pop()
+            undo(what)
+
+    def candidates(self, most: int) -> List[Candidate]:
+        """cuBLASLt's own proposals, best guess first; [] where it has none for this type on this GPU."""
+        preference = lt.matmul_preference_create()
+        try:
+            limit = np.array([WORKSPACE_BYTES], dtype=np.uint64)
+            attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
+            lt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
+            self._results = lt.MatmulHeuristicResult(most)
+            found = np.zeros(1, dtype=np.int32)
+            arguments = (self._a, self._b, self._d, self._d, preference, most, self._results.ptr, found.ctypes.data)
+            lt.matmul_algo_get_heuristic(self._handle, self._operation, *arguments)
+        finally:
+            lt.matmul_preference_destroy(preference)
+        size = lt.matmul_heuristic_result_dtype.itemsize
+        rows = [self._results.ptr + size * i for i in range(int(found[0]))]
+        return [self._candidate(address, i) for i, address in enumerate(rows)]
+
+    def _candidate(self, address: int, row: int) -> Candidate:
+        waves = round(float(np.atleast_1d(self._results.waves_count)[row]), 3)
+        names = lt.MatmulAlgoConfigAttribute
+        tile = _name(lt.MatmulTile, _configured(address, names.TILE_ID))
+        stages = _name(lt.MatmulStages, _configured(address, names.STAGES_ID))
+        return Candidate(address, waves, described(tile, stages, _configured(address, names.SPLITK_NUM), waves))
+
+    def run(self, candidate: Candidate, turn: Optional[int] = None) -> None:
+        """Puts the product of the next set of operands, or of set `turn`, on the device's stream."""
+        if turn is None:
+            turn = self._turn = (self._turn + 1) % len(self.operands)
+        a, b, d = (int(buffer.handle) for buffer in self.operands[turn])
+        alpha, beta = self._alpha.ctypes.data, self._beta.ctypes.data
+        stream = int(self.device.stream.handle)
+        lt.matmul(self._handle, self._operation, alpha, a, self._a, b, self._b, beta, d, self._d, d, self._d,
+                  candidate.address, int(self._workspace.handle), WORKSPACE_BYTES, stream)  # fmt: skip
+
+
+def _configured(address: int, attribute: Any) -> int:
+    value = np.zeros(1, dtype=lt.get_matmul_algo_config_attribute_dtype(attribute))
+    written = np.zeros(1, dtype=np.uint64)
+    lt.matmul_algo_config_get_attribute(address, attribute, value.ctypes.data, value.nbytes, written.ctypes.data)
+    return int(value[0])
+
+
+def _name(kinds: Any, number: int) -> str:
+    """A library newer than the bindings may know numbers without a name here."""
+    known = {kind.value: kind.name for kind in kinds}
+    return str(known.get(number, number))

@@ -1,0 +1,214 @@
+"""Convolutions through the cuDNN that a program on this machine would load, checked against FP64 on the host."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import os
+import sys
+from typing import Any, Dict, Tuple, Union
+
+from gpuprep.agent import convolution, cudacalls, libraries, system
+from gpuprep.agent.convolution import SHAPE, TOLERANCE, Shape
+from gpuprep.agent.cudacalls import Cuda, Timer
+from gpuprep.agent.loader import Loader
+from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.probes import simulated
+from gpuprep.agent.probes.gpuforms import named
+from gpuprep.agent.run import run
+from gpuprep.records import Missing, Source, to_json_value
+
+FRONTEND = "nvidia-cudnn-frontend"
+CASES = (("fp16", "NHWC"), ("fp16", "NCHW"), ("fp32", "NHWC"), ("fp32", "NCHW"))
+SECONDS = 0.2  # of each case's timing
+VERSION_SCRIPT = """
+import ctypes, sys
+asked = ctypes.CDLL(sys.argv[1]).cudnnGetVersion
+asked.restype = ctypes.c_size_t
+print(asked())
+"""
+SIMULATED_SHARE = 0.6  # of what the same GPU reaches in a matrix product
+
+
+def measure(_arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: none. Values: docs/records.md, "cudnn". On the first GPU; it takes a few seconds."""
+    soname = installed_name()
+    if isinstance(soname, Missing):
+        return soname
+    version = version_of(soname)
+    if isinstance(version, Missing):
+        return version
+    library = ctypes.CDLL(soname)
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        if isinstance(gpus, Missing) or not gpus:
+            return gpus if isinstance(gpus, Missing) else Missing("driver_not_loaded", "NVML counts no GPU")
+        facts = gpus[0].facts()
+        if system.source() is Source.SIMULATED:
+            model = simulated.gpus()[0]
+            cases: Any = [_simulated(model, dtype, layout) for dtype, layout in CASES]
+        else:
+            cases = _real(library, facts.uuid)
+    if isinstance(cases, Missing):
+        return cases
+    names = ("cudnn", "cudart", "nvrtc", "cublasLt", "cuda")
+    return {
+        "libraries": to_json_value(libraries.loaded({"cudnn": version}, names=names)),
+        "bindings": cudacalls.versions((FRONTEND, *cudacalls.BINDINGS, "numpy")),
+        "gpu": named(facts),
+        "convolutions": cases,
+    }
+
+
+def installed_name(loader: Union[Loader, None] = None) -> Union[str, Missing]:
+    """libcudnn.so.9, by which a program asks for it: who comes first on the paths is part of the answer."""
+    path = (loader or Loader()).find_newest("libcudnn.so")
+    if isinstance(path, Missing):
+        return path
+    if path is None:
+        return Missing("not_installed", "the loader finds no libcudnn")
+    return ".".join(path.rpartition("/")[2].split(".")[:3])  # of libcudnn.so.9.10.2
+
+
+def version_of(soname: str) -> Union[str, Missing]:
+    """cudnnGetVersion in words, asked by another process: where a part of cuDNN is missing it ends with an abort."""
+    said = run([sys.executable, "-I", "-S", "-B", "-c", VERSION_SCRIPT, soname], env=dict(os.environ))
+    if isinstance(said, Missing):
+        return said
+    return version_words(int(said)) if said.strip().isdigit() else Missing("unparsable", f"{soname}: {said.strip()}")
+
+
+def version_words(number: int) -> str:
+    """cuDNN 9 counts 91002 for 9.10.2, cuDNN 8 counted 8907 for 8.9.7."""
+    thousands = 10000 if number >= 90000 else 1000
+    return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
+
+
+def _real(library: ctypes.CDLL, uuid: str) -> Any:
+    cuda = cudacalls.open_cuda()
+    if isinstance(cuda, Missing):
+        return cuda
+    try:
+        frontend, numpy = importlib.import_module("cudnn"), importlib.import_module("numpy")
+    except ModuleNotFoundError as error:
+        return Missing("not_installed", f"the agent's environment has no {error.name} ({FRONTEND} and numpy)")
+    except (ImportError, OSError) as error:
+        return Missing("command_failed", f"{FRONTEND}: {error}")
+    # A library among Python's packages would go first with the frontend; this is the one a program gets.
+    frontend._pybind_module._set_dlhandle_cudnn(library._handle)
+    try:
+        timer = Timer(cuda, cuda.device(uuid))
+        handle = frontend.create_handle()
+        frontend.set_stream(handle=handle, stream=int(timer.stream.handle))
+    except cuda.errors as error:
+        return Missing("command_failed", str(error))
+    errors = (*cuda.errors, frontend.cudnnGraphNotSupportedError)
+    return [_case(cuda, frontend, numpy, timer, handle, dtype, layout, errors) for dtype, layout in CASES]
+
+
+def _case(
+    cuda: Cuda, frontend: Any, numpy: Any, timer: Timer, handle: Any, dtype: str, layout: str, errors: Tuple[Any, ...]
+) -> Dict[str, Any]:
+    case: Dict[str, Any] = {
+        "dtype": dtype,
+        "layout": layout,
+        "shape": str(SHAPE),
+        "error_tolerance": TOLERANCE[dtype],
+        "error": None,
+    }
+    addresses: Dict[str, int] = {}
+    try:
+        seconds, error = _convolve(cuda, frontend, numpy, timer, handle, dtype, layout, addresses)
+        case.update(
+            microseconds=round(seconds * 1e6, 2),
+            tflops=round(SHAPE.operations / seconds / 1e12, 2),
+            max_relative_error=float(f"{error:.3g}") if math.isfinite(error) else None,
+        )
+        if not math.isfinite(error):
+            case["error"] = "the result holds values that are no numbers"
+    except errors as failed:
+        case["error"] = str(failed).strip()
+    finally:
+        for address in addresses.values():
+            cuda.free(address)
+    return case
+
+
+def _convolve(
+    cuda: Cuda,
+    frontend: Any,
+    numpy: Any,
+    timer: Timer,
+    handle: Any,
+    dtype: str,
+    layout: str,
+    addresses: Dict[str, int],
+) -> Tuple[float, float]:
+    """(seconds, error over the largest output). `addresses` fills with what the caller frees."""
+    pictures, filters = convolution.inputs(numpy, SHAPE, dtype)
+    graph, tensors = _graph(frontend, handle, dtype, layout)
+    element = 2 if dtype == "fp16" else 4
+    size = SHAPE.images * SHAPE.filters * SHAPE.height * SHAPE.width * element
+    for name, values in (("x", pictures), ("w", filters)):
+        data = convolution.laid_out(numpy, values, layout)
+        addresses[name] = cuda.allocate(data.nbytes)
+        cuda.upload(addresses[name], data)
+    addresses["y"] = cuda.allocate(size)
+    cuda.call("cuMemsetD8", cuda.driver.CUdeviceptr(addresses["y"]), 0xFF, size)  # not-a-numbers
+    addresses["workspace"] = cuda.allocate(max(int(graph.get_workspace_size()), 16))
+    pack = {tensors[name]: addresses[name] for name in ("x", "w", "y")}
+
+    def work() -> None:
+        graph.execute(pack, addresses["workspace"], handle=handle)
+
+    seconds = timer.median(work, seconds=SECONDS)
+    raw = numpy.frombuffer(cuda.download(addresses["y"], size), dtype=numpy.float16 if element == 2 else numpy.float32)
+    n, k, h, w = SHAPE.images, SHAPE.filters, SHAPE.height, SHAPE.width
+    got = raw.reshape(n, k, h, w) if layout == "NCHW" else raw.reshape(n, h, w, k).transpose(0, 3, 1, 2)
+    return seconds, convolution.sampled_error(SHAPE, _values(pictures), _values(filters), _values(got))
+
+
+def _values(table: Any) -> convolution.Value:
+    def value(*place: int) -> float:
+        return float(table[place])
+
+    return value
+
+
+def _graph(frontend: Any, handle: Any, dtype: str, layout: str) -> Tuple[Any, Dict[str, Any]]:
+    """A built graph of one convolution and its tensors x, w, y."""
+    shape: Shape = SHAPE
+    kind = frontend.data_type.HALF if dtype == "fp16" else frontend.data_type.FLOAT
+    float32 = frontend.data_type.FLOAT
+    graph = frontend.pygraph(
+        handle=handle, io_data_type=kind, intermediate_data_type=float32, compute_data_type=float32
+    )
+    x_dim = (shape.images, shape.channels, shape.height, shape.width)
+    w_dim = (shape.filters, shape.channels, shape.kernel, shape.kernel)
+    x = graph.tensor(name="x", dim=list(x_dim), stride=convolution.strides(x_dim, layout), data_type=kind)
+    w = graph.tensor(name="w", dim=list(w_dim), stride=convolution.strides(w_dim, layout), data_type=kind)
+    y = graph.conv_fprop(
+        image=x, weight=w, padding=[shape.padding] * 2, stride=[1, 1], dilation=[1, 1], compute_data_type=float32
+    )
+    y_dim = (shape.images, shape.filters, shape.height, shape.width)
+    y.set_output(True).set_data_type(kind).set_dim(list(y_dim)).set_stride(convolution.strides(y_dim, layout))
+    graph.build([frontend.heur_mode.A, frontend.heur_mode.FALLBACK])
+    return graph, {"x": x, "w": w, "y": y}
+
+
+def _simulated(model: simulated.SimulatedGpu, dtype: str, layout: str) -> Dict[str, Any]:
+    case = {"dtype": dtype, "layout": layout, "shape": str(SHAPE), "error_tolerance": TOLERANCE[dtype], "error": None}
+    if model.lost:
+        return {**case, "error": "the GPU is lost"}
+    tflops = model.tflops(dtype)
+    if isinstance(tflops, Missing):
+        return {**case, "error": tflops.detail}
+    with model.load(dtype):
+        reached = tflops * SIMULATED_SHARE
+    return {
+        **case,
+        "microseconds": round(SHAPE.operations / reached / 1e6, 2),
+        "tflops": round(reached, 2),
+        "max_relative_error": 0.0005,
+    }

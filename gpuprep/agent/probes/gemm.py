@@ -1,0 +1,183 @@
+"""How fast and how right are matrix products on the installed toolkit? Through its own cuBLAS, never a bundled one.
+
+nvmath-python calls cuBLASLt of CUDA 12 and newer. For CUDA 11, which it no longer serves, CuPy calls cuBLAS.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from gpuprep.agent import cudacalls, libraries
+from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.probes import simulated
+from gpuprep.agent.probes.burst import Rule
+from gpuprep.agent.probes.gemmshapes import asked
+from gpuprep.agent.probes.gemmtypes import TYPES
+from gpuprep.agent.probes.gemmvalues import gpu_values
+from gpuprep.agent.probes.gpuforms import other_processes
+from gpuprep.records import Missing, to_json_value
+
+CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
+BINDINGS = ("cuda-bindings", "cuda-core")
+OLDEST_CUDA = 11
+# A burst is what the GPU does before its power cap bites. In a full measurement it is repeated, each time after a
+# rest, until one is steady. There is no time for that in a quick one, where one burst differs by up to 5 % from run
+# to run: the cap bites early or late in it. So there it is made of pulses, with pauses in which the power falls.
+# Seven runs of each of eight types differed by 0.1 to 1.8 %; 0.12 s under load, where the clock swings, by 7. All
+# measured on H200s.
+FULL = {
+    "warm_seconds": 2.5,
+    "pause_seconds": 0.0,
+    "rest_seconds": 0.2,
+    "load_seconds": 0.3,
+    "candidates": 8,
+    "finalists": 3,
+    "sustained_seconds": 20.0,
+    "together_seconds": 5.0,
+}
+QUICK = {
+    "warm_seconds": 0.3,
+    "pause_seconds": 0.01,
+    "rest_seconds": 0.02,
+    "load_seconds": 0.1,
+    "candidates": 4,
+    "finalists": 1,
+    "sustained_seconds": 0.0,
+    "together_seconds": 0.0,  # nothing to compare it with: that is a lasting load of one GPU alone
+}
+QUICK_RULE = Rule(
+    batch_seconds=0.002, least_samples=16, least_seconds=0.02, short_seconds=0.03, most_seconds=0.25, tries=1
+)
+# With more GPUs than these, those after the first are measured in fewer shapes; their bursts are like the first one's,
+# for the GPUs are compared with each other.
+FULL_GPUS = 2
+BRIEF = {**FULL, "candidates": 4, "finalists": 1, "sustained_seconds": 0.0}
+
+
+def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: quick (bool), shapes ([[m, n, k], ...] or {dtype: [[m, n, k], ...]}; default: large aligned ones),
+    main_dtype ("bf16": also measured at length; default: the first that the GPU has), sustained_seconds (20).
+
+    Values: docs/records.md, "gemm". Missing where there is no toolkit that the bindings serve, or no bindings.
+    """
+    try:
+        for kind in TYPES:
+            asked(arguments.get("shapes"), kind.dtype)
+    except ValueError as error:
+        return Missing("bad_arguments", str(error))
+    toolkit = libraries.toolkit()
+    refused = unsuitable(toolkit["version"])
+    if refused is not None:
+        return refused
+    if simulated.available():
+        gemmsim = importlib.import_module("gpuprep.agent.probes.gemmsim")
+        values: Dict[str, Any] = gemmsim.measure(arguments, toolkit)
+        return values
+    return _measured(arguments, toolkit)
+
+
+def unsuitable(version: Any) -> Optional[Missing]:
+    """Why nothing can be measured with a toolkit of this version ("12.4")."""
+    if not isinstance(version, str):
+        why = version.get("detail", "") if isinstance(version, dict) else ""
+        return Missing(
+            "not_installed", f"no CUDA toolkit was found ({why}); install one: gpuprep provision with cuda.version"
+        )
+    if int(version.split(".")[0]) < OLDEST_CUDA:
+        return Missing(
+            "not_supported",
+            f"the toolkit is CUDA {version}, and the libraries through which it is called need 11 or newer; "
+            "ask for a newer cuda.version in the profile",
+        )
+    return None
+
+
+def bindings() -> Union[Dict[str, str], Missing]:
+    """Versions of the Python packages that call CUDA."""
+    callers = cudacalls.versions(CALLERS)
+    found = {**dict(list(callers.items())[:1]), **cudacalls.versions(BINDINGS)}
+    for name, there in (("nvmath-python", bool(callers)), *((name, name in found) for name in BINDINGS)):
+        if not there:
+            return Missing(
+                "not_installed",
+                f"{name} is not in the agent's Python environment; run the role gpu_agent again with its wheels "
+                "(there are some for Python 3.11 and newer)",
+            )
+    return found
+
+
+def _load(toolkit: Dict[str, Any]) -> Union[Tuple[Any, str], Missing]:
+    """(the module that measures, cuBLAS's version): both need a driver and the toolkit's libraries."""
+    if toolkit["nvcc"] and not toolkit["nvcc"].startswith("/usr/bin/"):
+        # Where the loader's list does not have the toolkit's folder, the bindings look below CUDA_PATH.
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(toolkit["nvcc"])))  # noqa: PTH120
+        os.environ.setdefault("CUDA_PATH", prefix)
+    try:
+        runner = importlib.import_module("gpuprep.agent.probes.gemmrun")
+        return runner, runner.blas.version()
+    except ImportError as error:
+        return Missing("not_installed", f"{error}; run the role gpu_agent again with its wheels")
+    except (RuntimeError, OSError) as error:  # RuntimeError: cuda-pathfinder found no library
+        return Missing("library_not_found", f"{type(error).__name__}: {error}")
+
+
+def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    versions = bindings()
+    if isinstance(versions, Missing):
+        return versions
+    found = _load(toolkit)
+    if isinstance(found, Missing):
+        return found
+    runner, version = found
+    quick = bool(arguments.get("quick"))
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        if isinstance(gpus, Missing):
+            return gpus
+        full = _settings(runner, arguments, QUICK if quick else FULL)
+        brief = _settings(runner, arguments, BRIEF) if len(gpus) > FULL_GPUS and not quick else full
+        sessions: List[Any] = []
+        rows = [_gpu(runner, gpu, brief if number else full, sessions) for number, gpu in enumerate(gpus)]
+        together = None
+        if len(sessions) > 1 and full.together_seconds:
+            together = runner.together(sessions, full.together_seconds)
+        return {
+            "quick": quick,
+            "libraries": to_json_value(libraries.loaded({"cublasLt": version})),
+            "toolkit": toolkit,
+            "bindings": versions,
+            "gpus": to_json_value(rows),
+            "together": to_json_value(together),
+        }
+
+
+def _settings(runner: Any, arguments: Dict[str, Any], seconds: Dict[str, Any]) -> Any:
+    chosen = {**seconds}
+    if seconds is FULL and "sustained_seconds" in arguments:
+        chosen["sustained_seconds"] = float(arguments["sustained_seconds"])
+    return runner.Settings(
+        rule=QUICK_RULE if seconds is QUICK else Rule(),
+        shapes=arguments.get("shapes"),
+        main_dtype=arguments.get("main_dtype"),
+        one_shape=seconds is not FULL,
+        **chosen,
+    )
+
+
+def _gpu(runner: Any, gpu: Any, settings: Any, sessions: List[Any]) -> Dict[str, Any]:
+    """One GPU alone. It joins `sessions` if it is well to the end; if not, `error` says why and the others go on."""
+    facts = gpu.facts()
+    unknown = Missing("not_measured", "the GPU was not opened")
+    row = gpu_values(facts, other_processes(gpu), unknown, unknown)
+    try:
+        session = runner.Session(gpu, facts.pci_address, settings)
+        row["sms"], row["l2_mib"] = session.device.sms, session.device.l2_bytes // 2**20
+        row["error"] = session.measure(row["gemms"])
+    except (LookupError, *runner.FAILURES) as error:
+        row["error"] = runner.words(error)
+    else:
+        if row["error"] is None:
+            sessions.append(session)
+    return row

@@ -1,0 +1,276 @@
+"""The matrix products of one GPU, measured. Imported only inside the probe: it needs the CUDA bindings."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import threading
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from cuda.core._utils.cuda_utils import CUDAError
+
+from gpuprep.agent.nvml import Gpu
+from gpuprep.agent.probes import gemmcheck, gemmkernels
+from gpuprep.agent.probes.burst import Rule, batch, best_burst
+from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
+from gpuprep.agent.probes.gemmshapes import PILOT, Shape, asked, default
+from gpuprep.agent.probes.gemmtypes import DataType, main_type, of_gpu
+from gpuprep.agent.probes.gemmvalues import figures, product_values
+from gpuprep.agent.sampler import Sampler
+from gpuprep.records import Missing
+
+try:
+    from gpuprep.agent.probes import cublaslt as blas
+except ModuleNotFoundError:  # no nvmath-python: the environment for CUDA 11 has CuPy in its place
+    from gpuprep.agent.probes import cupyblas as blas  # type: ignore[no-redef]
+
+# What CUDA, cuBLASLt and their bindings raise when the device, its memory or the library refuses.
+FAILURES = (CUDAError, blas.Error, RuntimeError, MemoryError, OSError)
+# The first candidate, cuBLASLt's own choice, and the best of a glance are tried as the burst runs: after a rest.
+FINAL_REST_SECONDS, FINAL_SECONDS, FINAL_SAMPLES = 0.1, 0.02, 3
+LEAD_SECONDS = 0.004  # not timed: the clock falls from its highest to what the power allows
+TOGETHER_SECONDS = 120.0  # for the others to be ready; without them a GPU goes on alone
+LOAD_BATCH_SECONDS = 0.1  # between looks at the time
+
+
+class Settings(NamedTuple):
+    """Seconds of work, and whether each type is measured in the smaller square alone."""
+
+    rule: Rule
+    warm_seconds: float
+    pause_seconds: float  # before each batch of a burst, which then counts with its median; 0: none
+    rest_seconds: float
+    load_seconds: float
+    candidates: int
+    finalists: int
+    sustained_seconds: float
+    together_seconds: float
+    shapes: Any  # arguments["shapes"]
+    main_dtype: Any
+    one_shape: bool
+
+
+class Session:
+    """One GPU, open for measuring. `used` releases nothing by itself: call close()."""
+
+    def __init__(self, gpu: Gpu, pci_address: str, settings: Settings) -> None:
+        self.gpu, self.settings = gpu, settings
+        self.device = CudaDevice(pci_address)
+        self.device.compile(gemmkernels.SOURCE, gemmkernels.NAMES)
+        self.kinds = of_gpu(self.device.capability)
+        self.main = main_type(self.kinds, settings.main_dtype)
+        self._seed = 0
+
+    def measure(self, gemms: List[Dict[str, Any]]) -> Optional[str]:
+        """Adds to `gemms` as they are done; why the rest was given up, if it was (the GPU is gone)."""
+        self.warm()
+        for kind in sorted(self.kinds, key=lambda kind: kind.key != self.main.key):
+            try:
+                shapes = self.shapes(kind)
+            except FAILURES as error:
+                gemms.append(product_values(kind, Shape(*PILOT), error=words(error)))
+                shapes = []
+            for number, shape in enumerate(shapes):
+                gemms.append(self.product(kind, shape, sustain=number == 0 and kind.key == self.main.key))
+                gone = self.gone()
+                if gone:
+                    return gone
+        return None
+
+    def gone(self) -> Optional[str]:
+        """Why the device answers no more. After some errors nothing works until the process ends."""
+        try:
+            self.device.sync()
+        except FAILURES as error:
+            return words(error)
+        return None
+
+    def shapes(self, kind: DataType) -> List[Shape]:
+        """What was asked for, or defaults by what a pilot reaches; [] for a type that cuBLASLt has nothing for here."""
+        wanted = asked(self.settings.shapes, kind.dtype)
+        if not wanted:
+            tflops = self.pilot(kind)
+            wanted = default(tflops) if tflops is not None else []
+            if self.settings.one_shape:
+                wanted = wanted[1:2]
+        return wanted
+
+    def pilot(self, kind: DataType) -> Optional[float]:
+        with opened(self.device, kind, Shape(*PILOT), sets=1) as product:
+            candidates = product.candidates(1)
+            if not candidates:
+                return None
+            self._fill(product)
+            times = self.device.milliseconds([lambda: product.run(candidates[0])] * 3)
+            return product.shape.operations / min(times) / 1e9
+
+    def warm(self) -> None:
+        """Seconds of load: a cold GPU flatters."""
+        with opened(self.device, self.main, Shape(*PILOT)) as product:
+            candidates = product.candidates(1)
+            self._fill(product)
+            self.work_for(product, candidates[0], self.settings.warm_seconds)
+
+    def product(self, kind: DataType, shape: Shape, sustain: bool) -> Dict[str, Any]:
+        """One product's values as docs/records.md has them; what failed is in `error`."""
+        try:
+            with opened(self.device, kind, shape) as product:
+                candidates = product.candidates(self.settings.candidates)
+                if not candidates:
+                    return product_values(kind, shape, error="cuBLASLt has no algorithm for it on this GPU")
+                self._fill(product)
+                best = self.best(product, candidates)
+                values = self.burst(product, best)
+                values["algorithm"] = {**best.description, "candidates": len(candidates)}
+                if sustain and self.settings.sustained_seconds:
+                    values["sustained"] = self.sustained(product, best)
+                values["max_relative_error"] = gemmcheck.reference_error(product, best)
+                gemmcheck.fill(product, self._seed, whole=True)
+                values["exact"] = gemmcheck.exact(product, best)
+                return values
+        except FAILURES as error:
+            return product_values(kind, shape, error=words(error))
+
+    def burst(self, product: blas.Product, best: blas.Candidate) -> Dict[str, Any]:
+        """What the GPU does before its power cap bites. The load goes on a little, for NVML renews slowly."""
+        tries: List[List[float]] = []  # the clock under each product
+        ticks: List[Any] = []
+
+        def begin() -> None:
+            time.sleep(self.settings.rest_seconds)
+            self.times(product, best, batch(self.times(product, best, 1), LEAD_SECONDS))
+            tries.append([])
+            ticks.append(self.device.ticks())
+
+        def time_some(count: int) -> List[float]:
+            if not self.settings.pause_seconds:
+                samples = self.times(product, best, count)
+            else:
+                time.sleep(self.settings.pause_seconds)
+                ticks.append(self.device.ticks())  # the clock is that of the work, not of the pause
+                # The first one after a pause also waits for its launch. The clock falls within a pulse, in each by as
+                # much: what varies is the pulses.
+                samples = [statistics.median(self.times(product, best, count + 1)[1:])] * count
+            ticks.append(self.device.ticks())
+            tries[-1].extend([clock_mhz(*ticks[-2:])] * count)
+            return samples
+
+        with Sampler([self.gpu]) as sampler:
+            found = best_burst(begin, time_some, self.settings.rule)
+            clock = statistics.median(tries[found.number])
+            since = sampler.seconds()
+            self.work_for(product, best, self.settings.load_seconds)
+        values = product_values(product.kind, product.shape, found, {})
+        values.update(figures(sampler, self.gpu.index, since), graphics_clock_mhz=clock)
+        return values
+
+    def times(self, product: blas.Product, candidate: blas.Candidate, count: int) -> List[float]:
+        return self.device.milliseconds([lambda: product.run(candidate)] * count)
+
+    def best(self, product: blas.Product, candidates: List[blas.Candidate]) -> blas.Candidate:
+        """The fastest: all at a glance, then the best of them at length. One that does not run here is left out."""
+        glances: Dict[int, float] = {}
+        for number, candidate in enumerate(candidates):
+            time.sleep(self.settings.pause_seconds)
+            try:
+                first = self.times(product, candidate, 1)[0]
+                glances[number] = min([first, *self.times(product, candidate, min(10, int(2.0 / first)))])
+            except blas.Error:
+                continue
+        if not glances:
+            raise RuntimeError("none of cuBLASLt's proposals runs")
+        fast = sorted(glances, key=lambda number: glances[number])
+        finalists = sorted({min(glances), *fast[: self.settings.finalists]})
+        if len(finalists) == 1:
+            return candidates[finalists[0]]
+        trials: Dict[int, float] = {}
+        for number in finalists:
+            time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
+            count = max(FINAL_SAMPLES, int(FINAL_SECONDS * 1000 / glances[number]))
+            trials[number] = statistics.median(self.times(product, candidates[number], count))
+        return candidates[min(trials, key=lambda number: trials[number])]
+
+    def work_for(self, product: blas.Product, candidate: blas.Candidate, seconds: float) -> Tuple[int, float]:
+        """(products, the device's seconds) of unbroken load."""
+        samples = self.times(product, candidate, 1)
+        some = batch(samples, min(seconds, LOAD_BATCH_SECONDS))
+        done, spent = 0, 0.0
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            spent += self.device.elapsed_milliseconds([lambda: product.run(candidate)] * some) / 1000
+            done += some
+        return done, spent
+
+    def sustained(self, product: blas.Product, candidate: blas.Candidate) -> Dict[str, Any]:
+        with Sampler([self.gpu]) as sampler:
+            before = self.device.ticks()
+            done, spent = self.work_for(product, candidate, self.settings.sustained_seconds)
+            clock = clock_mhz(before, self.device.ticks())
+        values = {"seconds": round(spent, 2), "tflops": round(product.shape.operations * done / spent / 1e12, 2)}
+        return {**values, **figures(sampler, self.gpu.index), "graphics_clock_mhz": clock}
+
+    def _fill(self, product: blas.Product) -> None:
+        self._seed += 1
+        gemmcheck.fill(product, self._seed)
+
+
+class opened:
+    """A product with memory, freed at the end, even when the device is gone."""
+
+    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape, sets: Optional[int] = None) -> None:
+        self._product = blas.Product(device, kind, shape)
+        self._sets = sets
+
+    def __enter__(self) -> blas.Product:
+        try:
+            self._product.allocate(self._sets)
+        except FAILURES:
+            self._product.close()
+            raise
+        return self._product
+
+    def __exit__(self, kind: object, error: Optional[BaseException], traceback: object) -> None:
+        try:
+            self._product.close()
+        except FAILURES:
+            if error is None:
+                raise
+
+
+def words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def together(sessions: List[Session], seconds: float) -> List[Dict[str, Any]]:
+    """The main type on all GPUs at once, a thread each, from one common start."""
+    start = threading.Barrier(len(sessions), timeout=TOGETHER_SECONDS)
+    rows: Dict[int, Dict[str, Any]] = {}
+    threads = [threading.Thread(target=_one_of, args=(one, start, seconds, rows)) for one in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [rows[index] for index in sorted(rows)]
+
+
+def _one_of(session: Session, start: threading.Barrier, seconds: float, rows: Dict[int, Dict[str, Any]]) -> None:
+    index, kind = session.gpu.index, session.main
+    nothing = Missing("not_measured", "it did not get to the common load")
+    row: Dict[str, Any] = {"index": index, "dtype": kind.dtype, "tflops": nothing, "graphics_clock_mhz": nothing}
+    rows[index] = row
+    try:
+        session.device.use()
+        with opened(session.device, kind, session.shapes(kind)[0]) as product:
+            candidates = product.candidates(session.settings.candidates)
+            session._fill(product)
+            best = session.best(product, candidates)
+            with contextlib.suppress(threading.BrokenBarrierError):  # one failed: the others go on without it
+                start.wait()
+            before = session.device.ticks()
+            done, spent = session.work_for(product, best, seconds)
+            row["graphics_clock_mhz"] = clock_mhz(before, session.device.ticks())
+        row["tflops"] = round(product.shape.operations * done / spent / 1e12, 2)
+    except FAILURES as error:
+        start.abort()
+        row["tflops"] = Missing("command_failed", words(error))

@@ -1,0 +1,71 @@
+"""The form of a matrix product's values (docs/records.md, "gemm"), filled in."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from gpuprep.agent.probes.burst import Burst
+from gpuprep.agent.probes.gemmshapes import Shape
+from gpuprep.agent.probes.gemmtypes import DataType
+from gpuprep.agent.probes.gpuforms import named
+from gpuprep.agent.sampler import Sampler
+from gpuprep.records import GpuFacts, Missing
+
+NOT_MEASURED = Missing("not_measured", "the product did not run")
+SAMPLED = ("graphics_clock_mhz", "memory_clock_mhz", "power_watts", "temperature_c", "event_reasons", "telemetry")
+
+
+def product_values(
+    kind: DataType,
+    shape: Shape,
+    found: Optional[Burst] = None,
+    algorithm: Optional[Dict[str, Any]] = None,
+    error: Optional[str] = None,
+) -> Dict[str, Any]:
+    """One product. Without `found` every figure is missing and `error` says why."""
+    nothing = NOT_MEASURED if error is None else Missing("command_failed", error)
+    return {
+        "dtype": kind.dtype,
+        "accumulate": kind.accumulate,
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "layout": "TN",
+        "tflops": nothing if found is None else round(shape.operations / found.milliseconds / 1e9, 3),
+        "rel_stdev_percent": nothing if found is None else found.rel_stdev_percent,
+        "iterations": nothing if found is None else found.iterations,
+        "microseconds": nothing if found is None else round(found.milliseconds * 1000, 2),
+        "algorithm": nothing if algorithm is None else algorithm,
+        **dict.fromkeys(SAMPLED, nothing),
+        "exact": nothing,
+        "max_relative_error": nothing,
+        "error_tolerance": kind.tolerance,
+        "sustained": None,
+        "error": error,
+    }
+
+
+def figures(sampler: Sampler, index: int, since: float = 0.0) -> Dict[str, Any]:
+    """What NVML said meanwhile: means from `since` on, the highest temperature, every event reason, and the samples."""
+    return {
+        "graphics_clock_mhz": sampler.mean(index, "graphics_clock_mhz", since),
+        "memory_clock_mhz": sampler.mean(index, "memory_clock_mhz", since),
+        "power_watts": sampler.mean(index, "power_watts", since),
+        "temperature_c": sampler.highest(index, "temperature_c"),
+        "event_reasons": sampler.event_reasons(index),
+        "telemetry": sampler.telemetry(index),
+    }
+
+
+def gpu_values(facts: GpuFacts, processes: Any, sms: Any, l2_mib: Any) -> Dict[str, Any]:
+    """One GPU, before its products are there."""
+    return {
+        **named(facts),
+        "sms": sms,
+        "l2_mib": l2_mib,
+        "max_graphics_clock_mhz": facts.max_graphics_clock_mhz,
+        "power_limit_watts": facts.power.current_watts,
+        "other_processes": processes,
+        "gemms": [],
+        "error": None,
+    }

@@ -1,0 +1,24 @@
+"""How a GPU is named in a measurement, and who else uses it: docs/records.md, "Shared forms"."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict
+
+from gpuprep.agent.nvml import Gpu
+from gpuprep.records import Missing
+
+NAMES = ("index", "uuid", "name", "pci_device_id")
+
+
+def named(facts: Any) -> Dict[str, Any]:
+    """The "gpu" of GpuFacts, or of a simulated GPU, whose fields are called the same."""
+    return {name: getattr(facts, name) for name in NAMES}
+
+
+def other_processes(gpu: Gpu) -> Any:
+    """Who has a context on this GPU besides us: [{"pid", "name", "memory_mib"}], or Missing."""
+    found = gpu.processes()
+    if isinstance(found, Missing):
+        return found
+    return [process._asdict() for process in found if process.pid != os.getpid()]

@@ -1,0 +1,76 @@
+"""How fast a simulated GPU would be: a model that stands for the hardware of a simulated VM, and only there.
+
+The figures are near published ones (sim/gpus.yml names them) at the clocks that agent/simgpu.py gives; they prove
+nothing of a real GPU, and whatever is made of them carries `simulated` as its source (onhost.system.source).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, List, Union
+
+from gpuprep.agent import simgpu, simstate
+from gpuprep.agent.system import SIMULATION_MARK
+from gpuprep.records import Missing
+
+
+def available() -> bool:
+    """Is this a simulated VM whose driver is loaded?"""
+    return SIMULATION_MARK.exists() and bool(gpus())
+
+
+def gpus(folder: Path = simstate.FOLDER) -> List[SimulatedGpu]:
+    """The GPUs that NVML counts, a lost one among them; [] where no driver is loaded."""
+    sections = simstate.gpu_sections(simstate.read(folder))
+    return [SimulatedGpu(index, section, folder) for index, section in enumerate(sections)]
+
+
+class SimulatedGpu(simgpu.Gpu):
+    """The figures of one GPU as it is now."""
+
+    def tflops(self, dtype: str, accumulate: str = "", sample: int = 0) -> Union[float, Missing]:
+        """10^12 operations a second of a large, aligned product (`dtype` of docs/records.md) at the clock under load.
+
+        Each `sample` differs a little. Missing("not_supported") where the GPU has no such unit.
+        """
+        rate = self.model.get("fma", {}).get(dtype)
+        if rate is None:
+            return Missing("not_supported", f"{self.name} has no unit for {dtype}")
+        peak = self.sms * rate * 2 * self.graphics_clock_mhz(dtype) * 1e6 / 1e12
+        share = self.model["efficiency"][dtype] * self.number("fault_compute_percent", 100) / 1e4
+        return self.noisy(peak * share, dtype, accumulate, sample)
+
+    def memory_gb_per_s(self, kind: str, sample: int = 0) -> float:
+        """`copy` (read and written), `read` or `triad`, at the memory clock under load."""
+        figure = float(self.model.get("memory", {}).get(kind, 0.0))
+        clock = self.memory_clock_mhz() / max(self.max_memory_clock_mhz, 1)
+        return self.noisy(figure * clock * self.number("fault_memory_percent", 100) / 100, kind, sample)
+
+    def pcie(self) -> Dict[str, int]:
+        """The link under load; when idle the generation falls to 1."""
+        highest = self.number("pcie_generation")
+        return {
+            "generation": min(highest, self.number("fault_pcie_generation", highest)),
+            "width": self.number("pcie_width_now"),
+            "max_generation": highest,
+            "max_width": self.number("pcie_width"),
+        }
+
+    def host_gb_per_s(self, direction: str, sample: int = 0) -> float:
+        """`h2d` or `d2h` from pinned memory, as far as the link carries it."""
+        link = self.pcie()
+        share = link["width"] / max(link["max_width"], 1) * 2.0 ** (link["generation"] - link["max_generation"])
+        return self.noisy(float(self.model.get("host", {}).get(direction, 0.0)) * share, direction, sample)
+
+    def peer_gb_per_s(self, other: SimulatedGpu, sample: int = 0) -> float:
+        """From this GPU to another of the machine."""
+        figures = [float(gpu.model.get("peer", 11.0)) * gpu._links_up_share() for gpu in (self, other)]
+        return self.noisy(min(figures), "peer", other.index, sample)
+
+    def _links_up_share(self) -> float:
+        return self.nvlinks / max(self.number("nvlinks"), 1) if self.number("nvlinks") else 1.0
+
+    @property
+    def nvlinks(self) -> int:
+        """NVLinks that are up."""
+        return self.number("nvlinks_up", self.number("nvlinks"))

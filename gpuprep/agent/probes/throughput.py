@@ -1,0 +1,218 @@
+"""How many frames a second the video engines give together (chapter 6.1 of NVIDIA's FFmpeg guide).
+
+Sessions, each an FFmpeg process of its own, are raised until frames a second no longer grow or NVML calls the engines
+full; what counts is the steady state (progress.steady_state). Pictures never leave the GPU, and nothing is written:
+
+decode     one clip, read from the page cache, `-f null`. Bound by NVDEC; a session needs little of one CPU core.
+encode     a clip is decoded on the GPU and every picture encoded four times (filter fps), so that the decoder works at
+           a quarter of the encoder's rate and does not bound it, even on a V100 with three encoders and one decoder.
+           A repeated picture takes NVENC's fixed pipeline as long as any other, though it makes few bits.
+transcode  every picture decoded once and encoded once: bound by the smaller of the two.
+
+The first GPU gets every series, each further one the short list of `quick`, one GPU after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Union
+
+from gpuprep.agent.clips import clip
+from gpuprep.agent.codec import ffmpeg_version
+from gpuprep.agent.cpu import CpuUse
+from gpuprep.agent.ffmpegerrors import decisive_line
+from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probes.codec import coders
+from gpuprep.agent.probes.codec import named as named_ffmpeg
+from gpuprep.agent.probes.gpuforms import NAMES, named, other_processes
+from gpuprep.agent.run import run
+from gpuprep.agent.sampler import Sampler
+from gpuprep.agent.sessions import ENDED, Together, environment, together
+from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.throughputplan import CLIPS, Engines, Series, command, engines_from, engines_of, next_sessions, plan
+from gpuprep.records import Missing
+
+BUDGET_SECONDS = 75.0  # for the first GPU, making the clips included
+QUICK_BUDGET_SECONDS = 15.0  # for each further one, and for the first with `quick`; it needs about half of it
+WINDOW_SECONDS = 2.5  # of steady state a step
+QUICK_WINDOW_SECONDS = 1.5
+CLIP_SECONDS = 130.0  # 3900 frames: no session comes to the end of its input before a step is over
+START_SECONDS = 3.0  # what a step's start-up is taken for until one was seen
+LAST_WORDS = 500  # characters of a decisive line
+WIDTH, HEIGHT = 1920, 1080
+
+SEEN = (
+    "encoder_utilization_percent", "decoder_utilization_percent", "video_clock_mhz", "event_reasons", "power_watts",
+    "temperature_c", "cpu_percent", "io_wait_percent",
+)  # fmt: skip
+
+Values = Dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every step needs to know."""
+
+    ffmpeg: str
+    encoders: List[str]
+    window_seconds: float
+    clips: Optional[Path]
+
+
+def measure(arguments: Values) -> Union[Values, Missing]:
+    """arguments: quick (bool), gpus (PCI device id ► the catalogue's facts), seconds (the first GPU's budget),
+    path (of ffmpeg), clips (a folder that has or gets the clips).
+
+    Values: docs/records.md, "throughput".
+    """
+    path = named_ffmpeg(arguments["path"]) if arguments.get("path") else which("ffmpeg", login_path())
+    if isinstance(path, Missing):
+        return path
+    if path is None:
+        return Missing("not_installed", "no ffmpeg on the PATH of a login shell")
+    listed = run([path, "-hide_banner", "-encoders"])
+    if isinstance(listed, Missing):
+        return listed
+    quick = bool(arguments.get("quick"))
+    folder = arguments.get("clips")
+    window = QUICK_WINDOW_SECONDS if quick else WINDOW_SECONDS
+    job = Job(path, coders(listed), window, Path(folder) if folder else None)
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        if isinstance(gpus, Missing):
+            return gpus
+        if not gpus:
+            return Missing("not_supported", "NVML counts no GPU on this machine")
+        measured = []
+        for position, gpu in enumerate(gpus):
+            short = quick or position > 0
+            budget = QUICK_BUDGET_SECONDS if short else float(arguments.get("seconds", BUDGET_SECONDS))
+            measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget))
+    return {
+        "quick": quick,
+        "ffmpeg": {"path": path, "version": ffmpeg_version(path)},
+        "gpu": {key: measured[0][0][key] for key in NAMES},
+        "gpus": [described for described, _ in measured],
+        "series": [series for _, several in measured for series in several],
+    }
+
+
+def _gpu(job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float) -> "tuple[Values, List[Values]]":
+    """(the GPU and what else runs on it, its series). A GPU that is lost has no series and says so in `error`."""
+    facts = gpu.facts()
+    engines = engines_from(arguments, facts.pci_device_id)
+    before = gpu.load()
+    described: Values = {
+        **named(facts),
+        "engines": {"nvenc": engines.nvenc, "nvdec": engines.nvdec},
+        "max_video_clock_mhz": gpu.max_video_clock_mhz(),
+        "before": {key: before[key] for key in ("encoder_utilization_percent", "decoder_utilization_percent")},
+        "other_processes": other_processes(gpu),
+        "error": None,
+    }
+    if not facts.uuid:
+        return {**described, "error": f"GPU {gpu.index} has fallen off the bus: NVML gives not even its UUID"}, []
+    return described, [_series(job, gpu, described, series, engines, deadline) for series in plan(short, engines)]
+
+
+def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engines, deadline: float) -> Values:
+    known = engines_of(series, engines)
+    result: Values = {
+        "gpu": {key: described[key] for key in NAMES},
+        "kind": series.kind,
+        "codec": series.codec,
+        "preset": series.preset,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "engines": known,
+        "outcome": "not_run",
+        "decisive_line": "",
+        "command": "",
+        "steps": [],
+    }
+    if series.needs and series.needs not in job.encoders:
+        return {**result, "outcome": "not_built", "decisive_line": f"this ffmpeg has no encoder {series.needs}"}
+    if known != 0 and time.monotonic() + START_SECONDS + job.window_seconds > deadline:
+        return {**result, "outcome": "no_time", "decisive_line": "the time of this probe was used up before its turn"}
+    source = clip(CLIPS[series.codec] if series.kind == "decode" else CLIPS["h264"], CLIP_SECONDS, within=job.clips)
+    if isinstance(source, Missing):
+        return {**result, "decisive_line": f"no clip to work on: {source.detail}"}
+    argv = command(job.ffmpeg, series, source.path, source.fps)
+    result["command"] = shlex.join(argv)
+    while (count := next_sessions(result["steps"], known, series.ladder)) is not None:
+        started = result["steps"][-1]["start_seconds"] if result["steps"] else START_SECONDS
+        late = time.monotonic() + started + job.window_seconds > deadline
+        if result["steps"] and (series.one_step or late):
+            break
+        step = _step(job, gpu, described["uuid"], argv, count)
+        if isinstance(step, Missing):
+            return {**result, "outcome": "failed", "decisive_line": step.detail}
+        result["steps"].append(step)
+    delivered = any(step["fps"] > 0 for step in result["steps"])
+    result["outcome"] = "completed" if delivered else "failed"
+    result["decisive_line"] = next((step["died_because"] for step in result["steps"] if step["died"]), "")
+    return result
+
+
+def _step(job: Job, gpu: Gpu, uuid: str, argv: List[str], count: int) -> Union[Values, Missing]:
+    """One number of sessions; Missing where FFmpeg cannot be started at all."""
+    seen: Values = dict.fromkeys(
+        SEEN,
+        Missing("not_sampled", "the sessions did not all deliver at the same time"),
+    )
+    try:
+        done = together(
+            [argv] * count,
+            seconds=job.window_seconds,
+            environment=environment({"CUDA_VISIBLE_DEVICES": uuid}),
+            during=lambda: _watching(gpu, seen),
+        )
+    except OSError as error:
+        return Missing("command_failed", f"{argv[0]}: {error}")
+    return {**_figures(done), **seen}
+
+
+def _figures(done: Together) -> Values:
+    steady = done.steady
+    return {
+        "sessions": done.sessions,
+        "died": len(done.died),
+        "died_because": _last_words(*done.died[0]) if done.died else "",
+        "fps": round(steady.fps, 1) if steady else 0.0,
+        "fps_each": [round(fps, 1) for fps in steady.fps_each] if steady else [],
+        "frames": steady.frames if steady else 0,
+        "seconds": round(steady.seconds, 3) if steady else 0.0,
+        "start_seconds": round(done.start_seconds, 3),
+    }
+
+
+def _last_words(how: str, said: str) -> str:
+    """The line that names the cause; how the session ended where it was not by itself, or said nothing."""
+    line = decisive_line(said.splitlines())[:LAST_WORDS]
+    return line if line and how.startswith(ENDED) else f"{how}: {line}" if line else how
+
+
+@contextlib.contextmanager
+def _watching(gpu: Gpu, seen: Values) -> Iterator[None]:
+    with Sampler([gpu]) as sampler, CpuUse() as cpu:
+        yield
+    table = sampler.telemetry(gpu.index)
+    for column in SEEN[:3]:
+        seen[column] = _settled(table[column])
+    seen["event_reasons"] = sampler.event_reasons(gpu.index)
+    seen["power_watts"] = sampler.mean(gpu.index, "power_watts")
+    seen["temperature_c"] = sampler.highest(gpu.index, "temperature_c")
+    seen["cpu_percent"], seen["io_wait_percent"] = cpu.busy_percent, cpu.io_wait_percent
+
+
+def _settled(column: List[Optional[float]]) -> Union[float, Missing]:
+    """The median of the later half: NVML's utilisation is of the time before the reading, up to a second of it."""
+    readings = [value for value in column[len(column) // 2 :] if value is not None]
+    return (
+        statistics.median(readings) if readings else Missing("command_failed", "NVML gave no reading of it meanwhile")
+    )

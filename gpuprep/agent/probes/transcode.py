@@ -1,0 +1,189 @@
+"""Does the GPU transcode? Every command of NVIDIA's FFmpeg guide, run, and what came out proven.
+
+One case runs at a time, so that its seconds and NVML's figures are its own; outputs are proven meanwhile, on other
+cores. A case that fails, hangs or finds no room is an outcome and the others go on. Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
+
+from gpuprep.agent import children
+from gpuprep.agent.clips import Clip, clip
+from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probes import codec
+from gpuprep.agent.probes.gpuforms import named
+from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case
+from gpuprep.agent.probes.transcodechunks import chunks
+from gpuprep.agent.probes.transcodeproof import expected, prove
+from gpuprep.agent.probes.transcoderun import Ran, command, lay_out, missing_parts, run_case
+from gpuprep.records import Missing, to_json_value
+
+GPU_INDEX = 0  # FFmpeg's default device, and the one that case 12 names
+PROVERS = 8
+ROOM_MIB = 1024  # for raw pictures: three cases of the largest at once
+
+
+def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: quick (a handful of cases), cases (ids; default: all), path (ffmpeg), clips (folder of the inputs).
+
+    Values: docs/records.md, "transcode".
+    """
+    parts = codec.measure({"path": arguments["path"]} if "path" in arguments else {})
+    if isinstance(parts, Missing):
+        return parts
+    ffmpeg = str(parts["path"])
+    clips = Path(arguments["clips"]) if "clips" in arguments else None
+    quick = bool(arguments.get("quick"))
+    wanted = chosen(quick, arguments.get("cases"))
+    try:
+        with children.scratch("transcode", ROOM_MIB) as scratch:
+            return _measured(ffmpeg, parts, wanted, quick, scratch, clips)
+    except OSError as error:
+        return Missing("command_failed", str(error))
+
+
+def _measured(
+    ffmpeg: str, parts: Dict[str, Any], wanted: Sequence[Case], quick: bool, scratch: Path, clips: Optional[Path]
+) -> Dict[str, Any]:
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        gpu = gpus[GPU_INDEX] if isinstance(gpus, list) and gpus else None
+        gpu_named: Any = gpus if isinstance(gpus, Missing) else Missing("not_installed", "NVML lists no GPU")
+        if gpu is not None:
+            facts = gpu.facts()
+            gpu_named = named(facts)
+        runner = Runner(ffmpeg, str(Path(ffmpeg).with_name("ffprobe")), parts, scratch, clips, gpu)
+        cases = runner.run(wanted)
+        saved = Missing("not_run", "left out of a quick run") if quick else chunks(ffmpeg, parts, cases, scratch, clips)
+    return {
+        "quick": quick,
+        "ffmpeg": {"path": ffmpeg, "version": parts["version"]},
+        "gpu": to_json_value(gpu_named),
+        "inputs": inputs(wanted, clips),
+        "cases": to_json_value(cases),
+        "chunks": to_json_value(saved),
+    }
+
+
+def chosen(quick: bool, ids: Optional[Sequence[str]]) -> Tuple[Case, ...]:
+    if ids is not None:
+        return tuple(BY_ID[name] for name in ids)
+    return tuple(case for case in CASES if case.quick or not quick)
+
+
+def inputs(cases: Sequence[Case], clips: Optional[Path]) -> List[Dict[str, Any]]:
+    """What the cases read: each kept clip once."""
+    rows: Dict[str, Dict[str, Any]] = {}
+    for case in cases:
+        for item in case.inputs:
+            made = clip(item.clip, item.seconds, within=clips)
+            row: Dict[str, Any] = {"name": item.clip}
+            if isinstance(made, Clip):
+                for key in ("codec", "width", "height", "frames", "fps", "audio"):
+                    row[key] = getattr(made, key)
+            else:
+                row["missing"], row["detail"] = made.reason, made.detail
+            rows[f"{item.clip} {item.seconds}"] = row
+    return list(rows.values())
+
+
+class Runner:
+    """Runs cases one after the other and proves their outputs beside it."""
+
+    def __init__(
+        self, ffmpeg: str, ffprobe: str, parts: Dict[str, Any], scratch: Path, clips: Optional[Path], gpu: Optional[Gpu]
+    ) -> None:
+        self.ffmpeg, self.ffprobe, self.parts = ffmpeg, ffprobe, parts
+        self.scratch, self.clips, self.gpu = scratch, clips, gpu
+
+    def run(self, cases: Sequence[Case]) -> List[Dict[str, Any]]:
+        provers = max(1, min(PROVERS, (os.cpu_count() or 1) - 1))
+        rows: List[Dict[str, Any]] = []
+        pending: Deque[Tuple[Dict[str, Any], Future[List[Any]]]] = deque()
+        with ThreadPoolExecutor(provers) as pool:
+            try:
+                for case in cases:
+                    row, proof = self._case(case, pool)
+                    rows.append(row)
+                    if proof is not None:
+                        pending.append((row, proof))
+                    while len(pending) > provers:  # raw outputs are large: only as many on disk as are being read
+                        _settle(*pending.popleft())
+                while pending:
+                    _settle(*pending.popleft())
+            except BaseException:  # told to end: what has not begun does not begin
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return rows
+
+    def _case(self, case: Case, pool: ThreadPoolExecutor) -> "Tuple[Dict[str, Any], Optional[Future[List[Any]]]]":
+        lacking = missing_parts(case, self.parts)
+        if lacking:
+            return _row(case, Ran("not_built"), lacking), None
+        folder = self.scratch / case.id
+        try:
+            folder.mkdir()
+        except OSError as error:
+            return _row(case, Ran("not_run", reason=f"{case.id}: {error}"), []), None
+        found = lay_out(self.ffmpeg, case, folder, self.clips)
+        if isinstance(found, Missing):
+            shutil.rmtree(folder, ignore_errors=True)
+            return _row(case, Ran("not_run", reason=found.detail or found.reason), []), None
+        ran = run_case(self.ffmpeg, case, folder, self.gpu)
+        row = _row(case, ran, [])
+        if ran.outcome != "completed":
+            shutil.rmtree(folder, ignore_errors=True)
+            nothing = Missing("not_read", "the command did not complete")
+            row["outputs"] = [
+                {"name": output.file, "expected": expected(output, case, found), "error": nothing.detail}
+                for output in case.outputs
+            ]
+            return row, None
+        return row, pool.submit(self._prove, case, folder, found, ran)
+
+    def _prove(self, case: Case, folder: Path, found: Dict[str, Clip], ran: Ran) -> List[Any]:
+        try:
+            return [prove(self.ffmpeg, self.ffprobe, case, output, folder, found, ran) for output in case.outputs]
+        except OSError as error:
+            return [
+                {"name": output.file, "expected": expected(output, case, found), "error": f"not proven: {error}"}
+                for output in case.outputs
+            ]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settle(row: Dict[str, Any], proof: "Future[List[Any]]") -> None:
+    row["outputs"] = proof.result()
+
+
+def _row(case: Case, ran: Ran, lacking: List[str]) -> Dict[str, Any]:
+    return {
+        "id": case.id,
+        "number": case.number,
+        "chapter": case.chapter,
+        "title": case.title,
+        "command": shlex.join(["ffmpeg", *command(case)]),
+        "needs": {
+            "encoders": list(case.encoders),
+            "decoders": list(case.decoders),
+            "filters": list(case.filters),
+            "capabilities": list(case.capabilities),
+            "lines": list(case.says),
+        },
+        "outcome": ran.outcome,
+        "exit_code": ran.exit_code,
+        "seconds": round(ran.seconds, 3),
+        "decisive_line": ran.decisive,
+        "missing_parts": lacking,
+        "warnings": ran.warnings,
+        "outputs": [],
+        "gpu_proof": ran.proof(),
+    }

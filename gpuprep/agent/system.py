@@ -1,0 +1,89 @@
+"""All facts of this machine as one Snapshot."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Dict, List, Tuple, Union
+
+from gpuprep import __version__
+from gpuprep.agent import apt, codec, cuda, driver, managed, modprobe, osfacts, packages, shells, xids
+from gpuprep.agent.digests import Digests
+from gpuprep.agent.loader import Loader
+from gpuprep.agent.nvml import Nvml
+from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
+
+PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
+SIMULATION_MARK = Path("/etc/gpuprep-sim")
+
+
+def source() -> Source:
+    return Source.SIMULATED if SIMULATION_MARK.exists() else Source.MEASURED
+
+
+def read_gpus() -> Tuple[Union[Tuple[GpuFacts, ...], Missing], OptStr]:
+    """(the GPUs or why NVML gives none, NVML's driver version)."""
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        version = driver.as_optional(nvml.driver_version())
+        return gpus if isinstance(gpus, Missing) else tuple(gpu.facts() for gpu in gpus), version
+
+
+def snapshot(request: FactsRequest) -> Snapshot:
+    system = osfacts.os_facts()
+    kernel = osfacts.kernel_facts()
+    paths = shells.read_paths()
+    loader = Loader(paths.login_libraries)
+    gpus, nvml_version = read_gpus()
+    pci_gpus, nvswitches = osfacts.pci()
+    shell_facts = shells.shell_facts(paths)
+    digests = Digests()
+    cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
+    libraries = loader.libraries(DRIVER_LIBRARIES, LIBRARIES)
+    facts = Snapshot(
+        taken_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        source=source(),
+        agent_version=__version__,
+        hostname=platform.node(),
+        os=system,
+        kernel=kernel,
+        virtualization=osfacts.virtualization(),
+        is_root=os.getuid() == 0,
+        pci_gpus=pci_gpus,
+        nvswitches=nvswitches,
+        driver=driver.driver_facts(kernel.running, kernel.next_boot, osfacts.loaded_modules(), loader, nvml_version),
+        packages=packages.installed(request.packages),
+        gpus=gpus,
+        locked_clocks=managed.read_locked_clocks(),
+        libraries=libraries,
+        cuda=cuda_facts,
+        cudnn=cuda.cudnn_facts(loader, digests),
+        codec=codec.codec_facts(shell_facts.login_shell["ffmpeg"], digests),
+        shells=shell_facts,
+        units=managed.unit_facts(),
+        files=managed.file_texts(),
+        commands={name: shells.which(name, paths.login) for name in request.commands},
+        python_modules=shells.python_modules(request.python_modules, paths.login),
+        mounts=osfacts.mounts(),
+        disk_free_mib=osfacts.disk_free_mib(),
+        cloud_init=osfacts.cloud_init(),
+        provenance=managed.provenance(),
+        agent_installed_version=managed.installed_agent_version(),
+        agent_libraries=managed.agent_libraries(),
+        xids=xids.xids(simulated=source() is Source.SIMULATED),
+        modprobe=modprobe.lines(),
+        apt=apt.facts() if packages.uses_apt() else None,
+        digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
+    )
+    digests.keep()
+    return facts
+
+
+def _certifiable(kernel: str, libraries: Dict[str, OptStr], nvcc: OptStr) -> List[str]:
+    """The files that run when a program uses the GPU, links resolved."""
+    module = driver.module_file(kernel)
+    beside = [str(path) for path in Path(module).parent.glob("nvidia*.ko*")] if isinstance(module, str) else []
+    found = [*libraries.values(), nvcc, *beside, *(path for path in PROGRAMS if Path(path).exists())]
+    return [os.path.realpath(path) for path in found if isinstance(path, str)]

@@ -1,0 +1,76 @@
+"""Findings ─► one verdict, and the exit code that goes with it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, RunRecord, Status, Verdict
+from gpuprep.untrusted.plaintext import one_line
+
+GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP, Status.WAIVED)
+EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
+NAMED = 3  # findings named in the summary; the report has all
+
+
+def judge(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
+    """FAIL if any check failed, else UNKNOWN if any could not tell, else WARN, else PASS.
+
+    Nothing checked is UNKNOWN: absent evidence is never PASS. SKIP and WAIVED do not count for or against.
+    """
+    status = of_findings(findings)
+    ordered = tuple(sorted(findings, key=lambda f: GRAVEST_FIRST.index(f.status)))
+    return Verdict(status, _summary(wanted, status, ordered), ordered)
+
+
+def of_findings(findings: Sequence[Finding]) -> Status:
+    """The rule of judge()."""
+    present = {finding.status for finding in findings}
+    return next((status for status in GRAVEST_FIRST[:4] if status in present), Status.UNKNOWN)
+
+
+def believed(record: RunRecord) -> RunRecord:
+    """A record that another machine made, with the verdict and the exit code that its own findings come to.
+
+    Where it says otherwise of itself nobody knows which is true: a finding more, UNKNOWN, says so. A FAIL among its
+    findings stays FAIL.
+    """
+    told = record.verdict
+    if told is None:
+        error = record.error or "it came to no verdict"
+        return dataclasses.replace(record, error=error, exit_code=EXIT_CODES[Status.UNKNOWN])
+    listed = set(told.findings)
+    findings = (*told.findings, *(finding for finding in record.findings if finding not in listed))
+    found = of_findings(findings)
+    # What it looks like in a list is the summary, what counts is the status: both are its own word.
+    claims = [told.status.value, told.summary.partition(":")[0].strip()]
+    if wrong := next((claim for claim in claims if claim != found.value), ""):
+        why = "what a host says of itself must fit; a program that writes such a result is not gpuprep's"
+        remedy = "look at who wrote it on the host, and check the host from here: gpuprep drift HOST --profile PROFILE"
+        doubt = Finding("result", "verdict", Status.UNKNOWN, found.value, one_line(wrong, 60), why, remedy)
+        findings = (*findings, doubt)
+        found = of_findings(findings)
+        summary = f"{found.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
+        told = Verdict(found, summary, findings)
+    code = EXIT_CODES[found] if not record.error else EXIT_CODES[Status.UNKNOWN]
+    return dataclasses.replace(record, verdict=told, findings=findings, exit_code=code)
+
+
+def exit_code(verdict: Verdict) -> int:
+    """0 passed, 1 a check failed, 3 could not tell."""
+    return EXIT_CODES[verdict.status]
+
+
+def _summary(wanted: Wanted, status: Status, findings: Sequence[Finding]) -> str:
+    if not findings:
+        return f"UNKNOWN: nothing of profile {wanted.profile} was checked"
+    counts = Counter(finding.status for finding in findings)
+    said = ", ".join(f"{counts[s]} {s.value}" for s in GRAVEST_FIRST if counts[s])
+    grave = [f.key for f in findings if f.status in (Status.FAIL, Status.UNKNOWN, Status.WARN)]
+    more = f" and {len(grave) - NAMED} more" if len(grave) > NAMED else ""
+    named = f"; {', '.join(grave[:NAMED])}{more}" if grave else ""
+    if not grave and not counts[Status.PASS]:
+        named = "; nothing passed and nothing failed"
+    return f"{status.value}: profile {wanted.profile}, {len(findings)} checks: {said}{named}"

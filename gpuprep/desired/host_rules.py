@@ -1,0 +1,310 @@
+"""Profile against one host: what its OS offers, and what of the host is in the way. Pure.
+
+Each function appends to `refusals` what cannot be, so that a user learns all reasons at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuprep import catalogue
+from gpuprep.catalogue import Gpu, Model, OsRelease, Tool
+from gpuprep.desired.profile import Profile
+from gpuprep.desired.profile_rules import (
+    OPEN,
+    PROPRIETARY,
+    Refusal,
+    codec_rules,
+    driver_rules,
+    listed,
+    parts_that_need_others,
+    refuse,
+    silicon,
+)
+from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot
+
+NVIDIA = "10de"
+
+
+def nvidia_gpus(snapshot: Snapshot) -> tuple[PciDevice, ...]:
+    """Display controllers (class 03) of NVIDIA: no NVSwitches, no audio functions."""
+    return tuple(
+        device
+        for device in snapshot.pci_gpus
+        if device.vendor_id.lower() == NVIDIA and device.class_code.lower().removeprefix("0x").startswith("03")
+    )
+
+
+def gpus(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> list[Gpu]:
+    """The host's GPUs as the catalogue knows them, in PCI order; what is unknown or not meant is refused."""
+    devices = nvidia_gpus(snapshot)
+    if not devices:
+        refusals.append(
+            refuse(
+                "host.gpus",
+                "no NVIDIA GPU on the PCI bus",
+                "a machine with a GPU attached (AWS g4dn for T4, p3 for V100, Google a2-highgpu-1g for A100)",
+            )
+        )
+    found = []
+    for device in devices:
+        gpu = catalogue.gpu(device.device_id)
+        if gpu is None:
+            known = listed(model.title for model in catalogue.models().values())
+            reason = f"the GPU 10de:{device.device_id} at {device.address} is not in the catalogue"
+            refusals.append(refuse("host.gpus", reason, known))
+            continue
+        found.append(gpu)
+    strangers = sorted({gpu.model.key for gpu in found} - set(profile.gpus))
+    for key in strangers:
+        refusals.append(_stranger(profile, catalogue.models()[key], [gpu.model.key for gpu in found]))
+    return found
+
+
+def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal:
+    together = sorted(set(present))
+    titles = listed(catalogue.models()[key].title for key in profile.gpus if key in catalogue.models())
+    if len(together) > 1:
+        works = f"a profile that lists all of this host's models: gpus: [{', '.join(together)}]"
+    else:
+        works = f"--profile {model.key}, or a profile of your own with gpus: [{model.key}]"
+    return refuse("gpus", f"the host has a {model.title}, and profile {profile.name} is for {titles}", works)
+
+
+def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
+    """What the profile's own words rule out for the models this host has."""
+    distinct = list(dict.fromkeys(model.key for model in models))
+    refusals = silicon(profile, [catalogue.models()[key] for key in distinct])
+    wished = None if profile.driver.version == "auto" else profile.driver.version
+    refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
+    return refusals + codec_rules(profile) + parts_that_need_others(profile)
+
+
+def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRelease | None:
+    """What the host's OS release has, when the roles serve it."""
+    os = snapshot.os
+    release = catalogue.archive(f"{os.id}-{os.version_id.split('.')[0]}")
+    if release is None:
+        supported = " and ".join(entry.title for entry in catalogue.archives().values())
+        name = f"{os.id} {os.version_id}".strip() + (f" ({os.pretty_name})" if os.pretty_name else "")
+        refusals.append(Refusal("host.os", f"unsupported OS {name}: supported are {supported}; works: {supported}"))
+        return None
+    if os.architecture not in release.architectures:
+        reason = f"unsupported architecture {os.architecture}"
+        refusals.append(refuse("host.os", reason, f"{release.title} on {listed(release.architectures)}"))
+    if profile.driver.source not in release.sources:
+        reason = f"the catalogue has no packages of source {profile.driver.source} for {release.title}"
+        refusals.append(refuse("driver.source", reason, listed(release.sources)))
+        return None
+    return release
+
+
+def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Refusal]) -> str | None:
+    """The newest driver of the archive that fits the wish."""
+    drivers = release.sources[profile.driver.source].drivers
+    wanted = profile.driver.version
+    fitting = [d for d in drivers if wanted == "auto" or catalogue.matches(d.version, wanted)]
+    if not fitting:
+        branches = listed(dict.fromkeys(str(catalogue.branch(d.version)) for d in drivers))
+        exact = listed(d.version for d in drivers)
+        reason = f"the archive of {release.title} has no driver {wanted}, only {exact}"
+        refusals.append(refuse("driver.version", reason, f"branch {branches}, or auto"))
+        return None
+    served = [d.version for d in fitting if flavour in d.modules]
+    if served:
+        # An archive may have open modules of an older version only; module and libraries must be of one, so that
+        # older one it is. The role chooses by the same rule from what the archive has on the day.
+        return served[0]
+    other = OPEN if flavour == PROPRIETARY else PROPRIETARY
+    elsewhere = [f"driver.version {d.version}" for d in drivers if flavour in d.modules]
+    reason = f"the archive of {release.title} has no {flavour} kernel modules of driver {fitting[0].version}"
+    if broken := next((d for d in fitting if flavour in d.broken), None):
+        reason = f"the {flavour} kernel modules {broken.version} of {release.title}: {broken.broken[flavour]}"
+    refusals.append(refuse("driver.flavour", reason, listed([f"driver.flavour {other}", *elsewhere])))
+    return None
+
+
+def cuda(profile: Profile, release: OsRelease, refusals: list[Refusal]) -> str | None:
+    offered = release.sources[profile.driver.source].cuda
+    wanted = profile.cuda.version
+    if wanted == "none" or wanted in offered:
+        return wanted
+    if wanted == "auto":
+        return offered[0]
+    reason = f"the archive of {release.title} has no CUDA {wanted}"
+    refusals.append(refuse("cuda.version", reason, f"{listed(offered)}, or auto"))
+    return None
+
+
+def cudnn(profile: Profile, snapshot: Snapshot, cuda_major: str, refusals: list[Refusal]) -> Mapping[str, str]:
+    """sha256 of the wheels for this CUDA major, by architecture."""
+    version = profile.cudnn.version
+    if version == "none" or not cuda_major:
+        return {}
+    known = catalogue.cudnn_checksums()
+    found = known.get(version, {}).get(cuda_major, {})
+    if snapshot.os.architecture in found:
+        return found
+    fitting = [v for v, majors in known.items() if snapshot.os.architecture in majors.get(cuda_major, {})]
+    reason = f"the catalogue has no cuDNN {version} for CUDA {cuda_major} on {snapshot.os.architecture}"
+    refusals.append(refuse("cudnn.version", reason, listed(fitting)))
+    return {}
+
+
+def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal]) -> Tool:
+    """All tools and the framework together."""
+    known = catalogue.tools()
+    chosen = []
+    for name in profile.extras.tools:
+        if name in known:
+            chosen.append(known[name])
+        else:
+            reason = f"the catalogue has no tool {name!r}"
+            refusals.append(refuse("extras.tools", reason, listed(known)))
+    framework = profile.extras.framework
+    if framework != "none" and release is not None:
+        offered = catalogue.framework(framework)
+        if release.key in offered:
+            chosen.append(offered[release.key])
+        else:
+            titles = [catalogue.archives()[key].title for key in offered]
+            reason = f"the archive of {release.title} has no {framework} built with CUDA"
+            refusals.append(refuse("extras.framework", reason, f"none, or {framework} on {listed(titles)}"))
+    return Tool(
+        tuple(dict.fromkeys(p for tool in chosen for p in tool.packages)),
+        tuple(dict.fromkeys(c for tool in chosen for c in tool.commands)),
+        tuple(dict.fromkeys(m for tool in chosen for m in tool.python_modules)),
+    )
+
+
+# ---------------------------------------------------------------- the machine itself
+
+
+def _offered(snapshot: Snapshot) -> bool:
+    """May the package manager have the headers of the running kernel?
+
+    Before its lists are fetched it cannot say (a fresh cloud image). Then a kernel that belongs to none of its packages
+    is not one it has headers for.
+    """
+    kernel = snapshot.kernel
+    if not isinstance(kernel.headers_available, Missing):
+        return kernel.headers_available
+    image = f"linux-image-{kernel.running}"
+    return (
+        snapshot.os.id not in ("debian", "ubuntu")
+        or image in snapshot.packages
+        or f"{image}-unsigned" in snapshot.packages
+    )
+
+
+def free_space(profile: Profile, snapshot: Snapshot, build_key: str, refusals: list[Refusal]) -> dict[str, int]:
+    """MiB that the steps not yet done need, summed by mount point, and refused where there is less."""
+    done = {
+        "driver": catalogue.is_version(snapshot.driver.module_version),
+        "cuda": profile.cuda.version == "none" or catalogue.is_version(snapshot.cuda.nvcc_version),
+        "cudnn": profile.cudnn.version == "none" or snapshot.cudnn.wheel_version == profile.cudnn.version,
+        "codec": profile.codec.ffmpeg == "none" or snapshot.codec.build_key == build_key,
+    }
+    needs: dict[str, int] = {}
+    causes: dict[str, list[str]] = {}
+    for step in (name for name, is_done in done.items() if not is_done):
+        for path, mib in catalogue.disk_mib(step).items():
+            mount = _mount_of(path, snapshot)
+            needs[mount] = needs.get(mount, 0) + mib
+            if step not in causes.setdefault(mount, []):
+                causes[mount].append(step)
+    for mount, mib in needs.items():
+        free = _free_on(mount, snapshot)
+        if free is not None and free < mib:
+            reason = f"{mount} has {free} MiB free, and {', '.join(causes[mount])} need {mib} MiB there"
+            refusals.append(refuse("host.disk", reason, f"a disk with {mib - free} MiB more room"))
+    return needs
+
+
+def _mount_of(path: str, snapshot: Snapshot) -> str:
+    holding = [m.path for m in snapshot.mounts if path == m.path or path.startswith(m.path.rstrip("/") + "/")]
+    return max(holding, key=len, default="/")
+
+
+def _free_on(mount: str, snapshot: Snapshot) -> int | None:
+    readings = [mib for path, mib in snapshot.disk_free_mib.items() if _mount_of(path, snapshot) == mount]
+    return min(readings, default=None)
+
+
+def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
+    """Runfile drivers, NVSwitches, Secure Boot, kernels without headers."""
+    refusals = []
+    if snapshot.nvswitches and not catalogue.has_fabric_manager(snapshot.os.id, profile.driver.source):
+        reason = (
+            f"the GPUs are behind {snapshot.nvswitches} NVSwitches, and source {profile.driver.source} has no Fabric "
+            "Manager for them (CUDA would end with error 802)"
+        )
+        refusals.append(refuse("host.nvswitches", reason, "a machine of the same GPUs without NVSwitch"))
+    driver, kernel = snapshot.driver, snapshot.kernel
+    if driver.runfile is not None:
+        reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"
+        refusals.append(refuse("host.driver", reason, "sudo nvidia-uninstall, reboot, then run again"))
+    loaded = catalogue.is_version(driver.loaded_version)
+    if kernel.secure_boot is True and not loaded:
+        reason = "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
+        works = "Secure Boot off, or the key enrolled: mokutil --import /var/lib/dkms/mok.pub, reboot, then run again"
+        refusals.append(refuse("host.secure_boot", reason, works))
+    here = kernel.headers_running is True or _offered(snapshot)
+    next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running
+    there = next_differs and kernel.headers_next_boot is not False
+    built = catalogue.is_version(driver.module_version)
+    if not (here or there or built):
+        reason = f"no headers for the running kernel {kernel.running}, and the package manager offers none"
+        works = "install the newest kernel of the distribution with its headers, reboot into it, then run again"
+        refusals.append(refuse("host.kernel", reason, works))
+    return refusals
+
+
+def tuning(profile: Profile, snapshot: Snapshot, found: Sequence[Gpu]) -> list[Refusal]:
+    """Clocks and power against what the devices say; against the catalogue where they cannot be asked yet."""
+    if isinstance(snapshot.gpus, Missing):
+        return [r for gpu in found for r in _by_catalogue(profile, gpu)]
+    return [r for facts in snapshot.gpus for r in _by_device(profile, facts)]
+
+
+def _by_catalogue(profile: Profile, gpu: Gpu) -> list[Refusal]:
+    refusals = []
+    pair, watts = profile.tuning.clocks, profile.tuning.power_limit_watts
+    if gpu.boost_mhz and gpu.memory_mhz and isinstance(pair, ClockPair):
+        most = ClockPair(gpu.memory_mhz, gpu.boost_mhz)
+        above = pair.graphics_mhz > most.graphics_mhz or pair.memory_mhz > most.memory_mhz
+        if above:
+            reason = f"{gpu.name} runs at {_mhz(most)} MHz (memory,graphics) at most, not {_mhz(pair)}"
+            refusals.append(refuse("tuning.clocks", reason, f"{_mhz(most)}, or max"))
+    if isinstance(watts, int) and watts > gpu.power_watts:
+        reason = f"{gpu.name} takes {gpu.power_watts} W at most, not {watts}"
+        refusals.append(refuse("tuning.power_limit_watts", reason, f"{gpu.power_watts}, or default"))
+    return refusals
+
+
+def _by_device(profile: Profile, facts: GpuFacts) -> list[Refusal]:
+    refusals = []
+    pair, watts = profile.tuning.clocks, profile.tuning.power_limit_watts
+    supported = facts.supported_clocks
+    if isinstance(pair, ClockPair) and not isinstance(supported, Missing) and supported and pair not in supported:
+        near = listed(_mhz(p) for p in nearest_clocks(pair, supported))
+        reason = f"gpu {facts.index} ({facts.name}) does not support {_mhz(pair)} MHz (memory,graphics)"
+        refusals.append(refuse("tuning.clocks", reason, near))
+    low, high = facts.power.min_watts, facts.power.max_watts
+    if isinstance(watts, str) or isinstance(low, Missing) or isinstance(high, Missing) or low <= watts <= high:
+        return refusals
+    reason = f"gpu {facts.index} ({facts.name}) takes a power limit from {low:g} to {high:g} W, not {watts}"
+    works = f"{(low if watts < low else high):g}, or default"
+    return [*refusals, refuse("tuning.power_limit_watts", reason, works)]
+
+
+def nearest_clocks(wanted: ClockPair, supported: Sequence[ClockPair], count: int = 3) -> list[ClockPair]:
+    """The supported pairs nearest to the wanted one: memory first, because a wrong memory clock changes more."""
+    return sorted(
+        supported,
+        key=lambda p: (abs(p.memory_mhz - wanted.memory_mhz), abs(p.graphics_mhz - wanted.graphics_mhz)),
+    )[:count]
+
+
+def _mhz(pair: ClockPair) -> str:
+    return f"{pair.memory_mhz},{pair.graphics_mhz}"

@@ -1,0 +1,205 @@
+"""Profiles: the wanted state of a machine, as data. YAML ─► Profile; every error names file, line and key.
+
+    load("t4"), load("./mine.yml")   a whole Profile, or ProfileError with every problem at once
+    document("t4")                   the same as plain data, with what it extends merged in
+    available()                      the profiles that can be named
+
+What a profile may say is in profile.schema.json; this module adds `extends`, the search path and the few rules that
+compare two values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from gpuprep.desired.loading import schema
+from gpuprep.desired.loading.files import available, find, read_chain
+from gpuprep.desired.loading.nodes import Node, Place, Problem, plain
+from gpuprep.desired.profile import (
+    ClockPair,
+    CodecWish,
+    CudaWish,
+    CudnnWish,
+    DriftWish,
+    DriverWish,
+    ExtrasWish,
+    GemmWish,
+    MountWish,
+    NotifyWish,
+    ProbesWish,
+    Profile,
+    TuningWish,
+    Waiver,
+)
+from gpuprep.errors import ProfileError
+
+__all__ = [
+    "ClockPair",
+    "CodecWish",
+    "CudaWish",
+    "CudnnWish",
+    "DriftWish",
+    "DriverWish",
+    "ExtrasWish",
+    "GemmWish",
+    "MountWish",
+    "NotifyWish",
+    "ProbesWish",
+    "Profile",
+    "Resolved",
+    "TuningWish",
+    "Waiver",
+    "available",
+    "build",
+    "document",
+    "find",
+    "load",
+    "resolve",
+]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A profile with everything it extends merged in, and where each value came from."""
+
+    path: Path
+    root: Node
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Plain data in the schema's order, without `extends`."""
+        values: dict[str, Any] = plain(self.root)
+        order = schema.schema()["properties"]
+        return {name: values[name] for name in order if name in values and name != "extends"}
+
+    def place(self, *keys: str) -> Place:
+        """Where the value at `keys` was written, for a message that names file and line."""
+        node = self.root
+        for key in keys:
+            if not isinstance(node.value, dict) or key not in node.value:
+                break
+            node = node.value[key]
+        return node.place
+
+
+def load(name_or_path: str) -> Profile:
+    """The profile of this name or path. Raises UsageError (no such name) or ProfileError (all its problems)."""
+    return build(resolve(name_or_path))
+
+
+def document(name_or_path: str) -> dict[str, Any]:
+    """The resolved profile as plain data, every default stated. Raises as load() does."""
+    return resolve(name_or_path).data
+
+
+def resolve(name_or_path: str) -> Resolved:
+    """Read, merge and check. Raises as load() does."""
+    path = find(name_or_path)
+    root, problems = read_chain(path, name_or_path if path == Path(name_or_path) else str(path))
+    if root is not None:
+        problems += schema.check_complete(root)
+        if not problems:
+            problems += _compare_values(root)
+    if problems or root is None:
+        raise ProfileError([str(p) for p in _in_order(problems)])
+    return Resolved(path, root)
+
+
+# ---------------------------------------------------------------- rules between two values
+
+
+def _compare_values(root: Node) -> list[Problem]:
+    """What a schema cannot say. Only for a profile that is whole and well-formed."""
+    values = plain(root)
+    thresholds = values["thresholds"]
+    problems = []
+    for kind in ("history", "peers"):
+        warn, fail = thresholds[f"{kind}_warn_percent"], thresholds[f"{kind}_fail_percent"]
+        if warn > fail:
+            place = Resolved(Path(), root).place("thresholds", f"{kind}_warn_percent")
+            what = f"is {warn}, more than {kind}_fail_percent ({fail}); allowed: at most {fail}"
+            problems.append(Problem(place, f"thresholds.{kind}_warn_percent", what))
+    return problems + _days(root)
+
+
+def _days(root: Node) -> list[Problem]:
+    """The last days of waivers that no calendar has, such as 30 February."""
+    assert isinstance(root.value, dict)
+    listed = root.value["waivers"].value
+    problems = []
+    for i, waiver in enumerate(listed if isinstance(listed, list) else []):
+        assert isinstance(waiver.value, dict)
+        expires = waiver.value["expires"]
+        try:
+            date.fromisoformat(str(expires.value))
+        except ValueError:
+            what = f"{expires.value} is no day of the calendar; allowed: a day such as '2026-12-31'"
+            problems.append(Problem(expires.place, f"waivers[{i}].expires", what))
+    return problems
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    """By file as they were read, then by line; a problem that two checks found is told once."""
+    files = list(dict.fromkeys(p.place.file for p in problems))
+    return sorted(dict.fromkeys(problems), key=lambda p: (files.index(p.place.file), p.place.line))
+
+
+# ---------------------------------------------------------------- data ─► Profile
+
+
+def build(resolved: Resolved) -> Profile:
+    """The dataclasses of a checked profile."""
+    data = resolved.data
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return Profile(
+        name=resolved.path.stem,
+        description=data["description"],
+        gpus=tuple(data["gpus"]),
+        driver=DriverWish(**data["driver"]),
+        cuda=CudaWish(**data["cuda"]),
+        cudnn=CudnnWish(**data["cudnn"]),
+        codec=_codec(data["codec"]),
+        tuning=_tuning(data["tuning"]),
+        extras=_extras(data["extras"]),
+        probes=_probes(data["probes"]),
+        thresholds=_thresholds(data["thresholds"]),
+        drift=DriftWish(**{**data["drift"], "notify": NotifyWish(**data["drift"]["notify"])}),
+        waivers=tuple(Waiver(**waiver) for waiver in data["waivers"]),
+        path=str(resolved.path),
+        sha256=hashlib.sha256(canonical.encode()).hexdigest(),
+    )
+
+
+def _codec(data: dict[str, Any]) -> CodecWish:
+    return CodecWish(**{**data, "parts": {kind: tuple(names) for kind, names in data["parts"].items()}})
+
+
+def _tuning(data: dict[str, Any]) -> TuningWish:
+    clocks = data["clocks"]
+    return TuningWish(**{**data, "clocks": ClockPair(**clocks) if isinstance(clocks, dict) else clocks})
+
+
+def _probes(data: dict[str, Any]) -> ProbesWish:
+    shapes = (tuple(int(size) for size in shape.split("x")) for shape in data["gemm"]["shapes"])
+    return ProbesWish(GemmWish(data["gemm"]["main_dtype"], tuple((m, n, k) for m, n, k in shapes)))
+
+
+def _thresholds(data: dict[str, Any]) -> dict[str, Any]:
+    """A floor is written as 75, or as {percent: 75, source: SuperBench}."""
+    figures = {name: floor["percent"] if isinstance(floor, dict) else floor for name, floor in data.items()}
+    sources = {name: floor["source"] for name, floor in data.items() if isinstance(floor, dict)}
+    return {**figures, "sources": sources}
+
+
+def _extras(data: dict[str, Any]) -> ExtrasWish:
+    mount = data["mount"]
+    return ExtrasWish(
+        tools=tuple(data["tools"]),
+        framework=data["framework"],
+        mount=None if mount is None else MountWish(**mount),
+    )

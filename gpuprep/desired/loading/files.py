@@ -1,0 +1,102 @@
+"""Where profiles are found, and the chain of files that `extends` makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuprep.desired.loading import reader, schema
+from gpuprep.desired.loading.nodes import Node, Problem, merge, oneline, shorten
+from gpuprep.errors import UsageError
+from gpuprep.paths import config_dir, shipped_profiles_dir
+
+
+def folders() -> list[Path]:
+    """Where a name is looked up, first match first: what gpuprep ships, then the user's own."""
+    try:
+        return [shipped_profiles_dir(), config_dir() / "profiles"]
+    except RuntimeError:  # no HOME and no passwd entry, as in some containers
+        return [shipped_profiles_dir()]
+
+
+def available() -> dict[str, Path]:
+    """Every profile that can be named, by name in order."""
+    found: dict[str, Path] = {}
+    for folder in folders():
+        for path in folder.glob("*.yml"):
+            if path.is_file():
+                found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def find(name_or_path: str) -> Path:
+    """The file meant. A slash or .yml/.yaml makes it a path; anything else is a name. UsageError: no such name."""
+    if _is_path(name_or_path):
+        return Path(name_or_path)
+    known = available()
+    if name_or_path in known:
+        return known[name_or_path]
+    hint = schema.nearest(name_or_path, list(known))
+    raise UsageError(
+        f"there is no profile {shorten(name_or_path)!r}{hint}; profiles: {', '.join(known) or 'none'}",
+        "give one of these names, or the path of a .yml file; `gpuprep profiles list` shows what each is for",
+    )
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.startswith(".") or text.endswith((".yml", ".yaml"))
+
+
+def read_chain(path: Path, shown: str) -> tuple[Node | None, list[Problem]]:
+    """The file and all that it extends, merged, and what is wrong in any of them; problems name the file as `shown`.
+
+    None when a file of the chain could not be read: what is missing from such a profile cannot be told.
+    """
+    problems: list[Problem] = []
+    roots: list[Node] = []
+    seen: list[Path] = []
+    current: Path | None = path
+    while current is not None:
+        seen.append(_real(current))
+        source = reader.read(current, str(current) if roots else shown)
+        problems += source.problems
+        if source.root is None:
+            return None, problems
+        problems += schema.check_file(source.root)
+        roots.append(source.root)
+        assert isinstance(source.root.value, dict)
+        if "extends" not in source.root.value:
+            break
+        wish = source.root.value["extends"]
+        if not isinstance(wish.value, str) or not wish.value:
+            return None, problems  # already reported
+        current, what = _parent(current.parent, wish.value, seen)
+        if what:
+            return None, [*problems, Problem(wish.place, "extends", what)]
+    merged = roots.pop()
+    while roots:
+        merged = merge(merged, roots.pop())
+    return merged, problems
+
+
+def _parent(folder: Path, wish: str, seen: list[Path]) -> tuple[Path | None, str]:
+    """The file that `wish`, written in a file of `folder`, means; or what is wrong with it."""
+    try:
+        parent = folder / wish if _is_path(wish) else find(wish)
+        exists = parent.exists()
+    except UsageError as error:
+        return None, error.what
+    except (OSError, ValueError) as error:  # a name too long for the file system, a NUL
+        return None, f"cannot be read: {oneline(str(error))}"
+    if not exists:
+        return None, f"there is no file {parent}"
+    if _real(parent) in seen:
+        circle = [*seen[seen.index(_real(parent)) :], _real(parent)]
+        return None, f"goes in a circle: {' ► '.join(p.name for p in circle)}"
+    return parent, ""
+
+
+def _real(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL: reading it says what is wrong
+        return path

@@ -1,0 +1,82 @@
+"""Which probes a run makes on a host, in which order, and what each is told. The agent measures, the checks judge."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.agent.probes import PROBES
+from gpuprep.desired.profile import Profile
+from gpuprep.desired.state import Wanted
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One probe. `step` is the part of the profile that it proves: who leaves the part out gets no probe of it."""
+
+    name: str
+    step: str
+    what: str  # for the progress line
+    measures: bool = True  # a figure; the others only say whether something works
+    timeout_seconds: float = 600.0
+
+
+KINDS = (
+    Kind("toolkit", "cuda", "compiling with nvcc", measures=False),
+    Kind("codec", "codec", "asking ffmpeg for its parts", measures=False),
+    Kind("cudnn", "cudnn", "convolutions through cuDNN"),
+    Kind("gemm", "cuda", "matrix products"),
+    Kind("bandwidth", "cuda", "memory and link bandwidth"),
+    Kind("transcode", "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200.0),
+    Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0),
+)
+NAMES = tuple(kind.name for kind in KINDS)
+QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
+FACTS = "facts"  # in place of probes: only what every run reads anyway
+
+
+def chosen(
+    wanted: Wanted, *, probes: Collection[str] = (), without: Collection[str] = (), measure: bool = True
+) -> tuple[Kind, ...]:
+    """The probes of one run: of `probes` (none named: all), less what the profile lacks and steps in `without`."""
+    absent = {"cuda": wanted.cuda_version, "cudnn": wanted.cudnn_version, "codec": wanted.ffmpeg_version}
+    return tuple(
+        kind
+        for kind in KINDS
+        if kind.name in PROBES
+        and (not probes or kind.name in probes)
+        and absent[kind.step] != "none"
+        and kind.step not in without
+        and (measure or not kind.measures)
+    )
+
+
+def arguments(profile: Profile, wanted: Wanted, *, quick: bool) -> dict[str, Any]:
+    """What every probe is told: how long it may take, what is known of these GPUs, the products of the profile."""
+    known = {gpu.pci_device_id: _facts(gpu.pci_device_id) for gpu in wanted.gpus}
+    wish = profile.probes.gemm
+    main = None if wish.main_dtype == "auto" else wish.main_dtype
+    return {"quick": quick, "gpus": known, "shapes": [list(shape) for shape in wish.shapes], "main_dtype": main}
+
+
+def _facts(pci_device_id: str) -> dict[str, Any]:
+    """The catalogue's entry as plain data; {} where it has none."""
+    gpu = catalogue.gpu(pci_device_id)
+    if gpu is None:
+        return {}
+    model = {field.name: getattr(gpu.model, field.name) for field in dataclasses.fields(gpu.model)}
+    plain = {field.name: getattr(gpu, field.name) for field in dataclasses.fields(gpu)}
+    clocks = None if gpu.clocks is None else dataclasses.asdict(gpu.clocks)
+    return {
+        **plain,
+        "clocks": clocks,
+        "unverified": list(gpu.unverified),
+        "model": {k: _plain(v) for k, v in model.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if hasattr(value, "items") else value

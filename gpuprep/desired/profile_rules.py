@@ -1,0 +1,234 @@
+"""Wishes that cannot be: each refusal names the key, the reason, and the nearest thing that works. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpuprep import catalogue
+from gpuprep.catalogue import Model
+from gpuprep.desired.profile import Profile
+
+OPEN, PROPRIETARY = "open", "proprietary"
+
+
+class Refusal(NamedTuple):
+    """`key` is the profile's key path ("driver.flavour"), or what of the host is in the way ("host.gpus")."""
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}"
+
+
+def refuse(key: str, reason: str, works: str) -> Refusal:
+    """`works` is the nearest thing that works: never empty."""
+    return Refusal(key, f"{reason}; works: {works}")
+
+
+def check_profile(profile: Profile) -> list[Refusal]:
+    """What can be refused from the profile alone, for every GPU model it is for. Needs no host."""
+    models = [catalogue.models()[name] for name in profile.gpus if name in catalogue.models()]
+    unknown = [name for name in profile.gpus if name not in catalogue.models()]
+    refusals = [
+        refuse("gpus", f"the catalogue has no GPU model {name!r}", f"one of {listed(catalogue.models())}")
+        for name in unknown
+    ]
+    refusals += silicon(profile, models)
+    wished = None if profile.driver.version == "auto" else profile.driver.version
+    refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
+    refusals += codec_rules(profile)
+    refusals += parts_that_need_others(profile)
+    return refusals
+
+
+def silicon(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
+    """What these GPUs can never have, whatever the host."""
+    refusals: list[Refusal] = []
+    for model in models:
+        limits = catalogue.limits(model.architecture)
+        family = f"{model.title} ({model.architecture.capitalize()})"
+        flavour, driver = profile.driver.flavour, profile.driver.version
+        cuda, cudnn = profile.cuda.version, profile.cudnn.version
+        if flavour == OPEN and OPEN not in limits.module_flavours:
+            refusals.append(
+                refuse(
+                    "driver.flavour",
+                    f"{family} cannot use the open kernel modules, which need Turing or newer",
+                    "proprietary, or auto",
+                )
+            )
+        if driver != "auto" and limits.maximum_branch and catalogue.branch(driver) > limits.maximum_branch:
+            last = limits.maximum_branch
+            refusals.append(
+                refuse("driver.version", f"R{last} is the last driver branch for {family}, not {driver}", f"{last}")
+            )
+        if driver != "auto" and catalogue.branch(driver) < limits.minimum_branch:
+            refusals.append(
+                refuse(
+                    "driver.version",
+                    f"{family} needs driver branch {limits.minimum_branch} or newer, not {driver}",
+                    f"{limits.minimum_branch} or newer, or auto",
+                )
+            )
+        if cuda not in ("auto", "none"):
+            refusals += _cuda_limits(cuda, family, limits)
+        if cudnn != "none" and limits.maximum_cudnn:
+            last_cudnn = catalogue.parse(limits.maximum_cudnn)
+            if catalogue.parse(cudnn)[: len(last_cudnn)] > last_cudnn:
+                reason = f"cuDNN {limits.maximum_cudnn} is the last one for {family}, not {cudnn}"
+                refusals.append(refuse("cudnn.version", reason, nearest_cudnn(limits.maximum_cudnn)))
+        if profile.codec.nvenc == "required" and model.nvenc_engines == 0:
+            reason = f"{model.title} has no NVENC engine: it decodes ({model.nvdec_engines} NVDEC) and cannot encode"
+            refusals.append(refuse("codec.nvenc", reason, "auto on this GPU; NVENC is on " + listed(_encoders())))
+    return refusals
+
+
+def _encoders() -> list[str]:
+    return [model.title for model in catalogue.models().values() if model.nvenc_engines]
+
+
+def _cuda_limits(cuda: str, family: str, limits: catalogue.Limits) -> list[Refusal]:
+    version = catalogue.parse(cuda)
+    if limits.maximum_cuda and version > catalogue.parse(limits.maximum_cuda):
+        reason = f"CUDA {limits.maximum_cuda} is the last one for {family}, not {cuda}"
+        return [refuse("cuda.version", reason, f"{limits.maximum_cuda} or older, or auto")]
+    if version < catalogue.parse(limits.minimum_cuda):
+        reason = f"the first CUDA for {family} is {limits.minimum_cuda}, not {cuda}"
+        return [refuse("cuda.version", reason, f"{limits.minimum_cuda} or newer, or auto")]
+    return []
+
+
+def nearest_cudnn(maximum: str) -> str:
+    """The newest cuDNN the catalogue can fetch that is not above `maximum` ("9.10.2")."""
+    limit = catalogue.parse(maximum)
+    fitting = [v for v in catalogue.cudnn_checksums() if catalogue.parse(v)[: len(limit)] <= limit]
+    return max(fitting, key=catalogue.parse) if fitting else "none"
+
+
+def driver_rules(profile: Profile, driver: str | None, cuda: str | None) -> list[Refusal]:
+    """Things that need a newer driver than `driver` (exact or branch; None: not known yet)."""
+    refusals: list[Refusal] = []
+    headers = profile.codec.headers
+    if driver is None:
+        return refusals
+    if profile.driver.flavour == PROPRIETARY and catalogue.branch(driver) >= catalogue.open_only_from_branch():
+        first = catalogue.open_only_from_branch()
+        reason = f"from R{first} on there are no proprietary kernel modules, wished with driver {driver}"
+        refusals.append(refuse("driver.flavour", reason, f"open, or a branch before {first}"))
+    if profile.codec.ffmpeg != "none":
+        minimum = catalogue.headers_minimum_driver(headers)
+        if minimum is not None and older(driver, minimum):
+            reason = f"nv-codec-headers {headers} need driver {minimum} or newer, and the driver is {driver}"
+            refusals.append(refuse("codec.headers", reason, _headers_for(driver)))
+    if cuda not in (None, "none"):
+        assert cuda is not None
+        lowest = catalogue.cuda_minimum_branch(cuda)
+        if lowest is not None and catalogue.branch(driver) < lowest:
+            reason = f"CUDA {cuda} needs driver branch {lowest} or newer, and the driver is {driver}"
+            refusals.append(refuse("cuda.version", reason, _cuda_for(driver)))
+    return refusals
+
+
+def older(driver: str, minimum: str) -> bool:
+    """Whether `driver` is below `minimum`. A bare branch counts as its newest version: only what is sure is refused."""
+    have, need = catalogue.parse(driver), catalogue.parse(minimum)
+    return have < need[: len(have)]
+
+
+def _headers_for(driver: str) -> str:
+    fitting = [
+        version
+        for version in catalogue.source("nv_codec_headers")
+        if not older(driver, catalogue.headers_minimum_driver(version) or "0")
+    ]
+    if fitting:
+        return f"headers {max(fitting, key=catalogue.parse)}"
+    return "a newer driver branch, or codec.ffmpeg: none"
+
+
+def _cuda_for(driver: str) -> str:
+    majors = [m for m in (11, 12, 13) if (catalogue.cuda_minimum_branch(str(m)) or 0) <= catalogue.branch(driver)]
+    return f"CUDA {max(majors)}, or auto" if majors else "auto"
+
+
+def codec_rules(profile: Profile) -> list[Refusal]:
+    """FFmpeg against headers and npp."""
+    codec = profile.codec
+    if codec.ffmpeg == "none":
+        return []
+    refusals: list[Refusal] = []
+    known = catalogue.source("ffmpeg")
+    accepts = catalogue.ffmpeg_accepts(codec.ffmpeg, codec.headers)
+    if accepts is False:
+        refusals.append(
+            refuse(
+                "codec.headers",
+                f"FFmpeg {codec.ffmpeg} refuses nv-codec-headers {codec.headers}: it takes {_ranges(codec.ffmpeg)}",
+                _pair_that_works(),
+            )
+        )
+    if codec.ffmpeg not in known:
+        reason = f"the catalogue has no FFmpeg {codec.ffmpeg} (its tarball's sha256 is not known)"
+        refusals.append(refuse("codec.ffmpeg", reason, listed(known)))
+    if codec.headers not in catalogue.source("nv_codec_headers") and accepts is not False:
+        reason = f"the catalogue has no nv-codec-headers {codec.headers} (their sha256 is not known)"
+        refusals.append(refuse("codec.headers", reason, listed(catalogue.source("nv_codec_headers"))))
+    removed, cuda_below = catalogue.npp_limits()
+    if codec.npp and catalogue.parse(codec.ffmpeg) >= catalogue.parse(removed):
+        reason = f"FFmpeg {removed} removed libnpp's filters, and {codec.ffmpeg} is wished"
+        refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or FFmpeg 7.1.5"))
+    cuda = profile.cuda.version
+    if codec.npp and cuda not in ("auto", "none") and catalogue.parse(cuda) >= catalogue.parse(cuda_below):
+        reason = f"FFmpeg's configure refuses the libnpp of CUDA {cuda_below} and later, and {cuda} is wished"
+        refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or CUDA 12"))
+    return refusals
+
+
+def parts_that_need_others(profile: Profile) -> list[Refusal]:
+    """Parts of the profile that make no sense without another part."""
+    refusals = []
+    if profile.codec.npp and profile.cuda.version == "none" and profile.codec.ffmpeg != "none":
+        refusals.append(refuse("codec.npp", "libnpp comes with CUDA, and cuda.version is none", "cuda.version: auto"))
+    if profile.cudnn.version != "none" and profile.cuda.version == "none":
+        refusals.append(
+            refuse(
+                "cudnn.version",
+                "cuDNN needs CUDA, and cuda.version is none",
+                "cuda.version: auto, or cudnn.version: none",
+            )
+        )
+    wants_npp_filter = "scale_npp" in profile.codec.parts.get("filters", ())
+    if wants_npp_filter and not profile.codec.npp and profile.codec.ffmpeg != "none":
+        refusals.append(
+            refuse(
+                "codec.parts", "the filter scale_npp needs libnpp, and codec.npp is false", "scale_cuda, or npp: true"
+            )
+        )
+    return refusals
+
+
+def _pair_that_works() -> str:
+    pairs = [
+        f"FFmpeg {ffmpeg} with headers {headers}"
+        for ffmpeg in catalogue.source("ffmpeg")
+        for headers in catalogue.source("nv_codec_headers")
+        if catalogue.ffmpeg_accepts(ffmpeg, headers)
+    ]
+    return " or ".join(pairs)
+
+
+def _ranges(ffmpeg: str) -> str:
+    parts = []
+    for allowed in catalogue.ffmpeg_headers(ffmpeg) or ():
+        end = f" and below {allowed['below']}" if "below" in allowed else " or newer"
+        parts.append(f"{allowed['at_least']}{end}")
+    return ", or ".join(parts)
+
+
+def listed(names: Iterable[str]) -> str:
+    items = list(names)
+    if len(items) < 2:
+        return "".join(items) or "none"
+    return ", ".join(items[:-1]) + " or " + items[-1]

@@ -1,0 +1,94 @@
+"""Asks the agent of this machine for facts and probes, each in a process of its own with a time limit.
+
+A driver that hangs, or a probe that takes the memory or crashes, so ends a child and not the check: a night without
+evidence must still leave a result that says so. remote/agent_client.py is the controller's way to the same answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from gpuprep.agent import children
+from gpuprep.errors import AgentFailed
+from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, from_json, to_json
+
+FACTS_TIMEOUT = 180.0
+FAREWELL = 5.0  # for a killed child to be gone; one that hangs inside of the kernel never is
+LAST_LINES = 3
+
+_Record = TypeVar("_Record", Snapshot, ProbeResult)
+
+
+def agent_program() -> tuple[str, ...]:
+    """The agent by this very Python, closed to the environment if this process is."""
+    return (sys.executable, *(["-I"] if sys.flags.isolated else []), "-m", "gpuprep.agent")
+
+
+class Agent:
+    """Raises AgentFailed where there is no answer."""
+
+    def __init__(self, program: Sequence[str] | None = None, facts_timeout: float = FACTS_TIMEOUT) -> None:
+        self._program = tuple(program or agent_program())
+        self._facts_timeout = facts_timeout
+
+    def facts(self, request: FactsRequest) -> Snapshot:
+        return self._ask(Snapshot, ["facts"], to_json(request), self._facts_timeout)
+
+    def probe(self, name: str, arguments: dict[str, Any], timeout: float) -> ProbeResult:
+        return self._ask(ProbeResult, ["probe", name], json.dumps(arguments), timeout)
+
+    def _ask(self, record: type[_Record], words: list[str], request: str, timeout: float) -> _Record:
+        what = " ".join(words)
+        answer = _answer([*self._program, *words], request.encode(), timeout, what)
+        lines = answer.decode(errors="replace").strip().splitlines()
+        try:
+            return from_json(record, lines[-1] if lines else "")
+        except DecodeError as error:
+            said = lines[-1] if lines else "nothing"
+            raise AgentFailed(
+                f"gpuprep-agent {what} answered no {record.__name__} ({error}); it said: {said:.200}", REPROVISION
+            ) from error
+
+
+REPROVISION = "run `sudo gpuprep-agent facts` on the host to see it; gpuprep provision renews the agent"
+
+
+def _answer(argv: list[str], request: bytes, timeout: float, what: str) -> bytes:
+    try:
+        process = children.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise AgentFailed(f"gpuprep-agent {what} cannot be started: {error}", REPROVISION) from error
+    try:
+        output, errors = process.communicate(request, timeout)
+    except subprocess.TimeoutExpired:
+        _give_up(process)
+        raise AgentFailed(
+            f"gpuprep-agent {what} took longer than {timeout:g} s",
+            "see whether nvidia-smi answers, and what `journalctl -k -g NVRM` says; a driver that hangs needs a reboot",
+        ) from None
+    except BaseException:
+        children.end(process)
+        raise
+    if process.returncode != 0:
+        said = " | ".join(errors.decode(errors="replace").strip().splitlines()[-LAST_LINES:]) or "nothing"
+        ended = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+        raise AgentFailed(f"gpuprep-agent {what} ended with {ended}; it said: {said:.300}", REPROVISION)
+    return output
+
+
+def _give_up(process: subprocess.Popen[bytes]) -> None:
+    """children.end waits for as long as it takes, and that may be for ever."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(FAREWELL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

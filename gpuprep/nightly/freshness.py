@@ -1,0 +1,83 @@
+"""Whether the newest result of a machine still says how that machine is. Pure, and light: the hooks load it.
+
+`gpuprep-drift last`, the schedulers' hooks and, on the controller, `gpuprep drift last` have this one rule. What is too
+old, from later than now or of another machine is not known, never passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from gpuprep.records import RunRecord, Snapshot, is_moment
+from gpuprep.untrusted.limits import json_document
+
+# A check is due every 24 hours: one night may fail us (the node was off, a job held the GPU), two may not. The hour is
+# for the check itself and for the clock change in autumn; the timer's random delay of the plan comes on top.
+FRESH = timedelta(hours=2 * 24 + 1)
+MOST_DELAY_MINUTES = 720  # a profile can say no more
+AHEAD = timedelta(minutes=5)  # a result from later than now: the clock was set back
+
+
+@dataclass(frozen=True)
+class Machine:
+    """By what a machine knows its own results.
+
+    In a pod the host name is the pod's: there the file of the host tells, and the boot, which no two machines share.
+    """
+
+    names: Collection[str]  # its host name, and the one in /etc/hostname
+    boot_id: str  # "": it cannot be read
+
+    @classmethod
+    def of(cls, seen: Snapshot) -> Machine:
+        return cls((seen.hostname,), seen.kernel.boot_id)
+
+
+def fresh_for(plan: str) -> timedelta:
+    """How old a result may be: FRESH and the random delay of the timer, where `plan` is the text of the host's plan."""
+    try:
+        minutes = json_document(plan)["drift"]["random_delay_minutes"]
+        return FRESH + timedelta(minutes=min(max(0, int(minutes)), MOST_DELAY_MINUTES))
+    except (ValueError, LookupError, TypeError, OverflowError):
+        return FRESH
+
+
+def why_unknown(record: RunRecord, now: datetime, fresh: timedelta, here: Machine) -> str:
+    """Why this record does not say how the machine `here` is at `now` (of its own clock); "" where it does."""
+    return why_not_of_now(record, now, fresh) or why_not_of(record, here)
+
+
+def why_not_of_now(record: RunRecord, now: datetime, fresh: timedelta) -> str:
+    """Too old, from later than now, or of no moment at all; "" where it is neither."""
+    ended = moment(record.ended_at)
+    if ended is None:
+        return f"{record.ended_at!r:.40} is no moment"
+    if ended - now > AHEAD:
+        return f"last check {shown(ended)} is later than now: is the clock right?"
+    if now - ended > fresh:
+        return f"last check {shown(ended)} is over {fresh // timedelta(hours=1)} h old"
+    return ""
+
+
+def is_ahead(record: RunRecord, now: datetime) -> bool:
+    """Whether it began or ended later than now."""
+    return any(told is not None and told - now > AHEAD for told in map(moment, (record.started_at, record.ended_at)))
+
+
+def why_not_of(record: RunRecord, here: Machine) -> str:
+    """A machine made from another's image has its results, too, until its own first check. "" without facts."""
+    seen = record.after
+    if seen is None or seen.hostname in here.names or (seen.kernel.boot_id and seen.kernel.boot_id == here.boot_id):
+        return ""
+    return f"the last result is of another machine, {seen.hostname}"
+
+
+def moment(text: str) -> datetime | None:
+    """In UTC; None where it is no moment or has no time zone."""
+    return datetime.fromisoformat(text).astimezone(timezone.utc) if is_moment(text) else None
+
+
+def shown(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} UTC"

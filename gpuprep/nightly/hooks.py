@@ -1,0 +1,287 @@
+"""What a scheduler asks a node: is it still what was certified? The last nightly check answers; nothing is measured.
+
+    gpuprep-drift slurm [--resume] [--drain-unknown | --no-drain]    for Slurm's HealthCheckProgram
+    gpuprep-drift npd                                                for a custom plugin of node-problem-detector
+
+Both print one line of ASCII. A result that is absent, damaged, of another machine or too old is UNKNOWN, never PASS.
+Whoever runs them may: the result is readable by all.
+
+Slurm (slurm.conf(5), HealthCheckProgram): slurmd runs it as root on the node, in an environment of SLURMD_NODENAME that
+has no PATH, and kills it after 60 s. Slurm itself does nothing with the outcome: the program has
+to drain the node. slurmd logs the line as an error where the exit code is not 0.
+
+node-problem-detector (docs/custom_plugin_monitor.md): exit code 0 is OK, 1 is NonOK, any other Unknown; the message is
+the first `max_output_length` bytes of stdout, 80 unless configured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from gpuprep.nightly import freshness, results
+from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.untrusted.limits import file_text
+
+LAST = results.FOLDER / results.LAST
+PLAN = Path("/etc/gpuprep/drift.json")
+HOSTNAME = Path("/etc/hostname")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+FIT = (Status.PASS, Status.WARN)
+NPD_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 2}
+NPD_LENGTH = 80  # bytes; node-problem-detector's default max_output_length
+SLURM_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
+COULD_NOT = 3
+LENGTH = 200  # of a line and of a drain reason; Slurm's accounting keeps 255 bytes of a reason
+OURS = "gpuprep:"  # a drain reason that begins so is ours
+# slurmctld keeps a reason beyond the drain, and where one is there does not write its own when it drains a node itself
+# (node_mgr.c, _drain_node): left as it was, it would make that drain look like ours.
+RESUMED = "undrained by gpuprep"
+# slurmd gives no PATH; these are where Slurm's packages and its own `make install` put scontrol.
+SCONTROL_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
+SCONTROL_SECONDS = 20.0  # it may be called twice within slurmd's 60
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the findings that made it so, the gravest first."""
+
+    status: Status
+    said: str  # what else there is to say: which check it was, or why nothing is known
+    named: tuple[str, ...] = ()
+    simulated: bool = False
+
+    def line(self, length: int) -> str:
+        """At most `length` bytes: `gpuprep FAIL: gpu 0.persistence_mode and 2 more`."""
+        start = f"gpuprep {self.status.value}{' (simulated)' if self.simulated else ''}: "
+        return start + self.words(length - len(start))
+
+    def reason(self) -> str:
+        """The same as a drain reason of Slurm's."""
+        unknown = "UNKNOWN: " if self.status is Status.UNKNOWN else ""
+        start = f"{OURS} {'(simulated) ' if self.simulated else ''}{unknown}"
+        return start + self.words(LENGTH - len(start))
+
+    def words(self, length: int) -> str:
+        """As many names as fit, whole; where there are none, what else there is to say."""
+        if not self.named:
+            return _plain(self.said)[:length]
+        for count in range(len(self.named), 0, -1):
+            rest = len(self.named) - count
+            words = _plain(", ".join(self.named[:count])) + (f" and {rest} more" if rest else "")
+            if len(words) <= length:
+                return words
+        return f"{len(self.named)} findings, of which {_plain(self.named[0])}"[:length]
+
+
+def answer(now: datetime, last: Path = LAST, plan: Path = PLAN) -> Answer:
+    """What the last check of this machine says at `now` (with a time zone)."""
+    try:
+        record = results.read(last)
+    except RecursionError:
+        record = results.Damaged(last, "nested too deeply")
+    if record is None:
+        return Answer(Status.UNKNOWN, f"no nightly check yet (no {last})")
+    if isinstance(record, results.Damaged):
+        return Answer(Status.UNKNOWN, str(record))
+    ended = freshness.moment(record.ended_at)
+    if ended is None:
+        return Answer(Status.UNKNOWN, f"{last} counts as absent: {record.ended_at!r:.40} is no moment")
+    why = _why_unknown(record, freshness.shown(ended), now, fresh_for(plan))
+    simulated = results.is_simulated(record)
+    if why:
+        return Answer(Status.UNKNOWN, why, simulated=simulated)
+    assert record.verdict is not None
+    status = record.verdict.status
+    named = tuple(finding.key for finding in record.verdict.findings if _counts(finding, status))
+    profile = f"profile {record.profile.name}, " if record.profile else ""
+    return Answer(status, f"{profile}checked {freshness.shown(ended)}", named, simulated)
+
+
+def fresh_for(plan: Path = PLAN) -> timedelta:
+    """How old a result may be, by the host's plan where it can be read."""
+    try:
+        return freshness.fresh_for(file_text(plan))
+    except (OSError, UnicodeDecodeError):
+        return freshness.FRESH
+
+
+def here() -> freshness.Machine:
+    """This machine."""
+    names = (socket.gethostname(), _first_line(HOSTNAME))
+    return freshness.Machine(tuple(name for name in names if name), _first_line(BOOT_ID))
+
+
+def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta) -> str:
+    """Why this record cannot answer; "" where it can."""
+    old = freshness.why_not_of_now(record, now, fresh)
+    if old:
+        return old
+    if record.verdict is None or (record.error and record.verdict.status in FIT):
+        said = next(iter((record.error or "").splitlines()), "")
+        return f"the check of {ended} came to no verdict" + (f": {said}" if said else "")
+    if record.verdict.status not in NPD_CODES:
+        return f"the check of {ended} ended with {record.verdict.status.value}"
+    if record.after is None:
+        return f"the check of {ended} came without facts"
+    foreign = freshness.why_not_of(record, here())
+    if foreign:
+        return foreign
+    if record.verdict.status is Status.UNKNOWN and not record.verdict.findings:
+        return record.verdict.summary
+    return ""
+
+
+def _first_line(path: Path) -> str:
+    """ "" where it cannot be read."""
+    try:
+        return file_text(path).partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _counts(finding: Finding, status: Status) -> bool:
+    return status is not Status.PASS and finding.status is status
+
+
+def _plain(text: str) -> str:
+    """On one line, of printable ASCII, without the quotes that Slurm would take for its own."""
+    return re.sub(r"[\"'`\\]", "", re.sub(r"[^ -~]", "?", " ".join(text.split())))
+
+
+# ---------------------------------------------------------------- node-problem-detector
+
+
+def npd(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, plan: Path = PLAN) -> int:
+    """Prints the line; 0 OK, 1 NonOK, 2 Unknown."""
+    parser = argparse.ArgumentParser(prog="gpuprep-drift npd", description="For node-problem-detector's custom plugin.")
+    parser.parse_args(argv)
+    found = answer(now or datetime.now(timezone.utc), last, plan)
+    sys.stdout.write(found.line(NPD_LENGTH) + "\n")
+    return NPD_CODES[found.status]
+
+
+# ---------------------------------------------------------------- Slurm
+
+
+class NoSlurm(Exception):
+    """scontrol is not there, or did not do as told; one line."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """What `scontrol show node` says of it."""
+
+    name: str
+    state: frozenset[str]  # "State=IDLE+DRAIN" as {"IDLE", "DRAIN"}
+    reason: str
+
+    @property
+    def drained(self) -> bool:
+        return "DRAIN" in self.state
+
+    @property
+    def ours(self) -> bool:
+        return self.reason.startswith(OURS)
+
+
+def slurm(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, plan: Path = PLAN) -> int:
+    """Drains this node if it drifted, prints the line; 0 fit, 1 drifted, 3 unknown or Slurm did not do as told."""
+    options = _slurm_parser().parse_args(argv)
+    if options.resume and options.no_drain:
+        _slurm_parser().error("argument --resume: not allowed with argument --no-drain, which only reports")
+    found = answer(now or datetime.now(timezone.utc), last, plan)
+    code = SLURM_CODES[found.status]
+    try:
+        done = "" if options.no_drain else _act(found, resume=options.resume, unknown=options.drain_unknown)
+    except NoSlurm as error:
+        done, code = _plain(str(error))[:LENGTH], code or COULD_NOT
+    sys.stdout.write(found.line(LENGTH) + (f"; {done}" if done else "") + "\n")
+    return code
+
+
+def _slurm_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuprep-drift slurm", description="For Slurm's HealthCheckProgram.")
+    parser.add_argument("--resume", action="store_true", help="undrain the node once it passes, if gpuprep drained it")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--drain-unknown", action="store_true", help="drain also when nothing is known")
+    one.add_argument("--no-drain", action="store_true", help="report only")
+    return parser
+
+
+def _act(found: Answer, *, resume: bool, unknown: bool) -> str:
+    """Drain or undrain, only where the node is not so already; what was done, "" for nothing."""
+    if found.status is Status.FAIL or (found.status is Status.UNKNOWN and unknown):
+        return _drain(found.reason())
+    if found.status in FIT and resume:
+        return _undrain()
+    return ""
+
+
+def _drain(reason: str) -> str:
+    node = _node()
+    if not node.drained:
+        _scontrol("update", f"NodeName={node.name}", "State=DRAIN", f"Reason={reason}")
+        return f"{node.name} drained"
+    if node.ours and node.reason != reason:
+        _scontrol("update", f"NodeName={node.name}", f"Reason={reason}")
+        return f"{node.name} is drained, its reason now says so"
+    return f"{node.name} is drained already" + ("" if node.ours else f": {_plain(node.reason)[:80]}")
+
+
+def _undrain() -> str:
+    """UNDRAIN, not RESUME: a node that is DOWN for another reason stays so."""
+    node = _node()
+    if not node.drained:
+        return ""
+    if not node.ours:
+        return f"{node.name} stays drained, not by gpuprep: {_plain(node.reason)[:80]}"
+    _scontrol("update", f"NodeName={node.name}", "State=UNDRAIN", f"Reason={RESUMED}")
+    return f"{node.name} undrained"
+
+
+def _node() -> Node:
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    return parse_node(name, _scontrol("show", "node", name))
+
+
+def parse_node(name: str, text: str) -> Node:
+    """`scontrol show node NAME` ─► Node. Raises NoSlurm where it shows no state."""
+    state = re.search(r"^\s*State=(\S+)", text, re.MULTILINE)
+    if state is None:
+        raise NoSlurm(f"scontrol shows no state of {name}: {text[:80]}")
+    reason = re.search(r"^\s*Reason=(.*?)(?: \[[^\[\]]*@[^\[\]]*\])?\s*$", text, re.MULTILINE)
+    words = frozenset(word.strip("*~#!%$@^-") for word in state[1].split("+"))
+    return Node(name, words, reason[1] if reason else "")
+
+
+def _scontrol(*words: str) -> str:
+    folders = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), *SCONTROL_FOLDERS)))
+    program = shutil.which("scontrol", path=folders)
+    if program is None:
+        raise NoSlurm("scontrol not found; a wrapper script may set PATH")
+    try:
+        done = subprocess.run(
+            [program, *words],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=SCONTROL_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise NoSlurm(f"scontrol {words[0]} gave no answer in {SCONTROL_SECONDS:.0f} s") from None
+    except OSError as error:
+        raise NoSlurm(f"{program}: {error.strerror}") from error
+    if done.returncode != 0:
+        raise NoSlurm(f"scontrol {words[0]} failed: {(done.stderr or done.stdout).strip() or done.returncode}")
+    return done.stdout
+
+
+VERBS = {"slurm": slurm, "npd": npd}

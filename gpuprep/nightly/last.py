@@ -1,0 +1,99 @@
+"""`gpuprep-drift last`: the newest result of this host, for whoever is logged in there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from datetime import datetime, timezone
+from pathlib import Path
+
+from gpuprep.nightly import freshness, hooks
+from gpuprep.nightly.results import FOLDER, LAST, Results, is_simulated
+from gpuprep.records import Finding, RunRecord, Status, showable
+from gpuprep.untrusted.plaintext import one_line, visible
+
+NOT_KNOWN = 3
+BAD_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED)
+WIDTH = 100
+HOW = "`sudo gpuprep-drift run` makes one; `systemctl list-timers gpuprep-drift.timer` shows when the next is due"
+SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
+
+
+def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLAN, now: datetime | None = None) -> int:
+    """Prints it; the exit code is that of the check, 3 where it is not of now, not of this machine, or not there."""
+    now = now or datetime.now(timezone.utc)
+    record, damaged = Results(folder).newest()
+    for one in damaged:
+        sys.stderr.write(f"gpuprep-drift: {one_line(str(one))}\n")
+    if record is None:
+        sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
+        return NOT_KNOWN
+    why = freshness.why_unknown(record, now, hooks.fresh_for(plan), hooks.here())
+    if not why and any(one.path == folder / LAST for one in damaged):
+        why = f"the newest result is damaged, and this is the one before it, of {record.ended_at}"
+    if not why and not (folder / LAST).exists():
+        why = f"the newest result could not be kept, and this is the one before it, of {record.ended_at}"
+    if why:
+        sys.stderr.write(f"Error: nobody knows how this machine is now: {one_line(why)}\n  what to do: {HOW}\n")
+    try:
+        said = showable.document(
+            lambda shown: showable.strict_json(shown[0], indent=2) if as_json else text(shown[0], now, visible(why)),
+            [record],
+            whole=as_json,
+        )
+        sys.stdout.write(said + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: the exit code is still the check's, and Python must not flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return NOT_KNOWN if why else record.exit_code
+
+
+def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
+    """The verdict and when it was; what did not pass: since when, why, what to do; what was not measured.
+
+    Where it does not say how the machine is now, that comes first, and the verdict is what it was then.
+    """
+    error = (record.error or "").splitlines()
+    if error or not record.verdict:
+        said = f"UNKNOWN: {error[0] if error else 'the check came to no verdict'}"
+    else:
+        said = record.verdict.summary
+    lines = [f"{record.host}: UNKNOWN: {why_unknown}", f"what it said then: {said}"] if why_unknown else []
+    lines = lines or [f"{record.host}: {said}"]
+    lines += [f"  {line}" for line in error[1:]]
+    profile = f", profile {record.profile.name}" if record.profile else ""
+    lines.append(f"checked {record.ended_at} ({_ago(record.ended_at, now)}){profile}, run {record.run_id}")
+    if record.drift and record.drift.certified_run:
+        lines.append(f"compared with run {record.drift.certified_run} of {record.drift.certified_at}")
+    if record.drift and record.drift.probe_skipped:
+        lines.append(f"speed not measured: {record.drift.probe_skipped}")
+    if is_simulated(record):
+        lines.append(SIMULATED)
+    found = record.verdict.findings if record.verdict else ()
+    for finding in sorted((f for f in found if f.status in BAD_FIRST), key=lambda f: BAD_FIRST.index(f.status)):
+        lines += ["", *_finding(finding)]
+    return "\n".join(lines)
+
+
+def _finding(finding: Finding) -> list[str]:
+    since = f", since {finding.since}" if finding.since else ""
+    head = f"{finding.status.value} {finding.key}: {finding.actual}, expected {finding.expected}{since}"
+    parts = [("why", finding.reason), ("do", finding.remedy)]
+    return [head, *(line for name, said in parts if said for line in _folded(f"     {name}: ", said))]
+
+
+def _folded(name: str, said: str) -> list[str]:
+    return textwrap.wrap(f"{name}{said}", WIDTH, subsequent_indent=" " * len(name), break_long_words=False)
+
+
+def _ago(moment: str, now: datetime) -> str:
+    """ "3 h ago"; a check that is days old is one that nobody repeated."""
+    try:
+        minutes = int((now - datetime.fromisoformat(moment)).total_seconds() // 60)
+    except (ValueError, TypeError):
+        return "at no known time"
+    for size, unit in ((2 * 24 * 60, "days"), (2 * 60, "h")):
+        if minutes >= size:
+            return f"{minutes // (24 * 60 if unit == 'days' else 60)} {unit} ago"
+    return f"{minutes} min ago" if minutes >= 0 else "later than now: is the clock right?"

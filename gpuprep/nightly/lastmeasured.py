@@ -1,0 +1,35 @@
+"""Since when a host is asked to measure its speed at night, and when it last did. Pure.
+
+A GPU that is always in use skips the probe every night, and may do so for longer than results are kept. So each night's
+record carries both moments on from the one before; nightly/metrics.py shows them.
+"""
+
+from __future__ import annotations
+
+from gpuprep.nightly import freshness
+from gpuprep.records import DriftFacts, RunRecord, Snapshot
+
+
+def carried(newest: RunRecord | None, seen: Snapshot | None, now: str, measured_at: str) -> tuple[str, str]:
+    """(asked since, measured at) of a check that is asked to measure. All moments in UTC, ISO 8601; "" for never.
+
+    `newest` is the record before it, `seen` the facts of now, `measured_at` "" where this check did not measure. What
+    a clock that was wrong, or another machine, left in `newest` is forgotten.
+    """
+    before = DriftFacts()
+    if newest is not None and newest.drift is not None and not _is_foreign(newest, seen):
+        before = newest.drift
+    return _until(now, before.probe_asked_since) or now, measured_at or _until(now, before.probe_measured_at)
+
+
+def _is_foreign(newest: RunRecord, seen: Snapshot | None) -> bool:
+    """A machine made from another's image has that one's results. Without facts nobody can tell: it is not."""
+    if seen is None:
+        return False
+    return bool(freshness.why_not_of(newest, freshness.Machine.of(seen)))
+
+
+def _until(now: str, noted: str) -> str:
+    """`noted` where it is a moment that is not later than now, else ""."""
+    then, limit = freshness.moment(noted), freshness.moment(now)
+    return noted if then is not None and limit is not None and then <= limit else ""

@@ -1,0 +1,272 @@
+"""Drift results as Prometheus metrics, for node_exporter's textfile collector or a page of a whole fleet.
+
+    render(records)           records of drift checks ─► one text; each metric's HELP and TYPE once
+    write(folder, record)     the same of one record, whole or not at all, as gpuprep.prom
+
+Runs on the controller and, after the nightly check, on the host itself. docs/drift.md lists the metrics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuprep.agent import atomicfile
+from gpuprep.checks import gemmrecord
+from gpuprep.checks.baseline import BANDWIDTHS
+from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
+from gpuprep.performance import roofline
+from gpuprep.records import (
+    Finding,
+    GpuFacts,
+    Missing,
+    ProbeResult,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+    moments,
+    showable,
+)
+
+FILE = "gpuprep.prom"  # node_exporter reads *.prom
+MODE = 0o644  # node_exporter runs as a user of its own
+MOST_FINDINGS = 100  # series of findings a host: an alert names a few, the counts have all
+PASSED = (Status.PASS, Status.SKIP)
+
+FINDING = (*COMMON, "subject", "property")
+SPEEDS = {
+    "gemm_operations_per_second": Metric(
+        (*GPU, "dtype", "accumulate", "shape"),
+        "Matrix product: operations a second, a multiply and an add are two.",
+    ),
+    "bandwidth_bytes_per_second": Metric((*GPU, "path"), "Bytes moved a second."),
+}
+METRICS = {
+    "drift_info": Metric(
+        (*COMMON, "profile_sha256", "run", "version"), "The drift check that these figures are of; always 1."
+    ),
+    "drift_last_run_timestamp_seconds": Metric(COMMON, "When the drift check ended, in seconds since 1970."),
+    "drift_duration_seconds": Metric(COMMON, "How long the drift check took."),
+    "drift_verdict": Metric((*COMMON, "status"), "1 for the status of the verdict, 0 for the others."),
+    "drift_findings": Metric((*COMMON, "status"), "How many checks ended with this status."),
+    "drift_waived": Metric(COMMON, "How many checks did not pass and are waived by the profile."),
+    "drift_finding": Metric((*FINDING, "status"), "A check that did not pass; always 1, absent where it passed."),
+    "drift_finding_since_timestamp_seconds": Metric(
+        FINDING, "Since when the check has not passed, in seconds since 1970."
+    ),
+    "drift_waiver_expiry_timestamp_seconds": Metric(
+        FINDING, "When the waiver of a check that does not pass ends or ended, in seconds since 1970."
+    ),
+    "drift_random_delay_seconds": Metric(
+        COMMON, "How much later than its set time the nightly check may start, by chance."
+    ),
+    "drift_probe_asked_since_timestamp_seconds": Metric(
+        COMMON, "Since when the nightly check is asked to measure the speed, in seconds since 1970."
+    ),
+    "drift_probe_last_measured_timestamp_seconds": Metric(
+        COMMON, "When a nightly check last measured the speed, in seconds since 1970."
+    ),
+    "drift_certified_timestamp_seconds": Metric(
+        COMMON, "When the run began that the host is compared with, in seconds since 1970."
+    ),
+    "drift_baseline_ratio": Metric(
+        (*GPU, "probe", "figure"), "What was measured, divided by the same figure of the host's baseline."
+    ),
+    **SPEEDS,
+    "gpu_persistence_mode": Metric(GPU, "1 where persistence mode is on, else 0."),
+    "gpu_power_limit_watts": Metric(GPU, "Power limit in force."),
+    "gpu_power_draw_watts": Metric(GPU, "Power drawn at the moment of the check."),
+    "gpu_temperature_celsius": Metric(GPU, "Temperature at the moment of the check."),
+    "gpu_application_clock_hertz": Metric((*GPU, "clock"), "Application clock in force."),
+    "gpu_clock_hertz": Metric((*GPU, "clock"), "Clock at the moment of the check."),
+    "gpu_memory_total_bytes": Metric(GPU, "Memory of the GPU."),
+    "gpu_ecc_errors_total": Metric((*GPU, "kind"), "ECC errors in the life of the GPU."),
+    "gpu_pcie_replays_total": Metric(GPU, "Packets sent again over PCIe since the driver was loaded."),
+    "gpu_throttled_seconds_total": Metric(
+        (*GPU, "reason"), "How long this reason has held the clocks down since the driver was loaded."
+    ),
+    "gpu_retired_pages": Metric((*GPU, "kind"), "Memory pages retired (Volta and Turing)."),
+    "gpu_remapped_rows": Metric((*GPU, "kind"), "Memory rows remapped (Ampere and newer)."),
+}
+
+
+def render(records: Sequence[RunRecord]) -> str:
+    """Any number of hosts, each with its newest drift check."""
+    return showable.document(_text, records, whole=True)  # which bounds itself, and counts all
+
+
+def _text(records: Sequence[RunRecord]) -> str:
+    exposition = Exposition(METRICS)
+    for record in records:
+        add(exposition, record)
+    return exposition.text()
+
+
+def write(folder: Path, record: RunRecord) -> None:
+    """Replace `folder`/gpuprep.prom; one writer at a time. Raises OSError where the folder cannot be written.
+
+    While it is written the new file has a name that node_exporter does not read.
+    """
+    atomicfile.tidy(folder, FILE)
+    atomicfile.write(folder / FILE, render([record]), MODE)
+
+
+def common(record: RunRecord) -> dict[str, str]:
+    """The labels that all series of a run have."""
+    sources = (record.source, *(result.source for result in record.measurements))
+    return {
+        "host": record.host,
+        "profile": record.profile.name if record.profile else "",
+        "source": (Source.SIMULATED if Source.SIMULATED in sources else record.source).value,
+    }
+
+
+def add(exposition: Exposition, record: RunRecord) -> None:
+    """All series of one drift check. One that came to no verdict could not tell: UNKNOWN, and no counts."""
+    labels = common(record)
+    began, ended = seconds(record.started_at), seconds(record.ended_at)
+    info = {
+        "profile_sha256": record.profile.sha256 if record.profile else "",
+        "run": record.run_id,
+        "version": record.gpuprep_version,
+    }
+    exposition.add("drift_info", 1, {**labels, **info})
+    exposition.add("drift_last_run_timestamp_seconds", ended, labels)
+    if began is not None and ended is not None:
+        exposition.add("drift_duration_seconds", max(0.0, ended - began), labels)
+    delay = record.options.get("random_delay_minutes")  # of a nightly check
+    exposition.add("drift_random_delay_seconds", times(delay, 60), labels)
+    if record.drift is not None:
+        asked, measured = record.drift.probe_asked_since, record.drift.probe_measured_at
+        exposition.add("drift_probe_asked_since_timestamp_seconds", seconds(asked), labels)
+        exposition.add("drift_probe_last_measured_timestamp_seconds", seconds(measured), labels)
+    status = record.verdict.status if record.verdict and not record.error else Status.UNKNOWN
+    for one in Status:
+        exposition.add("drift_verdict", float(status is one), {**labels, "status": one.value})
+    if record.verdict:
+        _findings(exposition, labels, record.verdict.findings)
+    if record.drift:
+        exposition.add("drift_certified_timestamp_seconds", seconds(record.drift.certified_at), labels)
+        for compared in record.drift.compared:
+            if compared.before > 0:
+                ratio = times(compared.now / compared.before, 1.0)
+                gpu = _of_uuid(record.after, compared.gpu_uuid)
+                exposition.add(
+                    "drift_baseline_ratio", ratio, {**labels, **gpu, "probe": compared.probe, "figure": compared.name}
+                )
+    add_speeds(exposition, record)
+    _gpus(exposition, labels, record.after)
+
+
+def add_speeds(exposition: Exposition, record: RunRecord) -> None:
+    """What gemm and bandwidth measured, where the run had them measure."""
+    labels = common(record)
+    for gpu in gemmrecord.gpus(_values(record.measurements, "gemm")):
+        of_gpu = {**labels, "gpu": str(gpu.index), "uuid": gpu.uuid}
+        for gemm in gpu.gemms:
+            sizes = (roofline.whole(gemm, key) for key in ("m", "n", "k"))
+            kind = {
+                "dtype": _word(gemm.get("dtype")) or "?",
+                "accumulate": _word(gemm.get("accumulate")),
+                "shape": "x".join("?" if size is None else str(size) for size in sizes),
+            }
+            value = times(roofline.number(gemm, "tflops"), 1e12)
+            exposition.add("gemm_operations_per_second", value, {**of_gpu, **kind})
+    bandwidth = _values(record.measurements, "bandwidth")
+    indexed: dict[str, dict[str, str]] = {}
+    for moved in _objects(bandwidth.get("gpus")):
+        index = _index(moved.get("index"))
+        indexed[index] = {**labels, "gpu": index, "uuid": _word(moved.get("uuid"))}
+        for key, path in BANDWIDTHS.items():
+            value = times(roofline.number(moved, key), 1e9)
+            exposition.add("bandwidth_bytes_per_second", value, {**indexed[index], "path": path})
+    for between in _objects(bandwidth.get("peers")):
+        start, end = (_index(between.get(key)) for key in ("from", "to"))
+        value = times(roofline.number(between, "gb_per_s"), 1e9)
+        of_gpu = indexed.get(start, {**labels, "gpu": start, "uuid": ""})
+        exposition.add("bandwidth_bytes_per_second", value, {**of_gpu, "path": f"GPU {start} to GPU {end}"})
+
+
+def seconds(moment: str) -> float | None:
+    """UTC, ISO 8601 ─► seconds since 1970; None where there is no moment."""
+    read = moments.moment(moment)
+    return read.timestamp() if read else None
+
+
+def _findings(exposition: Exposition, labels: Mapping[str, str], findings: Sequence[Finding]) -> None:
+    counts = Counter(finding.status for finding in findings)
+    for status in Status:
+        exposition.add("drift_findings", counts[status], {**labels, "status": status.value})
+    exposition.add("drift_waived", counts[Status.WAIVED], labels)
+    for finding in [one for one in findings if one.status not in PASSED][:MOST_FINDINGS]:
+        named = {**labels, "subject": finding.subject, "property": finding.property}
+        exposition.add("drift_finding", 1, {**named, "status": finding.status.value})
+        exposition.add("drift_finding_since_timestamp_seconds", seconds(finding.since), named)
+        last_day = seconds(finding.waiver_expires)
+        if last_day is not None:  # it holds to the end of that day, UTC
+            exposition.add("drift_waiver_expiry_timestamp_seconds", last_day + 86400, named)
+
+
+def _gpus(exposition: Exposition, labels: Mapping[str, str], snapshot: Snapshot | None) -> None:
+    if snapshot is None or isinstance(snapshot.gpus, Missing):
+        return
+    for gpu in snapshot.gpus:
+        of_gpu = {**labels, "gpu": str(gpu.index), "uuid": gpu.uuid}
+        for name, value, more in _readings(gpu):
+            exposition.add(name, value, {**of_gpu, **more})
+
+
+def _readings(gpu: GpuFacts) -> Iterator[tuple[str, object, dict[str, str]]]:
+    """Metric, value in base units, labels besides those of the GPU."""
+    yield "gpu_persistence_mode", gpu.persistence_mode, {}
+    yield "gpu_power_limit_watts", gpu.power.current_watts, {}
+    yield "gpu_power_draw_watts", gpu.power_watts, {}
+    yield "gpu_temperature_celsius", gpu.temperature_c, {}
+    yield "gpu_memory_total_bytes", times(gpu.memory_total_mib, 2**20), {}
+    clocks = {"graphics": gpu.graphics_clock_mhz, "memory": gpu.memory_clock_mhz, "video": gpu.video_clock_mhz}
+    for clock, mhz in clocks.items():
+        yield "gpu_clock_hertz", times(mhz, 1e6), {"clock": clock}
+    if not isinstance(gpu.application_clocks, Missing):
+        pair = gpu.application_clocks
+        yield "gpu_application_clock_hertz", times(pair.graphics_mhz, 1e6), {"clock": "graphics"}
+        yield "gpu_application_clock_hertz", times(pair.memory_mhz, 1e6), {"clock": "memory"}
+    if not isinstance(gpu.ecc_errors, Missing):
+        yield "gpu_ecc_errors_total", gpu.ecc_errors.corrected_aggregate, {"kind": "corrected"}
+        yield "gpu_ecc_errors_total", gpu.ecc_errors.uncorrected_aggregate, {"kind": "uncorrected"}
+    if not isinstance(gpu.pcie, Missing):
+        yield "gpu_pcie_replays_total", gpu.pcie.replays, {}
+    if not isinstance(gpu.throttled, Missing):
+        for reason in ("sw_power_cap", "sync_boost", "sw_thermal", "hw_thermal", "power_brake"):
+            yield "gpu_throttled_seconds_total", getattr(gpu.throttled, reason), {"reason": reason}
+    if not isinstance(gpu.retired_pages, Missing):
+        yield "gpu_retired_pages", gpu.retired_pages.single_bit, {"kind": "single_bit"}
+        yield "gpu_retired_pages", gpu.retired_pages.double_bit, {"kind": "double_bit"}
+    if not isinstance(gpu.remapped_rows, Missing):
+        yield "gpu_remapped_rows", gpu.remapped_rows.correctable, {"kind": "correctable"}
+        yield "gpu_remapped_rows", gpu.remapped_rows.uncorrectable, {"kind": "uncorrectable"}
+
+
+def _of_uuid(snapshot: Snapshot | None, uuid: str) -> dict[str, str]:
+    gpus = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    return {"gpu": next((str(gpu.index) for gpu in gpus if gpu.uuid == uuid), ""), "uuid": uuid}
+
+
+def _values(measurements: Sequence[ProbeResult], probe: str) -> Mapping[str, Any]:
+    """The last answer of a probe; {} where there is none."""
+    found = next((result.values for result in reversed(measurements) if result.probe == probe), {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _objects(listed: object) -> list[Mapping[str, Any]]:
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, (list, tuple)) else []
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _index(value: object) -> str:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""

@@ -1,0 +1,120 @@
+"""What a host needs to check itself with nobody to ask: the wish already resolved, and what it is compared with.
+
+`drift schedule` writes it to /etc/gpuprep/drift.json; gpuprep-drift reads it there. It holds no secret: the file of a
+token is named, its content stays where it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from gpuprep.desired.profile import DriftWish, Waiver
+from gpuprep.desired.state import Wanted
+from gpuprep.records import (
+    DecodeError,
+    FactsRequest,
+    Missing,
+    Moment,
+    OptMoment,
+    OptRunId,
+    ProfileRef,
+    RunRecord,
+    Snapshot,
+    Status,
+    from_json,
+    to_json,
+)
+from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey
+
+SCHEMA_VERSION = 1
+NOT_COMPARED = Missing("not_recorded", "left out of the host's copy of the certified run: nothing compares it")
+
+
+@dataclass(frozen=True)
+class BaselineEntry:
+    """One figure of the host's own past: a Baseline as a flat list, because JSON's keys are texts."""
+
+    gpu_uuid: str
+    probe: str
+    versions: str
+    figure: str  # "fp16 8192x8192x8192 TN"
+    value: float
+    run_id: OptRunId
+    set_at: OptMoment
+
+
+@dataclass(frozen=True)
+class NightlyPlan:
+    """Everything of the controller that the nightly check uses. Make it with the functions below where they fit."""
+
+    host: str  # the controller's name of it
+    profile: ProfileRef
+    request: FactsRequest
+    wanted: Wanted
+    thresholds: dict[str, Any]
+    waivers: tuple[Waiver, ...]
+    drift: DriftWish
+    certified: Optional[RunRecord]  # None: no run of this host has passed yet; see certified_part()
+    baseline: tuple[BaselineEntry, ...]  # see entries()
+    probe_arguments: dict[str, Any]  # as probing.arguments gives them, quick
+    made_at: Moment  # UTC, ISO 8601
+    made_by: str  # version of gpuprep
+    schema_version: int = SCHEMA_VERSION
+
+
+def to_text(plan: NightlyPlan) -> str:
+    return to_json(plan, indent=1) + "\n"
+
+
+def from_text(text: str) -> NightlyPlan:
+    """Raises DecodeError that names the field, or says that a newer gpuprep wrote it."""
+    plan = from_json(NightlyPlan, text)
+    if plan.schema_version > SCHEMA_VERSION:
+        raise DecodeError(
+            f"its form is {plan.schema_version}, by gpuprep {plan.made_by}; this one reads {SCHEMA_VERSION}"
+        )
+    return plan
+
+
+def entries(baseline: Baseline) -> tuple[BaselineEntry, ...]:
+    return tuple(
+        BaselineEntry(key.gpu_uuid, key.probe, key.versions, name, figure.value, figure.run_id, figure.set_at)
+        for key, figures in baseline.items()
+        for name, figure in figures.items()
+    )
+
+
+def baseline(listed: tuple[BaselineEntry, ...]) -> Baseline:
+    """The inverse of entries()."""
+    found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
+    for entry in listed:
+        key = BaselineKey(entry.gpu_uuid, entry.probe, entry.versions)
+        found.setdefault(key, {})[entry.figure] = BaselineFigure(entry.value, entry.run_id, entry.set_at)
+    return found
+
+
+def certified_part(record: RunRecord) -> RunRecord:
+    """Of the certified run what a check compares: which run it was, its facts without the long list of clocks, and what
+    did not pass even then.
+    """
+    after = record.after
+    found = record.verdict.findings if record.verdict else record.findings
+    return dataclasses.replace(
+        record,
+        plan=None,
+        playbook=None,
+        before=None,
+        after=None if after is None else _without_lists(after),
+        measurements=(),
+        verdict=None,
+        findings=tuple(one for one in found if one.status not in (Status.PASS, Status.SKIP)),
+    )
+
+
+def _without_lists(facts: Snapshot) -> Snapshot:
+    if isinstance(facts.gpus, Missing):
+        return facts
+    gpus = tuple(dataclasses.replace(gpu, supported_clocks=NOT_COMPARED) for gpu in facts.gpus)
+    return dataclasses.replace(facts, gpus=gpus)

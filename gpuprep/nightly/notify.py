@@ -1,0 +1,357 @@
+"""Tells a webhook and a command when a nightly check ends otherwise than the one before: once for each change.
+
+What was told is in state.json, and so is what could not be delivered: the next run tries that again, oldest first. The
+first check of a host is told only if it did not pass. A receiver that is new (another address) starts anew.
+
+A change is never told twice once state.json says that it was delivered. A run that is killed between the receiver's
+answer and the writing of that file tells it again: the run id in the document shows that it is the same. Where the file
+cannot be written (a full disk) the change is told all the same, and may be told again, then or by the next run.
+
+A document that a webhook will never take must not keep back the ones after it: it is sent once more with a few of its
+findings, then given up, and the journal says so.
+
+The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or
+an argument of a program. A redirect is a failure and is not followed, so that no other host is ever sent the token, and
+because an HTTP client turns a redirected POST into a GET.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import http.client
+import itertools
+import json
+import os
+import random
+import stat
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpuprep import __version__
+from gpuprep.agent import atomicfile, children, trusted
+from gpuprep.desired.profile import NotifyWish
+from gpuprep.nightly.results import is_simulated
+from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, showable, to_json, to_json_value
+from gpuprep.untrusted.limits import file_text
+
+STATE = "state.json"
+WAITS = (1.0, 4.0, 16.0)  # seconds before the second try, the third, ...; each up to a half longer, by chance
+TRIES = len(WAITS) + 1  # of one delivery in one run
+LONGEST_WAIT = 60.0  # that a receiver can ask for by Retry-After
+REQUEST_TIMEOUT = 10.0
+COMMAND_TIMEOUT = 60.0
+MOST_WAITING = 50  # changes; of more the oldest are given up
+PASSING = (Status.PASS, Status.SKIP, Status.WAIVED)  # findings that are not told
+GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+MOST_BYTES = 64 * 1024  # of a document, as JSON; a webhook's usual limits are larger
+MOST_LETTERS = 1000  # of one text in it
+MOST_TOKEN_BYTES = 8 * 1024  # a web server takes no longer header
+FEW = 3  # findings, for a webhook that refused them all
+TEMPORARY = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+# The webhook's doing or its settings' (the token, the address), which are put right; other 4xx refuse the document.
+NOT_THE_DOCUMENTS = (*TEMPORARY, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One receiver. `status` is the verdict of the newest run it was or will be told of, or need not be."""
+
+    receiver: str  # digest of the URL or the command, which may hold a secret
+    status: str
+    run_id: str
+    waiting: tuple[dict[str, Any], ...] = ()  # documents, oldest first
+    trouble: str = ""  # why the last try failed
+
+
+@dataclass(frozen=True)
+class State:
+    channels: dict[str, Channel] = field(default_factory=dict)  # "webhook", "command"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A delivery that failed. `later`: seconds that the receiver asked to wait; None: it need not be tried now."""
+
+    why: str
+    later: float | None
+    for_good: bool = False  # this document will never be taken
+
+
+Deliver = Callable[[dict[str, Any]], "Failed | None"]
+
+
+def document(record: RunRecord, previous: str) -> dict[str, Any]:
+    """What a receiver gets, as JSON. `previous` is the verdict of the change before; "" at the first time.
+
+    At most MOST_BYTES: the findings are the gravest first, and `findings_left_out` says how many more there are.
+    """
+    record = showable.safe(record, whole=True)
+    told = [f for f in (record.verdict.findings if record.verdict else ()) if f.status not in PASSING]
+    findings = [_shortened(to_json_value(one)) for one in sorted(told, key=lambda f: GRAVEST_FIRST.index(f.status))]
+    said = {
+        "host": record.host,
+        "profile": record.profile.name if record.profile else "",
+        "verdict": status_of(record),
+        "previous": previous,
+        "summary": summary_of(record),
+        "findings": findings,
+        "run_id": record.run_id,
+        "checked_at": record.ended_at,
+        "source": (Source.SIMULATED if is_simulated(record) else record.source).value,
+        "gpuprep_version": record.gpuprep_version,
+    }
+    return _with_findings(_shortened(said), _fitting(findings, MOST_BYTES - len(json.dumps({**said, "findings": []}))))
+
+
+def _shortened(said: dict[str, Any]) -> dict[str, Any]:
+    """Its texts cut to MOST_LETTERS."""
+    return {
+        name: f"{value[: MOST_LETTERS - 1]}…" if isinstance(value, str) and len(value) > MOST_LETTERS else value
+        for name, value in said.items()
+    }
+
+
+def _fitting(findings: Sequence[dict[str, Any]], room: int) -> int:
+    """How many of them, from the first, take no more than `room` bytes of JSON."""
+    ends = itertools.accumulate(len(json.dumps(one)) + len(", ") for one in findings)
+    return sum(end <= room for end in ends)
+
+
+def _with_findings(said: dict[str, Any], most: int) -> dict[str, Any]:
+    """With `most` findings, and how many are left out."""
+    more = len(said["findings"]) - most
+    if more <= 0:
+        return said
+    return {**said, "findings": said["findings"][:most], "findings_left_out": more + said.get("findings_left_out", 0)}
+
+
+def status_of(record: RunRecord) -> str:
+    """A run that came to no verdict could not tell."""
+    return (record.verdict.status if record.verdict and not record.error else Status.UNKNOWN).value
+
+
+def summary_of(record: RunRecord) -> str:
+    if record.error:
+        return f"UNKNOWN: {record.error.splitlines()[0]}"
+    return record.verdict.summary if record.verdict else "UNKNOWN: no verdict"
+
+
+class Notifier:
+    """The receivers of one host's plan and what they were told."""
+
+    def __init__(
+        self,
+        wish: NotifyWish,
+        folder: Path,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._path = folder / STATE
+        self._sleep, self._chance = sleep, chance
+        self._receivers: dict[str, tuple[str, Deliver]] = {}
+        if wish.webhook:
+            self._receivers["webhook"] = (wish.webhook, lambda said: _post(wish.webhook, wish.token_file, said))
+        if wish.command:
+            self._receivers["command"] = (wish.command, lambda said: _run(wish.command, said))
+        self._state, self.trouble = _load(self._path)
+        self.not_kept = ""  # why state.json is not as new as what is remembered here
+
+    def catch_up(self, record: RunRecord) -> None:
+        """As note(), of the run before this one, which may have been killed before it came to that."""
+        late = {
+            name: _noted(channel, channel.receiver, record)
+            for name, channel in self._state.channels.items()
+            if channel.run_id < record.run_id
+        }
+        self._keep(State({**self._state.channels, **late}))
+
+    def note(self, record: RunRecord) -> None:
+        """Remember what is to be told of `record`."""
+        noted = {
+            name: _noted(self._state.channels.get(name), _digest(address), record)
+            for name, (address, _) in self._receivers.items()
+        }
+        self._keep(State(noted))
+
+    def tell(self) -> list[str]:
+        """Deliver what waits. A sentence for each receiver that was told, and one for each that was not told of all."""
+        return [said for name in self._receivers for said in self._tell(name)]
+
+    def _tell(self, name: str) -> list[str]:
+        channel = self._state.channels[name]
+        told, given_up, trouble = 0, [], ""
+        while channel.waiting and not trouble:
+            failed = self._deliver_or_shorten(name, channel.waiting[0])
+            if failed is None:
+                told += 1
+            elif failed.for_good:
+                given_up.append(f"run {channel.waiting[0]['run_id']} ({failed.why})")
+            else:
+                trouble = failed.why
+            waiting = channel.waiting if trouble else channel.waiting[1:]
+            channel = dataclasses.replace(channel, waiting=waiting, trouble=failed.why if failed else "")
+            self._keep(State({**self._state.channels, name: channel}))
+        said = {
+            f"{name} told": told,
+            f"{name} not told, given up: {', '.join(given_up)}": given_up,
+            f"{name} not told, the next run tries again: {trouble}": trouble,
+        }
+        return [sentence for sentence, so in said.items() if so]
+
+    def _deliver_or_shorten(self, name: str, said: dict[str, Any]) -> Failed | None:
+        """What is refused for good goes once more with a few findings; where there are but a few, with none."""
+        failed = self._deliver(name, said)
+        if failed is None or not failed.for_good or not said["findings"]:
+            return failed
+        return self._deliver(name, _with_findings(said, FEW if len(said["findings"]) > FEW else 0))
+
+    def _deliver(self, name: str, said: dict[str, Any]) -> Failed | None:
+        deliver = self._receivers[name][1]
+        for wait in (*WAITS, None):
+            failed = deliver(said)
+            if failed is None or failed.later is None or wait is None:
+                return failed
+            self._sleep(max(wait * (1 + self._chance() / 2), failed.later))
+        raise AssertionError("unreachable")
+
+    def _keep(self, state: State) -> None:
+        """Remembered in any case: what cannot be kept can still be told."""
+        if state == self._state and not self.not_kept:
+            return
+        self._state = state
+        try:
+            atomicfile.write(self._path, to_json(state) + "\n", mode=0o600)
+            self.not_kept = ""
+        except OSError as error:
+            self.not_kept = f"what was told is not kept, and may be told again: {error}"
+
+
+def _noted(channel: Channel | None, receiver: str, record: RunRecord) -> Channel:
+    status = status_of(record)
+    if channel is None or channel.receiver != receiver:
+        first = () if status == Status.PASS.value else (document(record, ""),)
+        return Channel(receiver, status, record.run_id, first)
+    waiting = channel.waiting
+    if status != channel.status:
+        waiting = (*waiting, document(record, channel.status))[-MOST_WAITING:]
+    return dataclasses.replace(channel, status=status, run_id=record.run_id, waiting=waiting)
+
+
+def _load(path: Path) -> tuple[State, str]:
+    try:
+        return from_json(State, file_text(path)), ""
+    except FileNotFoundError:
+        return State(), ""
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
+        return State(), f"{path} counts as absent: {error}"
+
+
+def _digest(address: str) -> str:
+    return hashlib.sha256(address.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- the two ways
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _post(url: str, token_file: str, said: Mapping[str, Any]) -> Failed | None:
+    """POST with the standard library: `requests` would be four more packages on every host, for one request a night."""
+    where, usable = _shown(url)
+    if not usable:
+        return Failed("the webhook's URL cannot be used: it has to be http://HOST... or https://HOST...", None)
+    headers = {"Content-Type": "application/json", "User-Agent": f"gpuprep/{__version__}"}
+    if token_file:
+        token = _token(Path(token_file))
+        if isinstance(token, Failed):
+            return token
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url, json.dumps(said).encode(), headers, method="POST")
+    opener = urllib.request.build_opener(_NoRedirects())
+    try:
+        with opener.open(request, timeout=REQUEST_TIMEOUT):
+            return None
+    except urllib.error.HTTPError as error:
+        with error:
+            return _refused(where, error)
+    except urllib.error.URLError as error:
+        return Failed(f"{where} cannot be reached: {error.reason}", 0.0)
+    except OSError as error:  # a time-out while the answer is read
+        return Failed(f"{where} does not answer: {error}", 0.0)
+    except (http.client.HTTPException, ValueError) as error:  # whose texts hold what they complain of
+        return Failed(f"{where} and its answer cannot be used: {type(error).__name__}", 0.0)
+
+
+def _refused(where: str, error: urllib.error.HTTPError) -> Failed:
+    """The receiver's own words are not shown: they may hold what it was sent."""
+    code = error.code
+    known = code in HTTPStatus._value2member_map_
+    said = f"{where} answered {code}{f' {HTTPStatus(code).phrase}' if known else ''}"
+    if 300 <= code < 400:
+        return Failed(f"{said}, and redirects are not followed: give its own URL (drift.notify.webhook)", None)
+    if code in TEMPORARY or code >= 500:
+        return Failed(said, _retry_after(error.headers.get("Retry-After", "")))
+    return Failed(said, None, for_good=400 <= code < 500 and code not in NOT_THE_DOCUMENTS)
+
+
+def _retry_after(header: str) -> float:
+    """Seconds, or a date (RFC 9110, 10.2.3); 0 where it says nothing of use."""
+    seconds = 0.0
+    with contextlib.suppress(ValueError):
+        seconds = float(header) if header.isdigit() else parsedate_to_datetime(header).timestamp() - time.time()
+    return min(max(seconds, 0.0), LONGEST_WAIT)
+
+
+def _token(path: Path) -> str | Failed:
+    if trusted.whether_root() and (open_to := trusted.why_not(str(path))):
+        return Failed(f"the token file {path} is not used: {open_to}", None)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Failed(f"the token file {path} is no regular file", None)
+            said = file.read(MOST_TOKEN_BYTES + 1)
+        if len(said) > MOST_TOKEN_BYTES:
+            return Failed(f"the token file {path} is longer than {MOST_TOKEN_BYTES} bytes: it holds no token", None)
+        token = said.decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror or "it fails") if isinstance(error, OSError) else "it is not ASCII"
+        return Failed(f"the token file {path} cannot be read: {why}", None)
+    if not token or not token.isprintable() or " " in token:
+        return Failed(f"the token file {path} holds {'several words' if token else 'nothing'}", None)
+    return token
+
+
+def _shown(url: str) -> tuple[str, bool]:
+    """Scheme and host, and whether it can be used. A path can be a secret (Slack's are), a user name, too."""
+    try:
+        parts = urlsplit(url)
+        where = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return "", False
+    return where, parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _run(command: str, said: Mapping[str, Any]) -> Failed | None:
+    """Its own retries are its own business: one try a run. What it starts ends with it."""
+    try:
+        done = children.run(["/bin/sh", "-c", command], timeout=COMMAND_TIMEOUT, stdin=json.dumps(said).encode())
+    except subprocess.TimeoutExpired:
+        return Failed(f"the command took longer than {COMMAND_TIMEOUT:g} s", None)
+    except OSError as error:
+        return Failed(f"the command cannot be started: {error}", None)
+    return Failed(f"the command ended with exit code {done.returncode}", None) if done.returncode else None

@@ -1,0 +1,152 @@
+"""The host's own results: the newest as last.json, and the newest `keep` of them each as results/RUN_ID.json.
+
+A run writes while it holds the lock, so two never write at once; anybody may read at any moment. What a killed run left
+half-done the next one puts in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprep.agent import atomicfile
+from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.records import DecodeError, RunRecord, Source, from_json, to_json
+from gpuprep.untrusted.limits import file_text
+
+FOLDER = Path("/var/lib/gpuprep/drift")
+LAST = "last.json"
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{5}")
+
+
+class AlreadyRunning(GpuprepError):
+    """Another check of this host is at work; it keeps its own result."""
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A file that should be a result and is none."""
+
+    path: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path} counts as absent: {self.why}"
+
+
+class Results:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._runs = folder / "results"
+        self.trouble = ""  # what a killed run left could not be put in order, and why
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held by one run at a time; the kernel drops it when that run ends, however it ends.
+
+        Makes the folders and puts in order what a killed run left. Raises AlreadyRunning, UsageError where this user
+        may not write there, and OSError. A full disk is none: the check can still be made, and told.
+        """
+        try:
+            self._make_folders()
+            # For nobody else's eyes: who may open a file may also lock it, and so keep the checks from running.
+            file = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError as error:
+            raise UsageError(f"the results cannot be kept: {error}", "run it as root") from error
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                who = os.read(file, 32).decode(errors="replace").strip() or "unknown"
+                raise AlreadyRunning(
+                    f"a check of this host is at work already (process {who})", "wait until it has ended"
+                ) from None
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, and who else comes is told "unknown"
+                os.ftruncate(file, 0)
+                os.write(file, f"{os.getpid()}\n".encode())
+            self._put_in_order()
+            yield
+        finally:
+            os.close(file)
+
+    def _make_folders(self) -> None:
+        """Readable by all. Of folders that are not the usual ones only what is below them is ours to open."""
+        for folder in (FOLDER.parent, FOLDER) if self.folder == FOLDER else ():
+            atomicfile.shared_folder(folder)
+        atomicfile.shared_folder(self._runs)
+
+    def keep(self, record: RunRecord, most: int) -> None:
+        """`record` becomes the newest; of the older ones as many stay as make `most` with it. Raises OSError.
+
+        last.json comes first: a run that is killed between the two has said its word, and the next one files it. Where
+        it cannot be written the old one goes, too: it is not the newest any more, and no result is UNKNOWN to all.
+        """
+        text = to_json(record) + "\n"
+        try:
+            atomicfile.write(self.folder / LAST, text)
+        except OSError:
+            with contextlib.suppress(OSError):
+                (self.folder / LAST).unlink()
+            raise
+        self._file(record.run_id, text)
+        older = [path for path in self._newest_first() if path.stem != record.run_id]
+        for path in older[max(0, most - 1) :]:
+            path.unlink()
+
+    def newest(self) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
+        """The newest result that can be read, and what could not be."""
+        return self._find(lambda _: True)
+
+    def previous(self) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
+        """The newest result that came to a verdict: what the next check compares with."""
+        return self._find(lambda record: record.verdict is not None and not record.error)
+
+    def _find(self, wanted: Callable[[RunRecord], bool]) -> tuple[RunRecord | None, tuple[Damaged, ...]]:
+        damaged: list[Damaged] = []
+        for path in (self.folder / LAST, *self._newest_first()):
+            found = read(path)
+            if isinstance(found, Damaged):
+                damaged.append(found)
+            elif found is not None and wanted(found):
+                return found, tuple(damaged)
+        return None, tuple(damaged)
+
+    def _put_in_order(self) -> None:
+        self.trouble = ""
+        try:
+            atomicfile.tidy(self.folder)
+            atomicfile.tidy(self._runs)
+            last = read(self.folder / LAST)
+            if isinstance(last, RunRecord) and not (self._runs / f"{last.run_id}.json").exists():
+                self._file(last.run_id, file_text(self.folder / LAST, follow=False))
+        except OSError as error:
+            self.trouble = f"what the run before left is not in order: {error}"
+
+    def _file(self, run_id: str, text: str) -> None:
+        atomicfile.write(self._runs / f"{run_id}.json", text)
+
+    def _newest_first(self) -> list[Path]:
+        """Run ids sort by time. Files of other names are somebody else's."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted((p for p in self._runs.iterdir() if RUN_ID.fullmatch(p.stem)), reverse=True)
+        return []
+
+
+def read(path: Path) -> RunRecord | Damaged | None:
+    """One result; None where there is none."""
+    try:
+        return from_json(RunRecord, file_text(path, follow=False))
+    except FileNotFoundError:
+        return None
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
+        return Damaged(path, str(error))
+
+
+def is_simulated(record: RunRecord) -> bool:
+    """Whether any of it is of a simulated GPU."""
+    return Source.SIMULATED in (record.source, *(result.source for result in record.measurements))

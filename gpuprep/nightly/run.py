@@ -1,0 +1,279 @@
+"""The nightly check on the host itself: plan and facts ─► findings ─► verdict ─► result, metrics, journal, notice.
+
+The straight line of workflows/drift.py without a controller. Whatever goes wrong, the night leaves a result: a check
+that came to no verdict is UNKNOWN, and is seen in last.json, in the metrics and in the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuprep import __version__, checks
+from gpuprep.agent.system import source
+from gpuprep.checks import drift, waivers
+from gpuprep.checks import verdict as judging
+from gpuprep.desired import probes
+from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
+from gpuprep.nightly import lastmeasured, metrics, nightlyplan
+from gpuprep.nightly.ask import Agent
+from gpuprep.nightly.journal import ERROR, INFO, WARNING, say, where
+from gpuprep.nightly.nightlyplan import NightlyPlan
+from gpuprep.nightly.notify import Notifier, status_of, summary_of
+from gpuprep.nightly.results import FOLDER, Results
+from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status
+from gpuprep.records.baseline import compared
+from gpuprep.records.ids import new_run_id, now
+from gpuprep.untrusted.limits import file_text
+
+PLAN = Path("/etc/gpuprep/drift.json")
+CONTROLLERS_LOCK = Path("/run/gpuprep/lock")  # remote/lock.py: held while gpuprep changes this machine
+COULD_NOT_TELL = 3
+PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
+
+
+def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = None) -> int:
+    """One check. 0 passed, 1 differs, 2 no plan or no right to keep results, 3 could not tell, or not keep the result.
+
+    Raises OSError where results cannot even be locked, as on a disk that is read-only.
+    """
+    try:
+        plan = load(plan_file)
+        results = Results(folder)
+        with results.lock():
+            return _check_and_tell(plan, results, agent or Agent())
+    except GpuprepError as error:
+        say(ERROR, f"Error: {error.what}{f'; what to do: {error.hint}' if error.hint else ''}", sys.stderr)
+        return error.exit_code
+
+
+def load(path: Path) -> NightlyPlan:
+    """Raises UsageError where there is no plan or none that can be used."""
+    again = "run `gpuprep drift schedule HOST --profile P` on the controller"
+    try:
+        return nightlyplan.from_text(file_text(path))
+    except FileNotFoundError:
+        raise UsageError(f"{path} is not there: no nightly check is scheduled on this host", again) from None
+    except (DecodeError, OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be used: {error}", again) from error
+
+
+def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
+    """One line in the journal says how it ended and what of the rest failed; none of the rest can lose the result."""
+    notifier = Notifier(plan.drift.notify, results.folder)
+    newest, _ = results.newest()
+    previous, damaged = results.previous()
+    troubles = [*map(str, damaged), *filter(None, (results.trouble, notifier.trouble))]
+    night = Night(plan, previous, agent, newest)
+    record = night.check()
+    kept = _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
+    _try(troubles, "no metrics", lambda: _metrics(plan, record))
+    told: list[str] = []
+    _try(troubles, "nobody is told", lambda: told.extend(_notify(notifier, newest, record)))
+    if notifier.not_kept:
+        troubles.append(notifier.not_kept)
+    priority = PRIORITIES.get(status_of(record), ERROR)
+    failed = [*troubles, *(one for one in told if "not told" in one)]
+    say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *told]), sys.stdout)
+    if night.ended is not None:
+        raise night.ended
+    return record.exit_code if kept else COULD_NOT_TELL
+
+
+def _metrics(plan: NightlyPlan, record: RunRecord) -> None:
+    folder = Path(plan.drift.textfile_directory)
+    if plan.drift.textfile_directory and folder.is_dir():
+        metrics.write(folder, record)
+
+
+def _notify(notifier: Notifier, newest: RunRecord | None, record: RunRecord) -> list[str]:
+    if newest is not None:
+        notifier.catch_up(newest)
+    notifier.note(record)
+    return notifier.tell()
+
+
+def _try(troubles: list[str], what: str, act: Callable[[], object]) -> bool:
+    """`act`, or a trouble that says what could not be done: what comes after it must still happen."""
+    try:
+        act()
+        return True
+    except Exception as error:  # noqa: BLE001  whatever it is, the night's other traces are still to be made
+        troubles.append(f"{what}: {error if isinstance(error, OSError) else where(error)}")
+        return False
+
+
+def _line(record: RunRecord) -> str:
+    return f"gpuprep drift: {summary_of(record)} (run {record.run_id})"
+
+
+class Night:
+    """One check of this host while it happens; check() gives its record, whatever went wrong."""
+
+    def __init__(
+        self, plan: NightlyPlan, previous: RunRecord | None, agent: Agent, newest: RunRecord | None = None
+    ) -> None:
+        self._plan, self._agent, self._newest = plan, agent, newest
+        self._past = drift.Past(plan.certified, previous)
+        self._facts = dataclasses.replace(self._past.facts(), on_host=True, probe=plan.drift.probe)
+        self._doing = "beginning"
+        self._after: Snapshot | None = None
+        self._measurements: tuple[ProbeResult, ...] = ()
+        self._measured_at = ""  # when all probes had given figures
+        self.ended: SystemExit | None = None  # the service was told to end
+
+    def check(self) -> RunRecord:
+        record = RunRecord(
+            run_id=new_run_id(),
+            command="drift",
+            host=self._plan.host,
+            started_at=now(),
+            ended_at="",
+            source=source(),
+            exit_code=COULD_NOT_TELL,
+            gpuprep_version=__version__,
+            profile=self._plan.profile,
+            options={
+                "probe": self._plan.drift.probe,
+                "random_delay_minutes": self._plan.drift.random_delay_minutes,
+            },
+        )
+        error = ""
+        try:
+            record = self._judged(record)
+        except GpuprepError as expected:
+            error = expected.explain()
+        except SystemExit as told:
+            error, self.ended = f"the check was told to end (exit code {told.code}) while {self._doing}", told
+        except Exception as unexpected:  # noqa: BLE001  the night must leave a result
+            error = f"an error inside gpuprep while {self._doing}: {where(unexpected)}"
+        seen, ended_at = self._after, now()
+        self._carry_on(ended_at)
+        return dataclasses.replace(
+            record,
+            ended_at=ended_at,
+            source=seen.source if seen else record.source,
+            before=None,
+            after=seen,
+            measurements=self._measurements,
+            error=error or None,
+            drift=self._facts,
+        )
+
+    def _judged(self, record: RunRecord) -> RunRecord:
+        plan = self._plan
+        _not_while_gpuprep_works()
+        after = self._look("reading facts")
+        unmeasured = self._measure(after) if plan.drift.probe == "quick" else []
+        assert self._after is not None
+        after, self._doing = self._after, "judging"
+        measured = checks.comparable(after, self._measurements)
+        past = {key: figures for key, figures in nightlyplan.baseline(plan.baseline).items() if key in measured}
+        self._facts = dataclasses.replace(self._facts, compared=compared(measured, past))
+        found = drift.findings(
+            plan.wanted,
+            after,
+            self._past,
+            self._measurements,
+            asked=[result.probe for result in self._measurements],
+            thresholds=plan.thresholds,
+            baseline=past,
+        )
+        counted = waivers.apply(plan.waivers, plan.host, (*found, *unmeasured), record.started_at[:10])
+        findings = drift.dated(counted, self._past.previous, record.started_at)
+        self._facts = dataclasses.replace(self._facts, unseen=drift.unseen(counted, self._past.previous))
+        verdict = judging.judge(plan.wanted, findings)
+        return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=judging.exit_code(verdict))
+
+    def _look(self, what: str) -> Snapshot:
+        self._doing = what
+        self._after = self._agent.facts(self._plan.request)
+        return self._after
+
+    def _measure(self, facts: Snapshot) -> list[Finding]:
+        """The quick probes, each only where no other process is on a GPU when it begins."""
+        for kind in self._probes():
+            if self._measurements:
+                facts = self._look("reading facts between two probes")
+            if busy := drift.in_use(facts):
+                self._facts = dataclasses.replace(self._facts, probe_skipped=busy)
+                return [_unmeasured(facts, busy)]
+            self._doing = kind.what
+            self._measurements += (self._probe(kind, facts),)
+        if not self._measurements:
+            return [drift.not_measurable()]
+        if not any(isinstance(result.values, Missing) for result in self._measurements):
+            self._measured_at = now()
+        self._look("reading facts again, after the load")  # errors that only work brings about
+        return []
+
+    def _probes(self) -> tuple[probes.Kind, ...]:
+        return probes.chosen(self._plan.wanted, probes=probes.QUICK)
+
+    def _carry_on(self, ended_at: str) -> None:
+        """What metrics say of the speed beyond this night; nothing where it is not, or cannot be, asked for."""
+        if self._plan.drift.probe == "quick" and self._probes():
+            since, measured = lastmeasured.carried(self._newest, self._after, ended_at, self._measured_at)
+            self._facts = dataclasses.replace(self._facts, probe_asked_since=since, probe_measured_at=measured)
+
+    def _probe(self, kind: probes.Kind, facts: Snapshot) -> ProbeResult:
+        """Its result; a probe that broke is evidence that is missing."""
+        try:
+            return self._agent.probe(kind.name, self._plan.probe_arguments, kind.timeout_seconds)
+        except AgentFailed as error:
+            return ProbeResult(kind.name, facts.source, Missing("command_failed", error.what), 0.0)
+
+
+def _unmeasured(facts: Snapshot, why: str) -> Finding:
+    """A program at work is what the night gives way to, and no doubt about the machine: SKIP. Else UNKNOWN."""
+    finding = drift.unmeasured(why)
+    gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
+    if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
+        return dataclasses.replace(finding, status=Status.SKIP, remedy="")
+    return dataclasses.replace(
+        finding, remedy="put right what keeps the GPUs from answering; the next night measures again"
+    )
+
+
+def _not_while_gpuprep_works() -> None:
+    """A machine in the middle of a provisioning differs, and that says nothing. Raises HostLocked."""
+    file = _lock_of_root(CONTROLLERS_LOCK)
+    if file is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HostLocked(
+            f"gpuprep changes this machine now ({CONTROLLERS_LOCK} is held): nothing was compared",
+            "the next night checks again; `gpuprep-drift run` does so at once",
+        ) from None
+    finally:
+        os.close(file)
+
+
+def _lock_of_root(path: Path) -> int | None:
+    """The open file; None where there is none that only root can have made and may hold.
+
+    What another user put there, or could hold, is no lock of gpuprep's, and must not keep the check from running.
+    """
+    careful = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with contextlib.ExitStack() as opened:
+        try:
+            folder = os.open(path.parent, careful | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+            file = os.open(path.name, careful, dir_fd=folder)
+        except OSError:  # nothing there, or a link, or a socket
+            return None
+        around, status = os.fstat(folder), os.fstat(file)
+        owners = {around.st_uid, status.st_uid}
+        others = (around.st_mode | status.st_mode) & 0o022 or status.st_mode & 0o077
+        if owners == {os.geteuid()} and stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and not others:
+            return file
+        os.close(file)
+        return None

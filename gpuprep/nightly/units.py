@@ -1,0 +1,92 @@
+"""The nightly check's files on the host, and the texts of its two systemd units. Pure.
+
+The service sees the machine as every program does: systemd's sandboxes give a unit mounts and device rules of its own
+(ProtectSystem, PrivateTmp, ProtectKernelLogs, ProtectClock and others), and the check would judge those. So it has the
+limits that need none: capabilities, system calls, address families. Left out of them: NoNewPrivileges, with which
+`drift.notify.command` sends no mail; MemoryDenyWriteExecute, with which CUDA compiles nothing; of the capabilities
+SYS_MODULE and MKNOD, with which nvidia-modprobe makes what is not there yet, and SYSLOG, for the Xids.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpuprep.desired.profile import DriftWish
+
+PLAN = "/etc/gpuprep/drift.json"
+RESULTS = "/var/lib/gpuprep/drift"
+LAST = f"{RESULTS}/last.json"
+PROGRAM = "/usr/local/bin/gpuprep-drift"
+SERVICE, TIMER = "gpuprep-drift.service", "gpuprep-drift.timer"
+SERVICE_FILE, TIMER_FILE = f"/etc/systemd/system/{SERVICE}", f"/etc/systemd/system/{TIMER}"
+WANTED_BY = f"/etc/systemd/system/timers.target.wants/{TIMER}"  # what `systemctl enable` makes
+STAMP = f"/var/lib/systemd/timers/stamp-{TIMER}"  # by its time systemd knows which nights were missed
+METRICS = "gpuprep.prom"  # in the profile's drift.textfile_directory
+METRICS_FOLDER = "/var/lib/prometheus/node-exporter"  # where profiles say no other; Debian's node_exporter reads it
+
+AT = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
+# A day's check that waits longer would run into the next one.
+MOST_DELAY_MINUTES = 720
+
+# What neither a check nor a notice needs. Newer ones are not named: systemd before 247 does not know them.
+_CAPABILITIES = (
+    "CAP_AUDIT_CONTROL", "CAP_BLOCK_SUSPEND", "CAP_LEASE", "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN", "CAP_MAC_OVERRIDE",
+    "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_BOOT", "CAP_SYS_PACCT", "CAP_SYS_RAWIO", "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG", "CAP_WAKE_ALARM",
+)  # fmt: skip
+
+_SERVICE = f"""\
+# Written by `gpuprep drift schedule`; `gpuprep drift unschedule` removes it.
+[Unit]
+Description=Is this GPU machine still what gpuprep certified?
+ConditionPathExists={PLAN}
+# A night that is caught up at boot: only when boot has done what it does, the tuning too.
+After=multi-user.target nvidia-persistenced.service gpuprep-tune.service
+
+[Service]
+Type=oneshot
+ExecStart={PROGRAM} run --service
+# It differs from what was certified: the check has done its work; who wants to know is told (drift.notify).
+SuccessExitStatus=10
+TimeoutStartSec=1h
+Nice=19
+IOSchedulingClass=idle
+UMask=0022
+KeyringMode=private
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+CapabilityBoundingSet=~{" ".join(_CAPABILITIES)}
+SystemCallArchitectures=native
+SystemCallFilter=~@clock @cpu-emulation @obsolete @raw-io @reboot @swap
+SystemCallErrorNumber=EPERM
+"""
+
+_TIMER = """\
+# Written by `gpuprep drift schedule`; `gpuprep drift unschedule` removes it.
+[Unit]
+Description=gpuprep's nightly check of this machine
+
+[Timer]
+OnCalendar=*-*-* {at}:00
+RandomizedDelaySec={delay}m
+AccuracySec=1s
+# In the night in which summer time begins the set time may not exist, and systemd leaves that night out. In all
+# others the set time comes first.
+OnUnitInactiveSec=25h
+# A night that was missed is caught up after boot, once, after another random delay.
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def files(wish: DriftWish) -> dict[str, str]:
+    """Path on the host ─► text of the unit."""
+    return {
+        SERVICE_FILE: _SERVICE,
+        TIMER_FILE: _TIMER.format(at=wish.at, delay=wish.random_delay_minutes),
+    }

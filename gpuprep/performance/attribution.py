@@ -1,0 +1,197 @@
+"""Where the speed of a matrix product went: peak x clock x bound x tile x wave x kernel = what was measured. Pure.
+
+    explain(gemm, gpu)                 a GEMM of docs/records.md and the catalogue's GPU ─► Attribution
+    explain(gemm, gpu, around=values)  with the object of `gpus` it stood in: power limit, highest clock
+    explain(sustained(gemm), gpu)      the same for the twenty seconds of load
+
+clock   mean SM clock while it ran / the catalogue's boost clock
+bound   min(1, intensity x memory bandwidth / roof at that clock)
+tile    results wanted / results calculated, when the matrix is cut into the algorithm's tiles
+wave    waves / waves begun: the last wave of tiles leaves SMs idle
+kernel  the rest, so that the factors multiply to the measured figure by construction; a rest above 1 is told
+
+Where loading takes longer than calculating, idle SMs cost only what exceeds the loading: tile and wave are then less
+than their plain ratios. Sources: NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization,
+alignment), "GPU Performance Background User's Guide" (bounds); cuBLASLt's wavesCount.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.performance import gemm_shapes, roofline
+from gpuprep.performance.clock_events import clock_cause
+from gpuprep.performance.roofline import Roof, number, whole
+from gpuprep.records import Missing
+
+CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their roof; beyond this something is off
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One cause in order. `value` 1 is nothing lost; `lost_tflops` is negative where more came out than modelled."""
+
+    name: str  # "clock" | "bound" | "tile" | "wave" | "kernel"
+    value: float
+    lost_tflops: float
+    words: str  # "the 70 W power cap (SM 930 of 1590 MHz)"
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """TFLOPS are TOPS for integers. The factors multiply to achieved / peak, the losses add up to peak - achieved."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    unit: str  # what calculated it, a key of the catalogue's rates: "tensor_fp16"
+    achieved_tflops: float
+    peak_tflops: float  # at the catalogue's boost clock
+    formula: str  # of the peak: "40 SMs x 512 FMA x 2 x 1590 MHz"
+    factors: tuple[Factor, ...]  # clock, bound, tile, wave, kernel
+    percent_of_peak: float
+    clock_adjusted_percent: float | None  # of the peak at the clock it ran at; None: the clock was not read
+    intensity: float  # operations a byte
+    ridge: float  # operations a byte that the roof at this clock needs
+    memory_bound: bool
+    words: str  # "38 of 65 TFLOPS: 23 lost to the 70 W power cap (SM 1027 of 1590 MHz), …"
+    advice: tuple[str, ...]  # sentences that name a better shape
+    better_shape: tuple[int, int, int] | None
+    notes: tuple[str, ...]  # what was assumed, and what cannot be
+
+    def factor(self, name: str) -> Factor:
+        return next(one for one in self.factors if one.name == name)
+
+
+def sustained(gemm: Mapping[str, Any]) -> dict[str, Any]:
+    """The GEMM as it ran under sustained load; without a speed where it was not."""
+    lasting = gemm.get("sustained")
+    whole_gemm = {key: value for key, value in gemm.items() if key not in ("tflops", "graphics_clock_mhz")}
+    return {**whole_gemm, **lasting} if isinstance(lasting, Mapping) else whole_gemm
+
+
+def explain(
+    gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str, Any] | None = None
+) -> Attribution | Missing:
+    """Missing where the shape, the speed or the catalogue's peak is not known; never an exception."""
+    m, n, k = (whole(gemm, key) for key in ("m", "n", "k"))
+    dtype, achieved = str(gemm.get("dtype")), number(gemm, "tflops")
+    if isinstance(achieved, Missing):
+        return achieved
+    if m is None or n is None or k is None or achieved <= 0:
+        return Missing("not_recorded", "no speed" if achieved <= 0 else "no shape")
+    peak = roofline.roof(gpu, dtype, str(gemm.get("accumulate", "")))
+    if isinstance(peak, Missing):
+        return peak
+    memory_clock = number(gemm, "memory_clock_mhz")
+    memory = roofline.bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
+    if isinstance(memory, Missing):
+        return memory
+    notes: list[str] = []
+    clock, clock_words = _clock(gemm, gpu, peak, around or {}, notes)
+    density = roofline.intensity(dtype, m, n, k)
+    needed = roofline.ridge(peak.tflops * (clock or 1.0), memory)
+    bound = min(1.0, density / needed)
+    tiles = gemm_shapes.tiling(gemm.get("algorithm"), m, n, k, gpu.sms or whole(around, "sms"))
+    notes += tiles.notes
+    # Loading hides idle SMs up to its own time.
+    tile = min(1.0, tiles.tile / bound)
+    wave = min(1.0, tiles.tile * tiles.wave / bound) / tile
+    modelled = (clock or 1.0) * bound * tile * wave
+    kernel = achieved / (peak.tflops * modelled)
+    if not CREDIBLE_KERNEL[0] <= kernel <= CREDIBLE_KERNEL[1]:
+        notes.append(_incredible(kernel, bound < 1.0))
+    values = (
+        ("clock", clock or 1.0, clock_words),
+        ("bound", bound, f"memory ({density:.0f} operations a byte, the roof needs {needed:.0f})"),
+        ("tile", tile, tiles.tile_words),
+        ("wave", wave, tiles.wave_words),
+        ("kernel", kernel, "the kernel"),
+    )
+    factors = _factors(peak.tflops, values)
+    wish = gemm_shapes.better(dtype, (m, n, k), needed, tiles, gpu.model.compute_capability)
+    return Attribution(
+        dtype=dtype,
+        m=m,
+        n=n,
+        k=k,
+        unit=peak.unit,
+        achieved_tflops=achieved,
+        peak_tflops=peak.tflops,
+        formula=peak.formula,
+        factors=factors,
+        percent_of_peak=100.0 * achieved / peak.tflops,
+        clock_adjusted_percent=None if clock is None else 100.0 * achieved / (peak.tflops * clock),
+        intensity=density,
+        ridge=needed,
+        memory_bound=bound < 1.0,
+        words=words(dtype, achieved, peak.tflops, factors),
+        advice=wish.advice,
+        better_shape=wish.shape,
+        notes=tuple(notes),
+    )
+
+
+def _clock(
+    gemm: Mapping[str, Any], gpu: catalogue.Gpu, peak: Roof, around: Mapping[str, Any], notes: list[str]
+) -> tuple[float | None, str]:
+    clock = number(gemm, "graphics_clock_mhz")
+    if isinstance(clock, Missing) or clock <= 0:
+        notes.append("the clock was not recorded: what a low clock lost counts as the kernel's")
+        return None, "the clock (not recorded)"
+    if clock < peak.clock_mhz:
+        cause = clock_cause(gemm, gpu, around)
+    else:
+        cause = "a clock above the catalogue's boost" if clock > peak.clock_mhz else "the clock"
+    return clock / peak.clock_mhz, f"{cause} (SM {clock:.0f} of {peak.clock_mhz:.0f} MHz)"
+
+
+def _factors(peak: float, values: tuple[tuple[str, float, str], ...]) -> tuple[Factor, ...]:
+    found, left = [], peak
+    for name, value, said in values:
+        found.append(Factor(name, value, left * (1.0 - value), said))
+        left *= value
+    return tuple(found)
+
+
+def _incredible(kernel: float, memory_bound: bool) -> str:
+    if kernel < CREDIBLE_KERNEL[0]:
+        wrong = "the GPU, the algorithm or the figure is wrong"
+        return f"kernel efficiency {kernel:.2f}: far below what cuBLAS reaches; {wrong}"
+    if memory_bound:
+        return f"kernel efficiency {kernel:.2f}: faster than memory delivers; the matrices were in the L2 cache"
+    return f"kernel efficiency {kernel:.2f}: more than the roof allows; the clock, the peak or the figure is wrong"
+
+
+def words(dtype: str, achieved: float, peak: float, factors: tuple[Factor, ...]) -> str:
+    """ "38 of 65 TFLOPS: 23 lost to …, 1 in the kernel". The figures are rounded so that they add up."""
+    digits = 0 if peak >= 30 else 1 if peak >= 3 else 2
+    scale = 10**digits
+    total = round(peak * scale) - round(achieved * scale)
+    parts = _rounded([factor.lost_tflops * scale for factor in factors], total)
+    unit = "TOPS" if dtype == "int8" else "TFLOPS"
+    said: list[str] = []
+    for factor, part in zip(factors, parts, strict=True):
+        amount = f"{abs(part) / scale:.{digits}f}"
+        if part > 0:
+            verb = "" if said else "lost "
+            said.append(f"{amount} {verb}{'in' if factor.name == 'kernel' else 'to'} {factor.words}")
+        elif part < 0:
+            more = f"than the model has (kernel efficiency {factor.value:.2f})"
+            said.append(f"{amount} more {more if factor.name == 'kernel' else f'by {factor.words}'}")
+    head = f"{round(achieved * scale) / scale:.{digits}f} of {round(peak * scale) / scale:.{digits}f} {unit}"
+    return f"{head}: {', '.join(said)}" if said else f"{head}: nothing lost"
+
+
+def _rounded(parts: list[float], total: int) -> list[int]:
+    """Whole numbers near `parts` with the sum `total`: the largest remainders are rounded up."""
+    down = [math.floor(part) for part in parts]
+    order = sorted(range(len(parts)), key=lambda i: down[i] - parts[i])
+    for i in range(total - sum(down)):
+        down[order[i % len(order)]] += 1
+    return down

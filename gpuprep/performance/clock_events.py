@@ -1,0 +1,67 @@
+"""NVML's clock event reasons: what each bit means for whoever asks why a GPU is slow. Pure.
+
+Source of the bits: nvml.h, nvmlClocksEventReason* (the same values as the older nvmlClocksThrottleReason*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.performance.roofline import number
+from gpuprep.records import Missing
+
+IDLE, APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x1, 0x2, 0x4, 0x8
+SYNC_BOOST, SW_THERMAL, HW_THERMAL, POWER_BRAKE, DISPLAY_CLOCKS = 0x10, 0x20, 0x40, 0x80, 0x100
+
+
+@dataclass(frozen=True)
+class Reason:
+    bit: int
+    name: str  # short, for a table
+    cause: str  # what the speed was lost to
+
+
+# The gravest first: the first that is set is named as the cause of a low clock. HW_SLOWDOWN is set together with the
+# two that say more.
+REASONS = (
+    Reason(HW_THERMAL, "HW thermal slowdown", "the hardware's thermal slowdown"),
+    Reason(POWER_BRAKE, "HW power brake", "the power brake (the machine's power supply asks for less)"),
+    Reason(HW_SLOWDOWN, "HW slowdown", "a hardware slowdown (heat or power)"),
+    Reason(SW_THERMAL, "SW thermal slowdown", "heat"),
+    Reason(SW_POWER_CAP, "SW power cap", "the power cap"),
+    Reason(SYNC_BOOST, "sync boost", "a slower GPU of its sync boost group"),
+    Reason(APPLICATION_CLOCKS, "application clocks", "application clocks that are set low"),
+    Reason(DISPLAY_CLOCKS, "display clocks", "clocks that a display asks for"),
+    Reason(IDLE, "idle", "an idle GPU (it was not loaded while the clock was read)"),
+)
+
+
+def named(event_reasons: int) -> tuple[Reason, ...]:
+    return tuple(reason for reason in REASONS if event_reasons & reason.bit)
+
+
+def clock_cause(gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str, Any]) -> str:
+    """What held the clock down while this GEMM ran, for "3 TFLOPS lost to …"."""
+    mask = number(gemm, "event_reasons")
+    if isinstance(mask, Missing) or mask < 0:
+        return "a lower clock (NVML's reasons were not read)"
+    found = named(int(mask))
+    if not found:
+        return "a lower clock that NVML gives no reason for"
+    first = found[0]
+    if first.bit == SW_POWER_CAP:
+        return _power_cap(gpu, around)
+    degrees = number(gemm, "temperature_c")
+    if first.bit in (HW_THERMAL, SW_THERMAL) and not isinstance(degrees, Missing):
+        return f"{first.cause} at {degrees:.0f} °C"
+    return first.cause
+
+
+def _power_cap(gpu: catalogue.Gpu, around: Mapping[str, Any]) -> str:
+    limit = number(around, "power_limit_watts")
+    watts = gpu.power_watts if isinstance(limit, Missing) or limit <= 0 else limit
+    lowered = f", which is set below the card's {gpu.power_watts} W" if watts < 0.97 * gpu.power_watts else ""
+    return f"the {watts:.0f} W power cap{lowered}"

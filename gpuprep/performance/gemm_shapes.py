@@ -1,0 +1,186 @@
+"""Shapes of matrix products: tiles and waves, alignment, and the better shape near a bad one. Pure.
+
+Sources: NVIDIA's "Matrix Multiplication Background User's Guide": tile quantization, wave quantization, and Table 1
+(dimensions should be multiples of 16 bytes, on A100 and newer of 128 bytes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuprep.catalogue import parse
+from gpuprep.performance.roofline import INPUT_BYTES, intensity, number, whole
+from gpuprep.records import Missing
+
+Shape = tuple[int, int, int]
+
+WORTH_NAMING = 0.95  # a factor below this is worth another shape
+LARGEST = 2**17  # no better shape is looked for beyond
+MOST_RESIDENT = 8.5  # blocks of a tiled product on one SM: registers and shared memory hold no more
+ROUNDING = 1e-3  # cuBLASLt tells waves as a float: 4.0001 waves are 4
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`tile` and `wave` are factors, 1 where nothing is lost or nothing is known (then a note says so).
+
+    `waves` is None where another shape cannot be told to end in a fuller one.
+    """
+
+    tile: float
+    wave: float
+    waves: float | None
+    tile_m: int | None
+    tile_n: int | None
+    sms: int | None
+    tile_words: str
+    wave_words: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wish:
+    shape: Shape | None
+    advice: tuple[str, ...]
+
+
+def tiling(algorithm: object, m: int, n: int, k: int, sms: int | None) -> Tiling:
+    """From the algorithm's tile and wave count (docs/records.md); waves are counted from the tiles where they lack."""
+    if not isinstance(algorithm, Mapping) or "missing" in algorithm:
+        note = "the algorithm is not known: what tiles and waves lost counts as the kernel's"
+        return Tiling(1.0, 1.0, None, None, None, sms, "partly empty tiles", "a last wave partly full", (note,))
+    tile_m, tile_n, tile_k = (whole(algorithm, key) for key in ("tile_m", "tile_n", "tile_k"))
+    notes = []
+    tile, said = 1.0, "partly empty tiles"
+    if tile_m and tile_n:
+        tile = m / _up(m, tile_m) * n / _up(n, tile_n) * (k / _up(k, tile_k) if tile_k else 1.0)
+        said = f"partly empty tiles of {tile_m}x{tile_n}"
+    else:
+        notes.append("the tile is not known: what partly empty tiles lost counts as the kernel's")
+    read = number(algorithm, "waves")
+    waves = None if isinstance(read, Missing) or read <= 0 else read
+    tiles = None
+    if tile_m and tile_n:
+        tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * (whole(algorithm, "split_k") or 1)
+    if waves is None and tiles and sms:
+        waves = tiles / sms
+        notes.append(f"waves were counted from the tiles: {tiles} on {sms} SMs")
+    if waves is None:
+        notes.append("the waves are not known: what a last wave lost counts as the kernel's")
+        return Tiling(tile, 1.0, None, tile_m, tile_n, sms, said, "a last wave partly full", tuple(notes))
+    wave, rounds, wave_words = _waves(waves, tiles, sms)
+    return Tiling(tile, wave, rounds, tile_m, tile_n, sms, said, wave_words, tuple(notes))
+
+
+def _waves(waves: float, tiles: int | None, sms: int | None) -> tuple[float, float | None, str]:
+    """(factor, rounds of tiles on an SM where a larger shape would fill them, words).
+
+    cuBLASLt's count is of grids of resident blocks. Where an SM holds several blocks at a time, or blocks stay and take
+    tile after tile, it says little: a last wave of single blocks keeps every SM at work. What is lost then is the last
+    round of tiles on the SMs. (Seen on a real H200: FP32 in 1.29 waves of six blocks an SM lost 3 %, not 35 %.)
+    """
+    if not tiles or not sms or tiles <= sms:
+        return wave_factor(waves), waves, _wave_words(waves)
+    if waves < 1.0 - ROUNDING:
+        # Blocks that stay take tile after tile and finish together: a last round is not seen (H200: 18 rounds of 120
+        # blocks would explain 1.02 times of what FP16 reached, 120 of 132 SMs alone 0.97).
+        blocks = max(1, round(waves * sms))
+        return blocks / sms, None, f"SMs without a tile ({blocks} of {sms} at work)"
+    resident = tiles / sms / waves
+    several = 1.5 < resident < MOST_RESIDENT and abs(resident - round(resident)) < 0.005 * resident
+    if several or waves <= 1.0 + ROUNDING:
+        return wave_factor(tiles / sms), tiles / sms, _wave_words(tiles / sms)
+    return wave_factor(waves), waves, _wave_words(waves)
+
+
+def wave_factor(waves: float) -> float:
+    return min(1.0, waves / max(1, math.ceil(waves - ROUNDING)))
+
+
+def _up(size: int, multiple: int) -> int:
+    return math.ceil(size / multiple) * multiple
+
+
+def _wave_words(waves: float) -> str:
+    if waves < 1.0:
+        return f"SMs without a tile (one wave {full(waves)})"
+    return f"a last wave {full(waves - math.floor(waves))}"
+
+
+def full(share: float) -> str:
+    """ "one third full" """
+    near = {"one tenth": 0.1, "one fifth": 0.2, "one quarter": 0.25, "one third": 1 / 3, "half": 0.5,
+            "two thirds": 2 / 3, "three quarters": 0.75, "nine tenths": 0.9}  # fmt: skip
+    word, value = min(near.items(), key=lambda item: abs(item[1] - share))
+    return f"{word} full" if abs(value - share) <= 0.02 else f"{100 * share:.0f} % full"
+
+
+def alignment(dtype: str, compute_capability: str) -> tuple[int, int]:
+    """(needed, best) multiples in elements: 16 bytes everywhere, 128 bytes best on GA100 and Hopper."""
+    size = INPUT_BYTES[dtype]
+    needed = max(1, 16 // size)
+    big = parse(compute_capability) == parse("8.0") or parse(compute_capability) >= parse("9.0")
+    return needed, max(1, 128 // size) if big else needed
+
+
+def better(dtype: str, shape: Shape, ridge: float, tiles: Tiling, compute_capability: str) -> Wish:
+    """The nearest larger shape that is aligned, not memory-bound and ends in a full wave; None: this one is."""
+    advice: list[str] = []
+    needed, best = alignment(dtype, compute_capability)
+    wish = shape
+    crooked = [f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if size % needed]
+    if crooked:
+        wish = _each_up(wish, best)
+        what = " and ".join(crooked)
+        verb = "is no multiple" if len(crooked) == 1 else "are no multiples"
+        advice.append(f"{what} {verb} of 16 bytes ({needed} elements of {dtype}): {show(wish)} is")
+    elif any(size % best for size in shape):
+        wish = _each_up(wish, best)
+        advice.append(
+            f"this GPU is fastest at multiples of 128 bytes ({best} elements of {dtype}): {show(wish)} is one"
+        )
+    if intensity(dtype, *shape) < ridge:
+        density = intensity(dtype, *shape)
+        wish = _denser(dtype, wish, ridge, best)
+        reached = intensity(dtype, *wish)
+        verb = "has" if reached >= ridge else "comes nearer with"
+        why = f"memory-bound: {density:.0f} operations a byte, and this GPU needs {ridge:.0f}"
+        advice.append(f"{why}; {show(wish)} {verb} {reached:.0f}")
+    elif tiles.wave < WORTH_NAMING and (fuller := _fuller(wish, tiles)):
+        wish = fuller
+        advice.append(f"the last wave of tiles leaves SMs idle; {show(wish)} fills it")
+    return Wish(None if wish == shape else wish, tuple(advice))
+
+
+def show(shape: Shape) -> str:
+    return "x".join(str(size) for size in shape)
+
+
+def _each_up(shape: Shape, multiple: int) -> Shape:
+    m, n, k = shape
+    return _up(m, multiple), _up(n, multiple), _up(k, multiple)
+
+
+def _denser(dtype: str, shape: Shape, ridge: float, multiple: int) -> Shape:
+    """The smallest dimension doubled until calculating takes longer than loading."""
+    sizes = list(_each_up(shape, multiple))
+    while intensity(dtype, sizes[0], sizes[1], sizes[2]) < ridge and min(sizes) < LARGEST:
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] = 2 ** math.floor(math.log2(sizes[smallest]) + 1)
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _fuller(shape: Shape, tiles: Tiling) -> Shape | None:
+    """n, else m, grown by whole tiles until the waves are full; the kernel's tiles an SM stay as they are."""
+    if not (tiles.tile_m and tiles.tile_n and tiles.waves):
+        return None
+    m, n, k = shape
+    rows, columns = math.ceil(m / tiles.tile_m), math.ceil(n / tiles.tile_n)
+    a_tile = tiles.waves / (rows * columns)
+    for more in range(1, 2 * (tiles.sms or 128)):
+        for r, c in ((rows, columns + more), (rows + more, columns)):
+            if wave_factor(a_tile * r * c) > 0.98:
+                return (m, c * tiles.tile_n, k) if r == rows else (r * tiles.tile_m, n, k)
+    return None

@@ -1,0 +1,1 @@
+"""Which steps bring a host to its profile, and how does Ansible run them?"""

@@ -1,0 +1,197 @@
+"""The event stream of one Ansible run ─► progress lines, task results and, when a task failed, its own last words.
+
+Events hold what the machine answered. Whatever that is, the run goes on: nothing here raises for it, and what is kept,
+told and logged is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpuprep.provisioning.ansible_answers import (
+    TaskFailure,
+    describe_failure,
+    diff_text,
+    seconds,
+    step_name,
+    waiting_line,
+)
+from gpuprep.records import TaskResult
+from gpuprep.untrusted.plaintext import one_line, visible
+
+ANSI_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+OUTCOMES = {
+    "runner_on_ok": "ok",
+    "runner_on_failed": "failed",
+    "runner_on_skipped": "skipped",
+    "runner_on_unreachable": "unreachable",
+}
+# Modules that speak for our roles, not for the machine: they run on the controller.
+OUR_WORDS = ("ansible.builtin.assert", "ansible.builtin.fail", "assert", "fail")
+LENDS_TASKS = "gpu_preflight"
+
+LOG_BYTES = 64 << 20
+LOG_LINE_LETTERS = 10_000
+NAME_LETTERS = 300
+MOST_TASKS = 100_000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Something a watcher wants to know now.
+
+    kind: "stage" (a stage of the workflow, in detail), "task_start", "task_end" (detail is the outcome),
+    "waiting" (detail says for what), "diff" (detail is the text of a change), "note".
+    """
+
+    kind: str
+    role: str
+    task: str
+    detail: str
+    elapsed_seconds: float
+
+
+class Log:
+    """Ansible's whole output in a file, up to a limit. Appended as it happens: that of a killed run is there, too."""
+
+    def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
+        path.touch(mode=0o600)
+        self._file = path.open("ab")
+        self._left = limit
+
+    def write(self, text: str) -> None:
+        """Nothing more is written after the limit, and after an error: a full disk must not end the run."""
+        if self._left <= 0:
+            return
+        lines = text[: self._left].replace("\r\n", "\n").split("\n")
+        shown = [f"{line[:LOG_LINE_LETTERS]} …" if len(line) > LOG_LINE_LETTERS else line for line in lines]
+        data = (visible("\n".join(shown)) + "\n").encode()
+        if len(data) >= self._left or len(text) > self._left:
+            data = data[: self._left] + b"\n(the log ends here: it has reached its limit)\n"
+            self._left = 0
+        self._left -= len(data)
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except OSError:
+            self._left = 0
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError:  # what was not written on a full disk is tried once more here
+            self._left = 0
+
+
+class Events:
+    """Collects the events of one run on one host."""
+
+    def __init__(self, on_event: Callable[[Progress], None], log: Path) -> None:
+        self._on_event = on_event
+        self._log = Log(log)
+        self._began = time.monotonic()
+        self._stats: Mapping[str, Any] = {}
+        self.tasks: list[TaskResult] = []
+        self.failure: TaskFailure | None = None
+        self.unreachable = False
+        self.unreachable_during = ""
+        self.reached_host = False
+        self.current = ""
+        self._role = ""
+
+    def stat(self, name: str) -> int:
+        """A number of the run's own statistics; counted from the tasks where the run died before it could make them."""
+        values = self._stats.get(name)
+        if isinstance(values, dict):
+            return sum(number for number in values.values() if isinstance(number, int))
+        outcome = {"failures": ("failed",), "ok": ("ok", "changed")}.get(name, (name,))
+        return sum(task.outcome in outcome for task in self.tasks)
+
+    def handle(self, event: dict[str, Any]) -> bool:
+        """ansible-runner's event handler. False: the event is not written to disk, where it would outlive the run."""
+        said = event.get("stdout")
+        if isinstance(said, str) and (text := ANSI_CODES.sub("", said).strip("\r\n")):
+            self._log.write(text)
+        kind = str(event.get("event", ""))
+        data = _mapping(event.get("event_data"))
+        role, task = _names(data)
+        role = self._at_work_for(role)
+        if kind == "playbook_on_task_start":
+            self.current = step_name(role, task)
+            self._tell("task_start", role, task, "")
+        elif kind in ("runner_retry", "runner_on_async_poll"):
+            self._tell("waiting", role, task, waiting_line(_mapping(data.get("res"))))
+        elif kind in ("runner_item_on_ok", "runner_item_on_failed"):
+            self._diff(role, task, _mapping(data.get("res")))
+        elif kind in OUTCOMES:
+            self._ended(kind, role, task, data)
+        elif kind == "playbook_on_stats":
+            self._stats = data
+        return False
+
+    def broke(self, why: str) -> None:
+        """The run ended because an event could not be read."""
+        self.failure = TaskFailure(self.current or "reading what the host answered", why, ())
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _at_work_for(self, role: str) -> str:
+        """The role a task is done for: gpu_preflight lends its tasks (install packages, release holds) to others."""
+        if role == LENDS_TASKS and self._role:
+            return self._role
+        self._role = "" if role == LENDS_TASKS else role
+        return role
+
+    def _ended(self, kind: str, role: str, task: str, data: Mapping[str, Any]) -> None:
+        result = _mapping(data.get("res"))
+        outcome = OUTCOMES[kind]
+        if kind == "runner_on_ok" and result.get("changed"):
+            outcome = "changed"
+        self.reached_host = True
+        ignored = kind == "runner_on_failed" and data.get("ignore_errors")
+        if kind == "runner_on_failed" and not ignored:
+            self._failed(role, task, result, ours=data.get("task_action") in OUR_WORDS)
+        if kind == "runner_on_unreachable":
+            self.unreachable = True
+            self.unreachable_during = step_name(role, task)
+            self.failure = describe_failure(role, task, result, ours=False)
+        if len(self.tasks) < MOST_TASKS:
+            self.tasks.append(TaskResult(role, task, "ok" if ignored else outcome, seconds(data.get("duration"))))
+        if not data.get("event_loop"):  # of a loop each item has shown its own
+            self._diff(role, task, result)
+        self._tell("task_end", role, task, outcome)
+
+    def _failed(self, role: str, task: str, result: Mapping[str, Any], *, ours: bool) -> None:
+        """The last failure tells most: a rescue section fails again in plainer words. The output is the first one's."""
+        before, self.failure = self.failure, describe_failure(role, task, result, ours=ours)
+        if before is not None and not self.failure.last_lines and before.step.partition(":")[0] == role:
+            self.failure = replace(self.failure, last_lines=before.last_lines)
+
+    def _diff(self, role: str, task: str, result: Mapping[str, Any]) -> None:
+        text = diff_text(result.get("diff"))
+        if text and result.get("changed"):
+            self._tell("diff", role, task, text)
+
+    def _tell(self, kind: str, role: str, task: str, detail: str) -> None:
+        self._on_event(Progress(kind, role, task, detail, time.monotonic() - self._began))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(data: Mapping[str, Any]) -> tuple[str, str]:
+    """Role and task; in a task's name Ansible puts the role first, as `role : task`."""
+    role = _name(data.get("role"))
+    task = _name(data.get("name") or data.get("task"))
+    return role, task.removeprefix(f"{role} : ") if role else task
+
+
+def _name(value: Any) -> str:
+    return one_line(value, NAME_LETTERS) if isinstance(value, str) else ""

@@ -1,0 +1,253 @@
+"""Roles and variables ─► one Ansible run on one host ─► PlaybookResult. The only import of ansible_runner.
+
+Everything the run needs lies in a private folder that is gone afterwards, as is every process of it (keeper.py). What
+stays is the output in `ansible.log`. The sudo password is typed into Ansible's own prompt through the terminal that
+ansible-runner gives it: it is in no file, no argument and no environment variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuprep.errors import GpuprepError, HostUnreachable, Interrupted, ProvisionFailed
+from gpuprep.paths import private_folder
+from gpuprep.provisioning import ansible_environment
+from gpuprep.provisioning.ansible_events import Events, Progress
+from gpuprep.records import PlaybookResult
+from gpuprep.remote.types import Target
+
+__all__ = ["NOT_NEEDED", "Failure", "Progress", "run"]
+
+NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, tasks=(), log="", seconds=0.0)
+
+# Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
+BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
+KEEPER_SECONDS = 10.0  # after which a keeper that was told to end is no longer waited for
+TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not end well: the error to raise and what was done until then."""
+
+    error: GpuprepError
+    result: PlaybookResult
+
+
+def run(
+    target: Target,
+    *,
+    roles: Sequence[str],
+    variables: Mapping[str, Any],
+    check: bool = False,
+    diff: bool = False,
+    become_password: str | None = None,
+    accept_new_host_key: bool = False,
+    log_dir: Path,
+    on_event: Callable[[Progress], None],
+    cancelled: Callable[[], bool] = lambda: False,
+    playbook: str | Path = "provision.yml",
+    verbosity: int = 0,
+) -> PlaybookResult | Failure:
+    """Run `playbook` (a name in the playbooks folder, or a path) on `target`, limited to `roles` by their tags.
+
+    A failed task, a host that went away and an interruption come back as a Failure, so that a record can hold
+    what was done.
+    """
+    started = time.monotonic()
+    private_folder(log_dir)
+    log = log_dir / "ansible.log"
+    playbooks = ansible_environment.playbooks_dir()
+    path = playbooks / playbook
+    if not path.is_file():
+        raise GpuprepError(f"playbook {path} is missing", "this installation of gpuprep is not whole: install it again")
+    # Not below log_dir: the path of an SSH control socket may not be longer than about 100 bytes.
+    private = Path(tempfile.mkdtemp(prefix="gpuprep-"))
+    events = Events(on_event, log)
+    try:
+        status = _execute(
+            private,
+            target,
+            path,
+            tags=[role.removeprefix("gpu_") for role in roles],
+            variables=variables,
+            flags=[*(["--check"] if check else []), *(["--diff"] if diff else [])],
+            become_password=become_password,
+            environment=ansible_environment.environment(
+                target, private, playbooks, accept_new_host_key=accept_new_host_key
+            ),
+            events=events,
+            cancelled=cancelled,
+            verbosity=verbosity,
+        )
+    finally:
+        events.close()
+        shutil.rmtree(private, ignore_errors=True)
+    result = PlaybookResult(
+        status=status,
+        changed=events.stat("changed"),
+        ok=events.stat("ok"),
+        failed=events.stat("failures"),
+        tasks=tuple(events.tasks),
+        log=str(log),
+        seconds=round(time.monotonic() - started, 1),
+    )
+    if status == "successful":
+        return result
+    return Failure(_error(status, target, events, log), result)
+
+
+def _execute(
+    private: Path,
+    target: Target,
+    playbook: Path,
+    *,
+    tags: Sequence[str],
+    variables: Mapping[str, Any],
+    flags: list[str],
+    become_password: str | None,
+    environment: dict[str, str],
+    events: Events,
+    cancelled: Callable[[], bool],
+    verbosity: int,
+) -> str:
+    """One ansible-runner run in `private`; returns successful | failed | unreachable | canceled."""
+    from ansible_runner.config.runner import RunnerConfig
+    from ansible_runner.runner import Runner
+
+    inventory = private / "inventory.yml"
+    inventory.touch(mode=0o600)
+    inventory.write_text(ansible_environment.inventory_text(target, variables), encoding="utf-8")
+    (private / "env").mkdir()
+    # How long ansible-runner waits before it asks again whether the user has cancelled; and no output file:
+    # Events keeps one.
+    settings = {"pexpect_timeout": 1, "suppress_output_file": True}
+    (private / "env" / "settings").write_text(json.dumps(settings), encoding="utf-8")
+    if become_password is not None:
+        flags = [*flags, "--ask-become-pass"]
+    config = RunnerConfig(
+        str(private),
+        playbook=str(playbook),
+        inventory=str(inventory),
+        tags=",".join(tags) or None,
+        cmdline=" ".join(flags) or None,
+        passwords={BECOME_PROMPT: become_password} if become_password is not None else None,
+        envvars=environment,
+        verbosity=verbosity or None,
+        quiet=True,
+        ident="run",
+    )
+    config.prepare()
+    pid_file = private / "keeper"
+    config.command[:1] = [
+        *ansible_environment.kept(pid_file, target),
+        str(ansible_environment.ansible_program("ansible-playbook")),
+    ]
+    config.env = ansible_environment.without_foreign_settings(config.env, environment)
+
+    def forget_environment(status: dict[str, Any], runner_config: Any) -> None:
+        # ansible-runner writes the whole environment, the user's own secrets included, to this file.
+        if status["status"] == "running":
+            Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
+
+    asked: list[float] = []
+
+    def end_if_cancelled() -> bool:
+        """Tells the keeper to end all there is. True, which kills the keeper alone, only where it does not."""
+        if not cancelled():
+            return False
+        if not asked and _tell_keeper(pid_file) is not None:
+            asked.append(time.monotonic())
+        return bool(asked) and time.monotonic() - asked[0] > KEEPER_SECONDS
+
+    runner = Runner(
+        config, event_handler=events.handle, status_handler=forget_environment, cancel_callback=end_if_cancelled
+    )
+    try:
+        runner.run()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError) as error:
+        # ansible-runner reads the host's answer as JSON inside an event: one that it cannot read is no reason to lose
+        # the record.
+        _end_keeper(pid_file)
+        events.broke(f"what the host answered cannot be read ({type(error).__name__})")
+        return "failed"
+    except BaseException:
+        _end_keeper(pid_file)
+        raise
+    if asked:
+        return "canceled"
+    if runner.status == "successful" and not events.reached_host:
+        return "failed"
+    if runner.status == "failed" and events.unreachable:
+        return "unreachable"
+    return str(runner.status)
+
+
+def _tell_keeper(pid_file: Path) -> int | None:
+    """SIGTERM to the keeper; its process id, or None where it has not begun yet. It ends within about four seconds."""
+    try:
+        pid = int(pid_file.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    return pid
+
+
+def _end_keeper(pid_file: Path) -> None:
+    """After an error: nobody else waits for it now."""
+    if (pid := _tell_keeper(pid_file)) is not None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepError:
+    if status == "canceled":
+        at = f" during {events.current}" if events.current else ""
+        return Interrupted(
+            f"{target.name}: interrupted{at}",
+            "run the same command again: it goes on where this run stopped",
+            log=str(log),
+        )
+    if status == "unreachable":
+        said = f": {events.failure.message}" if events.failure else ""
+        return HostUnreachable(
+            f"{target.name}: the connection was lost or refused during step {events.unreachable_during!r}{said}",
+            "see that the host is up and that ssh reaches it, then run the same command again",
+            log=str(log),
+        )
+    failure = events.failure
+    if failure is None:
+        return ProvisionFailed(
+            f"{target.name}: Ansible ended before any step could run",
+            "read the lines above; the whole log has the rest",
+            where=target.name,
+            log=str(log),
+            last_lines=_tail(log),
+        )
+    return ProvisionFailed(
+        f"{target.name}: step {failure.step!r} failed: {failure.message}",
+        failure.hint or "put right what the lines above say, then run the same command again: it goes on from there",
+        where=target.name,
+        log=str(log),
+        step=failure.step,
+        last_lines=failure.last_lines,
+    )
+
+
+def _tail(log: Path, lines: int = 15) -> list[str]:
+    if not log.is_file():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return file.read(TAIL_BYTES).decode(errors="replace").rstrip().splitlines()[-lines:]

@@ -1,0 +1,115 @@
+"""Findings ─► ordered steps, each with its reasons; Wanted ─► the variables of the roles. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.desired.state import Wanted, tuning_document
+from gpuprep.records import Finding, Plan, Status, Step
+
+# Playbook order: what a role needs is done by one above it.
+TITLES = {
+    "gpu_preflight": "Restart into the newest kernel",
+    "gpu_driver": "Install the NVIDIA driver with its options and holds",
+    "gpu_agent": "Install gpuprep's agent",
+    "gpu_tuning": "Tune the GPUs: persistence, clocks, power",
+    "gpu_cuda": "Install the CUDA toolkit",
+    "gpu_cudnn": "Install cuDNN",
+    "gpu_codec": "Build FFmpeg with NVENC and NVDEC",
+    "gpu_extras": "Install the extras",
+}
+ROLES = tuple(TITLES)
+# What gpu_driver puts right without a restart: the loaded module stays the installed one.
+NO_REBOOT = frozenset(
+    {"held", "unattended_upgrades", "blacklist", "modprobe_options", "headers", "headers_next_boot", "next_boot_module"}
+)
+DONE = frozenset({Status.PASS, Status.SKIP})
+
+
+def make(host: str, wanted: Wanted, findings: Sequence[Finding]) -> Plan:
+    """The roles whose findings did not pass, in playbook order. No step means: nothing to do.
+
+    UNKNOWN leads to the role as well: what cannot be seen is made sure of.
+    """
+    open_findings = [finding for finding in findings if finding.status not in DONE]
+    steps = []
+    for role in ROLES:
+        reasons = dict.fromkeys(_sentence(f) for f in open_findings if f.role == role)
+        if reasons:
+            steps.append(Step(role, TITLES[role], tuple(reasons), may_reboot=_may_reboot(role, open_findings)))
+    left_over = dict.fromkeys(_sentence(f) for f in open_findings if f.role not in ROLES)
+    decisions = wanted.decisions if steps else ()
+    return Plan(host, wanted.profile, tuple(steps), (*left_over, *decisions))
+
+
+def _sentence(finding: Finding) -> str:
+    return finding.reason or f"{finding.subject} {finding.property}: {finding.actual}, wanted {finding.expected}"
+
+
+def _may_reboot(role: str, findings: Sequence[Finding]) -> bool:
+    """The driver's role restarts where loaded and installed would differ, tuning only for ECC."""
+    properties = {finding.property for finding in findings if finding.role == role}
+    if role == "gpu_tuning":
+        return "ecc" in properties
+    return role in ("gpu_preflight", "gpu_driver") and not properties <= NO_REBOOT
+
+
+def role_variables(wanted: Wanted) -> dict[str, Any]:
+    """Every variable of the roles that the profile and the host decide.
+
+    Left to the caller: mirrors of sources, paths of the controller (gpu_agent_wheelhouse, gpu_codec_artifact_dir), and
+    the user's word on reboots.
+    """
+    tuning = tuning_document(wanted)
+    variables: dict[str, Any] = {
+        "gpu_preflight_min_free_mib": dict(wanted.min_free_mib),
+        "gpu_driver_source": wanted.driver_source,
+        "gpu_driver_version": wanted.driver_version,
+        "gpu_driver_flavour": wanted.driver_flavour,
+        "gpu_driver_hold": wanted.driver_hold,
+        "gpu_driver_gpu_firmware": wanted.driver_gpu_firmware,
+        "gpu_driver_profiling_counters": wanted.profiling_counters,
+        "gpu_agent_version": wanted.agent_version,
+        "gpu_agent_cuda_major": wanted.cudnn_cuda_major,
+        **{f"gpu_tuning_{key}": value for key, value in tuning.items()},
+        "gpu_cuda_version": wanted.cuda_version,
+        "gpu_cuda_hold": wanted.cuda_hold,
+        "gpu_cudnn_version": wanted.cudnn_version,
+        "gpu_cudnn_cuda_major": wanted.cudnn_cuda_major,
+        "gpu_cudnn_sha256": dict(wanted.cudnn_sha256),
+        "gpu_cudnn_prefix": wanted.cudnn_prefix,
+        "gpu_extras_packages": list(wanted.extras_packages),
+        "gpu_extras_pip": [],
+        "gpu_extras_mount": _mount(wanted),
+    }
+    return variables | _codec(wanted)
+
+
+def _mount(wanted: Wanted) -> dict[str, str]:
+    mount = wanted.mount
+    if mount is None:
+        return {}
+    return {"device": mount.device, "path": mount.path, "fstype": mount.fstype, "options": mount.options}
+
+
+def _codec(wanted: Wanted) -> dict[str, Any]:
+    variables: dict[str, Any] = {
+        "gpu_codec_ffmpeg_version": wanted.ffmpeg_version,
+        "gpu_codec_headers_version": wanted.headers_version,
+        "gpu_codec_prefix": wanted.codec_prefix,
+        "gpu_codec_npp": wanted.npp,
+        "gpu_codec_parts": {kind: list(names) for kind, names in wanted.parts.items()},
+        "gpu_codec_build_key": wanted.build_key,
+    }
+    if wanted.ffmpeg_version == "none":
+        return variables
+    for name, kind, version in (
+        ("ffmpeg", "ffmpeg", wanted.ffmpeg_version),
+        ("headers", "nv_codec_headers", wanted.headers_version),
+    ):
+        source = catalogue.source(kind)[version]
+        variables[f"gpu_codec_{name}_url"] = source.url
+        variables[f"gpu_codec_{name}_sha256"] = " ".join(source.sha256)
+    return variables

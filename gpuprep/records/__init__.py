@@ -1,0 +1,549 @@
+"""What crosses the stages: frozen dataclasses and their enums. Stdlib only.
+
+This module also runs on the GPU VM (Python 3.9 or newer), so it avoids newer run-time features.
+A reading that failed is `Missing`, a value like any other, never None and never an exception;
+None means "read, and there is none". GPUs are in records/gpu.py, the JSON codec in records/codec.py; who uses records
+takes the names of all three from here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+from gpuprep.records.codec import (
+    DecodeError,
+    ExitCode,
+    Missing,
+    Moment,
+    OptDay,
+    OptMoment,
+    OptRunId,
+    RunId,
+    from_json,
+    from_json_value,
+    is_moment,
+    plain_json,
+    to_json,
+    to_json_value,
+)
+from gpuprep.records.gpu import (
+    NOT_READ,
+    Bool,
+    ClockPair,
+    EccErrors,
+    Float,
+    GpuFacts,
+    Int,
+    OptStr,
+    PcieLink,
+    PowerLimits,
+    ProcessOnGpu,
+    RemappedRows,
+    RetiredPages,
+    Str,
+    Throttled,
+    Utilization,
+)
+
+__all__ = [
+    "DRIVER_LIBRARIES",
+    "LIBRARIES",
+    "NOT_READ",
+    "SCHEMA_VERSION",
+    "AptFacts",
+    "AptPin",
+    "Bool",
+    "ClockPair",
+    "CodecFacts",
+    "Compared",
+    "CudaFacts",
+    "CudnnFacts",
+    "DecodeError",
+    "DkmsModule",
+    "DriftFacts",
+    "DriverFacts",
+    "EccErrors",
+    "ExitCode",
+    "FactsRequest",
+    "Finding",
+    "Fix",
+    "Float",
+    "GpuFacts",
+    "Int",
+    "KernelFacts",
+    "LockedClocks",
+    "Missing",
+    "ModprobeLine",
+    "Moment",
+    "Mount",
+    "NightlyFacts",
+    "OptDay",
+    "OptMoment",
+    "OptRunId",
+    "OptStr",
+    "OsFacts",
+    "Package",
+    "PciDevice",
+    "PcieLink",
+    "Plan",
+    "PlaybookResult",
+    "PowerLimits",
+    "ProbeResult",
+    "ProcessOnGpu",
+    "ProfileRef",
+    "RemappedRows",
+    "RetiredPages",
+    "RunId",
+    "RunRecord",
+    "ShellFacts",
+    "Snapshot",
+    "Source",
+    "Status",
+    "Step",
+    "Str",
+    "TaskResult",
+    "Throttled",
+    "UnitFacts",
+    "Unseen",
+    "Utilization",
+    "Verdict",
+    "Xid",
+    "from_json",
+    "from_json_value",
+    "is_moment",
+    "plain_json",
+    "to_json",
+    "to_json_value",
+]  # fmt: skip
+
+SCHEMA_VERSION = 1
+
+
+class Status(str, enum.Enum):
+    """How a check ended. Absent evidence is UNKNOWN, never PASS."""
+
+    PASS = "PASS"
+    WARN = "WARN"
+    FAIL = "FAIL"
+    SKIP = "SKIP"
+    UNKNOWN = "UNKNOWN"
+    WAIVED = "WAIVED"  # did not pass; the profile accepts it for a while. Counts neither for nor against
+
+
+class Source(str, enum.Enum):
+    """Whether a number was read from hardware or from a simulated GPU."""
+
+    MEASURED = "measured"
+    SIMULATED = "simulated"
+
+
+# ---------------------------------------------------------------- snapshot: the facts of one host
+
+
+@dataclass(frozen=True)
+class OsFacts:
+    id: str  # "debian", "ubuntu", "rocky": os-release ID
+    version_id: str  # "12", "13", "24.04"
+    codename: str
+    pretty_name: str
+    architecture: str  # "x86_64", "aarch64" as of uname -m
+    like: tuple[str, ...] = ()  # os-release ID_LIKE
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    running: str  # uname -r
+    next_boot: OptStr  # newest kernel in /boot, the one a reboot would start
+    headers_running: Bool  # /lib/modules/<running>/build exists
+    headers_next_boot: Bool
+    headers_available: Bool  # the package manager offers the headers of the running kernel
+    secure_boot: Bool
+    boot_id: str
+    uptime_seconds: float
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    address: str  # "0000:00:1e.0"
+    vendor_id: str  # "10de"
+    device_id: str  # "1eb8", lower case
+    class_code: str  # "030200"
+    driver: Optional[str] = None  # bound kernel driver
+
+
+@dataclass(frozen=True)
+class DkmsModule:
+    module: str  # "nvidia-current"
+    version: str  # "550.163.01"
+    kernel: Optional[str]  # None: only added
+    state: str  # "added", "built", "installed"
+
+
+@dataclass(frozen=True)
+class DriverFacts:
+    """The four places where a driver shows its version, and what surrounds them."""
+
+    loaded_version: OptStr  # /proc/driver/nvidia/version; None: no module loaded
+    loaded_flavour: OptStr  # "open" | "proprietary", from the same file
+    module_version: OptStr  # modinfo for the running kernel; None: no module on disk
+    module_flavour: OptStr  # by modinfo's licence: "open" (Dual MIT/GPL) | "proprietary"
+    module_next_boot_version: OptStr  # the same for the next kernel
+    library_version: OptStr  # libnvidia-ml.so.1 resolves to libnvidia-ml.so.<this>
+    nvml_version: OptStr  # nvmlSystemGetDriverVersion
+    runfile: Optional[str]  # evidence of an installation by NVIDIA's .run file, or None
+    nouveau_loaded: bool
+    counters_restricted: Union[bool, Missing, None]  # RmProfilingAdminOnly; None: no module loaded
+    dkms: tuple[DkmsModule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Package:
+    version: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class LockedClocks:
+    """What gpuprep locked on one GPU, as written by the tuning unit (NVML has no getter)."""
+
+    uuid: str
+    memory_mhz: Optional[int]
+    graphics_mhz: int
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class CudaFacts:
+    nvcc_path: OptStr  # None: no nvcc on any known path
+    nvcc_version: OptStr  # "12.4"
+    cupti_path: OptStr  # libcupti.so as the loader finds it
+    library_folders: tuple[str, ...] = ()  # where that nvcc's toolkit keeps its libraries, links resolved too
+
+
+@dataclass(frozen=True)
+class CudnnFacts:
+    library_path: OptStr  # libcudnn.so.N as the loader finds it, links resolved
+    version: OptStr  # "9.10.2" from cudnn_version.h beside that library
+    header_path: OptStr
+    wheel_version: OptStr  # "9.10.2.21" from gpuprep's manifest beside the library
+    cuda_major: OptStr  # "12", likewise
+    manifest_intact: Union[bool, Missing, None] = NOT_READ  # as CodecFacts.manifest_intact
+
+
+@dataclass(frozen=True)
+class CodecFacts:
+    """nv-codec-headers and the FFmpeg that `ffmpeg` on the PATH resolves to."""
+
+    headers_version: OptStr  # pkg-config --modversion ffnvcodec
+    ffmpeg_path: OptStr  # what PATH finds
+    ffmpeg_real_path: OptStr  # links resolved
+    ffmpeg_version: OptStr
+    build_key: OptStr  # from the manifest of that build
+    manifest_intact: Union[bool, Missing, None]  # every file of the manifest has its sha256; None: no manifest
+    redistributable: Union[bool, Missing, None] = None
+    headers_intact: Union[bool, Missing, None] = NOT_READ  # as manifest_intact, of the headers
+
+
+@dataclass(frozen=True)
+class ShellFacts:
+    """Where a plain `nvcc` and `ffmpeg` resolve in the ways programs are started; None: not found."""
+
+    login_shell: dict[str, OptStr]
+    non_login_shell: dict[str, OptStr]
+    systemd_service: dict[str, OptStr]
+
+
+@dataclass(frozen=True)
+class UnitFacts:
+    enabled: str  # systemctl is-enabled
+    active: str  # systemctl is-active
+    files: tuple[str, ...] = ()  # the unit's own file, then its drop-ins in the order in which they count
+    command: str = ""  # of ExecStart=, all of these files read together
+
+
+@dataclass(frozen=True)
+class ModprobeLine:
+    """A line of modprobe's configuration about NVIDIA's modules or nouveau. A later one counts more."""
+
+    file: str  # "/proc/cmdline" where the kernel's command line says it
+    words: tuple[str, ...]  # ("options", "nvidia", "NVreg_EnableGpuFirmware=0"); names with underscores
+
+
+@dataclass(frozen=True)
+class AptPin:
+    """One stanza of apt's preferences."""
+
+    file: str
+    packages: str  # names, globs, /expressions/
+    pin: str  # "version 550.*", "release a=stable", "origin ..."
+    priority: str
+
+
+@dataclass(frozen=True)
+class AptFacts:
+    """What apt really makes of its configuration, whichever file says it."""
+
+    blacklist: Union[tuple[str, ...], Missing]  # Unattended-Upgrade::Package-Blacklist
+    pins: tuple[AptPin, ...]  # less those of all packages ("*")
+    malformed: tuple[str, ...] = ()  # "FILE: why", of preferences that apt stumbles upon
+    passed_over: tuple[str, ...] = ()  # "FILE: why", of files that apt does not read at all
+
+
+@dataclass(frozen=True)
+class Mount:
+    device: str
+    path: str
+    fstype: str
+
+
+@dataclass(frozen=True)
+class Xid:
+    """One error that the driver wrote to the kernel log."""
+
+    code: int  # what it means: catalogue/xids.yml
+    pci_address: str  # as PciDevice.address
+    message: str  # what follows the code
+    time: Union[Moment, Missing]  # UTC, ISO 8601
+
+
+@dataclass(frozen=True)
+class FactsRequest:
+    """What a profile wants to know beyond what every snapshot holds."""
+
+    commands: tuple[str, ...] = ()  # extras: resolve these on the PATH
+    python_modules: tuple[str, ...] = ()  # extras: versions of these in the system's python3
+    packages: tuple[str, ...] = ()  # further package names to look up
+
+
+# The driver's libraries that a snapshot looks for: CUDA, decoding, encoding. Headless packages lack the last two.
+DRIVER_LIBRARIES = ("libcuda.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1")
+# Besides them, every version of these that the loader knows, each under its own soname.
+LIBRARIES = (
+    "libcublas.so", "libcublasLt.so", "libcudart.so", "libcudnn.so", "libcupti.so", "libnvJitLink.so",
+    "libnvidia-ml.so", "libnvrtc.so",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All facts of one host at one moment. `source` is simulated when the GPU is."""
+
+    taken_at: Moment  # UTC, ISO 8601
+    source: Source
+    agent_version: str
+    hostname: str
+    os: OsFacts
+    kernel: KernelFacts
+    virtualization: str
+    is_root: bool
+    pci_gpus: tuple[PciDevice, ...]
+    nvswitches: int
+    driver: DriverFacts
+    packages: dict[str, Package]  # every installed package of the families of interest
+    gpus: Union[tuple[GpuFacts, ...], Missing]
+    locked_clocks: tuple[LockedClocks, ...]
+    cuda: CudaFacts
+    cudnn: CudnnFacts
+    codec: CodecFacts
+    shells: ShellFacts
+    units: dict[str, UnitFacts]
+    files: dict[str, OptStr]  # path of each small file gpuprep manages -> its text; None: absent
+    commands: dict[str, OptStr]  # extras: command -> path
+    python_modules: dict[str, OptStr]  # extras: module -> version
+    mounts: tuple[Mount, ...]
+    disk_free_mib: dict[str, int]  # "/", "/opt", "/usr", "/var", "/tmp"
+    cloud_init: Str  # "done", "running", "absent", "error"
+    provenance: Union[dict[str, Any], Missing, None]  # /etc/gpuprep/provenance.json
+    agent_installed_version: OptStr = None
+    libraries: dict[str, OptStr] = field(default_factory=dict)  # soname -> path; None: not found (see LIBRARIES)
+    schema_version: int = SCHEMA_VERSION
+    xids: Union[tuple[Xid, ...], Missing] = NOT_READ  # since boot, oldest first
+    agent_libraries: dict[str, OptStr] = field(default_factory=dict)  # in the installed agent's environment: version
+    modprobe: Union[tuple[ModprobeLine, ...], Missing] = NOT_READ  # in modprobe's own order
+    apt: Union[AptFacts, Missing, None] = NOT_READ  # None: another package manager
+    digests: Union[dict[str, Str], Missing] = NOT_READ  # path -> sha256: libraries that programs get, nvcc, module
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """One probe's evidence. `values` is documented by the probe that makes it; a probe never passes or fails."""
+
+    probe: str
+    source: Source
+    values: Union[dict[str, Any], Missing]
+    seconds: float
+
+
+# ---------------------------------------------------------------- judgement
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome, for verdict, plan and drift alike."""
+
+    subject: str  # "driver", "gpu 0", "ffmpeg"
+    property: str  # "persistence_mode"
+    status: Status
+    expected: str
+    actual: str
+    reason: str = ""  # why it matters or why it is so
+    remedy: str = ""  # what to do
+    role: str = ""  # the role that would put it right; "" where none can
+    since: OptMoment = ""  # drift: when it was first seen so, UTC, ISO 8601
+    waived: str = ""  # how it would have ended without the waiver: "FAIL"
+    waiver_expires: OptDay = ""  # the last day of the waiver that fits it, "2026-12-31", whether it still holds or not
+
+    @builtins.property  # the field above hides the plain name
+    def key(self) -> str:
+        return f"{self.subject}.{self.property}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    status: Status
+    summary: str  # one line
+    findings: tuple[Finding, ...]
+
+
+# ---------------------------------------------------------------- plan and run
+
+
+@dataclass(frozen=True)
+class Step:
+    """One role to run and why; `reasons` are sentences."""
+
+    role: str
+    title: str
+    reasons: tuple[str, ...]
+    may_reboot: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    host: str
+    profile: str
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()  # things worth knowing that change nothing
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One Ansible task as it ended on the host."""
+
+    role: str
+    task: str
+    outcome: str  # ok | changed | failed | skipped | unreachable
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PlaybookResult:
+    status: str  # "successful" | "failed" | "unreachable" | "canceled" | "not needed"
+    changed: int
+    ok: int
+    failed: int
+    tasks: tuple[TaskResult, ...]
+    log: str  # path of the whole log on the controller
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ProfileRef:
+    name: str
+    path: str
+    sha256: str  # of the resolved content, so that an edited profile is another profile
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One thing that `drift --fix` put back, or could not."""
+
+    finding: str  # key of the finding that it is for
+    what: str  # a sentence: "turn persistence mode on"
+    command: str  # as it ran on the host, as root
+    exit_code: int
+    said: str = ""  # the end of what it said where it failed
+    before: str = ""  # what the check found before, and afterwards: Finding.actual
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure beside the same of the host's baseline; more is better."""
+
+    gpu_uuid: str
+    probe: str  # "gemm"
+    name: str  # "fp16 8192x8192x8192 TN"
+    now: float
+    before: float
+    run_id: OptRunId  # the run that the baseline's figure was measured in
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A finding of an earlier check that this one did not look at: it keeps its date for the next that does."""
+
+    key: str
+    status: str  # how it ended then, a waiver aside
+    since: OptMoment  # UTC, ISO 8601
+
+
+@dataclass(frozen=True)
+class DriftFacts:
+    """What a drift check compared with besides the profile, and what it did."""
+
+    certified_run: OptRunId = ""  # the run whose snapshot is "what we certified"; "": there is none yet
+    certified_at: OptMoment = ""
+    previous_run: OptRunId = ""  # the check before this one; "": this is the first
+    previous_at: OptMoment = ""
+    on_host: bool = False  # the host checked itself
+    probe: str = "none"  # "none" | "quick"
+    probe_skipped: str = ""  # why a probe that was wished for was not made
+    probe_asked_since: OptMoment = ""  # at night: since when it is wished for; carried on from night to night
+    probe_measured_at: OptMoment = ""  # at night: when all probes last gave figures, this night or an earlier one
+    fixes: tuple[Fix, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+
+
+@dataclass(frozen=True)
+class NightlyFacts:
+    """What `drift schedule` or `drift unschedule` left on the host."""
+
+    scheduled: bool
+    at: str = ""  # "02:30", local time of the host
+    random_delay_minutes: int = 0
+    probe: str = "none"
+    next_at: OptMoment = ""  # UTC, ISO 8601, the random delay included; "": systemd does not say
+    changed: tuple[str, ...] = ()  # files that were written or removed
+    notes: tuple[str, ...] = ()  # sentences that a reader must know
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of one command on one host: what `history`, `report` and `judge` read."""
+
+    run_id: RunId
+    command: str  # "provision", "tune", "validate", "plan", "drift", "schedule", "unschedule"
+    host: str
+    started_at: Moment
+    ended_at: Moment
+    source: Source
+    exit_code: ExitCode
+    gpuprep_version: str
+    profile: Optional[ProfileRef] = None
+    plan: Optional[Plan] = None
+    playbook: Optional[PlaybookResult] = None
+    before: Optional[Snapshot] = None
+    after: Optional[Snapshot] = None
+    measurements: tuple[ProbeResult, ...] = ()
+    verdict: Optional[Verdict] = None
+    findings: tuple[Finding, ...] = ()
+    error: Optional[str] = None
+    options: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+    drift: Optional[DriftFacts] = None
+    nightly: Optional[NightlyFacts] = None

@@ -1,0 +1,382 @@
+"""Records ─► JSON and back, and Missing, the value that stands in a record for a reading that could not be taken.
+
+Stdlib only; this module also runs on the GPU VM (Python 3.9 or newer).
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import json
+import math
+import re
+import reprlib
+import types
+import typing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from operator import attrgetter
+from typing import Annotated, Any, Callable, TypeVar, Union
+
+from gpuprep.untrusted.limits import TEXT_LETTERS, json_document
+from gpuprep.untrusted.plaintext import one_line, visible
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A reading that could not be taken. `reason` is one of the words below, `detail` the original message.
+
+    not_supported, function_not_found, gpu_is_lost, no_permission, deprecated, driver_not_loaded,
+    library_not_found, version_mismatch, command_not_found, command_failed, unparsable, not_installed, not_read
+    """
+
+    reason: str
+    detail: str = ""
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of a text that is more than text: `Annotated[str, Form(...)]`."""
+
+    what: str  # "a moment": "want a moment, got 'yesterday'"
+    fits: Callable[[str], bool]
+
+
+class DecodeError(ValueError):
+    """A JSON document is not the record it should be; the message names the field."""
+
+
+def to_json_value(value: Any) -> Any:
+    """A record as plain JSON values. Missing becomes {"missing": reason, "detail": ...}, and so does NaN."""
+    kind: Any = type(value)
+    return _encoder(kind)(value)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(to_json_value(value), indent=indent, sort_keys=False, allow_nan=False)
+
+
+def from_json(cls: type[_T], text: str) -> _T:
+    """Decode `text` as a `cls`. Raises DecodeError naming the field that does not fit.
+
+    What a host or a file says is then fit to be judged, stored and shown: within untrusted/limits.py, its texts
+    visible, each number finite.
+    """
+    return from_json_value(cls, plain_json(text))
+
+
+def plain_json(text: str) -> Any:
+    """The JSON value of a text within untrusted/limits.py, of no kind yet. Raises DecodeError."""
+    try:
+        return json_document(text)
+    except ValueError as error:
+        raise DecodeError(f"not JSON: {error}") from error
+
+
+def from_json_value(cls: type[_T], document: Any) -> _T:
+    """As from_json, of a document that json_document read."""
+    kind: Any = cls
+    try:
+        return typing.cast(_T, _decoder(kind)(document))
+    except _Misfit as error:
+        raise DecodeError(f"{cls.__name__}{error.place}: {error}") from error
+    except RecursionError as error:
+        raise DecodeError(f"{cls.__name__}: it is nested too deep") from error
+
+
+def is_moment(text: str) -> bool:
+    """Whether it is a moment as gpuprep writes one, ISO 8601 with a time zone, of a year that a clock can show."""
+    if not _MOMENT.fullmatch(text):
+        return False
+    try:
+        return 1970 <= datetime.fromisoformat(text).astimezone(timezone.utc).year <= 9999
+    except (ValueError, OverflowError):
+        return False
+
+
+# What Python 3.9 reads, too.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3}|\.\d{6})?[+-]\d\d:\d\d", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_RUN_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+def _is_day(text: str) -> bool:
+    return bool(_DAY.fullmatch(text)) and is_moment(f"{text}T12:00:00+00:00")
+
+
+Moment = Annotated[str, Form("a moment such as 2026-11-22T02:30:00+00:00", is_moment)]
+RunId = Annotated[str, Form("the id of a run", lambda text: bool(_RUN_ID.fullmatch(text)))]
+# The same, or "" where there is none.
+OptMoment = Annotated[str, Form('a moment such as 2026-11-22T02:30:00+00:00, or ""', lambda t: not t or is_moment(t))]
+OptDay = Annotated[str, Form('a day such as 2026-11-22, or ""', lambda text: not text or _is_day(text))]
+OptRunId = Annotated[str, Form('the id of a run, or ""', lambda text: not text or bool(_RUN_ID.fullmatch(text)))]
+ExitCode = Annotated[int, range(256)]
+
+# A record has thousands of parts of a few kinds: how a kind is read and written is worked out once.
+
+
+@lru_cache(maxsize=None)
+def _encoder(kind: type) -> Callable[[Any], Any]:
+    if issubclass(kind, Missing):
+        return lambda value: {"missing": value.reason, "detail": value.detail}
+    if dataclasses.is_dataclass(kind):
+        names = [spec.name for spec in dataclasses.fields(kind)]
+        return lambda value: {name: to_json_value(getattr(value, name)) for name in names}
+    if issubclass(kind, enum.Enum):
+        return attrgetter("value")
+    if issubclass(kind, str):
+        return _whole
+    if issubclass(kind, float):
+        return lambda value: value if math.isfinite(value) else {"missing": "unparsable", "detail": _number(value)}
+    if issubclass(kind, collections.abc.Mapping):
+        return lambda value: {_whole(str(key)): to_json_value(item) for key, item in value.items()}
+    if issubclass(kind, (list, tuple)):
+        return lambda value: [to_json_value(item) for item in value]
+    return lambda value: value
+
+
+def _whole(text: str) -> str:
+    """Half a surrogate pair is nothing that can be written as UTF-8: as an escape it can."""
+    return text if text.isprintable() else text.encode("utf-8", "backslashreplace").decode()
+
+
+class _Misfit(Exception):
+    """A value that is not of its kind; `place` is completed on the way out."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.place = ""
+
+    def inside(self, place: str) -> _Misfit:
+        self.place = place + self.place
+        return self
+
+
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """What makes a `kind` of a JSON value, or raises _Misfit. Not cached: two unions in another order are equal."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return _any
+    if origin is Annotated:
+        return _limited(*arguments)
+    if kind is type(None):
+        return _none
+    if kind is Missing:
+        return _missing
+    if origin is Union or origin is getattr(types, "UnionType", Union):
+        return _union_of(arguments)
+    if origin is tuple:
+        return _tuple_of(arguments[0])
+    if origin in (dict, collections.abc.Mapping):
+        return _dict_of(arguments[1])
+    if issubclass(kind, enum.Enum):
+        return _member_of(kind)
+    if dataclasses.is_dataclass(kind):
+        return _record_of(kind)
+    return _plain(kind)
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise _Misfit(f"want null, got {shown(value)}")
+
+
+def _missing(value: Any) -> Missing:
+    if not (isinstance(value, dict) and "missing" in value):
+        raise _Misfit(f"want a missing reading, got {shown(value)}")
+    return Missing(_text(value["missing"]), _text(value.get("detail", "")))
+
+
+def _any(value: Any) -> Any:
+    """Plain JSON, made fit to be shown; a number that is none becomes a reading that failed."""
+    return value if _is_fit(value) else _made_fit(value)
+
+
+def _is_fit(value: Any) -> bool:
+    """Nearly all is, and this is much faster than to make it so."""
+    left, texts = [value], []
+    while left:
+        one = left.pop()
+        kind = type(one)
+        if kind is dict:
+            texts += one
+            left += one.values()
+        elif kind is list:
+            left += one
+        elif kind is str:
+            texts.append(one)
+        elif kind is float and not math.isfinite(one):
+            return False
+    return "".join(texts).isprintable() and max(map(len, texts), default=0) <= TEXT_LETTERS
+
+
+def _made_fit(value: Any) -> Any:
+    if type(value) is str:
+        return _text(value)
+    if type(value) is dict:
+        return {_text(key): _made_fit(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_made_fit(item) for item in value]
+    if type(value) is float and not math.isfinite(value):
+        return {"missing": "unparsable", "detail": _number(value)}
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise _Misfit(f"want str, got {shown(value)}")
+    if len(value) > TEXT_LETTERS:
+        value = f"{value[:TEXT_LETTERS]}… ({len(value) - TEXT_LETTERS} more letters)"
+    return value if value.isprintable() else visible(value)
+
+
+def _float(value: Any) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    if type(value) is int:
+        return float(value)
+    raise _Misfit(f"want float, got {_number(value) if type(value) is float else shown(value)}")
+
+
+def _number(value: float) -> str:
+    """As JSON's readers spell it."""
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def shown(value: Any) -> str:
+    """A value in a message: never long, however large it is."""
+    return _brief.repr(value)[:60]
+
+
+_brief = reprlib.Repr()
+_brief.maxlevel, _brief.maxstring, _brief.maxlist, _brief.maxdict, _brief.maxlong = 3, 70, 20, 20, 70
+
+
+def _plain(kind: type) -> Callable[[Any], Any]:
+    if kind is str:
+        return _text
+    if kind is float:
+        return _float
+
+    def decode(value: Any) -> Any:
+        if type(value) is kind:  # bool is an int to Python, and none here
+            return value
+        raise _Misfit(f"want {kind.__name__}, got {shown(value)}")
+
+    return decode
+
+
+def _limited(kind: Any, limit: Any) -> Callable[[Any], Any]:
+    """Of `Annotated`: a text of a Form, or a number of a range."""
+    decode_plain = _decoder(kind)
+    fits = limit.fits if isinstance(limit, Form) else limit.__contains__
+    what = limit.what if isinstance(limit, Form) else f"a number from {limit.start} to {limit.stop - 1}"
+
+    def decode(value: Any) -> Any:
+        found = decode_plain(value)
+        if not fits(found):
+            raise _Misfit(f"want {what}, got {shown(found)}")
+        return found
+
+    return decode
+
+
+def _member_of(kind: type[enum.Enum]) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
+        try:
+            return kind(value)
+        except ValueError as error:
+            allowed = ", ".join(str(member.value) for member in kind)
+            raise _Misfit(f"{shown(value)} is none of {allowed}") from error
+
+    return decode
+
+
+def _tuple_of(kind: Any) -> Callable[[Any], Any]:
+    item = _decoder(kind)
+
+    def decode(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _Misfit(f"want a list, got {shown(value)}")
+        found: list[Any] = []
+        try:
+            for one in value:
+                found.append(item(one))
+        except _Misfit as error:
+            raise error.inside(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return decode
+
+
+def _dict_of(kind: Any) -> Callable[[Any], Any]:
+    item = _decoder(kind)
+
+    def decode(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit(f"want an object, got {shown(value)}")
+        found = {}
+        for key, one in value.items():
+            try:
+                found[_text(key)] = item(one)
+            except _Misfit as error:
+                raise error.inside(f".{one_line(key, 60)}") from None
+        return found
+
+    return decode
+
+
+def _union_of(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
+    may_be_none, may_be_missing = type(None) in kinds, Missing in kinds
+    others = [_decoder(kind) for kind in kinds if kind not in (Missing, type(None))]
+
+    def decode(value: Any) -> Any:
+        if value is None and may_be_none:
+            return None
+        if may_be_missing and isinstance(value, dict) and "missing" in value:
+            return _missing(value)
+        if may_be_missing and type(value) is float and not math.isfinite(value):
+            return Missing("unparsable", _number(value))
+        first = None
+        for decode_other in others:
+            try:
+                return decode_other(value)
+            except _Misfit as error:
+                first = first or error
+        raise first or _Misfit(f"{shown(value)} does not fit")
+
+    return decode
+
+
+def _record_of(kind: Any) -> Callable[[Any], Any]:
+    def decode(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit(f"want an object, got {shown(value)}")
+        arguments = {}
+        for name, part, is_required in _parts(kind):
+            if name in value:
+                try:
+                    arguments[name] = part(value[name])
+                except _Misfit as error:
+                    raise error.inside(f".{name}") from None
+            elif is_required:
+                raise _Misfit("missing").inside(f".{name}")
+        return kind(**arguments)
+
+    return decode
+
+
+@lru_cache(maxsize=None)
+def _parts(kind: Any) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
+    """(name, what decodes it, is it required). Not asked for before a record is read: it may hold its own kind."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return tuple((spec.name, _decoder(hints[spec.name]), _is_required(spec)) for spec in dataclasses.fields(kind))
+
+
+def _is_required(spec: dataclasses.Field[Any]) -> bool:
+    return spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING

@@ -1,0 +1,141 @@
+"""What NVML tells of one GPU. New fields go to the end, with NOT_READ: records of older versions are still read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from gpuprep.records.codec import Missing
+
+Str = Union[str, Missing]
+OptStr = Union[str, None, Missing]
+Int = Union[int, Missing]
+Float = Union[float, Missing]
+Bool = Union[bool, Missing]
+
+NOT_READ = Missing("not_read", "this record was made by a gpuprep that did not read it yet")
+
+
+@dataclass(frozen=True)
+class ClockPair:
+    memory_mhz: int
+    graphics_mhz: int
+
+
+@dataclass(frozen=True)
+class PowerLimits:
+    current_watts: Float
+    default_watts: Float
+    min_watts: Float
+    max_watts: Float
+
+
+@dataclass(frozen=True)
+class PcieLink:
+    """The link as it was when it was read: an idle one may have gone down to generation 1."""
+
+    generation: Int
+    width: Int
+    max_generation: Int  # that GPU and slot reach together
+    max_width: Int
+    device_max_generation: Int  # that the GPU alone could
+    replays: Int  # packets sent again since the driver was loaded
+
+
+@dataclass(frozen=True)
+class EccErrors:
+    """Volatile: since the driver was loaded. Aggregate: in the life of the GPU."""
+
+    corrected_volatile: Int
+    uncorrected_volatile: Int
+    corrected_aggregate: Int
+    uncorrected_aggregate: Int
+
+
+@dataclass(frozen=True)
+class RetiredPages:
+    """Volta and Turing."""
+
+    single_bit: Int
+    double_bit: Int
+    pending: Bool  # a page waits for a reset of the GPU
+
+
+@dataclass(frozen=True)
+class RemappedRows:
+    """Ampere and newer."""
+
+    correctable: Int
+    uncorrectable: Int
+    pending: Bool  # a row waits for a reset of the GPU
+    failure: Bool  # no spare row was left
+
+
+@dataclass(frozen=True)
+class ProcessOnGpu:
+    pid: int
+    name: str  # of the program; empty where it may not be seen
+    memory_mib: Int
+
+
+@dataclass(frozen=True)
+class Utilization:
+    """Per cent, over NVML's last sampling period."""
+
+    gpu: Int
+    memory: Int
+    encoder: Int
+    decoder: Int
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """Seconds in which each reason held the clocks down, since the driver was loaded."""
+
+    sw_power_cap: Float
+    sync_boost: Float
+    sw_thermal: Float
+    hw_thermal: Float
+    power_brake: Float
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    index: int
+    uuid: str
+    name: str
+    pci_address: str  # as PciDevice.address
+    pci_device_id: str  # "1eb8"
+    serial: Str
+    memory_total_mib: Int
+    persistence_mode: Bool
+    application_clocks: Union[ClockPair, Missing]
+    default_application_clocks: Union[ClockPair, Missing]
+    supported_clocks: Union[tuple[ClockPair, ...], Missing]
+    max_graphics_clock_mhz: Int
+    graphics_clock_mhz: Int
+    memory_clock_mhz: Int
+    power: PowerLimits
+    ecc_current: Bool  # Missing(not_supported) where the card has no ECC
+    ecc_pending: Bool
+    compute_mode: Str  # "default" | "exclusive_process" | "prohibited"
+    temperature_c: Int
+    event_reasons: Int  # bit mask of nvmlClocksEventReasons
+    video_clock_mhz: Int = NOT_READ
+    max_memory_clock_mhz: Int = NOT_READ
+    power_watts: Float = NOT_READ
+    memory_used_mib: Int = NOT_READ
+    performance_state: Int = NOT_READ  # 0 is the fastest
+    slowdown_temperature_c: Int = NOT_READ
+    compute_capability: Str = NOT_READ  # "7.5"
+    vbios: Str = NOT_READ
+    utilization: Union[Utilization, Missing] = NOT_READ
+    pcie: Union[PcieLink, Missing] = NOT_READ
+    ecc_errors: Union[EccErrors, Missing] = NOT_READ
+    retired_pages: Union[RetiredPages, Missing] = NOT_READ
+    remapped_rows: Union[RemappedRows, Missing] = NOT_READ
+    mig_current: Bool = NOT_READ
+    mig_pending: Bool = NOT_READ
+    nvlinks: Union[tuple[bool, ...], Missing] = NOT_READ  # each link of the GPU: is it up?
+    processes: Union[tuple[ProcessOnGpu, ...], Missing] = NOT_READ
+    throttled: Union[Throttled, Missing] = NOT_READ

@@ -1,0 +1,85 @@
+"""The JSON Schema of a run record, made from the dataclasses themselves. record.schema.json is what this returns.
+
+To write the file anew: python -m gpuprep.records.schema > gpuprep/records/record.schema.json
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import sys
+import types
+import typing
+from typing import Any, Union
+
+from gpuprep.records import Missing, RunRecord
+
+SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+MISSING = {
+    "type": "object",
+    "description": "A reading that could not be taken.",
+    "properties": {"missing": {"type": "string"}, "detail": {"type": "string"}},
+    "required": ["missing", "detail"],
+    "additionalProperties": False,
+}
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of `gpuprep report RUN --format json`."""
+    definitions: dict[str, Any] = {}
+    root = _of(RunRecord, definitions)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gpuprep run record",
+        **root,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if kind is Any:
+        return {}
+    if kind in SIMPLE:
+        return {"type": SIMPLE[kind]}
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    if origin is Union or origin is getattr(types, "UnionType", Union):
+        # Sorted, because typing gives back the order of whichever equal Union was written first in the process.
+        return {"anyOf": sorted((_of(option, definitions) for option in arguments), key=json.dumps)}
+    if origin is tuple:
+        return {"type": "array", "items": _of(arguments[0], definitions)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _of(arguments[1], definitions)}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"enum": [member.value for member in kind]}
+    if not dataclasses.is_dataclass(kind):
+        raise TypeError(f"no JSON Schema for {kind}")
+    name = kind.__name__  # type: ignore[union-attr]
+    if name not in definitions:
+        definitions[name] = MISSING if kind is Missing else {}
+        if kind is not Missing:
+            definitions[name] = _object(kind, definitions)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    properties = {spec.name: _of(hints[spec.name], definitions) for spec in dataclasses.fields(kind)}
+    text = (kind.__doc__ or "").strip()
+    described = {"description": " ".join(text.split())} if text and not text.startswith(f"{kind.__name__}(") else {}
+    return {
+        "type": "object",
+        **described,
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def text() -> str:
+    return json.dumps(schema(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

@@ -1,0 +1,185 @@
+"""Records made fit to be shown, whatever a host put into them. Runs on the GPU VM, too.
+
+    each(render, records)     one document of all records; one that `render` cannot show is that host's UNKNOWN in it
+    safe(record)              its texts without what moves a cursor or turns a line, and no more than a page can hold
+    strict_json(document)     JSON that every parser takes: no NaN, no half characters
+
+A document of many hosts is for those of them that are well: no record may keep the others from being seen.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from gpuprep.records import Finding, RunRecord, Source, Status, to_json_value
+from gpuprep.records.ids import now
+from gpuprep.records.moments import moment
+from gpuprep.untrusted.plaintext import one_line, visible
+
+MOST_FINDINGS = 2000  # of a record; a machine of 16 GPUs has some hundreds
+MOST_LETTERS = 4000  # of one text of a finding
+MOST_ERROR = 20_000  # letters of an error, which may quote the end of a log
+GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED, Status.SKIP, Status.PASS)
+COULD_NOT_TELL = 3
+LARGEST = 2**63 - 1  # Python writes no number of more than 4300 digits, and databases none beyond this
+
+Render = Callable[[Sequence[RunRecord]], str]
+
+
+def each(render: Render, records: Sequence[RunRecord], *, whole: bool = False) -> tuple[str, list[RunRecord]]:
+    """The document of `records`, and the records that it shows. `whole`: with all findings, for programs.
+
+    A record is tried alone only where the document of all of them fails.
+    """
+    try:
+        shown = [safe(record, whole=whole) for record in records]
+        return render(shown), shown
+    except Exception:  # noqa: BLE001  whatever it is, the next lines find whose record it was, and say so
+        shown = [_shown_alone(render, record, whole) for record in records]
+        return render(shown), shown
+
+
+def document(render: Render, records: Sequence[RunRecord], *, whole: bool = False) -> str:
+    return each(render, records, whole=whole)[0]
+
+
+def _shown_alone(render: Render, record: RunRecord, whole: bool) -> RunRecord:
+    try:
+        made = safe(record, whole=whole)
+        render([made])
+    except Exception as error:  # noqa: BLE001  it becomes this host's UNKNOWN
+        return _unshowable(record, error)
+    return made
+
+
+def _unshowable(record: RunRecord, error: Exception) -> RunRecord:
+    """An UNKNOWN in place of a record that no page can show."""
+    said = one_line(f"{type(error).__name__}: {error}", 200)
+    host = one_line(str(record.host), 255)
+    return RunRecord(
+        run_id=one_line(str(record.run_id), 64),
+        command=one_line(str(record.command), 32),
+        host=host,
+        started_at=record.started_at if moment(record.started_at) else now(),
+        ended_at=record.ended_at if moment(record.ended_at) else now(),
+        source=record.source if isinstance(record.source, Source) else Source.MEASURED,
+        exit_code=COULD_NOT_TELL,
+        gpuprep_version=one_line(str(record.gpuprep_version), 32),
+        error=f"{host}: its record cannot be shown: {said}\nwhat to do: see what its host reported; it is damaged,"
+        " or somebody made it so",
+    )
+
+
+def safe(record: RunRecord, *, whole: bool = False) -> RunRecord:
+    """The record itself where nothing in it is unsafe, as in nearly all. `whole`: as each()."""
+    made: RunRecord = _cleaned(record)
+    if whole:
+        return made
+    verdict = made.verdict
+    if verdict is not None:
+        made = dataclasses.replace(made, verdict=dataclasses.replace(verdict, findings=_bounded(verdict.findings)))
+    error = made.error
+    if error and len(error) > MOST_ERROR:
+        error = f"{error[:MOST_ERROR]}\n… and {len(error) - MOST_ERROR} more letters"
+    return dataclasses.replace(made, findings=_bounded(made.findings), error=error)
+
+
+def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The gravest of them, in their order, and how many there are besides; no text longer than a page can hold."""
+    found = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
+    if len(found) <= MOST_FINDINGS:
+        return found
+    gravest = sorted(range(len(found)), key=lambda place: GRAVEST_FIRST.index(found[place].status))
+    kept, left = sorted(gravest[:MOST_FINDINGS]), gravest[MOST_FINDINGS:]
+    counts = Counter(found[place].status for place in left)
+    more = ", ".join(f"{counts[status]} {status.value}" for status in GRAVEST_FIRST if counts[status])
+    note = Finding(
+        "record", "more findings", Status.UNKNOWN, f"at most {MOST_FINDINGS}", f"{len(left)} more: {more}",
+        "a page cannot hold them all: the gravest are shown", "--format json has all of them",
+    )  # fmt: skip
+    return (*(found[place] for place in kept), note)
+
+
+def _texts(finding: Finding) -> tuple[str, ...]:
+    return (finding.subject, finding.property, finding.expected, finding.actual, finding.reason, finding.remedy)
+
+
+def _is_long(finding: Finding) -> bool:
+    return sum(map(len, _texts(finding))) > MOST_LETTERS
+
+
+def _shortened(finding: Finding) -> Finding:
+    subject, property_, expected, actual, reason, remedy = (
+        text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}… and {len(text) - MOST_LETTERS} more letters"
+        for text in _texts(finding)
+    )
+    return dataclasses.replace(
+        finding, subject=subject, property=property_, expected=expected, actual=actual, reason=reason, remedy=remedy
+    )
+
+
+# ---------------------------------------------------------------- every text of a record
+
+
+def _cleaned(value: Any) -> Any:
+    """`value` itself where there is nothing unsafe in it."""
+    kind = type(value)
+    if kind is str:
+        return visible(value)
+    if kind is int:
+        return max(-LARGEST, min(LARGEST, value))
+    if value is None or kind is bool or kind is float:
+        return value
+    hashable: Any = kind
+    return _cleaner(hashable)(value)
+
+
+@cache
+def _cleaner(kind: type) -> Callable[[Any], Any]:
+    """As of recordcodec: a record has thousands of parts of a few kinds."""
+    if issubclass(kind, enum.Enum):
+        return lambda value: value
+    if dataclasses.is_dataclass(kind):
+        names = tuple(spec.name for spec in dataclasses.fields(kind))
+        return lambda value: _cleaned_fields(value, names)
+    if issubclass(kind, collections.abc.Mapping):
+        return _cleaned_mapping
+    if issubclass(kind, (list, tuple)):
+        return lambda value: _cleaned_items(value, tuple if issubclass(kind, tuple) else list)
+    return lambda value: value
+
+
+def _cleaned_fields(value: Any, names: tuple[str, ...]) -> Any:
+    changed = {}
+    for name in names:
+        before = getattr(value, name)
+        after = _cleaned(before)
+        if after is not before:
+            changed[name] = after
+    return dataclasses.replace(value, **changed) if changed else value
+
+
+def _cleaned_mapping(value: Any) -> Any:
+    made = {_cleaned(key): _cleaned(one) for key, one in value.items()}
+    same = all(made.get(key, made) is one for key, one in value.items())
+    return value if same else made
+
+
+def _cleaned_items(value: Any, kind: Callable[[list[Any]], Any]) -> Any:
+    made = [_cleaned(one) for one in value]
+    return value if all(after is before for after, before in zip(made, value)) else kind(made)  # noqa: B905  3.9
+
+
+# ---------------------------------------------------------------- JSON for every parser
+
+
+def strict_json(document: Any, indent: int | None = None) -> str:
+    """A document of records and plain values, as to_json_value makes it: what is no number is a reading that failed."""
+    return json.dumps(to_json_value(document), indent=indent, allow_nan=False).replace("\x7f", "\\u007f")

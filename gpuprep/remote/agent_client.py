@@ -1,0 +1,189 @@
+"""Asks the agent on a host for facts and probes. An agent of this very version that is installed there is used;
+otherwise ours is sent through the same connection, run from memory, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import io
+import json
+import shlex
+import struct
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuprep.agent.identity import identity, sources
+from gpuprep.errors import AgentFailed, NoPrivilege
+from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, from_json, to_json
+from gpuprep.remote import CommandResult, Host
+from gpuprep.untrusted.plaintext import one_line
+
+INSTALLED = "/usr/local/bin/gpuprep-agent"
+FACTS_TIMEOUT = 180.0
+PROBE_TIMEOUT = 600.0
+LAST_LINES = 5
+LAST_LETTERS = 5000
+OTHER_AGENT = 97
+# What a shell, argparse and gpuprep-agent end with when the installed agent is not there, too old or another one.
+NOT_OURS = (2, 126, 127, OTHER_AGENT)
+NO_RULE = 98
+SUDO_TIMEOUT = 30.0  # sudo can hang on a directory service that does not answer
+
+# Runs on the host before any of our code is there: 8 bytes of length, a zip, then the agent's own input.
+BOOTSTRAP = """
+import io, os, runpy, struct, sys
+if sys.version_info < (3, 9):
+    sys.exit("gpuprep needs Python 3.9 or newer on the host, this one is " + sys.version.split()[0])
+data = sys.stdin.buffer.read()
+size = struct.unpack(">Q", data[:8])[0]
+place = None
+try:
+    fd = os.memfd_create("gpuprep-agent")
+    os.write(fd, data[8:8 + size])
+    sys.path.insert(0, "/proc/self/fd/%d" % fd)
+    import gpuprep
+except (AttributeError, OSError, ImportError):
+    import atexit, shutil, tempfile
+    place = tempfile.mkdtemp(prefix="gpuprep-agent-")
+    atexit.register(shutil.rmtree, place, True)
+    with open(place + "/agent.zip", "wb") as file:
+        file.write(data[8:8 + size])
+    sys.path.insert(0, place + "/agent.zip")
+sys.dont_write_bytecode = True
+sys.stdin = io.TextIOWrapper(io.BytesIO(data[8 + size:]), encoding="utf-8")
+sys.argv[0] = "gpuprep-agent"
+runpy.run_module("gpuprep.agent", run_name="__main__", alter_sys=False)
+"""
+
+_Record = TypeVar("_Record", Snapshot, ProbeResult)
+
+
+def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
+    """All facts of `host`. Raises AgentFailed when the agent does not answer with a Snapshot."""
+    return _ask(host, Snapshot, ["facts"], to_json(request), become=become, timeout=FACTS_TIMEOUT)
+
+
+def probe(
+    host: Host, name: str, arguments: dict[str, Any], *, become: bool = False, timeout: float = PROBE_TIMEOUT
+) -> ProbeResult:
+    """The evidence of the probe `name` ("toolkit", "codec"), measured on `host`."""
+    return _ask(host, ProbeResult, ["probe", name], json.dumps(arguments), become=become, timeout=timeout)
+
+
+def _ask(host: Host, record: type[_Record], words: list[str], request: str, *, become: bool, timeout: float) -> _Record:
+    asked = f"{INSTALLED} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
+    result = host.run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
+    allowed = not (become and _refused(result))
+    try:
+        if not allowed:
+            result = host.run(_here(asked), stdin=request.encode(), become=True, timeout=timeout)
+        if result.exit_code in NOT_OURS:
+            result = _stream(host, words, request, become=become, timeout=timeout)
+    except NoPrivilege as refused:
+        raise _lacking(host, refused, words, another=allowed) from refused
+    return _decode(host, record, result)
+
+
+def _here(asked: str) -> str:
+    """An agent that is there, as the user whom the command is run as; NOT_OURS: there is none."""
+    return f"test -x {INSTALLED} || exit {OTHER_AGENT}; exec {asked}"
+
+
+def _as_root(asked: str) -> str:
+    """The same as root: by root himself, or by a rule of sudo for the agent alone, which needs no shell as root.
+
+    sudo is asked first whether it has a rule (one for everything is one), and does not get the command's input then.
+    """
+    return (
+        f'test -x {INSTALLED} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
+        f"timeout {SUDO_TIMEOUT:g} sudo -k -n -l -- {asked} </dev/null >/dev/null 2>&1 || exit {NO_RULE}; "
+        f"LC_ALL=C exec sudo -n -- {asked}"
+    )
+
+
+def _refused(result: CommandResult) -> bool:
+    """Whether sudo did not even begin: no rule, or one that wants a password."""
+    last = (result.stderr.strip().splitlines() or [""])[-1]
+    return result.exit_code == NO_RULE or (result.exit_code == 1 and last.startswith("sudo: "))
+
+
+def rule(words: Sequence[str], user: str = "USER") -> str:
+    """The line of sudoers (sudo 1.9.10 or newer) that lets `user` ask the agent for this as root, and nothing else."""
+    return f"{user} ALL=(root) NOPASSWD: {INSTALLED} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
+
+
+def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
+    """What to do where sudo lets nobody be root: for this, the agent alone is enough."""
+    if another:
+        return NoPrivilege(
+            f"{refused.what}, and the agent installed there is not that of this gpuprep ({identity()})",
+            f"a user who may do all by sudo renews it: gpuprep provision {host.name} --profile P --only agent",
+            where=host.name,
+        )
+    return NoPrivilege(
+        refused.what,
+        f"{refused.hint}; or, since the agent alone is enough for drift and validate, a rule of sudo for it: "
+        f"`{rule(words)}` (docs/security.md has all of them)",
+        where=host.name,
+    )
+
+
+def _stream(host: Host, words: list[str], request: str, *, become: bool, timeout: float) -> CommandResult:
+    archive = agent_archive()
+    arguments = " ".join(shlex.quote(word) for word in words)
+    return host.run(
+        f"exec python3 -I -c {shlex.quote(BOOTSTRAP)} {arguments}",
+        stdin=struct.pack(">Q", len(archive)) + archive + request.encode(),
+        become=become,
+        timeout=timeout,
+    )
+
+
+@functools.cache
+def agent_archive() -> bytes:
+    """A zip of the agent, its shared modules and this controller's pynvml."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, content in sources().items():
+            archive.writestr(f"gpuprep/{name}", content)
+        archive.writestr("pynvml.py", _pynvml_source())
+    return buffer.getvalue()
+
+
+def _pynvml_source() -> bytes:
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None or spec.origin is None:
+        raise AgentFailed("the controller has no nvidia-ml-py to send to the host", "pip install nvidia-ml-py")
+    return Path(spec.origin).read_bytes()
+
+
+def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record:
+    if result.exit_code == 127 and "python3" in result.stderr:
+        raise AgentFailed(
+            f"{host.name}: there is no python3 on the host, which its facts are read with",
+            "install it there, e.g. `sudo apt-get install python3`, then run again",
+            where=host.name,
+        )
+    if result.exit_code != 0:
+        raise AgentFailed(
+            f"{host.name}: the agent ended with exit code {result.exit_code}: {_last_lines(result.stderr)}",
+            "run again with -v; python3 on the host must be 3.9 or newer",
+            where=host.name,
+        )
+    # A login script that prints something puts it before our line; the record is the last one.
+    try:
+        return from_json(record, result.stdout.strip().rpartition("\n")[2])
+    except DecodeError as error:
+        said = _last_lines(result.stderr) or _last_lines(result.stdout) or "nothing"
+        raise AgentFailed(
+            f"{host.name}: the agent's answer is no {record.__name__} ({error}); it said: {said:.300}",
+            "if an older gpuprep-agent is installed there, run `gpuprep provision` to renew it",
+            where=host.name,
+        ) from error
+
+
+def _last_lines(text: str) -> str:
+    """On one line; of an endless text the end alone is looked at."""
+    return " | ".join(map(one_line, text.strip()[-LAST_LETTERS:].splitlines()[-LAST_LINES:]))

@@ -1,0 +1,92 @@
+"""The seam between Host and what carries it: two small protocols, spoken by local.py and ssh.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuprep.errors import HostError
+from gpuprep.remote.limits import ERROR_BYTES, MIB
+
+
+@dataclass(frozen=True)
+class RawResult:
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Process(Protocol):
+    """A command that goes on while we talk to it. All calls raise HostError when the host is gone."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def read_line(self, timeout: float) -> bytes:
+        """One line without its end; b"" at the end of output.
+
+        Raises HostError after `timeout` seconds in all, and for a line longer than limits.LINE_BYTES.
+        """
+
+    def read_error(self) -> str:
+        """What it has said on stderr so far; of much the end."""
+
+    def ended(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the process or its connection to end."""
+
+    def close(self) -> None:
+        """End its input; the process is expected to leave by itself."""
+
+
+class Connection(Protocol):
+    def execute(self, command: str, stdin: bytes, timeout: float, *, most: int = ...) -> RawResult:
+        """Run `command` by a POSIX shell, feed it `stdin`, wait.
+
+        Raises HostError after `timeout` seconds, and at once when it has said more than `most` bytes; Interrupted
+        shortly after the user stopped the run. Of stderr the last limits.ERROR_BYTES stay.
+        """
+
+    def start(self, command: str) -> Process: ...
+
+    def close(self) -> None: ...
+
+
+class Tail:
+    """The last `most` of the bytes that were added, and how many came before them."""
+
+    def __init__(self, most: int = ERROR_BYTES) -> None:
+        self._most, self._dropped = most, 0
+        self._kept = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        self._kept += chunk
+        if len(self._kept) > 2 * self._most:
+            self._cut()
+
+    def bytes(self) -> bytes:
+        """With a line in front that says how many are missing, if any."""
+        self._cut()
+        note = f"[gpuprep: {self._dropped} bytes of this output are left out]\n".encode() if self._dropped else b""
+        return note + bytes(self._kept)
+
+    def _cut(self) -> None:
+        more = len(self._kept) - self._most
+        if more > 0:
+            del self._kept[:more]
+            self._dropped += more
+
+
+def took_too_long(where: str, command: str, timeout: float, more: str = "") -> HostError:
+    return HostError(
+        f"{where}: a command took longer than {timeout:g} s: {command:.120}",
+        f"look at what the machine is busy with, then run again{more}",
+        where=where,
+    )
+
+
+def said_too_much(where: str, command: str, most: int) -> HostError:
+    size = f"{most / MIB:g} MiB" if most >= MIB else f"{most} bytes"
+    return HostError(
+        f"{where}: a command said more than {size}, and was ended: {command:.120}",
+        "no command of gpuprep says that much: look at what answers there",
+        where=where,
+    )

@@ -1,0 +1,31 @@
+"""What a host may cost the controller: bytes, seconds, letters. One place for all of gpuprep.remote."""
+
+from __future__ import annotations
+
+MIB = 1 << 20
+
+# ---------------------------------------------------------------- what a command says
+OUTPUT_BYTES = 32 * MIB  # stdout; facts and records are a few hundred kilobytes
+ERROR_BYTES = 1 * MIB  # stderr; of more the end stays, with a note
+LINE_BYTES = 64 << 10  # one line of a command that goes on
+NOISE_BYTES = 64 << 10  # what a login shell may print before our command begins
+TOLD_LETTERS = 300  # of a host's own words in one of our messages
+NAME_LETTERS = 100  # of a user, a machine or a run that a host names
+
+# ---------------------------------------------------------------- how long it may take
+COMMAND_SECONDS = 600.0  # a command whose caller says nothing
+FILE_SECONDS = 300.0  # one file there or back
+SEND_SECONDS = 30.0  # a few bytes to a command that goes on
+CONNECT_TIMES = 4  # connecting as a whole, in connect time-outs: each of its parts has one of its own
+GRACE_SECONDS = 3.0  # for what is at work when its time is over, or when the user stops the run
+FAREWELL_SECONDS = 5.0  # for a command to be gone after its input has ended
+
+# ---------------------------------------------------------------- what the protocol may carry
+BANNER_BYTES = 64 << 10  # all that an SSH server says before its keys
+PACKET_BYTES = 256 << 10  # one SSH packet, as in OpenSSH
+WINDOW_BYTES = 4 * MIB  # unread bytes of a channel: twice what we ever allow to be on the way
+
+# ---------------------------------------------------------------- the user's own files
+KNOWN_HOSTS_BYTES = 16 * MIB
+CONFIG_BYTES = 16 * MIB  # of ~/.ssh/config and all that it includes
+CONFIG_FILES = 1000

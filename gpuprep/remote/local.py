@@ -1,0 +1,204 @@
+"""This machine as a host: subprocesses of /bin/sh."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from typing import IO
+
+from gpuprep.errors import HostError
+from gpuprep.remote.connection import Process, RawResult, Tail, said_too_much, took_too_long
+from gpuprep.remote.limits import COMMAND_SECONDS, ERROR_BYTES, FAREWELL_SECONDS, GRACE_SECONDS, OUTPUT_BYTES
+from gpuprep.remote.lines import Lines
+from gpuprep.remote.watch import LOOK_SECONDS, interrupted, never
+
+SHELL = "/bin/sh"
+FAREWELL = FAREWELL_SECONDS  # a killed command that sudo made root's, or that the kernel holds, may never be gone
+CHUNK = 65536
+
+
+class LocalConnection:
+    """Speaks Connection. A session of its own for each command keeps Ctrl-C and time-outs tidy."""
+
+    def __init__(self, where: str, stopped: Callable[[], bool] = never) -> None:
+        self.where = where
+        self._stopped = stopped
+
+    def execute(
+        self, command: str, stdin: bytes, timeout: float = COMMAND_SECONDS, *, most: int = OUTPUT_BYTES
+    ) -> RawResult:
+        process = subprocess.Popen(
+            [SHELL, "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        try:
+            talk = _Talk(process, stdin, most)
+            deadline = time.monotonic() + timeout
+            stop_at = float("inf")
+            while not talk.over:
+                now = time.monotonic()
+                if self._stopped():
+                    stop_at = min(stop_at, now + GRACE_SECONDS)
+                if now >= min(deadline, stop_at):
+                    raise TimeoutError
+                talk.step(min(LOOK_SECONDS, deadline - now))
+                if len(talk.stdout) > most:
+                    raise said_too_much(self.where, command, most)
+            process.wait(max(deadline - time.monotonic(), 0))
+            _close_pipes(process)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            gone = _give_up(process)
+            if self._stopped():
+                raise interrupted(self.where) from None
+            raise took_too_long(
+                self.where,
+                command,
+                timeout,
+                "" if gone else f"; it could not be ended and still runs (see `ps -s {process.pid}`)",
+            ) from None
+        except BaseException:
+            _give_up(process)
+            raise
+        return RawResult(process.returncode, bytes(talk.stdout), talk.stderr.bytes())
+
+    def start(self, command: str) -> Process:
+        return LocalProcess(command, self.where)
+
+    def close(self) -> None:
+        pass
+
+
+class _Talk:
+    """Feeds a process its input and takes both its outputs, a step at a time; memory stays at the limits."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, most: int) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.stdout, self.stderr = bytearray(), Tail()
+        self._input, self._stdin = memoryview(stdin), process.stdin
+        self._most = most
+        self._open = {process.stdout: self.stdout.extend, process.stderr: self.stderr.add}
+        self._selector = selectors.DefaultSelector()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            os.set_blocking(pipe.fileno(), False)
+        for output in self._open:
+            self._selector.register(output, selectors.EVENT_READ)
+        self._selector.register(process.stdin, selectors.EVENT_WRITE)
+
+    @property
+    def over(self) -> bool:
+        """Both outputs have ended."""
+        return not self._open
+
+    def step(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._stdin:
+                self._feed()
+                continue
+            chunk = os.read(key.fd, CHUNK)
+            for pipe in [pipe for pipe in self._open if pipe is key.fileobj]:
+                if chunk:
+                    self._open[pipe](chunk)
+                else:
+                    self._selector.unregister(pipe)
+                    del self._open[pipe]
+        if self.over:
+            self._selector.close()
+
+    def _feed(self) -> None:
+        try:
+            self._input = self._input[os.write(self._stdin.fileno(), self._input[:CHUNK]) :]
+        except BlockingIOError:  # the pipe has room, but for less than one write
+            return
+        except BrokenPipeError:  # the command did not want all of it
+            self._input = self._input[:0]
+        if not self._input:
+            self._selector.unregister(self._stdin)
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.close()
+
+
+class LocalProcess:
+    """Speaks Process. When we die, however hard, the kernel closes its input and it leaves."""
+
+    def __init__(self, command: str, where: str) -> None:
+        self.where = where
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._process = subprocess.Popen(
+            [SHELL, "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._lines = Lines(self._receive, where)
+
+    def send(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+        except (BrokenPipeError, ValueError) as error:
+            raise HostError("a command ended before its input was read", where=self.where) from error
+
+    def read_line(self, timeout: float) -> bytes:
+        return self._lines.read(timeout)
+
+    def _receive(self, timeout: float) -> bytes:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], timeout)[0]:
+            raise TimeoutError
+        return os.read(self._process.stdout.fileno(), CHUNK)
+
+    def read_error(self) -> str:
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(size - ERROR_BYTES, 0))
+        return self._stderr.read(ERROR_BYTES).decode(errors="backslashreplace")
+
+    def ended(self, timeout: float) -> bool:
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(FAREWELL)
+        except subprocess.TimeoutExpired:
+            _give_up(self._process)
+        self._process.stdout.close()
+        self._stderr.close()
+
+
+def _give_up(process: subprocess.Popen[bytes]) -> bool:
+    """Kill the command and what it started, close its pipes. Waits FAREWELL at most; whether it is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(FAREWELL)
+    _close_pipes(process)
+    return process.returncode is not None
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):  # input that was not read
+                pipe.close()

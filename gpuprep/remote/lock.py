@@ -1,0 +1,153 @@
+"""One run at a time on a host: flock(2) on a file there, held by a process that lives as long as this controller.
+
+The kernel drops the lock when that process ends, and it ends when its input does: at release, when the controller is
+killed in any way, or when the network is gone for HEARTBEAT_LIMIT seconds. So there is no stale lock to clear.
+A reboot of the host drops it too; a thread takes it again when the host is back.
+
+No other user of the host can hold it, put something in its place or keep it from being made: its folder is root's alone
+(lockprogram.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import shlex
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from gpuprep.errors import GpuprepError, HostError, HostLocked
+from gpuprep.remote.connection import Process
+from gpuprep.remote.limits import NAME_LETTERS, TOLD_LETTERS
+from gpuprep.remote.types import LockOwner
+from gpuprep.untrusted.plaintext import one_line
+
+LOCK_FILE = "/run/gpuprep/lock"
+HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_LIMIT = 90
+ANSWER_TIMEOUT = 30.0
+RETRY_SECONDS = 2.0
+NO_PYTHON = "python"
+
+
+class HostLock:
+    """Context manager. `lost` is set when another run took the lock while this host was rebooting."""
+
+    def __init__(
+        self, where: str, owner: LockOwner, start: Callable[[str], Process], *, lock_file: str = LOCK_FILE
+    ) -> None:
+        self.lost: HostLocked | None = None
+        self._where = where
+        self._start = start
+        self._file = lock_file
+        self._command = command(owner, lock_file)
+        self._stop = threading.Event()
+        self._process: Process | None = None
+        self._keeper = threading.Thread(target=self._keep, name=f"lock of {where}", daemon=True)
+
+    def __enter__(self) -> HostLock:
+        self._process = self._acquire()
+        self._keeper.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        process = self._process
+        if process is not None:
+            process.close()
+        self._keeper.join(timeout=ANSWER_TIMEOUT)
+
+    def _acquire(self) -> Process:
+        process = self._start(self._command)
+        try:
+            word, _, rest = process.read_line(ANSWER_TIMEOUT).decode(errors="backslashreplace").partition(" ")
+            if word == "held":
+                return process
+            raise self._held_by(rest) if word == "busy" else self._refused(word, rest, process)
+        except BaseException:
+            process.close()
+            raise
+
+    def _refused(self, word: str, rest: str, process: Process) -> HostError:
+        folder = PurePosixPath(self._file).parent
+        if word == NO_PYTHON:
+            return HostError(
+                f"cannot lock {self._where}: there is no python3",
+                "install it there, e.g. `sudo apt-get install python3`, then run again",
+                where=self._where,
+            )
+        said = rest if word == "refused" else (process.read_error().strip().splitlines() or ["no message"])[-1]
+        return HostError(
+            f"cannot lock {self._where}: {one_line(said, TOLD_LETTERS)}",
+            f"look at {folder} there; it and its file must be root's alone",
+            where=self._where,
+        )
+
+    def _held_by(self, content: str) -> HostLocked:
+        return HostLocked(
+            f"{self._where} is in use by {_who(content)}",
+            "wait until that run has ended, then run again",
+            where=self._where,
+        )
+
+    def _keep(self) -> None:
+        """Beat while the lock is held; take it again when it dropped. Ends at release or when another run has it."""
+        while not self._stop.is_set():
+            process = self._process
+            if process is not None and not process.ended(0):
+                self._beat(process)
+                continue
+            if process is not None:
+                process.close()
+                self._process = None
+            # Also before the first try: a host whose lock always ends at once must not keep us busy.
+            if self._stop.wait(RETRY_SECONDS):
+                return
+            try:
+                self._process = self._acquire()
+            except HostLocked as error:
+                self.lost = error
+                return
+            except GpuprepError:  # not back yet
+                continue
+        if self._process is not None:
+            self._process.close()
+
+    def _beat(self, process: Process) -> None:
+        try:
+            process.send(b".")
+        except HostError:
+            return
+        process.ended(HEARTBEAT_SECONDS)
+
+
+def command(owner: LockOwner, lock_file: str = LOCK_FILE) -> str:
+    """What holds the lock on the host, for a POSIX shell of root: first a line that says how it went."""
+    words = [lock_file, json.dumps(asdict(owner)), str(HEARTBEAT_LIMIT)]
+    # -I and -S: nothing of the folder it runs in, of the environment or of site packages.
+    return (
+        f"command -v python3 >/dev/null 2>&1 || {{ echo {NO_PYTHON}; exit 3; }}; "
+        f"exec python3 -I -S -c {shlex.quote(_program())} {' '.join(map(shlex.quote, words))}"
+    )
+
+
+@functools.cache
+def _program() -> str:
+    return (importlib.resources.files("gpuprep.remote") / "lockprogram.py").read_text(encoding="utf-8")
+
+
+def _who(content: str) -> str:
+    """The words of a lock file, which are a host's: of whatever types, of whatever lengths."""
+    try:
+        told: Any = json.loads(json.loads(content))
+        owner = LockOwner(**{name: one_line(told[name], NAME_LETTERS) for name in LockOwner.__dataclass_fields__})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return "a run that does not say who it is"
+    return f"{owner.user} from {owner.controller}, run {owner.run_id}, since {owner.since}"

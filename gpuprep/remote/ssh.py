@@ -1,0 +1,195 @@
+"""A host over SSH: fabric for ~/.ssh/config, aliases and jump hosts; paramiko's channels for bytes in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import socket
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuprep.errors import AuthenticationRefused, GpuprepError, HostUnreachable
+from gpuprep.remote.connection import Process, RawResult, took_too_long
+from gpuprep.remote.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
+from gpuprep.remote.types import Target
+from gpuprep.remote.watch import never, within
+from gpuprep.untrusted.plaintext import one_line
+
+with warnings.catch_warnings():  # paramiko names ciphers that cryptography has moved; nothing a user can change
+    warnings.filterwarnings("ignore", module="paramiko")
+    warnings.filterwarnings("ignore", message=".*TripleDES.*")
+    import fabric
+    import paramiko
+
+    from gpuprep.remote import hostkeys, transport
+    from gpuprep.remote.sshchannel import GONE, Marked, SshProcess, converse, lost
+    from gpuprep.remote.sshconfig import read_ssh_config
+    from gpuprep.remote.sshfailures import explain, no_answer
+
+# Without a handler Python prints paramiko's tracebacks of a failed connection to the user's stderr.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+KEEPALIVE_SECONDS = 15
+# After this long without an answer the kernel gives a connection up; the default is a quarter of an hour.
+UNANSWERED_MILLISECONDS = 60_000
+
+
+class SshConnection:
+    """Speaks Connection. Connects when first used, and again when the connection was lost between two commands."""
+
+    def __init__(
+        self,
+        target: Target,
+        accept_new_host_key: bool,
+        connect_timeout: float,
+        stopped: Callable[[], bool] = never,
+    ) -> None:
+        self.where = target.name
+        self._target = target
+        self._accept_new = accept_new_host_key
+        self._timeout = connect_timeout
+        self._stopped = stopped
+        self._fabric: Any = None
+        self._connecting = threading.RLock()
+
+    def execute(
+        self, command: str, stdin: bytes, timeout: float = COMMAND_SECONDS, *, most: int = OUTPUT_BYTES
+    ) -> RawResult:
+        connection, channel, marked = self._open_channel(command)
+        cut = functools.partial(transport.cut, connection)
+        # Its time is over twice: first the channel is closed, and where even that cannot be said, the connection is.
+        late = functools.partial(took_too_long, self.where, command, timeout)
+        try:
+            with within(timeout + GRACE_SECONDS, cut, self._stopped, self.where, late):
+                channel.settimeout(timeout)
+                status, raw = converse(channel, marked, stdin, timeout, most, self.where, cut)
+        except GONE as error:
+            raise lost(self.where, command) from error
+        # -1 is "no status": either a signal ended the command, after a proper end of its output, or all is gone.
+        if status < 0 and not (channel.eof_received and _is_connected(connection)):
+            raise lost(self.where, command)
+        if not marked.begun:
+            raise marked.never_began(raw.stderr)
+        return raw
+
+    def start(self, command: str) -> Process:
+        connection, channel, marked = self._open_channel(command)
+        return SshProcess(channel, marked, self.where, functools.partial(transport.cut, connection))
+
+    def close(self) -> None:
+        with self._connecting:
+            if self._fabric is not None:
+                transport.cut(self._fabric)
+                _close(self._fabric)
+                self._fabric = None
+
+    def _open_channel(self, command: str) -> tuple[Any, paramiko.Channel, Marked]:
+        """The connection, a channel of it, and on that the command that has been begun."""
+        with self._connecting:
+            if not _is_connected(self._fabric):
+                self.close()
+                self._fabric = self._connect()
+            connection = self._fabric
+        marked = Marked(command, self.where, connection.user)
+        try:
+            with self._in_time(connection, 1):
+                channel = connection.transport.open_session(timeout=self._timeout)
+                channel.exec_command(marked.for_shell())
+        except GpuprepError:
+            raise
+        except Exception as error:  # paramiko hands on whatever the host's bytes made its own thread raise
+            raise HostUnreachable(
+                f"{self.where}: the connection was lost: {one_line(str(error), TOLD_LETTERS)}",
+                "check that the machine is up, then run again",
+                where=self.where,
+            ) from error
+        return connection, channel, marked
+
+    def _in_time(self, connection: Any, times: int) -> contextlib.AbstractContextManager[None]:
+        """At most so many connect time-outs, for what has none of its own or one for each of its parts."""
+        seconds = max(self._timeout, 1) * times
+        late = functools.partial(no_answer, self.where, connection, seconds)
+        return within(seconds, functools.partial(transport.cut, connection), self._stopped, self.where, late)
+
+    def _connect(self) -> Any:
+        target = self._target
+        connection = self._prepare()
+        known_hosts = self._known_hosts(connection)
+        gateway = connection.gateway
+        hops = [connection]
+        while isinstance(gateway, fabric.Connection):  # fabric would accept any key of a jump host
+            hops.append(gateway)
+            gateway = gateway.gateway
+        for hop in hops:
+            known = hostkeys.load(hop.host, hop.port, known_hosts, with_system=target.known_hosts is None)
+            policy = hostkeys.KnownHostsPolicy(self.where, known_hosts, known, accept_new=self._accept_new)
+            hop.client.set_missing_host_key_policy(policy)
+            # OpenSSH passes over the IdentityFile of a configuration that does not exist; paramiko falls over it.
+            files = hop.connect_kwargs.get("key_filename", [])
+            hop.connect_kwargs["key_filename"] = [name for name in files if Path(name).expanduser().is_file()]
+            hop.connect_kwargs["transport_factory"] = functools.partial(transport.Transport, known.types)
+            hop.connect_timeout = int(max(self._timeout, 1))
+        try:
+            with self._in_time(connection, CONNECT_TIMES * len(hops)):
+                connection.open()
+        except BaseException as error:
+            explained = self._explain(error, connection)
+            transport.cut(connection)
+            _close(connection)
+            if explained is None:
+                raise
+            raise explained from error
+        made = connection.transport
+        made.set_keepalive(KEEPALIVE_SECONDS)
+        if isinstance(made.sock, socket.socket):
+            made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MILLISECONDS)
+        return connection
+
+    def _prepare(self) -> Any:
+        target = self._target
+        keys = []
+        if target.identity_file:
+            path = Path(target.identity_file).expanduser()
+            if not path.is_file():
+                raise AuthenticationRefused(
+                    f"{self.where}: there is no key file {path}", "give an existing one", where=self.where
+                )
+            keys.append(str(path))
+        return fabric.Connection(
+            target.address or target.name,
+            user=target.user,
+            port=None if target.port == 22 else target.port,
+            config=read_ssh_config(self.where),
+            connect_kwargs={
+                "key_filename": keys,
+                "banner_timeout": self._timeout,
+                "auth_timeout": self._timeout,
+                "channel_timeout": self._timeout,
+            },
+        )
+
+    def _known_hosts(self, connection: Any) -> Path:
+        configured = connection.ssh_config.get("userknownhostsfile", "").split()
+        named = self._target.known_hosts or (configured[0] if configured else str(hostkeys.USER_FILE))
+        return Path(named).expanduser()
+
+    def _explain(self, error: BaseException, connection: Any) -> GpuprepError | None:
+        return explain(error, connection, self.where, self._timeout)
+
+
+def _is_connected(connection: Any) -> bool:
+    return connection is not None and connection.transport is not None and connection.transport.is_active()
+
+
+def _close(connection: Any) -> None:
+    """Also half-open ones, which fabric's own close leaves with a live thread."""
+    connection.client.close()
+    gateway = connection.gateway
+    if isinstance(gateway, fabric.Connection):
+        _close(gateway)
+    elif gateway is not None and hasattr(gateway, "close"):
+        gateway.close()

@@ -1,0 +1,106 @@
+"""paramiko's transport with limits: what a host sends before and beside a command's output cannot fill our memory.
+
+paramiko trusts the other side with the length of a banner, of a packet (4 GiB), and with how far it goes beyond the
+window that it was given; and it prints a host's questions to our terminal, as they are, and waits for an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Collection
+from typing import Any
+
+import paramiko
+from paramiko.buffered_pipe import BufferedPipe
+from paramiko.packet import Packetizer
+
+from gpuprep.remote.limits import BANNER_BYTES, PACKET_BYTES, WINDOW_BYTES
+
+QUESTIONS = "the host asks questions (keyboard-interactive)"
+
+
+class NoAnswer(Exception):
+    """To a key that was shown. No SSHException: after one paramiko would wait as long for each of the other keys."""
+
+
+class _Packets(Packetizer):  # type: ignore[misc]  # paramiko ships no types
+    _banner = 0
+
+    def _read_timeout(self, timeout: float) -> bytes:  # of what comes before the first packet, alone
+        chunk: bytes = super()._read_timeout(timeout)
+        self._banner += len(chunk)
+        if self._banner > BANNER_BYTES:
+            raise paramiko.SSHException(f"it says more than {BANNER_BYTES >> 10} KiB before it says SSH-2.0")
+        return chunk
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        if n > PACKET_BYTES:
+            raise paramiko.SSHException(f"it sends a packet of more than {PACKET_BYTES >> 10} KiB")
+        data: bytes = super().read_all(n, check_rekey)
+        return data
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, EOFError):  # the way through a jump host may be gone before what it carried
+            super().close()
+
+
+class _Pipe(BufferedPipe):  # type: ignore[misc]
+    """What came on a channel and was not read yet: never more than the window, from a host that keeps the rules."""
+
+    def feed(self, data: bytes) -> None:
+        if len(self) + len(data) > WINDOW_BYTES:
+            raise paramiko.SSHException(f"it sends more than the {WINDOW_BYTES >> 20} MiB that nobody has read yet")
+        super().feed(data)
+
+
+class Transport(paramiko.Transport):  # type: ignore[misc]
+    def __init__(self, known_types: Collection[str], sock: Any, disabled_algorithms: Any = None) -> None:
+        """`known_types`: of these a key of the host is known, so they are asked for first."""
+        super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=_Packets)
+        options = self.get_security_options()
+        types = options.key_types
+        first = [name for name in types if _plain(name) in known_types]
+        options.key_types = [*first, *(name for name in types if name not in first)]
+
+    def open_channel(self, *arguments: Any, **named: Any) -> Any:
+        channel = super().open_channel(*arguments, **named)
+        for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+            pipe.__class__ = _Pipe  # and not a new pipe: a jump host's next one speaks at once, and is heard by now
+        return channel
+
+    def auth_publickey(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return super().auth_publickey(*arguments, **named)
+        except paramiko.AuthenticationException as error:
+            if "timeout" in str(error):
+                raise NoAnswer from error
+            raise
+
+    def auth_interactive_dumb(self, *_arguments: Any, **_named: Any) -> Any:
+        raise paramiko.AuthenticationException(QUESTIONS)
+
+
+def _plain(name: str) -> str:
+    return "ssh-rsa" if name.startswith("rsa-sha2-") else name
+
+
+def cut(connection: Any) -> None:
+    """End a fabric connection at once, whatever waits on it: nothing is sent, nothing is waited for.
+
+    From the hop that is nearest to us: what goes through it ends with it.
+    """
+    hops = [connection]
+    while hasattr(hops[-1].gateway, "client"):
+        hops.append(hops[-1].gateway)
+    for hop in reversed(hops):
+        transport = hop.client.get_transport()
+        if transport is None:
+            continue
+        transport.packetizer.close()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            if isinstance(transport.sock, socket.socket):
+                transport.sock.shutdown(socket.SHUT_RDWR)
+            else:
+                transport.sock.close()  # a ProxyCommand, or a channel of the hop before
+        transport.close()

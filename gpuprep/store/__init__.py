@@ -1,0 +1,361 @@
+"""The store of runs: append, list, read, certify, prune, export. SQLite, or PostgreSQL; the same on both.
+
+A run is one row with the columns that lists are made of, and the whole record as JSON beside them; its findings and the
+figures that it measured are rows of their own. All are written in one transaction: a record is there whole or not at
+all. SQLAlchemy is imported here and in history_*.py, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from gpuprep.errors import StoreError, UsageError
+from gpuprep.paths import private_folder, state_dir
+from gpuprep.performance.trend import Measurement
+from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
+from gpuprep.records.baseline import Baseline, BaselineKey, Measured
+from gpuprep.store import baselines, migrations, retention
+from gpuprep.store import certified as certified_rows
+from gpuprep.store import engine as database
+from gpuprep.store import measurements as measurement_rows
+from gpuprep.store.tables import findings, fitting, insert_new, latest, measurements, runs, storable
+
+# What `history export --format csv` can write.
+EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
+# Rows that an export holds in memory.
+ROWS_AT_A_TIME = 50
+GREATEST_CODE = 2**31 - 1  # of an exit code, as databases hold it
+LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One line of `gpuprep history`."""
+
+    run_id: str
+    command: str
+    host: str
+    profile: str  # "" where the run had none
+    started_at: str
+    ended_at: str
+    source: Source
+    verdict: Status | None  # None: the run ended before one
+    exit_code: int
+    summary: str  # the verdict's line, or the first line of the error
+    failed: int  # findings that failed
+
+
+@dataclass(frozen=True)
+class HostBaseline:
+    """What drift compares a host with."""
+
+    host: str
+    run_id: str | None  # the certified run; None: there is none yet
+    run_at: str  # when it began, UTC; "" where there is none
+    set_at: str  # when `baseline set` named it; "": it is the newest run that passed
+    figures: Baseline
+
+
+class Store:
+    """Open with `Store.open`; safe for several processes and threads at a time."""
+
+    def __init__(self, engine: Engine, shown_url: str) -> None:
+        self._engine = engine
+        self._shown_url = shown_url
+
+    @classmethod
+    def open(cls, url: str | None) -> Store:
+        """The store at an SQLAlchemy URL; None: history.db in the XDG state folder. Migrates it.
+
+        Raises UsageError for a URL that is none, StoreError where the database cannot be used.
+        """
+        path = state_dir() / "history.db"
+        try:
+            if not url:
+                private_folder(state_dir())
+        except OSError as error:
+            raise StoreError(
+                f"the store of runs {path} cannot be made: {error}", "see --store and XDG_STATE_HOME"
+            ) from error
+        engine, shown = database.make(url) if url else (database.sqlite(path), str(path))
+        store = cls(engine, shown)
+        try:
+            store._migrate()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def append(self, record: RunRecord, baseline: Measured | None = None) -> None:
+        """Add one run, and its figures to the host's baseline where it has none; both or neither.
+
+        Raises StoreError where it cannot, or where the run is there already.
+        """
+        if not self.append_new(record, baseline):
+            raise StoreError(f"this run is already in the store {self._shown_url}")
+
+    def append_new(self, record: RunRecord, baseline: Measured | None = None) -> bool:
+        """As append; False, and nothing changed, where the run is there already."""
+        verdict = record.verdict
+        error_line = record.error.splitlines()[0] if record.error else ""
+        row = {
+            "run_id": storable(record.run_id),
+            "command": storable(record.command),
+            "host": storable(record.host),
+            "profile": storable(record.profile.name) if record.profile else "",
+            "started_at": storable(record.started_at),
+            "ended_at": storable(record.ended_at),
+            "source": record.source.value,
+            "verdict": verdict.status.value if verdict else None,
+            "exit_code": max(-GREATEST_CODE, min(GREATEST_CODE, record.exit_code)),
+            "summary": storable(error_line or (verdict.summary if verdict else "")),
+            "record": to_json(record),
+        }
+        found = verdict.findings if verdict else record.findings
+        rows = [
+            {
+                "run_id": row["run_id"],
+                "position": position,
+                "subject": fitting(finding.subject, 255),
+                "property": fitting(finding.property, 255),
+                "status": finding.status.value,
+                "expected": storable(finding.expected),
+                "actual": storable(finding.actual),
+            }
+            for position, finding in enumerate(found)
+        ]
+        with self._transaction() as connection:
+            if not insert_new(connection, runs, row):
+                return False
+            if rows:
+                connection.execute(findings.insert(), rows)
+            measurement_rows.add(connection, record)
+            if baseline:
+                baselines.add(connection, record.host, record.run_id, record.started_at, baseline)
+        return True
+
+    def has(self, run_id: str) -> bool:
+        """Whether this very run is in the store."""
+        with self._transaction(write=False) as connection:
+            return connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).scalar() is not None
+
+    def host_of(self, run_id: str) -> str | None:
+        """Whose run this is; None where it is not in the store."""
+        with self._transaction(write=False) as connection:
+            found: str | None = connection.execute(sa.select(runs.c.host).where(runs.c.run_id == run_id)).scalar()
+            return found
+
+    def runs(self, host: str | None = None, limit: int = 50) -> list[RunSummary]:
+        """The newest runs first, of all hosts or of one; after them those that a wrong clock dated into the future."""
+        failed = (
+            sa.select(sa.func.count())
+            .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
+            .scalar_subquery()
+        )
+        columns = [column for column in runs.c if column.name != "record"]
+        query = sa.select(*columns, failed.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        if host is not None:
+            query = query.where(runs.c.host == storable(host))
+        found: list[RunSummary] = []
+        with self._transaction(write=False) as connection:
+            moment = latest()
+            for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
+                rows = connection.execute(query.where(when).limit(limit - len(found)))
+                found += [_summary(row._mapping) for row in rows]
+        return found
+
+    def get(self, run_id: str) -> RunRecord:
+        """The record of a run by its id, by a prefix of it that only one run has, or by "last".
+
+        Raises UsageError where there is none or more than one, StoreError where the record cannot be read.
+        """
+        run_id = storable(run_id)
+        # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
+        alike = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
+        with self._transaction(write=False) as connection:
+            if run_id == "last":
+                found = _newest_id(connection)
+            else:
+                found = connection.execute(alike.order_by(runs.c.run_id).limit(6)).scalars().all()
+            if run_id in found:
+                found = [run_id]
+            if not found:
+                raise UsageError(
+                    f"no run {run_id!r} in {self._shown_url}", "`gpuprep history` lists the runs there are"
+                )
+            if len(found) > 1:
+                ids = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+                raise UsageError(f"{run_id!r} fits several runs: {ids}", "give more of the id")
+            record = self._record(connection, found[0])
+            assert record is not None
+            return record
+
+    def _record(self, connection: Connection, run_id: str | None) -> RunRecord | None:
+        if run_id is None:
+            return None
+        text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
+        try:
+            return from_json(RunRecord, text)
+        except DecodeError as error:
+            raise StoreError(f"the record of run {run_id} cannot be read: {error}", "its row is damaged") from error
+
+    def certified(self, host: str) -> RunRecord | None:
+        """The run that the host is compared with, with its facts: the one that `certify` named, else the newest
+        provision or validate that passed. None where there is none.
+        """
+        with self._transaction(write=False) as connection:
+            return self._record(connection, certified_rows.run_of(connection, host))
+
+    def newest(self, host: str, command: str) -> RunRecord | None:
+        """The newest run of `command` on this host that came to a verdict."""
+        with self._transaction(write=False) as connection:
+            found = certified_rows.newest(connection, host, command, runs.c.verdict.is_not(None))
+            return self._record(connection, found[0] if found else None)
+
+    # ------------------------------------------------------------ what a host is compared with
+
+    def baseline(self, host: str, keys: Collection[BaselineKey]) -> Baseline:
+        """The host's figures under these keys; a key without any is left out."""
+        with self._transaction(write=False) as connection:
+            return baselines.read(connection, host, keys)
+
+    def baseline_of(self, host: str) -> Baseline:
+        """All figures of the host, under whatever key."""
+        with self._transaction(write=False) as connection:
+            return baselines.read_all(connection, host)
+
+    def set_baseline(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
+        """Add the figures that the host has no baseline of yet; those it has stay."""
+        with self._transaction() as connection:
+            baselines.add(connection, host, run_id, set_at, measured)
+
+    def host_baseline(self, host: str) -> HostBaseline:
+        """The certified run of a host and all its figures."""
+        with self._transaction(write=False) as connection:
+            chosen = certified_rows.chosen(connection, host)
+            run_id = chosen[0] if chosen else certified_rows.newest_passed(connection, host)
+            began = connection.execute(sa.select(runs.c.started_at).where(runs.c.run_id == run_id)).scalar() or ""
+            figures = baselines.read_all(connection, host)
+        return HostBaseline(host, run_id, began, chosen[1] if chosen else "", figures)
+
+    def certify(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
+        """Make a run what the host was certified as, and its figures the baseline, in place of those of the same key.
+
+        `measured` are the run's figures; who calls has seen that the run is fit for it (workflows.certify).
+        """
+        with self._transaction() as connection:
+            certified_rows.set_run(connection, host, run_id, set_at)
+            baselines.replace(connection, host, run_id, set_at, measured)
+
+    def clear_baseline(self, host: str, probe: str | None = None) -> tuple[int, bool]:
+        """Forget a host's figures, or those of one probe; without a probe also the run that was named.
+
+        Returns how many figures there were, and whether a run had been named.
+        """
+        with self._transaction() as connection:
+            named = certified_rows.clear(connection, host) if probe is None else False
+            return baselines.clear(connection, host, probe), named
+
+    def newest_passed(self, host: str) -> str | None:
+        """The newest provision or validate of this host that passed."""
+        with self._transaction(write=False) as connection:
+            return certified_rows.newest_passed(connection, host)
+
+    def is_real(self, host: str) -> bool:
+        """Whether any run of this host saw a real GPU."""
+        with self._transaction(write=False) as connection:
+            return certified_rows.is_real(connection, host)
+
+    # ------------------------------------------------------------ over time
+
+    def figures(self, host: str, since: str) -> list[Measurement]:
+        """All that a host measured from `since` (UTC, ISO 8601) on, oldest first."""
+        with self._transaction(write=False) as connection:
+            return measurement_rows.read(connection, host, since)
+
+    def newest_figure(self, host: str) -> str | None:
+        """When the newest figure of a host was measured; None where there is none."""
+        with self._transaction(write=False) as connection:
+            return measurement_rows.newest(connection, host)
+
+    def prunable(self, before: str, keep_last: int) -> list[str]:
+        """Runs that began before `before` and may go (store/retention.py), oldest first."""
+        with self._transaction(write=False) as connection:
+            return retention.old(connection, before, keep_last)
+
+    def prune(self, run_ids: list[str]) -> list[str]:
+        """Delete runs with their findings and measurements, a few hundred at a time; returns those that went."""
+        gone: list[str] = []
+        for start in range(0, len(run_ids), retention.BATCH):
+            with self._transaction() as connection:
+                gone += retention.delete(connection, run_ids[start : start + retention.BATCH])
+        return gone
+
+    def export_records(self, host: str | None = None) -> Iterator[str]:
+        """Each record as one line of JSON, oldest first, read while it is written out."""
+        query = sa.select(runs.c.record).order_by(runs.c.started_at, runs.c.run_id)
+        for row in self._stream(query if host is None else query.where(runs.c.host == host)):
+            yield row[0]
+
+    def export_rows(self, what: str, host: str | None = None) -> Iterator[tuple[Any, ...]]:
+        """First the names of the columns, then a tuple a row of one of EXPORTED, oldest run first."""
+        table = EXPORTED[what]
+        columns = [column for column in table.c if column.name != "record"]
+        query = sa.select(*columns).order_by(runs.c.started_at, runs.c.run_id)
+        if table is not runs:
+            query = query.join(runs, runs.c.run_id == table.c.run_id).order_by(table.c.position)
+        if host is not None:
+            query = query.where(runs.c.host == host)
+        yield tuple(column.name for column in columns)
+        for row in self._stream(query):
+            yield tuple(row)
+
+    def _stream(self, query: sa.Select[Any]) -> Iterator[sa.Row[Any]]:
+        with self._transaction(write=False) as connection:
+            yield from connection.execution_options(yield_per=ROWS_AT_A_TIME).execute(query)
+
+    def _migrate(self) -> None:
+        """Looks without a lock first: a store that is up to date, as nearly all are, keeps no one waiting."""
+        with self._transaction(write=False) as connection:
+            behind = migrations.missing(connection)
+        if behind:
+            with self._transaction() as connection:
+                migrations.migrate(connection)
+
+    @contextmanager
+    def _transaction(self, *, write: bool = True) -> Iterator[Connection]:
+        with database.transaction(self._engine, self._shown_url, write=write) as connection:
+            yield connection
+
+
+def _newest_id(connection: Connection) -> Sequence[str]:
+    """Of the run that began last; of those dated into the future only where there is no other."""
+    newest = sa.select(runs.c.run_id).order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(1)
+    found = connection.execute(newest.where(runs.c.started_at <= latest())).scalars().all()
+    return found or connection.execute(newest).scalars().all()
+
+
+def _summary(row: Any) -> RunSummary:
+    verdict = row["verdict"]
+    return RunSummary(
+        run_id=row["run_id"],
+        command=row["command"],
+        host=row["host"],
+        profile=row["profile"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        source=Source(row["source"]),
+        verdict=Status(verdict) if verdict else None,
+        exit_code=row["exit_code"],
+        summary=row["summary"],
+        failed=row["failed"],
+    )

@@ -1,0 +1,135 @@
+"""How the store is reached: its URL, its engine, and its failures in plain words. Passwords are shown nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from gpuprep.errors import StoreError, UsageError
+from gpuprep.untrusted.masking import masked, masked_url, remember
+
+# How long a writer waits for another one. A write takes milliseconds.
+BUSY_SECONDS = 30
+# How long a server may take to answer at all.
+CONNECT_SECONDS = 10
+# What people write ► the driver that gpuprep uses.
+DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
+BACKENDS = ("sqlite", "postgresql")
+EXAMPLES = "for example sqlite:////home/you/gpuprep.db or postgresql://you@host/gpuprep"
+NO_DRIVER = "pip install 'gpuprep[postgresql]'   (in gpuprep's own environment), or pip install 'psycopg[binary]'"
+
+
+def make(url: str) -> tuple[Engine, str]:
+    """An engine for an SQLAlchemy URL, and the URL as it may be shown. Connects to nothing yet.
+
+    Raises UsageError for a URL that is none, or that needs a driver which is not installed.
+    """
+    remember(url)
+    shown = masked_url(url)
+    try:
+        parsed = sa.make_url(url)
+        parsed = parsed.set(drivername=DRIVERS.get(parsed.drivername, parsed.drivername))
+        backend = parsed.get_backend_name()
+        if backend not in BACKENDS:
+            raise UsageError(f"--store {shown}: gpuprep has no store in {backend}", f"give a URL {EXAMPLES}")
+        return (_sqlite(parsed) if backend == "sqlite" else _postgresql(parsed)), shown
+    except ImportError as error:
+        driver = masked(str(error).partition("\n")[0])
+        raise UsageError(f"--store {shown}: PostgreSQL's driver is not installed ({driver})", NO_DRIVER) from error
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise UsageError(f"--store {shown}: this is no URL of a database", f"give one, {EXAMPLES}") from error
+
+
+def sqlite(path: Path) -> Engine:
+    """An engine for gpuprep's own file, whatever characters its path has: for its owner's eyes alone."""
+    _tighten(path)
+    return _sqlite(sa.URL.create("sqlite", database=str(path)))
+
+
+def _tighten(path: Path) -> None:
+    """Its owner's alone, with what SQLite keeps beside it; those that are made later get the mode of the file."""
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with contextlib.suppress(OSError):  # it is not there, or not ours: who may open it will be seen below
+            there = name.lstat()
+            if stat.S_ISREG(there.st_mode) and there.st_uid == os.geteuid() and there.st_mode & 0o077:
+                name.chmod(0o600)
+
+
+@contextmanager
+def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[Connection]:
+    """One transaction: all of it or nothing. Raises StoreError where the database cannot be used."""
+    try:
+        with engine.connect() as plain:
+            connection = plain.execution_options(gpuprep_write=write)
+            with connection.begin():
+                yield connection
+    except (SQLAlchemyError, OverflowError, UnicodeError) as error:  # the last two: a value that no driver takes
+        cause = masked(str(getattr(error, "orig", None) or error).strip().partition("\n")[0])
+        hint = (
+            "see that its folder can be written and has space, or give another store with --store"
+            if engine.dialect.name == "sqlite"
+            else "see that the server runs, that the database exists, and that this user may use it (docs/history.md)"
+        )
+        raise StoreError(f"the store of runs {shown} cannot be used: {cause}", hint) from error
+
+
+def _make(path: Path) -> None:
+    """A file that is new is its owner's alone. One that is there stays as it is: a team may share it."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite says in its own words why it cannot be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+
+def _postgresql(url: sa.URL) -> Engine:
+    arguments = {"application_name": "gpuprep", "connect_timeout": CONNECT_SECONDS}
+    wanted = {name: value for name, value in arguments.items() if name not in url.query}
+    # A run takes minutes to hours between two words with the store: a connection may be gone by then.
+    return sa.create_engine(url, connect_args=wanted, pool_pre_ping=True)
+
+
+def _sqlite(url: sa.URL) -> Engine:
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    path = Path(url.database) if url.database and url.database != ":memory:" else None
+
+    @sa.event.listens_for(engine, "do_connect")
+    def private(*_: Any) -> None:
+        if path is not None and not url.query:
+            _make(path)
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: Any) -> None:
+        # Python's sqlite3 opens transactions by itself and not before DDL: take that away and begin them below.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys = ON")
+        _write_ahead(cursor)
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer takes the lock at once: two that read first and write later would fail each other.
+        write = connection.get_execution_options().get("gpuprep_write", True)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _write_ahead(cursor: sqlite3.Cursor) -> None:
+    """Readers and a writer at the same time. The mode stays with the file, and the switch needs it alone."""
+    if cursor.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        return
+    try:
+        cursor.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        # SQLite does not wait here. Whoever has the file is switching it, or the next one who opens it will.
+        if "locked" not in str(error):
+            raise

@@ -1,0 +1,73 @@
+"""What may go: old runs that nothing refers to, and their log folders. store/__init__.py is the door to the rows.
+
+Never go: a host's newest runs, the run it was certified as, the runs that its baseline was measured in, and its last
+drift check, with which the next one compares.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gpuprep.errors import StoreError
+from gpuprep.store import certified as certified_rows
+from gpuprep.store.tables import baselines, certified, latest, runs
+
+# A transaction deletes so many: other writers get in between.
+BATCH = 500
+RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+
+
+def old(connection: Connection, before: str, keep_last: int) -> list[str]:
+    """Runs that began before `before` (UTC, ISO 8601) and may go, oldest first."""
+    hosts = connection.execute(sa.select(runs.c.host).distinct().order_by(runs.c.host)).scalars().all()
+    kept = {run_id for host in hosts for run_id in _kept(connection, host, keep_last)}
+    kept.update(connection.execute(sa.select(baselines.c.run_id).distinct()).scalars())
+    query = sa.select(runs.c.run_id).where(runs.c.started_at < before).order_by(runs.c.started_at, runs.c.run_id)
+    return [run_id for run_id in connection.execute(query).scalars() if run_id not in kept]
+
+
+def delete(connection: Connection, run_ids: Sequence[str]) -> list[str]:
+    """Delete these runs with their findings and measurements, but none that became a baseline meanwhile."""
+    referred: set[str] = set()
+    for column in (baselines.c.run_id, certified.c.run_id):
+        referred.update(connection.execute(sa.select(column).where(column.in_(run_ids))).scalars())
+    gone = [run_id for run_id in run_ids if run_id not in referred]
+    connection.execute(runs.delete().where(runs.c.run_id.in_(gone)))
+    return gone
+
+
+def log_folders(parent: Path, run_ids: Iterable[str]) -> list[Path]:
+    """The log folders of these runs below `parent`, those that are there.
+
+    A run id may come from another machine: one that is no plain name leads to no folder.
+    """
+    named = [parent / run_id for run_id in run_ids if RUN_ID.fullmatch(run_id)]
+    return [path for path in named if path.is_dir() and not path.is_symlink()]
+
+
+def remove(folders: Iterable[Path]) -> None:
+    """Remove these folders and all in them; one that went meanwhile is none. Raises StoreError."""
+    for path in folders:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"the log folder {path} cannot be removed: {error}", "remove it by hand") from error
+
+
+def _kept(connection: Connection, host: str, keep_last: int) -> list[str]:
+    newest = sa.select(runs.c.run_id).where(runs.c.host == host, runs.c.started_at <= latest())
+    ordered = newest.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(keep_last)
+    last_check = certified_rows.newest(connection, host, "drift", runs.c.verdict.is_not(None))
+    return [
+        *connection.execute(ordered).scalars(),
+        *filter(None, [certified_rows.run_of(connection, host)]),
+        *([last_check[0]] if last_check else []),
+    ]

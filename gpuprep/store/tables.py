@@ -1,0 +1,146 @@
+"""Tables of the store, the same on SQLite and PostgreSQL: store/migrations.py makes them, one after the other.
+
+Texts have no width on either, and order and compare by their bytes on both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
+
+metadata = sa.MetaData()
+AHEAD = timedelta(minutes=5)  # by which the clock of another machine may differ from ours
+
+
+def _text(width: int) -> sa.types.TypeEngine[str]:
+    """SQLite does not look at the width and compares bytes; PostgreSQL is told to do likewise."""
+    return sa.String(width).with_variant(sa.Text(collation="C"), "postgresql")
+
+
+migrations = sa.Table(
+    "migrations",
+    metadata,
+    sa.Column("name", _text(100), primary_key=True),
+    sa.Column("applied_at", _text(32), nullable=False),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("run_id", _text(64), primary_key=True),
+    sa.Column("command", _text(32), nullable=False),
+    sa.Column("host", _text(255), nullable=False),
+    sa.Column("profile", _text(255), nullable=False),
+    sa.Column("started_at", _text(32), nullable=False),
+    sa.Column("ended_at", _text(32), nullable=False),
+    sa.Column("source", _text(16), nullable=False),
+    sa.Column("verdict", _text(16)),
+    sa.Column("exit_code", sa.Integer, nullable=False),
+    sa.Column("summary", sa.Text, nullable=False),
+    sa.Column("record", sa.Text, nullable=False),
+    sa.Index("runs_by_host", "host", "started_at"),
+    sa.Index("runs_by_time", "started_at"),
+)
+
+findings = sa.Table(
+    "findings",
+    metadata,
+    sa.Column("run_id", sa.ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("subject", _text(255), nullable=False),
+    sa.Column("property", _text(255), nullable=False),
+    sa.Column("status", _text(16), nullable=False),
+    sa.Column("expected", sa.Text, nullable=False),
+    sa.Column("actual", sa.Text, nullable=False),
+    sa.Index("findings_by_key", "subject", "property", "status"),
+)
+
+# What hosts measured in their first run that passed: gpuprep.baselines, a row a figure.
+baselines = sa.Table(
+    "baselines",
+    metadata,
+    sa.Column("host", _text(255), primary_key=True),
+    sa.Column("gpu_uuid", _text(64), primary_key=True),
+    sa.Column("probe", _text(32), primary_key=True),
+    sa.Column("versions", _text(200), primary_key=True),
+    sa.Column("figure", _text(120), primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+    sa.Column("run_id", _text(64), nullable=False),
+    sa.Column("set_at", _text(32), nullable=False),
+)
+
+
+# What runs measured, a row a figure: checks.baseline.figures_of. Simulated ones say so and are never mixed with others.
+measurements = sa.Table(
+    "measurements",
+    metadata,
+    sa.Column("run_id", sa.ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("host", _text(255), nullable=False),
+    sa.Column("started_at", _text(32), nullable=False),
+    sa.Column("source", _text(16), nullable=False),
+    sa.Column("gpu_uuid", _text(64), nullable=False),
+    sa.Column("probe", _text(32), nullable=False),
+    sa.Column("versions", _text(200), nullable=False),
+    sa.Column("figure", _text(120), nullable=False),
+    sa.Column("value", sa.Float, nullable=False),
+    sa.Index("measurements_by_host", "host", "started_at"),
+)
+
+# The run that `baseline set` named as what a host was certified as; a host without a row has none.
+certified = sa.Table(
+    "certified",
+    metadata,
+    sa.Column("host", _text(255), primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.run_id"), nullable=False),
+    sa.Column("set_at", _text(32), nullable=False),
+)
+
+
+def insert_new(connection: Connection, table: sa.Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row; False where its key is there already. Waits for another writer of the same key."""
+    statement = _insert(connection, table).values(row).on_conflict_do_nothing()
+    return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount == 1
+
+
+def insert_missing(connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert those rows whose key is not there yet."""
+    if rows:
+        connection.execute(_insert(connection, table).on_conflict_do_nothing(), rows)
+
+
+def _insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Of the database at hand alone: importing the other takes longer than a query."""
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
+
+
+def latest() -> str:
+    """The latest moment that a run can have begun, as runs.started_at: a host's clock may be wrong by years."""
+    return (datetime.now(timezone.utc) + AHEAD).isoformat(timespec="seconds")
+
+
+def fitting(text: str, width: int) -> str:
+    """A text that is longer than its column ends in a digest of the whole."""
+    text = storable(text)
+    if len(text) <= width:
+        return text
+    return f"{text[: width - 17]} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def storable(text: str) -> str:
+    """Half characters and NUL, which machines may say and databases refuse, written out."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

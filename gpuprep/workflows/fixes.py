@@ -1,0 +1,241 @@
+"""What `drift --fix` puts back: settings, units, links and holds; never a package, never a reboot.
+
+plan(wanted, snapshot, findings)    findings ─► Planned fixes, each a command a person could type. Pure
+offered(wanted, snapshot, findings) findings that say whether --fix puts them back, or what forbids it. Pure
+apply(host, planned)                run one as root ─► a Fix for each finding that it is for
+seen(fixes, before, after)          the same fixes, with what the checks found before and afterwards. Pure
+
+TABLE is all there is: which findings, and the command. What is not in it (packages, a driver, a reboot, ECC, MIG, files
+that a role writes) is left, and each finding says itself what to do. What is waived is accepted as it is: a command
+that would change it together with what failed is not run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, Fix, Snapshot, Status
+from gpuprep.remote import Host
+
+TIMEOUT_SECONDS = 120.0
+LAST_CHARACTERS = 300
+PERSISTENCED, TUNE, FABRIC = "nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service"
+AGENT = "/usr/local/bin/gpuprep-agent"
+PATH_LINKS = "/usr/local/bin"
+PKG_CONFIG_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
+PROGRAMS = ("ffmpeg", "ffprobe")
+
+
+@dataclass(frozen=True)
+class Planned:
+    findings: tuple[str, ...]  # keys of the findings that it is for
+    what: str  # "turn persistence mode on"
+    command: str  # for the host's /bin/sh, as root
+
+
+@dataclass(frozen=True)
+class Row:
+    """Findings by the patterns of their keys, and the command: "" where it cannot be on this host.
+
+    It runs only where none of `findings` and `touches` is waived, and where `applies` passes.
+    """
+
+    findings: tuple[str, ...]
+    what: str
+    command: Callable[[Wanted, Snapshot], str]
+    touches: tuple[str, ...] = ()  # further findings that the command may change
+    applies: str = ""  # the finding on the file that the command applies
+
+
+def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> list[Planned]:
+    """In the order in which they must run; one command that serves several findings is there once."""
+    return [planned for planned, forbidden in _possible(wanted, snapshot, findings) if not forbidden]
+
+
+def offered(
+    wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding], *, fixing: bool = False
+) -> tuple[Finding, ...]:
+    """`fixing`: this is --fix itself, which need not be offered; what forbids it is said all the same."""
+    says: dict[str, str] = {}
+    for planned, forbidden in _possible(wanted, snapshot, findings):
+        if forbidden:
+            word = f"gpuprep drift --fix leaves it, as its command also touches {forbidden}"
+        else:
+            word = "" if fixing else "gpuprep drift --fix puts it back"
+        says |= dict.fromkeys(planned.findings, word)
+    return tuple(
+        dataclasses.replace(finding, remedy="; or: ".join(filter(None, [says[finding.key], finding.remedy])))
+        if finding.status is Status.FAIL and says.get(finding.key)
+        else finding
+        for finding in findings
+    )
+
+
+def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[tuple[Planned, str]]:
+    """Each command that would put back what failed, and what forbids it: "gpu 0.power_limit, which is WAIVED" or ""."""
+    if not wanted.installs:  # nothing on this host is gpuprep's to put back
+        return
+    for row in TABLE:
+        keys = tuple(one.key for one in findings if one.status is Status.FAIL and _fits(one.key, row.findings))
+        command = row.command(wanted, snapshot) if keys else ""
+        if command:
+            yield Planned(keys, row.what, command), _forbidden(row, command, findings)
+
+
+def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
+    unmasked = (TUNE_ENABLED,) if f"unmask {TUNE}" in command else ()
+    touched = (*row.findings, *row.touches, *unmasked)
+    found = [
+        one
+        for one in findings
+        if (one.status is Status.WAIVED and _fits(one.key, touched))
+        or (one.status is not Status.PASS and one.key == row.applies)
+    ]
+    if not found:
+        return ""
+    more = f" (and {len(found) - 1} more of that kind)" if len(found) > 1 else ""
+    return f"{found[0].key}, which is {found[0].status.value}{more}"
+
+
+def _fits(key: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def apply(host: Host, planned: Planned) -> list[Fix]:
+    """Raises what Host.run raises; a command that fails is a Fix that says so."""
+    done = host.run(planned.command, become=True, timeout=TIMEOUT_SECONDS)
+    said = "" if done.exit_code == 0 else (done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]
+    return [Fix(key, planned.what, planned.command, done.exit_code, said) for key in planned.findings]
+
+
+def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:
+    """A finding that is no longer made says "" afterwards."""
+    was, now = ({finding.key: finding.actual for finding in found} for found in (before, after))
+    return tuple(
+        dataclasses.replace(fix, before=was.get(fix.finding, ""), after=now.get(fix.finding, "")) for fix in fixes
+    )
+
+
+# ---------------------------------------------------------------- the commands
+
+
+def _hold_driver(wanted: Wanted, snapshot: Snapshot) -> str:
+    return _hold(wanted.driver_packages if wanted.driver_hold else (), snapshot)
+
+
+def _hold_cuda(wanted: Wanted, snapshot: Snapshot) -> str:
+    return _hold(wanted.cuda_packages if wanted.cuda_hold else (), snapshot)
+
+
+def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
+    free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
+    return f"apt-mark hold {' '.join(free)}" if free else ""
+
+
+def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
+    """`verb` on a unit that the host has; one that somebody masked is unmasked first."""
+
+    def command(_: Wanted, snapshot: Snapshot) -> str:
+        unit = snapshot.units.get(name)
+        if unit is None or unit.enabled == "not-found":
+            return ""
+        unmask = f"systemctl unmask {name} && " if unit.enabled.startswith("masked") else ""
+        return f"{unmask}systemctl {verb} {name}"
+
+    return command
+
+
+def _ffmpeg(wanted: Wanted, _: Snapshot) -> str:
+    if wanted.ffmpeg_version == "none":
+        return ""
+    folder = wanted.ffmpeg_directory
+    current = f"{wanted.codec_prefix}/ffmpeg/current"
+    programs = {f"{PATH_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
+    return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2], **programs})}"
+
+
+def _headers(wanted: Wanted, _: Snapshot) -> str:
+    if wanted.ffmpeg_version == "none":
+        return ""
+    folder = f"{wanted.codec_prefix}/nv-codec-headers/{wanted.headers_version}"
+    return f"{_whole(folder)} && {_links({PKG_CONFIG_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
+
+
+def _cudnn(wanted: Wanted, _: Snapshot) -> str:
+    if wanted.cudnn_version == "none":
+        return ""
+    folder = wanted.cudnn_directory
+    current = f"{wanted.cudnn_prefix}/current"
+    return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})} && ldconfig"
+
+
+def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
+    return "" if wanted.cuda_version == "none" else "ldconfig"
+
+
+def _whole(folder: str) -> str:
+    """Nothing is linked to a folder that is not there, or not as its manifest says."""
+    return f"{AGENT} whole {shlex.quote(folder)}"
+
+
+# What is there and is no link is somebody's: it goes to the first name that is free. mv -n may skip and succeed.
+KEEP_BESIDE = (
+    'keep_beside() { kept=$1.before-gpuprep; n=0; while [ -e "$kept" ] || [ -L "$kept" ]; do n=$((n + 1));'
+    ' kept=$1.before-gpuprep.$n; done; mv -nT "$1" "$kept" && [ ! -e "$1" ]; }'
+)
+PUT_LINK = (
+    'put_link() { if [ -e "$1" ] && [ ! -L "$1" ]; then keep_beside "$1"; fi'
+    ' && ln -sfT "$2" "$1.new" && mv -fT "$1.new" "$1"; }'
+)
+
+
+def _links(targets: dict[str, str]) -> str:
+    """By path, each made or moved in one step; a file of somebody else in its place is kept beside it."""
+    calls = [f"put_link {shlex.quote(path)} {shlex.quote(target)}" for path, target in targets.items()]
+    return " && ".join([KEEP_BESIDE, PUT_LINK, *calls])
+
+
+KEPT = "(a file of somebody else there is kept beside it)"
+SETTINGS, TUNE_ENABLED = "gpuprep-tune.settings", "gpuprep-tune.enabled"
+TUNED = ("gpu *.persistence_mode", "gpu *.clocks", "gpu *.power_limit", "gpu *.compute_mode")
+CUDNN = ("cudnn.library", "cudnn.version", "cudnn.header")
+LOADED = ("cuda.cupti", "lib*.loader")
+
+# In the order in which they run: units before what they apply, links before the loader's cache.
+TABLE = (
+    Row(("driver.held",), "hold the driver's packages again", _hold_driver),
+    Row(("cuda.held",), "hold the packages of CUDA again", _hold_cuda),
+    Row(
+        ("nvidia-persistenced.enabled", "nvidia-persistenced.active"),
+        "start the persistence daemon, now and at every boot",
+        _unit(PERSISTENCED, "enable --now"),
+        touches=("gpuprep-tune.active", *TUNED, "gpu *.ecc", "gpu *.settings", SETTINGS),  # it starts gpuprep-tune, too
+    ),
+    Row(("driver.fabric_manager",), "start Fabric Manager, now and at every boot", _unit(FABRIC, "enable --now")),
+    Row((TUNE_ENABLED,), "set the GPUs at every boot", _unit(TUNE, "enable")),
+    Row(
+        ("gpuprep-tune.active", *TUNED),
+        "set persistence, clocks, power limit and compute mode",
+        _unit(TUNE, "restart"),  # its own command, through the unit, which is then known to have run
+        touches=("gpu *.ecc", "gpu *.settings"),
+        applies=SETTINGS,
+    ),
+    Row(
+        ("ffmpeg.path", "ffmpeg.version", "ffmpeg.build"),
+        f"link ffmpeg and ffprobe to the wanted build {KEPT}",
+        _ffmpeg,
+    ),
+    Row(("nv-codec-headers.version",), f"link ffnvcodec.pc to the wanted headers {KEPT}", _headers),
+    Row(
+        CUDNN,
+        f"link cuDNN to the wanted version {KEPT}, and tell the loader",
+        _cudnn,
+        touches=(*LOADED, "libraries.paths"),
+    ),
+    Row(LOADED, "rebuild the loader's cache", _loader_cache, touches=(*CUDNN, "libraries.paths")),
+)

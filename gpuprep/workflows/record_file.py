@@ -1,0 +1,177 @@
+"""A file of records ─► what can be judged again. Every mistake is a line `FILE: key: what`.
+
+Three forms are read: a record as `gpuprep report RUN --format json` prints it, the document of `--json` with its
+`runs`, and figures from elsewhere: an object with `measurements` and nothing of a run (docs/records.md). A record of a
+run must be whole: a key that is missing there is damage, and damage must not turn into a milder verdict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuprep.errors import UsageError
+from gpuprep.records import DecodeError, ProbeResult, RunRecord, Snapshot, Source, from_json_value
+from gpuprep.records.codec import shown
+from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
+from gpuprep.workflows import measurement_forms
+
+# An object with any key but these is the record of a run.
+OF_FIGURES = {"schema_version", "host", "source", "measurements", "before", "after", "note"}
+HINT = "docs/records.md says what a record has; `gpuprep report RUN --format json` prints one"
+ABSENT = {"missing": "not_recorded", "detail": ""}
+NO_MOMENT = "1970-01-01T00:00:00+00:00"  # stands in for "" while the rest is decoded
+# A host of which nothing is known but its measurements.
+NOTHING_KNOWN: Mapping[str, Any] = {
+    "taken_at": NO_MOMENT, "source": "measured", "agent_version": "", "hostname": "", "virtualization": "",
+    "is_root": False,
+    "os": {"id": "", "version_id": "", "codename": "", "pretty_name": "not recorded", "architecture": ""},
+    "kernel": {"running": "", "next_boot": ABSENT, "headers_running": ABSENT, "headers_next_boot": ABSENT,
+               "headers_available": ABSENT, "secure_boot": ABSENT, "boot_id": "", "uptime_seconds": 0.0},
+    "pci_gpus": [], "nvswitches": 0, "packages": {}, "gpus": ABSENT, "locked_clocks": [],
+    "driver": {"loaded_version": ABSENT, "loaded_flavour": ABSENT, "module_version": ABSENT, "module_flavour": ABSENT,
+               "module_next_boot_version": ABSENT, "library_version": ABSENT, "nvml_version": ABSENT, "runfile": None,
+               "nouveau_loaded": False, "counters_restricted": ABSENT},
+    "cuda": {"nvcc_path": ABSENT, "nvcc_version": ABSENT, "cupti_path": ABSENT},
+    "cudnn": {"library_path": ABSENT, "version": ABSENT, "header_path": ABSENT, "wheel_version": ABSENT,
+              "cuda_major": ABSENT},
+    "codec": {"headers_version": ABSENT, "ffmpeg_path": ABSENT, "ffmpeg_real_path": ABSENT, "ffmpeg_version": ABSENT,
+              "build_key": ABSENT, "manifest_intact": ABSENT},
+    "shells": {"login_shell": {}, "non_login_shell": {}, "systemd_service": {}},
+    "units": {}, "files": {}, "commands": {}, "python_modules": {}, "mounts": [], "disk_free_mib": {},
+    "cloud_init": ABSENT, "provenance": ABSENT, "agent_installed_version": ABSENT,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One record to judge. `whole`: a run's own, with all facts of the host; else only the figures count."""
+
+    record: RunRecord
+    snapshot: Snapshot
+    whole: bool
+
+
+def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
+    """The records of a file; `probes` are the names that measurements may have. Raises UsageError (exit 2)."""
+    try:
+        text = file_text(path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: cannot be read: {error.reason} at byte {error.start}", HINT) from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
+    try:
+        document = json_document(text)
+    except BeyondLimit as error:
+        raise UsageError(f"{path}: is not JSON that is read here: {error}", "judge fewer runs at a time") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON: {error}", HINT) from error
+    return [_recorded(path, where, one, probes) for where, one in _entries(path, document)]
+
+
+def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: is no object but {_kind(document)}", HINT)
+    if "runs" not in document:
+        yield "", document
+        return
+    runs = document["runs"]
+    if not isinstance(runs, list) or not runs:
+        raise UsageError(f"{path}: runs: want a list of records, got {_kind(runs)}", HINT)
+    for index, one in enumerate(runs):
+        if not isinstance(one, dict):
+            raise UsageError(f"{path}: runs[{index}]: want a record, got {_kind(one)}", HINT)
+        yield f"runs[{index}].", one
+
+
+def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[str, ...]) -> Recorded:
+    try:
+        if "measurements" not in document:
+            raise DecodeError("measurements: missing")
+        found = _whole(document) if set(document) - OF_FIGURES else _figures(document)
+        _check(found.record.measurements, probes)
+    except DecodeError as error:
+        # The codec names fields from the class on: "RunRecord.after.os".
+        said = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
+        raise UsageError(f"{path}: {where}{said}", HINT) from error
+    return found
+
+
+def _whole(document: dict[str, Any]) -> Recorded:
+    record = from_json_value(RunRecord, document)
+    seen = record.after or record.before
+    if seen is None:
+        raise DecodeError("after: missing, and so is before: the run ended before it knew the host")
+    return Recorded(record, seen, whole=True)
+
+
+def _figures(document: dict[str, Any]) -> Recorded:
+    listed = document["measurements"]
+    if not isinstance(listed, list):
+        raise DecodeError(f"measurements: want a list, got {_kind(listed)}")
+    timed = [{"seconds": 0.0, **one} if isinstance(one, dict) else one for one in listed]
+    record = from_json_value(
+        RunRecord,
+        {
+            "run_id": "none", "command": "judge", "host": document.get("host", "elsewhere"),
+            "started_at": NO_MOMENT, "ended_at": NO_MOMENT, "source": document.get("source", "measured"),
+            "exit_code": 0, "gpuprep_version": "", "measurements": timed,
+        },
+    )  # fmt: skip
+    record = dataclasses.replace(record, run_id="", started_at="", ended_at="")
+    given = document.get("after") or document.get("before") or {}
+    if not isinstance(given, dict):
+        raise DecodeError(f"after: want an object, got {_kind(given)}")
+    seen = {**NOTHING_KNOWN, "source": record.source.value, **given}
+    seen["taken_at"] = seen["taken_at"] or NO_MOMENT
+    if not seen["pci_gpus"]:
+        seen["pci_gpus"] = _devices(record.measurements)
+    try:
+        snapshot = from_json_value(Snapshot, seen)
+    except DecodeError as error:
+        raise DecodeError(str(error).replace("Snapshot.", "after.", 1)) from error
+    if not given.get("taken_at"):
+        snapshot = dataclasses.replace(snapshot, taken_at="")
+    return Recorded(record, snapshot, whole=False)
+
+
+def _devices(measurements: tuple[ProbeResult, ...]) -> list[dict[str, str]]:
+    """The GPUs that the measurements name, as the PCI bus would show them."""
+    named: dict[tuple[object, object], str] = {}
+    for result in measurements:
+        values = result.values if isinstance(result.values, dict) else {}
+        listed = values.get("gpus")
+        for gpu in [values.get("gpu"), *(listed if isinstance(listed, list) else [])]:
+            device = gpu.get("pci_device_id") if isinstance(gpu, dict) else None
+            if isinstance(gpu, dict) and isinstance(device, str) and device:
+                named.setdefault((str(gpu.get("index")), str(gpu.get("uuid"))), device.lower())
+    return [
+        {"address": f"of record {index}", "vendor_id": "10de", "device_id": device, "class_code": "030200"}
+        for index, device in enumerate(named.values())
+    ]
+
+
+def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> None:
+    names = [result.probe for result in measurements]
+    for index, result in enumerate(measurements):
+        if result.probe in names[:index]:
+            raise DecodeError(f"measurements[{index}].probe: {result.probe} is there twice")
+        if result.probe not in probes:
+            allowed = ", ".join(probes)
+            raise DecodeError(f"measurements[{index}].probe: {shown(result.probe)} is none of {allowed}")
+        if wrong := next(measurement_forms.problems(result.probe, result.values), None):
+            raise DecodeError(f"measurements[{index}].values.{wrong}")
+
+
+def simulated(recorded: Recorded) -> bool:
+    """Simulated anywhere is simulated."""
+    record = recorded.record
+    sources = [record.source, recorded.snapshot.source, *(result.source for result in record.measurements)]
+    return Source.SIMULATED in sources
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value in (None, [], {}) else shown(value)

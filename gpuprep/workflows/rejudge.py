@@ -1,0 +1,118 @@
+"""Judge a recorded run anew: the same pure functions that `validate` uses, and no host."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuprep import __version__, checks
+from gpuprep.checks import verdict as judging
+from gpuprep.checks import waivers
+from gpuprep.desired import probes
+from gpuprep.desired import state as wishing
+from gpuprep.desired.loading import Profile
+from gpuprep.errors import PlanRefused
+from gpuprep.records import Finding, ProfileRef, RunRecord, Snapshot, Source, Status
+from gpuprep.records.baseline import Baseline, Measured
+from gpuprep.records.ids import new_run_id, now
+from gpuprep.workflows import provision
+from gpuprep.workflows.record_file import Recorded, read, simulated
+from gpuprep.workflows.runs import Options
+
+Past = Callable[[str, Measured], Baseline]  # host, what it measured ─► its baseline
+
+MEASURED = "measurements to judge"
+
+
+def judge_file(path: Path, profile: Profile, past: Past | None = None) -> list[RunRecord]:
+    """A new record for each one of the file. Raises UsageError (the file), PlanRefused (the profile)."""
+    return [judge(recorded, profile, past, str(path)) for recorded in read(path, checks.probe_names())]
+
+
+def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin: str = "") -> RunRecord:
+    """`past` gives the host's baseline; without it the host's own past does not count."""
+    record, snapshot = recorded.record, _with_toolkit(recorded)
+    source = Source.SIMULATED if simulated(recorded) else Source.MEASURED
+    started = now()
+    try:
+        wanted = wishing.resolve(profile, snapshot, judging=True)
+    except PlanRefused as error:
+        raise PlanRefused(error.reasons, "judge it by a profile of its GPU", where=origin) from error
+    measured = checks.comparable(dataclasses.replace(snapshot, source=source), record.measurements)
+    compare = checks.compare if recorded.whole else checks.compare_figures
+    findings = compare(
+        wanted,
+        snapshot,
+        record.measurements,
+        asked=_asked(recorded, wanted),
+        thresholds=profile.thresholds,
+        baseline=past(record.host, measured) if past is not None and measured else {},
+    )
+    options = _options(record)
+    # By today's date, not the record's: what is asked is whether the host would pass now.
+    counted = waivers.apply(profile.waivers, record.host, findings, started[:10])
+    found = [provision.set_aside(finding, options) for finding in counted]
+    if not record.measurements:
+        why = "the record has no measurements"
+        found.append(Finding("record", "measurements", Status.UNKNOWN, MEASURED, "none", why, "run gpuprep validate"))
+    if record.error:
+        why = f"the run ended with an error: {record.error.splitlines()[0]}"
+        found.append(Finding("record", "ended", Status.UNKNOWN, "a run that ended", "an error", why, "validate again"))
+    verdict = judging.judge(wanted, found)
+    return RunRecord(
+        run_id=new_run_id(),
+        command="judge",
+        host=record.host,
+        started_at=started,
+        ended_at=now(),
+        source=source,
+        exit_code=judging.exit_code(verdict),
+        gpuprep_version=__version__,
+        profile=ProfileRef(profile.name, profile.path, profile.sha256),
+        before=record.before if recorded.whole else None,
+        after=record.after if recorded.whole else None,
+        measurements=record.measurements,
+        verdict=verdict,
+        findings=tuple(found),
+        options={
+            "judged": record.run_id, "measured_at": record.started_at, "measured_by": record.gpuprep_version,
+            "file": origin, "only": list(options.only), "skip": list(options.skip),
+        },
+    )  # fmt: skip
+
+
+def _asked(recorded: Recorded, wanted: wishing.Wanted) -> list[str]:
+    """Probes that must have an answer: those that are there, and those that this validation was to make."""
+    record = recorded.record
+    there = [result.probe for result in record.measurements]
+    if not recorded.whole or record.command != "validate" or "probes" not in record.options:
+        return there
+    left_out = [name for name in provision.STEPS if not provision.is_chosen(f"gpu_{name}", _options(record))]
+    listed = record.options["probes"]
+    chosen = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    return [*there, *(kind.name for kind in probes.chosen(wanted, probes=chosen, without=left_out))]
+
+
+def _options(record: RunRecord) -> Options:
+    return Options(only=_names(record, "only"), skip=_names(record, "skip"))
+
+
+def _names(record: RunRecord, key: str) -> tuple[str, ...]:
+    """Parts that the run left out, which are then not judged."""
+    listed = record.options.get(key)
+    return tuple(name for name in listed if name in provision.STEPS) if isinstance(listed, list) else ()
+
+
+def _with_toolkit(recorded: Recorded) -> Snapshot:
+    """Of figures from elsewhere the toolkit is known only where a measurement names it."""
+    snapshot = recorded.snapshot
+    if recorded.whole:
+        return snapshot
+    for result in recorded.record.measurements:
+        values = result.values if isinstance(result.values, dict) else {}
+        toolkit = values.get("toolkit") if result.probe == "gemm" else values if result.probe == "toolkit" else None
+        version = toolkit.get("version") if isinstance(toolkit, dict) else None
+        if isinstance(version, str) and version[:1].isdigit():
+            return dataclasses.replace(snapshot, cuda=dataclasses.replace(snapshot.cuda, nvcc_version=version))
+    return snapshot

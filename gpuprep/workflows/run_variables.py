@@ -1,0 +1,41 @@
+"""What a run adds to the variables of the roles: mirrors, the word on reboots, where builds are kept, who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuprep.paths import cache_dir
+from gpuprep.workflows.runs import Run
+
+# A mirror's name ─► the role variable that holds the URL of what it mirrors.
+MIRRORED = {"ffmpeg": "gpu_codec_ffmpeg_url", "nv_codec_headers": "gpu_codec_headers_url"}
+
+
+def run_variables(run: Run, roles: Mapping[str, Any]) -> dict[str, Any]:
+    """`roles` (of plan.role_variables) and what this run adds. This machine itself is never rebooted under the user."""
+    may_reboot = run.options.reboot and not run.target.local
+    return {
+        **roles,
+        **mirrored(roles, {**run.options.mirrors, **run.target.mirrors}),
+        "gpu_codec_artifact_dir": str(cache_dir() / "artifacts"),
+        # From the settings alone, and said even where they name nobody: an inventory cannot widen them, nor a host.
+        "gpu_codec_trusted_builders": list(run.options.builds.trusted),
+        "gpu_codec_allowed_signers": run.options.builds.signers,
+        # The HOST as it was given. Ansible's name of it is another: sim:a and sim-a would be one.
+        "gpu_codec_builder": run.target.name,
+        "gpu_preflight_allow_reboot": may_reboot,
+        "gpu_driver_allow_reboot": may_reboot,
+        "gpuprep_run_id": run.run_id,
+        "gpuprep_profile": run.profile.name,
+        "gpuprep_profile_sha256": run.profile.sha256,
+    }
+
+
+def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, str]:
+    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name."""
+    urls = {}
+    for name, variable in MIRRORED.items():
+        if name in mirrors and variable in roles:
+            urls[variable] = f"{mirrors[name].rstrip('/')}/{str(roles[variable]).rpartition('/')[2]}"
+    return urls

@@ -1,0 +1,460 @@
+"""The straight lines of the nightly check on the host itself: make its timer, take it away, read its last result.
+
+What the host needs to judge with nobody to ask is in one file there (nightly/nightlyplan.py). Every file is written
+whole or not at all, and only where it differs; each state in between is a schedule that works, the old or the new one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from datetime import datetime, timezone
+
+from gpuprep import __version__, catalogue, checks
+from gpuprep.agent.identity import identity
+from gpuprep.checks import baseline as history
+from gpuprep.checks import drift, waivers
+from gpuprep.checks import verdict as judging
+from gpuprep.desired import probes
+from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import Wanted
+from gpuprep.errors import AgentFailed, HostError, PlanRefused
+from gpuprep.nightly import freshness, nightlyplan
+from gpuprep.nightly.nightlyplan import NightlyPlan
+from gpuprep.nightly.units import (
+    LAST,
+    METRICS,
+    METRICS_FOLDER,
+    PLAN,
+    RESULTS,
+    SERVICE,
+    SERVICE_FILE,
+    STAMP,
+    TIMER,
+    TIMER_FILE,
+    WANTED_BY,
+    files,
+)
+from gpuprep.records import DecodeError, Missing, NightlyFacts, ProfileRef, RunRecord, Source, Status, from_json
+from gpuprep.records.baseline import Baseline
+from gpuprep.records.ids import MOMENT, at_host, of_host
+from gpuprep.remote import Host, Target, agent_client
+from gpuprep.store import Store
+from gpuprep.untrusted.plaintext import command, one_line
+from gpuprep.workflows.provision import play
+from gpuprep.workflows.runs import Line, Options, Run
+from gpuprep.workflows.schedule_state import Found, look, must, read
+
+AGENT_ROLE = "gpu_agent"
+OLDEST_PYTHON = (3, 10)
+MOST_KNOWN = 1000  # run ids that go along in one command line
+
+
+def schedule(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
+    """Let the host check itself every night, by profile.drift. Exit code 0: the timer runs."""
+    return Run("schedule", target, profile, options, line).record(_schedule)
+
+
+def unschedule(target: Target, options: Options, line: Line) -> RunRecord:
+    """Take the timer, its service and its plan away; the results stay."""
+    return Run("unschedule", target, None, options, line).record(_unschedule)
+
+
+def last(target: Target, options: Options, line: Line) -> RunRecord:
+    """The newest result of the host. It and all kept ones are stored here, each once. One round trip, without root.
+
+    No result, or one that is too old, from later than now or of another machine (nightly/freshness.py), is an error
+    with exit code 3: nobody knows how the host is now.
+    """
+    found: list[RunRecord] = []
+    asked = Run("last", target, None, options, line).record(lambda run: _last(run, line.store, found), keep=False)
+    if not found:
+        return asked
+    return dataclasses.replace(found[0], error=asked.error, exit_code=asked.exit_code) if asked.error else found[0]
+
+
+# ---------------------------------------------------------------- schedule
+
+
+def _schedule(run: Run) -> None:
+    with run.connect() as host:
+        there = look(host)
+        _refuse(host, there)
+        with run.lock(host) as lock:
+            run.stage("reading facts")
+            run.before = run.after = agent_client.snapshot(host, checks.request(run.profile), become=True)
+            past = drift.Past(_recorded(run, _plan_there(there)), None)
+            wanted = drift.resolve(run.profile, run.after, past)
+            if not _is_ours(there):
+                _install_agent(run, host, wanted)
+                run.stage("reading facts again")
+                run.after = agent_client.snapshot(host, checks.request(run.profile), become=True)
+                wanted = drift.resolve(run.profile, run.after, past)
+            plan, notes = _plan(run, wanted, _plan_there(there))
+            run.stage("writing the schedule")
+            changed = _write(host, there, plan)
+            if lock.lost is not None:
+                raise lock.lost
+        timer = look(host).timer
+    if not timer.runs:
+        raise HostError(
+            f"{host.name}: the timer was made and does not run",
+            f"see why there: systemctl status {TIMER}; then run the same command again",
+            where=host.name,
+        )
+    wish = run.profile.drift
+    run.nightly = NightlyFacts(
+        True, wish.at, wish.random_delay_minutes, wish.probe, timer.next_at, tuple(changed), tuple(notes)
+    )
+
+
+def _refuse(host: Host, there: Found) -> None:
+    """What the nightly check cannot do without. Raises PlanRefused; nothing was changed."""
+    instead = f"check it from here instead, {_from_here(host)}"
+    if not there.word("systemd"):
+        raise PlanRefused([f"{host.name}: there is no systemd, whose timer makes the nightly check"], instead)
+    found = there.word("python")
+    if not found:
+        raise PlanRefused(
+            [f"{host.name}: there is no python3"],
+            "install it there, e.g. `sudo apt-get install python3`, then run again",
+        )
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    if not catalogue.is_version(found):
+        raise PlanRefused(
+            [f"{host.name}: what python3 there calls its version is none: {one_line(found, 60)!r}"],
+            f"see what answers there: python3 --version; the host's own check needs {oldest} or newer",
+        )
+    if catalogue.parse(found)[:2] < OLDEST_PYTHON:
+        raise PlanRefused(
+            [f"{host.name}: python3 there is {found}, and the host's own check needs {oldest} or newer"], instead
+        )
+
+
+def _from_here(host: Host) -> str:
+    return f"from cron for example: {command('gpuprep', 'drift', '--profile', 'PROFILE', about=host.name)}"
+
+
+def _refuse_unknown_system(host: Host, wanted: Wanted) -> None:
+    """No role is played on a system that gpuprep does not provision, the agent's neither. Nothing was changed."""
+    if catalogue.archive(wanted.os_key) is not None:
+        return
+    supported = " and ".join(release.title for release in catalogue.archives().values())
+    system = one_line(wanted.os_key, 80)
+    raise PlanRefused(
+        [f"{host.name}: the agent, which judges there, cannot be installed: {system} is not supported"],
+        f"gpuprep installs on {supported}; check this host from here instead, {_from_here(host)}",
+        where=host.name,
+    )
+
+
+def _is_ours(there: Found) -> bool:
+    return there.word("agent") == identity() and bool(there.word("program"))
+
+
+def _install_agent(run: Run, host: Host, wanted: Wanted) -> None:
+    _refuse_unknown_system(host, wanted)
+    run.stage("installing the agent, which judges there")
+    play(run, "provision.yml", wanted, [AGENT_ROLE], run.options)
+    if not _is_ours(look(host)):
+        raise AgentFailed(
+            f"{host.name}: the agent that was installed is not the one of this gpuprep ({identity()})",
+            f"look at what answers there: {agent_client.INSTALLED} identity",
+            where=host.name,
+        )
+
+
+def _plan_there(there: Found) -> NightlyPlan | None:
+    """None where there is none, and where it is one that cannot be read: it is then written anew."""
+    try:
+        return nightlyplan.from_text(there.text(PLAN)) if there.word(PLAN) else None
+    except DecodeError:
+        return None
+
+
+def _plan(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyPlan, list[str]]:
+    """What the host shall have, and what a reader must know of it."""
+    profile = run.profile
+    certified, notes = _certified(run, wanted, there)
+    baseline = run.baseline_of_host()
+    notes += _without_baseline(run, wanted, baseline)
+    plan = NightlyPlan(
+        host=run.target.name,
+        profile=ProfileRef(profile.name, profile.path, profile.sha256),
+        request=checks.request(profile),
+        wanted=wanted,
+        thresholds=profile.thresholds,
+        waivers=profile.waivers,
+        drift=profile.drift,
+        certified=certified,
+        baseline=nightlyplan.entries(baseline),
+        probe_arguments=probes.arguments(profile, wanted, quick=True),
+        made_at=run.started_at,
+        made_by=__version__,
+    )
+    # As the host reads it: a list is a tuple in one and a list in the other.
+    plan = nightlyplan.from_text(nightlyplan.to_text(plan))
+    if there is not None and dataclasses.replace(there, made_at=plan.made_at) == plan:
+        plan = there
+    return plan, notes
+
+
+def _recorded(run: Run, there: NightlyPlan | None) -> RunRecord | None:
+    """The certified run of the store; without one that of the plan on the host, if it did not come in an image."""
+    of_store = run.certified()
+    if of_store is not None or there is None or there.certified is None:
+        return of_store
+    assert run.after is not None
+    return None if freshness.why_not_of(there.certified, freshness.Machine.of(run.after)) else there.certified
+
+
+def _certified(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[RunRecord | None, list[str]]:
+    """The run whose facts the host compares with: a recorded one, or this one if the host passes now."""
+    assert run.after is not None
+    host = run.target.name
+    recorded = _recorded(run, there)
+    if recorded is not None:
+        note = f"no run in this store has certified {host}: it is compared with run {recorded.run_id}, as before"
+        return nightlyplan.certified_part(recorded), [] if run.certified() else [note]
+    found = drift.findings(wanted, run.after, drift.Past(None, None), thresholds=run.profile.thresholds)
+    counted = waivers.apply(run.profile.waivers, host, found, run.started_at[:10])
+    verdict = judging.judge(wanted, counted)
+    if verdict.status is Status.PASS:
+        note = f"no run in this store has certified {host}; it passes now, so it is compared with what it is now"
+        return nightlyplan.certified_part(run.as_record()), [note]
+    return None, [
+        f"no run in this store has certified {host}, and it does not pass now ({verdict.summary}): it is compared with"
+        " the profile alone. `gpuprep provision` or `gpuprep validate` certifies it; then schedule it again"
+    ]
+
+
+def _without_baseline(run: Run, wanted: Wanted, baseline: Baseline) -> list[str]:
+    """A note where the nights will measure and have nothing to compare with; simulated GPUs never have."""
+    facts = run.after
+    assert facts is not None
+    if run.profile.drift.probe != "quick" or facts.source is not Source.MEASURED or isinstance(facts.gpus, Missing):
+        return []
+    kinds = probes.chosen(wanted, probes=probes.QUICK)
+    lacking = [
+        f"gpu {gpu.index}"
+        for gpu in facts.gpus
+        if not all(history.has_quick(baseline, gpu.uuid, kind.name, facts.agent_version) for kind in kinds)
+    ]
+    if not lacking:
+        return []
+    measuring = command("gpuprep", "validate", "--profile", run.profile.name, "--quick", about=run.target.name)
+    return [
+        f"this store has no baseline of a quick measurement by gpuprep {facts.agent_version} of {', '.join(lacking)}:"
+        " each night will WARN that its speed is judged by the profile's floors alone."
+        f" `{measuring}` makes one if it passes; then schedule it again"
+    ]
+
+
+def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
+    """Write what differs and make systemd know it; the paths that were written."""
+    units = files(plan.drift)
+    wanted = {PLAN: nightlyplan.to_text(plan), **units}
+    changed = [path for path, text in wanted.items() if there.text(path) != text]
+    if PLAN in changed:
+        must(host, f"install -d -m 0755 {shlex.quote(PLAN.rpartition('/')[0])}", "cannot make the plan's folder")
+    # Before the plan, which alone says where they are: what breaks off in between is gone on with.
+    left = _metrics_there(there)
+    removed = left if left and left != _metrics(plan) else ""
+    if removed:
+        must(host, f"rm -f -- {shlex.quote(removed)}", f"cannot remove {removed}")
+    for path in changed:
+        host.put(wanted[path].encode(), path, become=True)
+    # A run that broke off may have written them and gone no further.
+    if SERVICE_FILE in changed or TIMER_FILE in changed or "yes" in there.word("reload"):
+        must(host, "systemctl daemon-reload", "systemd does not read its units anew")
+    if TIMER_FILE in changed:
+        # Without its stamp: another hour of the day is no night that was missed.
+        must(
+            host,
+            f"systemctl stop {TIMER} && systemctl clean --what=state {TIMER} && systemctl enable -q --now {TIMER}",
+            "the timer cannot be started",
+        )
+    elif not there.timer.runs:
+        must(host, f"systemctl enable -q --now {TIMER}", "the timer cannot be started")
+        changed.append(f"{TIMER} (enabled and started)")
+    return [*changed, *([f"{removed} (removed)"] if removed else [])]
+
+
+def _metrics(plan: NightlyPlan) -> str:
+    """The file of the plan's metrics; "" where it wants none."""
+    return f"{plan.drift.textfile_directory}/{METRICS}" if plan.drift.textfile_directory else ""
+
+
+def _metrics_there(there: Found) -> str:
+    """The file of the metrics by the plan there; the usual one where that cannot be read, "" where there is none."""
+    plan = _plan_there(there)
+    if plan is None:
+        return f"{METRICS_FOLDER}/{METRICS}" if there.word(PLAN) else ""
+    return _metrics(plan)
+
+
+# ---------------------------------------------------------------- unschedule
+
+
+def _unschedule(run: Run) -> None:
+    with run.connect() as host:
+        there = look(host)
+        paths = [path for path in (TIMER_FILE, SERVICE_FILE, PLAN) if there.word(path)]
+        metrics = _metrics_there(there)
+        notes = [f"the results stay in {RESULTS}"] if paths else ["there was no schedule"]
+        with run.lock(host):
+            if paths or there.timer.active or there.timer.enabled:
+                run.stage("taking the schedule away")
+                _remove(host, metrics)
+        if metrics:
+            notes.append(f"its metrics are gone ({metrics}), so that no alarm waits for the next check")
+    run.nightly = NightlyFacts(False, changed=tuple(paths), notes=tuple(notes))
+
+
+def _remove(host: Host, metrics: str) -> None:
+    """The timer first: whatever goes wrong after that, the host does not check itself any more.
+
+    The metrics next, and the plan last: it alone says where they are, and without a check they would be an alarm.
+    """
+    files = " ".join((TIMER_FILE, WANTED_BY, STAMP, SERVICE_FILE, PLAN))
+    first = f"rm -f -- {shlex.quote(metrics)} && " if metrics else ""
+    must(
+        host,
+        f"systemctl stop {TIMER} {SERVICE} 2>/dev/null; {first}rm -f -- {files} && systemctl daemon-reload;"
+        f" done=$?; systemctl reset-failed {TIMER} {SERVICE} 2>/dev/null; exit $done",
+        "the schedule cannot be removed",
+    )
+    if look(host).timer.active:
+        raise HostError(
+            f"{host.name}: its timer still runs", f"stop it there: sudo systemctl stop {TIMER}", where=host.name
+        )
+
+
+# ---------------------------------------------------------------- last
+
+
+def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
+    """The result into `found`. Raises HostError where there is none, and after it where it is too old to count."""
+    known = _known(run, store)
+    with run.connect() as host:
+        there = read(host, known)
+    kept = _kept(run, there)
+    if store is not None:
+        kept = {path: _store_own(run, store, path, record, there) for path, record in kept.items()}
+    plan = _plan_there(there)
+    timer = there.timer
+    _tell_schedule(run, there, plan)
+    profile = plan.profile.name if plan else "PROFILE"  # a word of the host's
+    again = command("gpuprep", "drift", "schedule", "--profile", profile, about=run.target.name)
+    if not there.word(LAST):
+        when = f"; the first check comes at {timer.next_at}" if timer.runs and timer.next_at else ""
+        raise HostError(
+            f"{run.target.name}: it has not checked itself yet{when}",
+            f"wait for it, or make one now there: sudo systemctl start {SERVICE}" if timer.runs else f"run `{again}`",
+            where=run.target.name,
+        )
+    newest = [record for path, record in kept.items() if there.text(path) == there.text(LAST)]
+    record = newest[0] if newest else _decoded(run, LAST, there.text(LAST))
+    foreign = freshness.why_not_of(record, there.machine)
+    if store is not None and not newest and record.run_id not in known:
+        record = _store_own(run, store, LAST, record, there)
+    if not foreign:
+        found.append(record)
+    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(PLAN)))
+    if not why and freshness.is_ahead(record, _latest(there)):
+        why = f"last check {record.ended_at} is later than now here: is its clock right?"
+    if why:
+        status = f"see why on the host: systemctl status {TIMER}; journalctl -u {SERVICE}"
+        if foreign:
+            status = f"make its own now there: sudo systemctl start {SERVICE}"
+        ended = record.verdict.summary if record.verdict else "no verdict"
+        raise HostError(
+            f"{run.target.name}: {why} ({ended}), so nobody knows how it is now",
+            status if timer.runs else f"no timer runs there; run `{again}`",
+            where=run.target.name,
+        )
+
+
+def _known(run: Run, store: Store | None) -> list[str]:
+    """Ids of the host's checks that are stored here: they need not travel again."""
+    newest = store.runs(run.target.name, limit=MOST_KNOWN) if store is not None else []
+    return [at_host(each.run_id, run.target.name) for each in newest if each.command == "drift"]
+
+
+def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
+    """The nights since this controller asked last: the history has them all, however seldom anybody asks."""
+    found = {}
+    for path, text in there.kept.items():
+        try:
+            record = _decoded(run, path, text)
+        except AgentFailed as error:
+            run.stage(error.what)
+            continue
+        if path == f"{RESULTS}/results/{record.run_id}.json":
+            found[path] = record
+        else:
+            run.stage(f"{path} is not stored: it is run {record.run_id}")
+    return found
+
+
+def _latest(there: Found) -> datetime:
+    """Now by the host's clock, but not later than by ours: a result may have come from no later."""
+    return min(there.now, datetime.now(timezone.utc))
+
+
+def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> RunRecord:
+    """What another machine said, or a clock that was wrong, is no night of this host: it would stay for ever.
+
+    Gives the record as it is stored: a host chooses the ids of its runs, and may have chosen one of another's.
+    """
+    why = freshness.why_not_of(record, there.machine)
+    if freshness.is_ahead(record, _latest(there)):
+        why = f"it is of {record.ended_at}, later than now there"
+    if why:
+        run.stage(f"{path} is not stored: {why}")
+        return record
+    if record.run_id[:15] > f"{datetime.now(timezone.utc):{MOMENT}}":  # it may become one of ours
+        return _store_renamed(run, store, path, record, "an id from later than now")
+    # Once, however often it is asked for and by how many at a time.
+    if not store.append_new(record) and (owner := store.host_of(record.run_id)) != record.host:
+        return _store_renamed(run, store, path, record, f"the id of a run of {owner}")
+    return record
+
+
+def _store_renamed(run: Run, store: Store, path: str, record: RunRecord, why: str) -> RunRecord:
+    renamed = dataclasses.replace(record, run_id=of_host(record.run_id, record.host))
+    run.stage(f"{path} is stored as run {renamed.run_id}: its own is {why}")
+    store.append_new(renamed)
+    return renamed
+
+
+def _decoded(run: Run, path: str, text: str) -> RunRecord:
+    try:
+        record = from_json(RunRecord, text)
+        _refuse_other(record)
+    except DecodeError as error:
+        raise AgentFailed(
+            f"{run.target.name}: {path} there is no result: {error}",
+            f"make a new one there: sudo systemctl start {SERVICE}",
+            where=run.target.name,
+        ) from error
+    source = Source.SIMULATED if run.target.simulated else record.source
+    return judging.believed(dataclasses.replace(record, host=run.target.name, source=source))
+
+
+def _refuse_other(record: RunRecord) -> None:
+    """A host tells of its checks, and of nothing that would count here as certified. Raises DecodeError."""
+    if record.command != "drift":
+        raise DecodeError(f"it is of command {record.command!r:.40}, not of drift")
+
+
+def _tell_schedule(run: Run, there: Found, plan: NightlyPlan | None) -> None:
+    """Which profile the host compares with, and when it does so next: lines of progress."""
+    if plan is not None:
+        run.stage(f"compares with profile {plan.profile.name} ({plan.profile.sha256[:12]}), scheduled {plan.made_at}")
+    elif there.word(PLAN):
+        run.stage(f"{PLAN} there is no plan that this gpuprep reads: schedule it again")
+    timer = there.timer
+    run.stage(
+        f"next check at {timer.next_at or 'a time systemd does not say'}" if timer.runs else "no timer runs there"
+    )

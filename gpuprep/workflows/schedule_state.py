@@ -1,0 +1,181 @@
+"""What stands on a host of the nightly check: one command, and its answer as data."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from gpuprep.errors import HostError
+from gpuprep.nightly.freshness import Machine, moment
+from gpuprep.nightly.units import LAST, PLAN, PROGRAM, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.remote import CommandResult, Host
+from gpuprep.remote.agent_client import INSTALLED
+from gpuprep.untrusted.limits import FILE_BYTES, MIB
+from gpuprep.untrusted.plaintext import one_line
+
+TIMEOUT_SECONDS = 60.0
+_LAST_LETTERS = 2000
+FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
+_TIMER_PROPERTIES = "ActiveState,UnitFileState,NextElapseUSecRealtime,LastTriggerUSec"
+
+# Sections, each after a line of $mark and its name. The mark is another one in each call, so that no file can have it.
+_HEAD = f"""
+section() {{ printf '\\n%s %s\\n' "$mark" "$1"; }}
+file() {{ section "$1"; if test -f "$1"; then head -c {FILE_BYTES + 1} -- "$1"; fi; }}
+"""
+_MACHINE = """
+section hostname; uname -n; cat /etc/hostname 2>/dev/null
+section boot; cat /proc/sys/kernel/random/boot_id 2>/dev/null
+"""
+_TIMER_STATE = f"""
+section now; date -u +%Y-%m-%dT%H:%M:%S+00:00
+section timer; LC_ALL=C TZ=UTC systemctl show {TIMER} -p {_TIMER_PROPERTIES} 2>/dev/null
+"""
+LOOK = f"""{_HEAD}
+section python; python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null
+section systemd; if test -d /run/systemd/system; then echo yes; fi
+section agent; {INSTALLED} identity 2>/dev/null
+section program; if test -x {PROGRAM}; then echo yes; fi
+section reload; systemctl show {TIMER} {SERVICE} -p NeedDaemonReload --value 2>/dev/null
+{"".join(f"file {path}; " for path in FILES)}
+{_TIMER_STATE}
+true
+"""
+# A host may keep thousands of results; what nobody fetched for so many nights stays there.
+MOST_KEPT = 100
+MOST_KEPT_BYTES = 24 * MIB
+# $known: ids of results that the asker has already.
+READ = f"""{_HEAD}
+file {LAST}
+file {PLAN}
+for id in $(ls -r {RESULTS}/results 2>/dev/null | sed -n 's/[.]json$//p' | head -n {MOST_KEPT}); do
+  case " $known " in *" $id "*) ;; *) file "{RESULTS}/results/$id.json" ;; esac
+done
+{_MACHINE}
+{_TIMER_STATE}
+true
+"""
+
+
+@dataclass(frozen=True)
+class Timer:
+    active: bool
+    enabled: bool
+    next_at: str  # UTC, ISO 8601; "": systemd does not say
+    last_at: str  # when it fired last; "": never since it was made
+
+    @property
+    def runs(self) -> bool:
+        return self.active and self.enabled
+
+
+@dataclass(frozen=True)
+class Found:
+    """The sections of one answer. What is absent is ""."""
+
+    sections: Mapping[str, str]
+
+    def word(self, name: str) -> str:
+        return self.sections.get(name, "").strip()
+
+    def text(self, path: str) -> str:
+        return self.sections.get(path, "")
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Path ─► text of the kept results, oldest first: the newest MOST_KEPT, of at most MOST_KEPT_BYTES together."""
+        found: dict[str, str] = {}
+        room = MOST_KEPT_BYTES
+        name = re.compile(rf"{re.escape(RESULTS)}/results/[0-9A-Za-z-]{{1,64}}\.json")
+        for path in sorted(filter(name.fullmatch, self.sections), reverse=True)[:MOST_KEPT]:
+            room -= len(self.sections[path])
+            if room < 0:
+                break
+            found[path] = self.sections[path]
+        return dict(reversed(found.items()))
+
+    @property
+    def now(self) -> datetime:
+        """The host's own clock."""
+        now = moment(self.word("now"))
+        assert now is not None, "_ask has looked at it"
+        return now
+
+    @property
+    def machine(self) -> Machine:
+        """By what the host knows its own results; only of `read`."""
+        return Machine(tuple(self.word("hostname").split()), self.word("boot"))
+
+    @property
+    def timer(self) -> Timer:
+        told = dict(line.partition("=")[::2] for line in self.word("timer").splitlines())
+        return Timer(
+            active=told.get("ActiveState") == "active",
+            enabled=told.get("UnitFileState") == "enabled",
+            next_at=_moment(told.get("NextElapseUSecRealtime", "")),
+            last_at=_moment(told.get("LastTriggerUSec", "")),
+        )
+
+
+def look(host: Host) -> Found:
+    """What a schedule would change, as root."""
+    return _ask(host, LOOK, become=True)
+
+
+def read(host: Host, known: Collection[str] = ()) -> Found:
+    """The last result, those kept ones whose run ids are not `known`, and who makes the next; any user may."""
+    return _ask(host, f"known={shlex.quote(' '.join(known))}\n{READ}", become=False)
+
+
+def must(host: Host, command: str, what: str) -> None:
+    """Run as root. Raises HostError that begins with `what` where it fails."""
+    done = host.run(command, become=True, timeout=TIMEOUT_SECONDS)
+    if done.exit_code != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise HostError(
+            f"{what}: {said[-1] if said else f'exit code {done.exit_code}'}",
+            "put right what it says, then run the same command again",
+            where=host.name,
+        )
+
+
+def _ask(host: Host, command: str, *, become: bool) -> Found:
+    mark = f"== {secrets.token_hex(16)}"
+    done = host.run(f"mark='{mark}'\n{command}", become=become, timeout=TIMEOUT_SECONDS)
+    _, *rest = re.split(rf"^{mark} (\S+)\n", done.stdout, flags=re.MULTILINE)
+    names, texts = rest[::2], [text.removesuffix("\n") for text in rest[1::2]]
+    found = Found(dict(zip(names, texts, strict=True)))
+    if wrong := _unusable(found, names, done):
+        raise HostError(
+            f"{host.name}: cannot be asked about its nightly check: {wrong}",
+            "see that a plain command works there, e.g. `ssh HOST true`",
+            where=host.name,
+        )
+    return found
+
+
+def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:
+    """Why the answer is none; "" where it is one. Everybody who may log in there can have given it."""
+    if not names:
+        said = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
+        return one_line(said[-1]) if said else "it says nothing"
+    if len(names) != len(found.sections):
+        return "it answers twice to one question"
+    if large := next((name for name, text in found.sections.items() if len(text) > FILE_BYTES), ""):
+        return f"{one_line(large, 100)} is larger than {FILE_BYTES // MIB} MiB"
+    if moment(found.word("now")) is None:
+        return f"{one_line(found.word('now'), 40)!r} is no time of day"
+    return ""
+
+
+def _moment(told: str) -> str:
+    """systemd's "Sun 2026-11-22 02:53:55 UTC" ─► UTC, ISO 8601; "" for none ("", "n/a")."""
+    try:
+        moment = datetime.strptime(told, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return ""
+    return moment.isoformat(timespec="seconds")

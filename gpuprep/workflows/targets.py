@@ -1,0 +1,212 @@
+"""HOST arguments ─► Targets: names, aliases, addresses, local, sim:NAME, or patterns of an inventory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from gpuprep.errors import UsageError
+from gpuprep.provisioning.ansible_environment import ansible_program, role_variable_names
+from gpuprep.remote.types import Target
+from gpuprep.untrusted.plaintext import one_line
+from gpuprep.workflows.target_names import check_text, check_user, check_variable, check_word
+
+# Brackets hold an IPv6 address; a bare IPv6 address has more than one colon and no port.
+ADDRESS = re.compile(
+    r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\s\[\]@]+))(?::(?P<port>[0-9]+))?$"
+)
+PORT = re.compile("[0-9]{1,5}")
+BARE_V6 = re.compile(r"^(?:(?P<user>[^@\s]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$")
+FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or sim:NAME"
+
+MOST_BYTES = 64 << 20  # of what Ansible says of an inventory
+LOOKED_AT = 64 << 10  # at the end of its errors
+MOST_SHOWN = 80  # letters of a name that is refused
+
+# Connection variables that Ansible knows under several names, the one that wins first.
+ADDRESS_KEYS = ("ansible_host", "ansible_ssh_host")
+PORT_KEYS = ("ansible_port", "ansible_ssh_port")
+USER_KEYS = ("ansible_user", "ansible_ssh_user")
+KEY_FILE_KEYS = ("ansible_ssh_private_key_file", "ansible_private_key_file")
+NOT_CARRIED = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_become_password", "ansible_become_pass")
+
+
+def parse(
+    hosts: Sequence[str],
+    inventory: str | None = None,
+    limit: str | None = None,
+    *,
+    ssh_key: str | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[Target]:
+    """The machines that `hosts` name, each once, in their order. `note` is told what of an inventory is not used.
+
+    Raises UsageError for a form that is none, for a pattern that matches no host and for an inventory that
+    cannot be read; SimError for a simulated machine that there is not.
+    """
+    if inventory is not None:
+        found = _from_inventory(hosts, inventory, limit, note)
+    elif limit is not None:
+        raise UsageError("--limit needs an inventory", "give one with -i")
+    else:
+        found = [_parse_one(text) for text in hosts]
+    if ssh_key is not None:
+        found = [t if t.local else dataclasses.replace(t, identity_file=ssh_key) for t in found]
+    return list({target.name: target for target in found}.values())
+
+
+def _parse_one(text: str) -> Target:
+    help_line = f"HOST is {FORMS}; with -i a pattern of the inventory"
+    check_word("HOST", text, help_line)
+    if text == "local":
+        return Target(name="local", local=True, simulated=Path("/etc/gpuprep-sim").exists())
+    if text.startswith("sim:"):
+        from gpuprep import sim
+
+        return sim.target(text.removeprefix("sim:"))
+    match = BARE_V6.fullmatch(text) or ADDRESS.fullmatch(text)
+    if not match:
+        raise UsageError(f"{text!r} is no HOST", help_line)
+    parts = match.groupdict()
+    port = _port(text, parts.get("port") or "22")
+    return Target(name=text, address=parts.get("host") or parts["v6"], port=port, user=parts.get("user"))
+
+
+def _port(where: str, text: str) -> int:
+    if not PORT.fullmatch(text) or not 0 < int(text) < 65536:
+        raise UsageError(f"{where}: {text[:20]!r} is no port", "ports go from 1 to 65535")
+    return int(text)
+
+
+def _from_inventory(
+    patterns: Sequence[str], inventory: str, limit: str | None, note: Callable[[str], None]
+) -> list[Target]:
+    check_text("inventory", inventory, "-i takes a file, a folder or a host list with a comma")
+    for pattern in (*patterns, *([] if limit is None else [limit])):
+        check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
+    if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
+        raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
+    with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
+        read = other.submit(_host_variables, inventory)
+        names = _matching(patterns or ["all"], inventory, limit)
+        variables = read.result()
+    make = _inventory_target if len(names) == 1 else _inventory_host
+    return [make(name, variables.get(name, {}), note) for name in names]
+
+
+def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:
+    """A dynamic inventory passes on what machines are called: one bad entry is that host's error, not the fleet's."""
+    try:
+        return _inventory_target(name, variables, note)
+    except UsageError as error:
+        # In quotes, which no name may have: it must not pass for the name of another host.
+        return Target(name=one_line(ascii(name), MOST_SHOWN), refused=f"{error.what}; {error.hint}")
+
+
+def _matching(patterns: Sequence[str], inventory: str, limit: str | None) -> list[str]:
+    """Ansible's own matching of patterns, `--limit` included."""
+    limits = ["--limit", limit] if limit is not None else []
+    text = _ansible("ansible", [":".join(patterns), "-i", inventory, "--list-hosts", *limits], inventory)
+    names = [line.strip() for line in text.splitlines()[1:] if line.strip()]
+    if not names:
+        shown = ":".join(patterns) + (f" limited to {limit}" if limit is not None else "")
+        raise UsageError(
+            f"no host of {inventory} matches {shown}", f"`ansible-inventory -i {inventory} --graph` shows what it has"
+        )
+    return names
+
+
+def _host_variables(inventory: str) -> dict[str, dict[str, Any]]:
+    said = _ansible("ansible-inventory", ["-i", inventory, "--list"], inventory)
+    try:
+        variables = json.loads(said)["_meta"]["hostvars"]
+        return {str(name): {str(key): _plain(value) for key, value in of.items()} for name, of in variables.items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"inventory {inventory}: what ansible-inventory says of it cannot be read ({type(error).__name__})",
+            f"try `ansible-inventory -i {inventory} --list`",
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """A text that the inventory marks !unsafe comes in a wrapping."""
+    return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
+
+
+def _ansible(program: str, arguments: list[str], inventory: str) -> str:
+    # The user's own ansible.cfg stays in force here: it says which inventory plugins are on and where vault
+    # passwords are.
+    advice = f"try `ansible-inventory -i {inventory} --list`"
+    environment = {
+        **os.environ,
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_FORCE_COLOR": "0",
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1",
+    }
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(
+            [str(ansible_program(program)), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+        ) as process:
+            assert process.stdout is not None
+            said = process.stdout.read(MOST_BYTES + 1)
+            if len(said) > MOST_BYTES:
+                process.kill()
+                raise UsageError(f"inventory {inventory}: it is larger than {MOST_BYTES >> 20} MiB", advice)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - LOOKED_AT))
+        complaint = errors.read(LOOKED_AT).decode(errors="replace")
+    if process.returncode != 0:
+        lines = [line for line in complaint.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
+        last = lines[-1] if lines else (complaint.strip().splitlines() or ["no message"])[-1]
+        raise UsageError(f"inventory {inventory}: {one_line(last)}", advice)
+    return said.decode(errors="replace")
+
+
+def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:
+    advice = "give a plain value in the inventory"
+    check_word("host", name, "give it another name in the inventory")
+
+    def first(keys: tuple[str, ...], check: Callable[[str, str, str], None] = check_word) -> str | None:
+        for key in keys:
+            if variables.get(key) not in (None, ""):
+                value = variables[key]
+                if isinstance(value, bool) or not isinstance(value, (str, int)):
+                    raise UsageError(f"host {name}: {key} is no text", advice)
+                check(f"host {name}: {key}", str(value), advice)
+                return str(value)
+        return None
+
+    for key in NOT_CARRIED:
+        if key in variables:
+            use = "--ask-become-pass" if "become" in key else "~/.ssh/config"
+            note(f"{name}: {key} of the inventory is not used; {use} does the same for gpuprep")
+    port = _port(f"host {name}: ansible_port", first(PORT_KEYS) or "22")
+    local = first(("ansible_connection",)) == "local"
+    return Target(
+        name=name,
+        address="" if local else first(ADDRESS_KEYS) or name,
+        port=port,
+        user=first(USER_KEYS, check_user),
+        identity_file=first(KEY_FILE_KEYS, check_text),
+        local=local,
+        variables=_role_variables(name, variables),
+    )
+
+
+def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """The documented variables of the roles, as data: no template, and nothing that the roles keep for themselves."""
+    chosen = {key: value for key, value in variables.items() if key in role_variable_names()}
+    for key, value in chosen.items():
+        check_variable(f"host {name}: {key}", value, "give a plain value in the inventory")
+    return chosen
