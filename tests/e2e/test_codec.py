@@ -338,6 +338,7 @@ def test_none_leaves_everything_alone(stage: Stage, first: Played) -> None:
     assert stage.play(SECOND, gpu_codec_ffmpeg_version="none", gpu_codec_prefix="/opt/elsewhere").good().changed == []
 
 
+@pytest.mark.only_all
 def test_debian_12_builds_its_own(stage: Stage) -> None:
     up(OLDER, "debian12")
     played = stage.play(OLDER).good()
