@@ -147,7 +147,7 @@ def verdict(found: Sequence[Trend]) -> Direction:
 
 
 def night(started_at: str) -> date | None:
-    """The night that a run belongs to: from noon to noon UTC, named after the day on which it begins. None: no moment."""
+    """The night that a run belongs to: from noon to noon UTC, named after its first day. None: no moment."""
     began = moment(started_at.replace("Z", "+00:00"))
     try:
         return (began - timedelta(hours=12)).date() if began else None

@@ -6,7 +6,7 @@
     command("gpuprep", "report", about=x)   a command that is safe to paste into a shell, whatever x is
 
 A control character can move the cursor, recolour or clear a terminal. A bidirectional or invisible character can make a
-line look like another line. Half a surrogate pair cannot be written as UTF-8. Each is shown as \\x1b, \\u202e and so on.
+line look like another line. Half a surrogate pair cannot be written as UTF-8. All are shown as \\x1b, \\u202e ...
 """
 
 from __future__ import annotations
