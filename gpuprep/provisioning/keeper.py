@@ -3,9 +3,9 @@
     python -I provisioning/keeper.py CALLER PIDFILE MEMORY PROGRAM [ARGUMENT...]
 
 CALLER is the process id of the caller, PIDFILE the file for the keeper's own, MEMORY a limit in bytes for the data of
-each process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When PROGRAM
-has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended: SIGTERM
-first, SIGKILL after two seconds.
+each process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When
+PROGRAM has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended:
+SIGTERM first, SIGKILL after two seconds.
 
 Ansible's workers start new sessions, and the masters of ssh's shared connections are daemons, so no process group
 contains them all. On Linux the keeper adopts every descendant that loses its parent, so all stay in its tree.

@@ -1,8 +1,8 @@
 """JUnit XML for CI servers: one suite per run, one test case per finding.
 
 FAIL is a failure, UNKNOWN an error, SKIP and WAIVED skipped with their reason; WARN passes, with the reason in
-system-out, because the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin
-(junit-10.xsd).
+system-out, because the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit
+plugin (junit-10.xsd).
 """
 
 from __future__ import annotations
