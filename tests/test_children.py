@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import sshserver
 
@@ -42,19 +43,15 @@ with children.scratch("test") as folder:
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 
 def sleepers(cwd: Path) -> list[int]:
     """Every process that works in the folder of this test: all that the agent started."""
-    found = []
-    for path in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if path.name.isdigit() and (path / "cwd").resolve() == cwd.resolve() and alive(int(path.name)):
-                found.append(int(path.name))
-    return found
+    place = str(cwd.resolve())
+    return [process.pid for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == place]
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -188,8 +185,7 @@ def test_what_a_login_shell_starts_on_purpose_lives_on(tmp_path: Path, cwd: Path
     )
     assert done.returncode == 0, done.stderr
     assert (cwd / "started").exists()
-    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in sleepers(cwd)]
-    assert commands == [b"304"]
+    assert [psutil.Process(pid).cmdline()[1] for pid in sleepers(cwd)] == ["304"]
 
 
 def test_scratch_is_where_room_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +197,9 @@ def test_scratch_is_where_room_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     real = os.statvfs
 
     def full(place: str) -> object:
-        status = real(place)
-        bavail = 0 if place == str(tmp_path) else status.f_bavail
-        return type("Status", (), {"f_bavail": bavail, "f_frsize": status.f_frsize})
+        fields = list(real(place))
+        fields[4] = 0 if place == str(tmp_path) else fields[4]  # f_bavail
+        return os.statvfs_result(fields)
 
     monkeypatch.setattr("os.statvfs", full)
     with children.scratch("x") as elsewhere:

@@ -7,12 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from gpuprep.agent import simstate
 from gpuprep.records import ClockPair, GpuFacts, Missing, from_json_value
 from gpuprep.sim import driver, gpus, native, nvmlstate
 
@@ -101,6 +104,18 @@ def test_facts_of_two_models(bench: Bench) -> None:
     assert (t4.power.min_watts, t4.power.max_watts) == (60.0, 70.0)
     assert a100.index == 1
     assert a100.memory_total_mib != t4.memory_total_mib
+
+
+def test_who_uses_a_gpu(bench: Bench) -> None:
+    with simstate.load(0, {"memory_mib": 100}, bench.folder):
+        t4, a100 = bench.gpus()
+    assert a100.processes == ()
+    assert isinstance(t4.processes, tuple)
+    (mine,) = t4.processes
+    assert (mine.pid, mine.memory_mib, mine.owner) == (os.getpid(), 100, psutil.Process().username())
+    assert mine.name == Path("/proc/self/comm").read_text().strip()
+    assert isinstance(mine.age_seconds, int)
+    assert abs(mine.age_seconds - (time.time() - psutil.Process().create_time())) < 10
 
 
 def test_no_driver_and_no_library_are_different(bench: Bench) -> None:

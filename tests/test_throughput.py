@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpuprep.agent import clips
@@ -104,20 +105,18 @@ def test_no_session_is_left_behind(ffmpeg: Path) -> None:
     pids: list[int] = []
 
     def stopped() -> contextlib.AbstractContextManager[None]:
-        pids.extend(int(pid.name) for pid in Path("/proc").iterdir() if pid.name.isdigit() and runs(pid, ffmpeg))
+        pids.extend(runs(ffmpeg))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         together([one(ffmpeg)] * 3, seconds=5, environment=environment({}), during=stopped)
     assert len(pids) == 3
-    assert not [pid for pid in pids if runs(Path(f"/proc/{pid}"), ffmpeg)]
+    assert not runs(ffmpeg)
 
 
-def runs(process: Path, program: Path) -> bool:
-    try:
-        return str(program).encode() in (process / "cmdline").read_bytes()
-    except OSError:
-        return False
+def runs(program: Path) -> list[int]:
+    """The processes with a program in their command line."""
+    return [one.pid for one in psutil.process_iter(["cmdline"]) if str(program) in " ".join(one.info["cmdline"] or ())]
 
 
 def test_a_session_that_crashes_has_died_and_the_others_count(ffmpeg: Path) -> None:

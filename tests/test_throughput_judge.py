@@ -138,12 +138,19 @@ def test_a_gpu_that_the_catalogue_lacks() -> None:
     assert "RTX 4090" in found["throughput decode h264.fps"].reason
 
 
+NO_PSUTIL = {"missing": "not_installed", "detail": "psutil"}
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
         ({"decoder_utilization_percent": 60, "cpu_percent": 99.0}, ["60 % busy", "the CPU, which was 99 % busy"]),
         ({"decoder_utilization_percent": 40, "io_wait_percent": 35.0, "cpu_percent": 60.0}, ["storage", "35 %"]),
         ({"decoder_utilization_percent": 70}, ["70 % busy", "neither CPU nor storage", "CPU 12 %"]),
+        (
+            {"decoder_utilization_percent": 70, "cpu_percent": NO_PSUTIL, "io_wait_percent": NO_PSUTIL},
+            ["70 % busy", "how busy its CPU and storage were could not be read"],
+        ),
         ({"decoder_utilization_percent": {"missing": "not_supported"}}, ["NVML did not say"]),
         ({"died": 3, "died_because": LIMIT}, ["3 of 8 sessions ended early", LIMIT]),
         ({}, ["98 % busy and yet slow"]),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpuprep.agent.cpu import CpuUse
@@ -122,10 +126,30 @@ def test_pictures_stay_on_the_gpu_and_nothing_is_written() -> None:
     assert "-vf" not in command("ffmpeg", Series("transcode", "h264", "p3", True), Path("a.mp4"), 30)
 
 
+@contextlib.contextmanager
+def proc(folder: Path) -> Iterator[None]:
+    """psutil reads `folder` instead of /proc: its own setting."""
+    psutil.PROCFS_PATH = str(folder)
+    try:
+        yield
+    finally:
+        psutil.PROCFS_PATH = "/proc"
+
+
+def test_how_busy_the_cpus_of_this_machine_were() -> None:
+    with CpuUse() as use:
+        deadline = time.process_time() + 0.1
+        while time.process_time() < deadline:
+            pass
+    assert isinstance(use.busy_percent, float)
+    assert 0 < use.busy_percent <= 100
+    assert isinstance(use.io_wait_percent, float)
+
+
 def test_how_busy_the_cpus_were(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
-    with CpuUse(str(stat)) as use:
+    with proc(tmp_path), CpuUse() as use:
         stat.write_text("cpu  160 0 60 810 70 0 0 0 0 0\ncpu0 1 2 3\n")
     assert use.busy_percent == 70.0
     assert use.io_wait_percent == 20.0
@@ -135,7 +159,7 @@ def test_how_busy_the_cpus_were(tmp_path: Path) -> None:
 def test_cpus_that_tell_nothing(tmp_path: Path, text: str) -> None:
     stat = tmp_path / "stat"
     stat.write_text(text)
-    with CpuUse(str(stat)) as use:
+    with proc(tmp_path), CpuUse() as use:
         pass
     assert isinstance(use.busy_percent, Missing)
     assert isinstance(use.io_wait_percent, Missing)

@@ -156,14 +156,15 @@ def scratch(name: str, need_mib: int = 16, within: Optional[Path] = None) -> Ite
 
 def _place(need_mib: int) -> str:
     """$TMPDIR, /tmp and /var/tmp in this order: /tmp may be memory, and small."""
+    import shutil
     import tempfile
 
     free: Dict[str, int] = {}
     for place in dict.fromkeys([tempfile.gettempdir(), "/tmp", "/var/tmp"]):
         with contextlib.suppress(OSError):
-            status = os.statvfs(place)
+            mib = shutil.disk_usage(place).free // 2**20
             if os.access(place, os.W_OK | os.X_OK):
-                free[place] = status.f_bavail * status.f_frsize // 2**20
+                free[place] = mib
     for place, mib in free.items():
         if mib >= need_mib:
             return place
@@ -239,7 +240,10 @@ def _kill(how: Callable[[int, int], None], number: int, with_what: int = signal.
 
 
 def _kill_marked(mark: bytes) -> None:
-    """Everything whose environment has the mark, until a look finds nothing: a dying program may start another."""
+    """Everything whose environment has the mark, until a look finds nothing: a dying program may start another.
+
+    By hand: this process was forked before anything was imported, and imports nothing from folders that may be gone.
+    """
     for _ in range(10):
         found = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and _has(path / "environ", mark)]
         if not found:

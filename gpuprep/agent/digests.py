@@ -7,7 +7,6 @@ Only root writes, and only on a host that has the agent installed: a streamed ag
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -76,6 +75,8 @@ def _load(cache: Path) -> Dict[str, str]:
 
 def sha256(path: Path) -> str:
     """Of a regular file: a device has no end. Raises OSError."""
+    import hashlib  # three MiB of OpenSSL, which a night whose files are all known does without
+
     digest = hashlib.sha256()
     with open_regular(path) as file:
         while True:

@@ -17,7 +17,7 @@ from gpuprep.agent.run import read_text
 from gpuprep.agent.shells import login_path, which
 from gpuprep.records import Missing, to_json_value
 
-MAPS = Path("/proc/self/maps")
+MAPS = Path("/proc/self/maps")  # psutil reads smaps for it, where the kernel counts each page of gigabytes
 # NVIDIA's user space libraries that a probe may load. libcuda.so is the driver's own.
 NAMES = ("cublasLt", "cublas", "cudart", "nvrtc", "cuda", "nvJitLink", "cudnn", "cupti")
 # Last column of a mapping; the kernel adds " (deleted)" where a package upgrade replaced the file meanwhile.

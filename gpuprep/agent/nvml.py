@@ -6,13 +6,12 @@ and the old call only if this driver does not know the new call.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import pynvml
 
-from gpuprep.agent import gpuhealth
+from gpuprep.agent import gpuhealth, gpuprocess
 from gpuprep.agent.gpuhealth import as_text, mapped
-from gpuprep.agent.run import read_text
 from gpuprep.records import ClockPair, Float, GpuFacts, Int, Missing, PowerLimits, ProcessOnGpu, Str
 
 # nvmlReturn_t in nvml.h 13. What is not here is "command_failed" with NVML's own message.
@@ -97,12 +96,6 @@ class Nvml:
         return count if isinstance(count, Missing) else [Gpu(index) for index in range(count)]
 
 
-class GpuProcess(NamedTuple):
-    pid: int
-    name: str  # of the program; empty where it may not be seen
-    memory_mib: Int
-
-
 class Gpu:
     """One GPU: its facts and its settings. Setters give None when NVML agreed, else why it did not."""
 
@@ -154,7 +147,7 @@ class Gpu:
             ),
             temperature_c=self._get(*TEMPERATURE, argument=TEMPERATURE_GPU),
             event_reasons=self._get(*EVENT_REASONS),
-            processes=mapped(processes, lambda found: tuple(ProcessOnGpu(*one) for one in found)),
+            processes=mapped(processes, tuple),
             **gpuhealth.readings(self.get, refusal),
         )
 
@@ -226,7 +219,7 @@ class Gpu:
                 switched += 1
         return direct or switched
 
-    def processes(self) -> Union[List[GpuProcess], Missing]:
+    def processes(self) -> Union[List[ProcessOnGpu], Missing]:
         """Who has a context on this GPU now, compute and graphics, by pid."""
         found = {}
         for kind in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
@@ -237,10 +230,13 @@ class Gpu:
                 continue
             for process in running:
                 used = process.usedGpuMemory  # None under WDDM and inside some containers
-                found[process.pid] = GpuProcess(
+                name, owner, age = gpuprocess.look(process.pid)
+                found[process.pid] = ProcessOnGpu(
                     process.pid,
-                    _program(process.pid),
+                    name or _name(process.pid),
                     Missing("not_supported", "NVML names no memory for it") if used is None else used // 2**20,
+                    owner,
+                    age,
                 )
         return [found[pid] for pid in sorted(found)]
 
@@ -309,12 +305,9 @@ class Gpu:
         return self._set("nvmlDeviceSetComputeMode", numbers[mode])
 
 
-def _program(pid: int) -> str:
-    """The program's own name. NVML knows the path it was started by, which for a script is its interpreter's."""
-    comm = read_text(f"/proc/{pid}/comm")
-    if isinstance(comm, str):
-        return comm.strip()
-    name = ask("nvmlSystemGetProcessName", pid)  # of another container
+def _name(pid: int) -> str:
+    """Of a program of another container, or one that has ended: what NVML remembers, "" where that is nothing."""
+    name = ask("nvmlSystemGetProcessName", pid)
     return "" if isinstance(name, Missing) else as_text(name)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
+import time
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
@@ -46,7 +48,7 @@ def kernel_facts() -> KernelFacts:
         headers_available=True if headers else headers_available(running),
         secure_boot=secure_boot(),
         boot_id=boot_id(),
-        uptime_seconds=float(_text("/proc/uptime").split()[0]),
+        uptime_seconds=round(time.clock_gettime(time.CLOCK_BOOTTIME), 2),  # psutil has no clock that nobody can set
     )
 
 
@@ -109,17 +111,14 @@ def _hex(path: Path) -> str:
 
 
 def mounts() -> Tuple[Mount, ...]:
+    # By hand: a bare host has no psutil, and psutil believes /etc/mtab where that is a file.
     return parse.mounts(_text("/proc/self/mounts"))
 
 
 def disk_free_mib() -> Dict[str, int]:
     """What an ordinary user may still write, in MiB; root's reserve is not counted."""
-    free = {}
-    for path in parse.DISK_PATHS:
-        if Path(path).is_dir():
-            status = os.statvfs(path)
-            free[path] = status.f_bavail * status.f_frsize // 2**20
-    return free
+    # The standard library's disk_usage is psutil's, and is there on a bare host, too.
+    return {path: shutil.disk_usage(path).free // 2**20 for path in parse.DISK_PATHS if Path(path).is_dir()}
 
 
 def cloud_init(folder: Path = CLOUD_INIT_RUN) -> Str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, figure, floor
@@ -71,8 +72,8 @@ def occupied(gpu: Mapping[str, Any]) -> str:
     others = gpu.get("other_processes", [])
     if not isinstance(others, list):
         return "whether another process used the GPU could not be read"
-    names = [f"{p.get('name') or 'a process'} (pid {p.get('pid', '?')})" for p in others if isinstance(p, Mapping)]
-    return f"another process used the GPU while it was measured: {', '.join(names[:3])}" if names else ""
+    names = gpuprocesses.listed([one for one in others if isinstance(one, Mapping)][:3])
+    return f"another process used the GPU while it was measured: {names}" if names else ""
 
 
 def _memory(evidence: Evidence, subject: str, gpu: Mapping[str, Any], kind: str, busy: str) -> Finding:

@@ -20,6 +20,7 @@ MISSING_REASONS = {
     "unparsable": "the answer could not be read",
     "not_installed": "it is not installed",
     "not_read": "it was not read",
+    "not_visible": "it has ended, or this user may not see it",
     "not_recorded": "the record does not have it",
     "not_in_catalogue": "the catalogue does not know it",
 }

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpuprep import checks
 from gpuprep.checks import baseline as history
-from gpuprep.checks import sincecertified
+from gpuprep.checks import gpuprocesses, sincecertified
 from gpuprep.checks.common import why_missing
 from gpuprep.desired import state as wishing
 from gpuprep.desired.profile import Profile
@@ -75,7 +75,7 @@ def in_use(snapshot: Snapshot) -> str:
         if isinstance(gpu.processes, Missing):
             return f"whether a program uses gpu {gpu.index} could not be read: {why_missing(gpu.processes)}"
     working = [
-        f"{one.name or 'a program'} (pid {one.pid}) on gpu {gpu.index}"
+        f"{gpuprocesses.named(one)} on gpu {gpu.index}"
         for gpu in snapshot.gpus
         if not isinstance(gpu.processes, Missing)
         for one in gpu.processes

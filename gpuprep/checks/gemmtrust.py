@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprep.catalogue import is_version, parse
+from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES
 from gpuprep.checks.gemmrecord import Gpu, error_of, masks, shape_of
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
@@ -92,7 +93,7 @@ def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
 def _process(entry: object) -> str:
     if not isinstance(entry, Mapping):
         return f"{entry!r:.40}"
-    return f"{entry.get('name') or 'a process'} (pid {entry.get('pid', '?')})"
+    return gpuprocesses.named(entry)
 
 
 def slowdowns(gpu: Gpu) -> list[Finding]:

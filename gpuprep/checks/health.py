@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpuprep.catalogue.xids import XidMeaning, xid
+from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.toolkitlibraries import toolkit_libraries
 from gpuprep.desired.state import Wanted
@@ -212,7 +213,7 @@ def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Fin
     """Not a fault. A figure measured beside another program is no figure of the GPU: each probe's judge says so."""
     if isinstance(processes, Missing):
         return _refused(subject, "processes", processes, "known")
-    shown = ", ".join(f"{one.name or 'a program'} (pid {one.pid})" for one in processes) or "none"
+    shown = gpuprocesses.listed(processes) or "none"
     note = "what is measured meanwhile is measured beside these programs" if processes else ""
     return _judged(subject, "processes", None, "known", shown, note)
 

@@ -12,7 +12,7 @@ from typing import Any
 from gpuprep import catalogue
 from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.catalogue.codecs import EngineRate, engine_rate
-from gpuprep.checks import throughputloss
+from gpuprep.checks import gpuprocesses, throughputloss
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, floor
@@ -204,7 +204,7 @@ def _others(gpu: Mapping[str, Any]) -> str:
     """Who else used this GPU, in words; "" for nobody."""
     processes = gpu.get("other_processes")
     if isinstance(processes, list) and processes:
-        names = ", ".join(f"{one.get('name') or 'a process'} (pid {one.get('pid')})" for one in processes[:3])
+        names = gpuprocesses.listed([one for one in processes if isinstance(one, Mapping)][:3])
         return f"another process uses the GPU: {names}"
     before = gpu.get("before")
     used = [_number(percent) or 0.0 for percent in before.values()] if isinstance(before, dict) else []

@@ -72,9 +72,11 @@ def _waited(best: Mapping[str, Any], bound: str, used: float) -> Loss:
             f"{said}they waited for the CPU, which was {cpu:.0f} % busy",
             "use a machine with more CPU cores for this GPU, or end other work on it",
         )
-    seen = "" if cpu is None else f" (CPU {cpu:.0f} % busy)"
+    seen = "how busy its CPU and storage were could not be read"
+    if storage is not None and cpu is not None:
+        seen = f"though neither CPU nor storage was full (CPU {cpu:.0f} % busy)"
     return Loss(
-        f"{said}they waited for the host, though neither CPU nor storage was full{seen}; more sessions did not help",
+        f"{said}they waited for the host, {seen}; more sessions did not help",
         "look for a slow PCIe link, a CPU in power-saving mode, or limits of the virtual machine",
     )
 

@@ -130,7 +130,11 @@ def _descendants() -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:
-    """(id, parent's id, state) of every process."""
+    """(id, parent's id, state) of every process.
+
+    By hand, each in one reading: psutil's children() comes back to each process, and loses the children of one that has
+    ended meanwhile.
+    """
     if (PROC / "self/stat").exists():
         for folder in PROC.iterdir():
             if folder.name.isdigit():

@@ -76,6 +76,8 @@ class ProcessOnGpu:
     pid: int
     name: str  # of the program; empty where it may not be seen
     memory_mib: Int
+    owner: Str = NOT_READ  # the user's name, or the id where it has none
+    age_seconds: Int = NOT_READ  # since the program was started
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     # A build killed half-way can leave mmdebstrap's own /proc or /dev mounts below; never delete through a mount.
+    # By hand: psutil believes /etc/mtab where that is a file, and may so miss one.
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in sorted((m for m in mounts if m.startswith(f"{path}/")), reverse=True):
         subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)

@@ -14,6 +14,8 @@ import pwd
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import psutil
+
 from gpuprep.errors import SimError
 from gpuprep.sim import store
 
@@ -96,10 +98,10 @@ def _subordinate(files: Iterable[str] = ("/etc/subuid", "/etc/subgid")) -> list[
 def _mapped() -> set[Range]:
     """Ranges of the user namespaces of every process; a machine of our own that was killed has none left."""
     found = set()
-    for process in _processes():
-        for name in ("uid_map", "gid_map"):
+    for pid in psutil.pids():
+        for name in ("uid_map", "gid_map"):  # by hand: psutil knows no user namespaces
             with contextlib.suppress(OSError):
-                for line in (process / name).read_text().splitlines():
+                for line in Path(f"/proc/{pid}/{name}").read_text().splitlines():
                     _, outside, count = map(int, line.split())
                     if count < 2**32 - 1:  # the whole of them: no user namespace at all
                         found.add((outside, count))
@@ -107,17 +109,8 @@ def _mapped() -> set[Range]:
 
 
 def _running() -> set[int]:
-    """The user ids of every process."""
-    found = set()
-    for process in _processes():
-        with contextlib.suppress(OSError):
-            found.add(process.stat().st_uid)
-    return found
-
-
-def _processes() -> list[Path]:
-    """They may end while they are looked at."""
-    return [path for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    """The user ids of every process: real, effective and saved."""
+    return {number for process in psutil.process_iter(["uids"]) for number in process.info["uids"] or ()}
 
 
 def _other_machines(name: str) -> list[Range]:

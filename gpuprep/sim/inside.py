@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+import psutil
 
 from gpuprep.errors import SimError
 from gpuprep.sim import store
@@ -20,15 +23,13 @@ def leader(name: str) -> int:
     """The process id, on this computer, of a running machine's init. Raises SimError when it does not run."""
     store.read(name)
     nspawn = store.process(name, "nspawn")
-    children: list[str] = []
+    children: list[psutil.Process] = []
     if nspawn is not None:
-        try:
-            children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()
-        except FileNotFoundError:
-            children = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(nspawn).children()
     if not children:
         raise SimError(f"the simulated VM {name!r} is not running", f"gpuprep sim up {name}")
-    return int(children[0])
+    return children[0].pid
 
 
 def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[str]:

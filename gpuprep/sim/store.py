@@ -96,7 +96,10 @@ def locked_machine(name: str) -> Iterator[None]:
 
 
 def started_at(pid: int) -> str:
-    """The kernel's start time of a process, "" when it is gone: with it a reused process id is told apart."""
+    """The kernel's start time of a process, "" when it is gone: with it a reused process id is told apart.
+
+    By hand: it is kept in a file, and psutil's create_time() changes when somebody sets the computer's clock.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -23,7 +23,7 @@ NAME, CAPABILITY, WISHED_TEXT, WISHED_NUMBER = (
 )
 TEXTS, NUMBERS = [TEXT], [NUMBER]
 GPU = {"index": NUMBER, "uuid": TEXT, "name": TEXT, "pci_device_id": TEXT}
-PROCESSES = [{"pid": NUMBER, "name": TEXT}]
+PROCESSES = [{"pid": NUMBER, "name": TEXT, "owner": TEXT, "age_seconds": NUMBER}]
 STREAM = {
     "codec": TEXT, "profile": TEXT, "pixel_format": TEXT, "width": NUMBER, "height": NUMBER, "frames": NUMBER,
     "duration_seconds": NUMBER, "audio": TEXT, "bit_rate_kbps": NUMBER, "bytes": NUMBER, "psnr_db": NUMBER,

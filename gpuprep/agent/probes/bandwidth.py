@@ -52,7 +52,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 def _gpu(cuda: Cuda, gpu: Gpu, compiler: Union[Dict[str, str], Missing], plan: Dict[str, float]) -> Dict[str, Any]:
     facts = gpu.facts()
-    entry: Dict[str, Any] = {**named(facts), "other_processes": to_json_value(other_processes(gpu)), "error": None}
+    entry: Dict[str, Any] = {**named(facts), "other_processes": other_processes(gpu), "error": None}
     try:
         device = cuda.device(facts.uuid)
         timer = Timer(cuda, device)
@@ -196,7 +196,7 @@ def _simulated(gpus: Sequence[Gpu]) -> Tuple[List[Dict[str, Any]], List[Dict[str
 
 
 def _simulated_gpu(gpu: Gpu, model: simulated.SimulatedGpu) -> Dict[str, Any]:
-    entry: Dict[str, Any] = {**named(model), "other_processes": to_json_value(other_processes(gpu)), "error": None}
+    entry: Dict[str, Any] = {**named(model), "other_processes": other_processes(gpu), "error": None}
     if model.lost:
         return {**entry, "error": "the GPU is lost"}
     with model.load("memory"), Sampler([gpu]) as sampler:

@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict
 
 from gpuprep.agent.nvml import Gpu
-from gpuprep.records import Missing
+from gpuprep.records import Missing, to_json_value
 
 NAMES = ("index", "uuid", "name", "pci_device_id")
 
@@ -17,8 +17,8 @@ def named(facts: Any) -> Dict[str, Any]:
 
 
 def other_processes(gpu: Gpu) -> Any:
-    """Who has a context on this GPU besides us: [{"pid", "name", "memory_mib"}], or Missing."""
+    """Who has a context on this GPU besides us: ProcessOnGpu as plain values, or Missing."""
     found = gpu.processes()
     if isinstance(found, Missing):
         return found
-    return [process._asdict() for process in found if process.pid != os.getpid()]
+    return [to_json_value(process) for process in found if process.pid != os.getpid()]

@@ -106,6 +106,7 @@ def end_build(spec: Spec, user: int) -> None:
 
 
 def owner_of(process: Path) -> int:
+    """By hand: the host's own Python, which runs this, has no psutil."""
     try:
         return process.stat().st_uid
     except OSError:  # it has ended meanwhile
