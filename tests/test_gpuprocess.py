@@ -85,7 +85,7 @@ def test_a_name_that_imitates_the_kernels_files(name: str) -> None:
 
 
 def test_a_command_line_is_not_read(tmp_path: Path) -> None:
-    """psutil's own name() takes a longer one from there: as long as its owner likes, in memory that may never answer."""
+    """psutil's own name() takes a longer one from there: of any length, in memory that may never answer."""
     (tmp_path / "trainer-of-many").symlink_to("/bin/sh")  # 15 letters: all that the kernel keeps of a name
     words = ["trainer-of-many" + "x" * 100_000, "-c", "echo ready; read _"]
     with subprocess.Popen(

@@ -5,23 +5,30 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict, Iterator, Tuple
 
 import gpuprep
 from gpuprep import __version__
 from gpuprep.agent.parts import INSTALLED, STREAMED
 
+PACKAGE = Path(gpuprep.__file__).parent
 
-def sources(package: Path = Path(gpuprep.__file__).parent, parts: Tuple[str, ...] = STREAMED) -> Dict[str, bytes]:
+
+def sources(package: Path = PACKAGE, parts: Tuple[str, ...] = STREAMED) -> Dict[str, bytes]:
     """File name inside the package `gpuprep` ─► content, in order of names. Of an agent on disk, never in a zip."""
-    found = sorted({path for part in parts for path in package.glob(part)})
-    return {path.relative_to(package).as_posix(): path.read_bytes() for path in found}
+    return dict(_read(package, parts))
+
+
+def _read(package: Path, parts: Tuple[str, ...]) -> Iterator[Tuple[str, bytes]]:
+    """One file after the other: all of them together would be a megabyte of the agent's memory."""
+    for path in sorted({path for part in parts for path in package.glob(part)}):
+        yield path.relative_to(package).as_posix(), path.read_bytes()
 
 
 @lru_cache(maxsize=1)
 def identity() -> str:
     """Of an agent that is installed, with all that judges: what is sent along is never asked who it is."""
     digest = hashlib.sha256()
-    for name, content in sources(parts=INSTALLED).items():
+    for name, content in _read(PACKAGE, INSTALLED):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return f"{__version__}+{digest.hexdigest()[:16]}"

@@ -1,6 +1,7 @@
 """Which files of the package `gpuprep` go to a GPU machine, as patterns. The role gpu_agent also reads this file."""
 
-# Facts, probes and tuning: sent along to a machine without an agent. Stdlib and pynvml, Python 3.9 or newer.
+# Facts, probes and tuning: sent along to a machine without an agent. Python 3.9 or newer, stdlib and pynvml;
+# psutil where it is installed, as it is beside an installed agent.
 STREAMED = (
     "__init__.py", "errors.py", "agent/**/*.py", "untrusted/*.py",
     "records/__init__.py", "records/codec.py", "records/gpu.py",
