@@ -219,7 +219,7 @@ def decoders(folder: Path) -> list[Decoder]:
 
     def host_keys(text: str) -> object:
         (folder / "keys").write_bytes(text.encode("utf-8", "surrogatepass"))
-        return hostkeys.load("web1", 22, folder / "keys", with_system=False)
+        return hostkeys.load(hostkeys.Asked("web1", 22, (folder / "keys",)))
 
     def progress(text: str) -> object:
         told = Progress()
