@@ -29,6 +29,7 @@ SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _NISTP = tuple(f"ecdsa-sha2-nistp{bits}" for bits in (256, 384, 521))
 _PLAIN = ("ssh-ed25519", *_NISTP, "rsa-sha2-512", "rsa-sha2-256")
 ALGORITHMS = (*(name + SUFFIX for name in _PLAIN), *_PLAIN)  # OpenSSH's own order, of those that paramiko has
+_FITTED = [name + more for name in (*_PLAIN[:-2], *reversed(_PLAIN[-2:])) for more in ("", SUFFIX)]  # of `ssh -Q`
 UNFIT_FOR_A_LINE = re.compile(r"[@?*#\[\]|'\"\\\s]")  # in a name: it would mean other hosts, or none
 _TOKEN = re.compile(r"%(.)|\$\{(\w+)\}")
 
@@ -81,7 +82,7 @@ def _paths(text: str, tokens: Mapping[str, str]) -> list[Path]:
 def _algorithms(setting: str) -> tuple[str, ...]:
     """HostKeyAlgorithms: a list of patterns; after `+` added to the default, `-` taken off it, `^` put first."""
     sign, patterns = (setting[0], setting[1:]) if setting[:1] in ("+", "-", "^") else ("", setting)
-    named = [name for pattern in patterns.split(",") for name in ALGORITHMS if known_hosts.fits(name, pattern)]
+    named = [name for pattern in patterns.split(",") for name in _FITTED if known_hosts.fits(name, pattern)]
     rest = [name for name in ALGORITHMS if name not in named]
     chosen = {"": named, "+": ALGORITHMS, "-": rest, "^": [*named, *rest]}[sign] if setting else ALGORITHMS
     if not chosen:
@@ -117,7 +118,7 @@ class Known:
             if not {key, shown}.isdisjoint(self.of(REVOKED)):
                 return Verdict.REVOKED
             if shown not in keys:
-                if not keys and self._without_port(key, certificate) == Verdict.ACCEPTED:
+                if (marker or not keys) and self._without_port(key, certificate) == Verdict.ACCEPTED:
                     return Verdict.ACCEPTED
             elif shown is key or (certificate and not certificate.wrong_for(self.asked.host)):
                 return Verdict.ACCEPTED
@@ -131,7 +132,8 @@ class Known:
 
     def algorithms(self) -> tuple[str, ...]:
         """Those first of which a key is known, lest the host show another; as they are if the first is one of them."""
-        types = {key.get_name() for key in self.of(PLAIN)}
+        firsts = {key.get_name(): key for key in reversed(self.of(PLAIN))}  # of a type OpenSSH looks at no other
+        types = firsts.keys() - {name for name, key in firsts.items() if key in self.of(REVOKED)}
         wanted = self.asked.algorithms
         if _type(wanted[0]) in types:
             return wanted

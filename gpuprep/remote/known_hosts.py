@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import io
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,9 +72,9 @@ def _lines(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _text(path: Path) -> str:
-    """ "" where there is no such file."""
+    """ "" where there is no such file, and of the null device, which is how people name none."""
     try:
-        if not path.exists():
+        if not path.exists() or path == Path(os.devnull):
             return ""
         if not path.is_file():
             raise UsageError(f"{path} is no regular file", "name a file of host keys, or remove it")
