@@ -1,4 +1,4 @@
-"""Values that remember where they stood: what yamlsource reads, and what profiles are merged and checked as."""
+"""Values that remember where they stood: what is read, and what profiles are merged and checked as."""
 
 from __future__ import annotations
 
