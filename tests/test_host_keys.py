@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import paramiko
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sshserver import SSHD, Sshd, make_key
 
 from gpuprep.errors import HostKeyRefused, UsageError
-from gpuprep.remote import Host, Target, hostkeys, known_hosts
+from gpuprep.remote import Host, Target, hostcertificate, hostkeys, known_hosts
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package openssh-server)")
 
@@ -373,6 +376,47 @@ def test_each_jump_host_is_judged_by_its_own_files(world: World, tmp_path: Path,
     assert of_gpuprep() == of_openssh(config) == ACCEPTED
     config.write_text(config.read_text().replace(f"UserKnownHostsFile {tmp_path}/jump\n", ""))
     assert of_gpuprep() == UNKNOWN
+
+
+# ---------------------------------------------------------------- certificates of a hostile host
+
+
+def shown_key(world: World, blob: bytes | None = None) -> tuple[paramiko.PKey, bytes]:
+    """The key of `certified` with its certificate, or with `blob` in place of it, as paramiko hands it on."""
+    sshd = world.server("certified")
+    kind, encoded = Path(f"{sshd.host_key}-cert.pub").read_text().split()[:2]
+    key = paramiko.Ed25519Key.from_private_key_file(str(sshd.host_key))
+    original = base64.b64decode(encoded)
+    key.public_blob = paramiko.pkey.PublicBlob(kind, original if blob is None else blob)
+    return key, original
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_certificate_of_which_anything_is_changed_is_none(world: World, data: st.DataObject) -> None:
+    key, original = shown_key(world)
+    certificate = hostcertificate.certificate_of(key)
+    assert certificate is not None
+    assert certificate.wrong_for("127.0.0.1") == ""
+    at = data.draw(st.integers(0, len(original) - 1))
+    changed = data.draw(
+        st.one_of(
+            st.binary(max_size=300),
+            st.just(original[:at]),
+            st.just(original + original[at:]),
+            st.integers(1, 255).map(lambda bits: original[:at] + bytes([original[at] ^ bits]) + original[at + 1 :]),
+            st.just(original[:at] + b"\xff\xff\xff\xff" + original[at + 4 :]),
+        ).filter(lambda blob: blob != original)
+    )
+    assert hostcertificate.certificate_of(shown_key(world, changed)[0]) is None
+
+
+def test_the_seconds_in_which_a_certificate_counts(world: World) -> None:
+    certificate = hostcertificate.certificate_of(shown_key(world)[0])
+    assert certificate is not None
+    timed = dataclasses.replace(certificate, begin=100, end=200)
+    wrong = [timed.wrong_for("127.0.0.1", now) for now in (99.9, 100, 199.9, 200)]
+    assert wrong == ["it is not valid yet", "", "", "it has expired"]
 
 
 # ---------------------------------------------------------------- lists of patterns
