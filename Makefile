@@ -2,7 +2,7 @@
 #
 #   make demo    a simulated T4 VM, provisioned for real, from nothing
 #   make test    every test, end-to-end ones included where the machine allows them
-#   make test-all  the same, with what is a copy in `make test` made from nothing, too
+#   make test-all  the same, with the long matrix and the soak: each system from nothing
 #   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
 #   make bench   ratios against plain tools, in one run
 #   make wheel   dist/gpuprep-*.whl
@@ -91,7 +91,7 @@ demo: $(VENV)/.installed
 	echo "Take it down:  $(BIN)/gpuprep sim down t4"
 
 test: $(VENV)/.installed lint
-	@$(BIN)/pytest tests -n 2 --dist loadgroup --durations=20
+	@$(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder --durations=20
 
 test-all: export GPUPREP_TEST_ALL = 1
 test-all: test

@@ -1,18 +1,18 @@
-"""Every error a user of gpuprep can meet. Each carries a hint: what to do next.
+"""Every error that a user of gpuprep can get. Each has a hint: what to do next.
 
-GpuprepError                      exit 3 unless said otherwise
+GpuprepError                      exit 3 by default
 ├── UsageError                    exit 2  the command line or configuration file is wrong
 ├── ProfileError                  exit 2  a profile is wrong; one line per problem, `file:line: key: what, allowed`
-├── PlanRefused                   exit 2  the wish cannot be on this machine; nothing was touched
-├── HostError                     exit 3  could not tell
-│   ├── HostUnreachable           name does not resolve, connection refused, time-out
+├── PlanRefused                   exit 2  the profile asks for an impossible combination; nothing was changed
+├── HostError                     exit 3  the state of the host is unknown
+│   ├── HostUnreachable           the name does not resolve, connection refused, time-out
 │   ├── HostKeyRefused            unknown or changed host key
 │   ├── AuthenticationRefused     wrong user, key or password
 │   ├── NoPrivilege               sudo is missing, wants a password, or refuses
-│   └── AgentFailed               the agent on the host answered garbage or not at all
+│   └── AgentFailed               the agent on the host gave no usable answer
 ├── HostLocked                    exit 3  another run works on this host; says who
 ├── ProvisionFailed               exit 4  a step failed: which step, on which host, its last lines, the log
-├── Interrupted                   exit 130 the user stopped it; says how to go on
+├── Interrupted                   exit 130 the user stopped it; says how to continue
 ├── StoreError                    exit 3  the store of runs cannot be read or written
 └── SimError                      exit 2  simulated VMs cannot run here, or no such machine
 """
@@ -25,9 +25,9 @@ from gpuprep.untrusted.plaintext import visible
 
 
 class GpuprepError(Exception):
-    """Base of all expected errors: `what` failed and `hint`, what to do; both plain text.
+    """Base of all expected errors: `what` failed, and `hint`, what to do; both plain text.
 
-    They often quote a host, so their unsafe characters are escaped here, once for all.
+    Both often quote a host, so unsafe characters are escaped here, for all errors.
     """
 
     exit_code = 3
@@ -52,7 +52,7 @@ class GpuprepError(Exception):
         return "\n".join(lines)
 
     def evidence(self) -> list[str]:
-        """Lines that show the failure itself; none unless the error carries some."""
+        """Lines that show the failure itself; empty by default."""
         return []
 
 
@@ -71,7 +71,7 @@ class ProfileError(GpuprepError):
 
 
 class PlanRefused(GpuprepError):
-    """All reasons at once why the wish cannot be; each names the nearest thing that works."""
+    """All reasons why the combination is impossible; each suggests the nearest combination that works."""
 
     exit_code = 2
 

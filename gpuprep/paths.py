@@ -12,7 +12,7 @@ def state_dir() -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Make `path`, a folder at or below state_dir(), its owner's alone, as is all that gpuprep keeps there.
+    """Make the folder `path`, at or below state_dir(), with mode 0700: only its owner may read it.
 
     Raises OSError.
     """
@@ -28,7 +28,7 @@ def private_folder(path: Path) -> Path:
 
 
 def private_text(path: Path, text: str) -> None:
-    """Write a file that its owner alone can read. Raises OSError."""
+    """Write a file that only its owner can read. Raises OSError."""
     with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w", encoding="utf-8",
               errors="backslashreplace") as file:  # fmt: skip
         os.fchmod(file.fileno(), 0o600)
@@ -36,12 +36,12 @@ def private_text(path: Path, text: str) -> None:
 
 
 def cache_dir() -> Path:
-    """What can be fetched or built again: $XDG_CACHE_HOME/gpuprep."""
+    """Files that can be downloaded or built again: $XDG_CACHE_HOME/gpuprep."""
     return _base("XDG_CACHE_HOME", ".cache")
 
 
 def config_dir() -> Path:
-    """What the user wrote: $XDG_CONFIG_HOME/gpuprep."""
+    """Files that the user wrote: $XDG_CONFIG_HOME/gpuprep."""
     return _base("XDG_CONFIG_HOME", ".config")
 
 

@@ -1,13 +1,13 @@
-"""The controller's own settings: $XDG_CONFIG_HOME/gpuprep/config.yml. Strict as profiles are.
+"""The controller's own settings: $XDG_CONFIG_HOME/gpuprep/config.yml. Checked as strictly as profiles.
 
-mirrors:                    # folders with the same file names as upstream's
+mirrors:                    # folders or URLs with upstream's files, under the same file names
   ffmpeg: https://mirror.example/ffmpeg
   nv_codec_headers: https://mirror.example/nv-codec-headers
 store: sqlite:////srv/gpuprep/history.db
 forks: 10
-builds:                     # whose finished FFmpeg builds go to other hosts; without this each host builds its own
-  from: [gpu-build-01, "sim:builder"]       # HOSTs as they are given to gpuprep
-  signers: /etc/gpuprep/allowed_signers     # or builds with a signature of one of these keys: docs/mirrors.md
+builds:                     # FFmpeg builds of these hosts go to other hosts; without this each host makes its own build
+  from: [gpu-build-01, "sim:builder"]       # HOSTs as you name them to gpuprep
+  signers: /etc/gpuprep/allowed_signers     # also builds signed with one of these keys: docs/mirrors.md
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOST_NAME = re.compile(r"[^\W_][\w.@:%\[\]-]{0,254}|\[[0-9A-Fa-f:.%]+\](?::[0-9]
 
 @dataclass(frozen=True)
 class Builds:
-    """Whose finished builds go to other hosts: names of HOSTs, and an OpenSSH allowed_signers file ("": none)."""
+    """Which builds may go to other hosts: names of HOSTs, and an OpenSSH allowed_signers file ("": none)."""
 
     trusted: tuple[str, ...] = ()
     signers: str = ""
@@ -46,7 +46,7 @@ class SiteConfig:
 
 
 def load(path: Path | None = None) -> SiteConfig:
-    """Read the file; the defaults where there is none. Raises UsageError with one line per problem."""
+    """Read the file; without a file the defaults. Raises UsageError with one line per problem."""
     path = path or config_dir() / "config.yml"
     source = reader.read(path, kind=FILE)
     judge = _Judge(source.problems)

@@ -2,8 +2,9 @@
 
 With GPUPREP_REQUIRE_E2E=1 (CI) a run without them has failed.
 
-`make test` runs two workers of pytest-xdist. Tests that look at one machine stay with one worker, which makes that
-machine once; the longest groups begin first.
+`make test` runs three workers of pytest-xdist. Tests that look at one machine stay with one worker. One machine is made
+from nothing; the other finished machines are clones of its disk (tests/e2e/conftest.py). Tests marked `only_all` are
+left to `make test-all`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import postgres
 import pytest
+from e2e import finished
 from hypothesis import HealthCheck, settings
 
 from gpuprep.errors import SimError
@@ -33,36 +35,36 @@ def _why_no_e2e() -> str:
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-# Fixtures that are machines ► the group of the tests that need them. The V100 is a copy of the T4.
-GROUPS = {"t4": "t4", "v100": "t4", "a100": "a100"}
-FIRST = ("t4", "a100")
-# These clone their machine, which freezes the disk below: folders on it cannot be replaced any more (overlayfs: EXDEV).
-LAST_OF_GROUP = ("v100", "test_schedulers")
-
-
-def _machines(item: pytest.Item) -> list[str]:
-    """The machine that a test is given as a parameter, and its fixtures."""
-    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
-    return [chosen, *getattr(item, "fixturenames", ())]
+# Fixtures that are machines: tests of one machine run in one group, by one worker.
+MACHINES = ("t4", "a100", "v100")
+# The order of the groups: the machine that is made from nothing, the builds, all others, and last the groups that wait
+# for a clone of its disk.
+BEGIN = ("t4", "test_codec")
+WAIT = ("test_schedulers", "a100", "v100")
+ONLY_ALL = pytest.mark.skipif(os.environ.get("GPUPREP_TEST_ALL") != "1", reason="part of `make test-all`")
 
 
 def _group(item: pytest.Item) -> str:
     """Of an end-to-end test; "" of any other, which every worker may take."""
     if not item.get_closest_marker("e2e"):
         return ""
-    return next((GROUPS[name] for name in _machines(item) if name in GROUPS), item.path.stem)
+    chosen = getattr(getattr(item, "callspec", None), "params", {}).get("machine", "")
+    return next((name for name in [chosen, *getattr(item, "fixturenames", ())] if name in MACHINES), item.path.stem)
 
 
-def _is_last(item: pytest.Item) -> bool:
-    return any(name in LAST_OF_GROUP for name in (item.path.stem, *_machines(item)))
+def _place(group: str) -> int:
+    if not group:
+        return 4
+    return BEGIN.index(group) if group in BEGIN else 2 + (group in WAIT)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
-    rank = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: (rank.get(groups[item], len(FIRST)), _is_last(item)))
+    items.sort(key=lambda item: _place(groups[item]))
     for item in items:
+        if item.get_closest_marker("only_all"):
+            item.add_marker(ONLY_ALL)
         if groups[item]:
             item.add_marker(pytest.mark.xdist_group(groups[item]))
     reason = _why_no_e2e()
@@ -106,10 +108,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """CI asks for the end-to-end part by name: a run that left it out has not passed."""
-    if os.environ.get("GPUPREP_REQUIRE_E2E") != "1" or os.environ.get("PYTEST_XDIST_WORKER"):
+    if os.environ.get("PYTEST_XDIST_WORKER"):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    passed = reporter.stats.get("passed", []) if reporter else []
-    if not any("e2e" in report.keywords for report in passed) and session.exitstatus == pytest.ExitCode.OK:
+    stats = reporter.stats if reporter else {}
+    ran = [name for name in ("passed", "failed", "error") if any("e2e" in r.keywords for r in stats.get(name, []))]
+    if ran:
+        finished.drop()
+    if os.environ.get("GPUPREP_REQUIRE_E2E") != "1":
+        return
+    if "passed" not in ran and session.exitstatus == pytest.ExitCode.OK:
         print("\nGPUPREP_REQUIRE_E2E=1, but no end-to-end test ran: this does not count as a pass", file=sys.stderr)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

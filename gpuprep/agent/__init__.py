@@ -1,1 +1,4 @@
-"""The agent: all that runs on the GPU VM. Imports records, errors, the stdlib and pynvml; probes the CUDA bindings."""
+"""What are the facts of a GPU VM, how fast is it, and how is it tuned? Runs on the VM itself.
+
+Imports records, errors, the stdlib and pynvml; a probe imports the CUDA bindings itself.
+"""

@@ -1,14 +1,14 @@
 """gpuprep-agent: facts, probes and tuning on the GPU VM itself.
 
     gpuprep-agent --version
-    gpuprep-agent identity           > which agent exactly this is
+    gpuprep-agent identity           > version and digest of this agent
     gpuprep-agent facts              < request.json  > snapshot.json
     gpuprep-agent probe NAME         < arguments.json > result.json
     gpuprep-agent tune apply|check --settings /etc/gpuprep/tuning.json  > report.json
-    gpuprep-agent whole FOLDER       ends with 0 where FOLDER holds what its manifest says
+    gpuprep-agent whole FOLDER       ends with 0 if FOLDER has exactly the files of its manifest
 
-`facts` and `probe` take `--expect IDENTITY`: an agent that is not that very one ends with 97 and prints nothing,
-so that a controller can use it and check it in one call.
+`facts` and `probe` take `--expect IDENTITY`: an agent with another identity ends with 97 and prints nothing, so a
+controller can check and use the agent in one call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What apt makes of its configuration: whom unattended upgrades spare, and pins, well-formed or not."""
+"""apt's configuration as apt reads it: the blacklist of unattended upgrades, and pins, also malformed pins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def blacklist() -> Union[Tuple[str, ...], Missing]:
 
 
 def _passed_over(path: Path) -> str:
-    """Why apt does not read this file of preferences.d; "" where it does."""
+    """Why apt ignores this file of preferences.d; "" if apt reads it."""
     if path.is_dir() or path.name.startswith(".") or path.name.endswith((*LEFT_OVER, "~")):
         return MEANT_SO
     if not NAME.fullmatch(path.name):
@@ -57,7 +57,7 @@ def _passed_over(path: Path) -> str:
 
 
 def stanzas(file: str, text: str) -> Tuple[List[AptPin], List[str]]:
-    """apt_preferences(5): (pins, "FILE: why" for each that apt stumbles upon)."""
+    """apt_preferences(5): (pins, "FILE: why" for each malformed stanza)."""
     pins, wrong = [], []
     for number, fields in _blocks(text):
         absent = [name for name in FIELDS if not fields.get(name)]

@@ -1,11 +1,11 @@
-"""Files that are there whole or not at all, whenever the writer is killed, and after a loss of power.
+"""Writes files completely or not at all, even if the writer is killed or the power fails.
 
-    write(path, text)    replaces `path`: its old content or its new one is there at any moment, never a part
-    tidy(folder)         removes what a writer left behind that was killed in the middle
-    shared_folder(path)  makes the folder of files that all may read
+    write(path, text)    replaces `path`: at any moment it has its old or its new content, never a part
+    tidy(folder)         removes what a killed writer left behind
+    shared_folder(path)  makes a folder for files that every user may read
 
-A new file is written beside the old one and on the disk before it takes the name; then the folder is on the disk, too.
-All of it through one descriptor of the folder: who owns it, or one above it, leads root nowhere else by a link.
+A new file is written beside the old file and synced before it gets the name; then the folder is synced too. All steps
+use one descriptor of the folder, so the owner of the folder, or of a parent, cannot redirect root with a link.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _write(folder: int, name: str, text: str, mode: int) -> None:
 
 
 def open_folder(path: Path) -> int:
-    """A descriptor of the folder. Of the links on the way only root's and our own are followed. Raises OSError."""
+    """A descriptor of the folder. Follows only links of root and our own on the way. Raises OSError."""
     here = os.open("/" if path.is_absolute() else ".", FOLDER)
     rest = _names(str(path))
     links = 0
@@ -97,7 +97,7 @@ def shared_folder(path: Path) -> None:
 
 
 def tidy(folder: Path, name: str = "*") -> int:
-    """How many leftovers of files called `name` were removed. Only for who alone writes there: it holds the lock."""
+    """Remove leftovers of files called `name`; returns how many. Call it only while you hold the lock."""
     found = list(folder.glob(f".{name}.*{LEFTOVER}"))
     for path in found:
         path.unlink()

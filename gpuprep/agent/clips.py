@@ -1,9 +1,9 @@
-"""Inputs of the transcodes: short clips with sound, made once and kept; long ones by joining a short one to itself.
+"""Inputs of the transcodes: short clips with sound, made once and kept; a long clip is a short clip repeated.
 
-clip("h264-1080p")          the short one
+clip("h264-1080p")          the short clip
 clip("h264-1080p", 200)     the same pictures again and again for at least 200 s, joined without encoding
 
-A long clip is one file with rising timestamps. FFmpeg's -stream_loop is no way to get one: with hwaccel cuda it broke
+A long clip is one file with rising timestamps. It is not made with FFmpeg's -stream_loop: with hwaccel cuda that failed
 at the loop on a real H200.
 """
 
@@ -112,9 +112,9 @@ def folder() -> Path:
 
 
 def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] = None) -> Union[Clip, Missing]:
-    """The clip called `name` (SPECS), at least `seconds` long; made where it is not kept yet.
+    """The clip called `name` (SPECS), at least `seconds` long; it is made if it does not exist yet.
 
-    Missing says what lacks: no encoder for it (with what to install), no room, or the encoder's own words.
+    Missing says what is missing: an encoder (and what to install), disk space, or else the encoder's error.
     """
     spec = SPECS[name]
     place = folder() if within is None else within
@@ -163,7 +163,7 @@ def encoders(program: str) -> Tuple[str, ...]:
 
 
 def _generate(spec: Spec, path: Path) -> Optional[Missing]:
-    """Encode the clip. Tries who is able in order; the last refusal is given when none succeeded."""
+    """Encode the clip with the first encoder that works; if none works, returns the last error."""
     able = [
         (program, name, options)
         for name, options in ENCODERS[spec.codec]
@@ -216,7 +216,7 @@ def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
 
 
 def _finish(argv: Sequence[str], part: Path, path: Path) -> Optional[Missing]:
-    """Run the encoder; its file takes its name only when it is whole. A reader never sees half a clip."""
+    """Run the encoder; its file gets its name only when it is complete, so a reader never sees half a clip."""
     said = run(argv, timeout=TIMEOUT_SECONDS)
     if isinstance(said, Missing):
         return said
@@ -227,7 +227,7 @@ def _finish(argv: Sequence[str], part: Path, path: Path) -> Optional[Missing]:
 
 
 def _make_room(place: Path, newest: Path) -> None:
-    """Long clips beyond LIMIT_BYTES go, those unused for longest first; the newest stays."""
+    """Delete long clips beyond LIMIT_BYTES, the least recently used first; the newest stays."""
     kept = sorted(place.glob("*-x*.mp4"), key=lambda file: file.stat().st_mtime)
     total = sum(file.stat().st_size for file in kept)
     for file in kept:

@@ -1,4 +1,4 @@
-"""Which clock pair a GPU shall have: from the wish, the model's known best pair and what the device supports. Pure."""
+"""Chooses the clock pair of a GPU from the profile, the best pair of the model and the supported pairs. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEAREST = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """`pair` to set; None with no `error`: back to the driver's default. `error`: why the wish cannot be."""
+    """`pair` to set; None without `error`: the driver's default. `error`: why the wanted pair is impossible."""
 
     pair: Optional[ClockPair]
     error: str = ""

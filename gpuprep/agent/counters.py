@@ -1,4 +1,4 @@
-"""May an ordinary user read the GPU's performance counters? CUPTI is asked by a process of such a user."""
+"""May an ordinary user read the GPU's performance counters? A process of such a user asks CUPTI."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ tell(version=version, stage="cuptiProfilerGetCounterAvailability", name="", code
 
 
 def cupti(*, simulated: bool) -> Union[Dict[str, Any], Missing]:
-    """docs/records.md's "cupti": the library as the loader finds it, its version, what it says to an ordinary user.
+    """docs/records.md's "cupti": the library that the loader finds, its version, and its answer to an ordinary user.
 
-    A simulated GPU has no counters: there the library is really loaded, and the driver's own parameter decides.
+    A simulated GPU has no counters: then the library is really loaded, and the driver's parameter decides.
     """
     path = Loader().find_newest("libcupti.so")
     if isinstance(path, Missing):
@@ -120,7 +120,7 @@ def verdict(answer: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _ask(path: str, user: str, *, gpu: bool) -> Union[Dict[str, Any], Missing]:
-    """The script's answer from a process of `user`; Missing where it did not answer."""
+    """The script's answer from a process of `user`; Missing if it did not answer."""
     answer: Union[Dict[str, Any], Missing] = Missing("command_not_found", "python3")
     for python in dict.fromkeys((sys.executable, shutil.which("python3", path="/usr/bin:/bin") or "")):
         if not python:

@@ -1,4 +1,4 @@
-"""DKMS's own tree, which is all that `dkms status` reads: that command unpacks every module to compare it (seconds).
+"""Reads DKMS's own tree, as `dkms status` does; but that command also unpacks every module, which takes seconds.
 
 <module>/<version>/source                          added
 <module>/<version>/<kernel>/<arch>/module/         built
@@ -19,8 +19,8 @@ TREE = Path("/var/lib/dkms")
 def dkms_modules(tree: Path = TREE) -> Tuple[DkmsModule, ...]:
     """Every module version with its state for each kernel.
 
-    "installed" is DKMS's own word. Whether the file is there still is DriverFacts.module_version's to say: the
-    installed file may bear another name than the built one (nvidia.ko becomes nvidia-current.ko on Debian).
+    "installed" is what DKMS recorded. Whether the file still exists shows in DriverFacts.module_version: the
+    installed file may have another name than the built file (nvidia.ko becomes nvidia-current.ko on Debian).
     """
     return tuple(_walk(tree))
 

@@ -42,7 +42,7 @@ def driver_facts(
 
 
 def module_on_disk(kernel: str) -> VersionAndFlavour:
-    """Version and flavour of the module that modprobe would load for `kernel`; None where there is none."""
+    """Version and flavour of the module that modprobe would load for `kernel`; None if there is none."""
     path = module_file(kernel)
     return remembered(Path(path), _modinfo) if isinstance(path, str) else path
 
@@ -107,5 +107,5 @@ def _part(reading: VersionAndFlavour, index: int) -> OptStr:
 
 
 def as_optional(reading: Str) -> OptStr:
-    """NVML's version as DriverFacts wants it: without a library there is none, which is an answer."""
+    """NVML's version for DriverFacts: without a library None, because "no library" is an answer."""
     return None if isinstance(reading, Missing) and reading.reason == "library_not_found" else reading

@@ -1,6 +1,6 @@
 """What FFmpeg's lines mean: the cause behind a failure, what to do, and whether it says that this GPU cannot.
 
-FFmpeg's last line ("Conversion failed!", "No capable devices found") is about nothing; the cause stands above it. The
+FFmpeg's last line ("Conversion failed!", "No capable devices found") does not help; the cause stands above it. The
 decisive line is the first that the table knows as a cause. Texts as in the sources of FFmpeg 5.1 to 9.0.
 """
 
@@ -172,7 +172,7 @@ PREFIX = re.compile(r"^(\[[^\]]*@ 0x[0-9a-f]+\] *)+")
 
 
 def cause(line: str) -> Optional[Cause]:
-    """What the table says of one line; None where it knows nothing of it."""
+    """The cause of one line by the table; None if the table does not know the line."""
     for known in (*CAUSES, *CONSEQUENCES):
         if re.search(known.pattern, line):
             return known
@@ -180,7 +180,7 @@ def cause(line: str) -> Optional[Cause]:
 
 
 def decisive_line(lines: Sequence[str]) -> str:
-    """The line of FFmpeg's output that names the cause; "" where nothing was said. The @ address is left out."""
+    """The line of FFmpeg's output that names the cause; "" if FFmpeg printed nothing. Without the @ address."""
     said = [PREFIX.sub("", line.strip()) for line in lines if line.strip()]
     for table in (CAUSES, CONSEQUENCES):
         for line in said:

@@ -1,7 +1,7 @@
 """Our own CUDA C kernels, compiled by the installed toolkit for one device.
 
-By its NVRTC where the agent's bindings are of the toolkit's CUDA; else by nvcc, which serves any: CUDA 11, for which
-there are no more bindings, is driven through those of CUDA 12, and these find no NVRTC of theirs.
+With the toolkit's NVRTC if the agent's bindings are for its CUDA version, else with nvcc, which always works. For CUDA
+11 there are no bindings any more; those of CUDA 12 are used, and they cannot use the NVRTC of CUDA 11.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which libraries this process really loaded, and where the installed toolkit keeps its own.
 
-What a program means to load says little: a folder on LD_LIBRARY_PATH or a wheel may come first. /proc/self/maps names
-the file whose code runs.
+The library that a program asks for may not be the library that it gets: a folder on LD_LIBRARY_PATH or a wheel may
+come first. /proc/self/maps names the file that was really loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dynamic loader's own list: libraries are asked for by name, never assumed at a path."""
+"""The dynamic loader's own list: libraries are looked up by name, never assumed at a path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loader:
         )
 
     def find(self, soname: str) -> OptStr:
-        """The file that `soname` leads to, links resolved; None where the loader does not know it."""
+        """The file that `soname` leads to, links resolved; None if the loader does not know it."""
         if isinstance(self.paths, Missing):
             return self.paths
         triplet = f"{platform.machine()}-linux-gnu"
@@ -53,7 +53,7 @@ class Loader:
         return self.find(".".join([stem, *map(str, max(versions))])) if versions else None
 
     def sonames(self, stem: str) -> List[str]:
-        """libcublasLt.so ─► libcublasLt.so.11, libcublasLt.so.12: each is another library to who needs it."""
+        """libcublasLt.so ─► libcublasLt.so.11, libcublasLt.so.12: programs need exactly one of them."""
         if isinstance(self.paths, Missing):
             return []
         pattern = re.compile(re.escape(stem) + r"(\.\d+)+$")

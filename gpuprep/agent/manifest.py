@@ -1,4 +1,4 @@
-"""manifest.json beside what gpuprep installed: what it is, and the sha256 of every file. The folder has no others."""
+"""manifest.json in a folder that gpuprep installed: what it is, and the sha256 of every file of the folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9._+-]+(?:/[A-Za-z0-9._+-]+)*")
 
 
 def read_manifest(folder: Path) -> Union[Dict[str, Any], Missing, None]:
-    """The manifest of `folder`; None where it has none. A link, a pipe or more than MOST_BYTES is not read."""
+    """The manifest of `folder`; None if there is none. A link, a pipe or more than MOST_BYTES is not read."""
     path = folder / NAME
     try:
         descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -66,7 +66,7 @@ def _is_below(name: str) -> bool:
 
 
 def _has_stranger(folder: Path, named: Collection[str]) -> bool:
-    """Whether there is anything that the manifest does not name. Enters only folders of named files."""
+    """Whether the folder has anything that is not in the manifest. Enters only folders with files of the manifest."""
     folders = {f"{parent}/" for name in named for parent in PurePosixPath(name).parents}
     waiting = [""]
     while waiting:

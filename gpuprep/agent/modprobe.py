@@ -1,4 +1,4 @@
-"""What modprobe is told of NVIDIA's modules and nouveau, whichever file says it, and by the kernel's command line."""
+"""modprobe's configuration of NVIDIA's modules and nouveau, in any file and on the kernel's command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Version and flavour of kernel modules, remembered by file identity.
 
 Debian's DKMS leaves nvidia-current.ko.xz at 40 MB compressed, and modinfo unpacks all of it: seconds of CPU for each
-snapshot. A module that was replaced is another file (inode, size, time), so what is remembered cannot be stale.
+snapshot. A module that was replaced is another file (inode, size, time), so the cache cannot be stale.
 Only root writes, and only on a host that has the agent installed: a streamed agent leaves nothing behind.
 """
 
@@ -25,7 +25,7 @@ VersionAndFlavour = Union[Tuple[str, str], Missing]
 def remembered(
     path: Path, read: Callable[[Path], VersionAndFlavour], cache: Path = CACHE, agent: Path = AGENT_HOME
 ) -> VersionAndFlavour:
-    """`read(path)`, or what it said of this very file before. A reading that failed is not remembered."""
+    """`read(path)`, or its cached result for this same file. A failed reading is not cached."""
     key = file_identity(path)
     known = _load(cache)
     if key is not None and key in known:
@@ -37,7 +37,7 @@ def remembered(
 
 
 def file_identity(path: Path) -> Optional[str]:
-    """What changes whenever the file is replaced or written to; None where it cannot be looked at."""
+    """Values that change whenever the file is replaced or written; None if stat fails."""
     try:
         status = path.stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""NVML, the GPUs' own word. The only import of pynvml. A failed reading is Missing(reason), never None or "N/A".
+"""NVML's readings and settings. The only import of pynvml. A failed reading is Missing(reason), never None or "N/A".
 
-NVML's kinds of refusal are different facts and stay apart (REASONS). Where a call has a successor, the new one is
-asked first and the old one only when this driver does not know the new one.
+NVML's errors are different facts and stay distinct (REASONS). If a call has a successor, the new call is tried first,
+and the old call only if this driver does not know the new call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ask(name: str, *arguments: Any) -> Any:
 
 
 def refusal(number: int, name: str) -> Missing:
-    """What NVML's return code `number` says of the call `name`."""
+    """The Missing for NVML's return code `number` of the call `name`."""
     return Missing(REASONS.get(number, "command_failed"), f"{name}: {pynvml.NVMLError(number)}")
 
 
@@ -73,7 +73,7 @@ def normal_address(bus_id: str) -> str:
 
 
 class Nvml:
-    """An open NVML. `error` says why it is not open; then there are no GPUs to ask."""
+    """An open NVML. If it could not be opened, `error` says why and there are no GPUs."""
 
     def __init__(self) -> None:
         self.error: Optional[Missing] = None

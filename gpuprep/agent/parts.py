@@ -1,4 +1,4 @@
-"""What travels to a GPU machine, as patterns inside the package `gpuprep`. The role gpu_agent reads this file, too."""
+"""Which files of the package `gpuprep` go to a GPU machine, as patterns. The role gpu_agent also reads this file."""
 
 # Facts, probes and tuning: sent along to a machine without an agent. Stdlib and pynvml, Python 3.9 or newer.
 STREAMED = (

@@ -1,4 +1,4 @@
-"""Several FFmpeg processes at once, watched through `-progress pipe:1`. They end when we have seen enough of them.
+"""Several FFmpeg processes at once, watched through `-progress pipe:1`. They are ended when they have run long enough.
 
 One loop reads every session's stdout (progress) and stderr (what went wrong); there is no thread, and no pipe fills up.
 """
@@ -44,7 +44,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Together:
-    """What came of one run. `steady` is of the sessions that lived; None: there was no time in which all delivered."""
+    """Result of one run. `steady` is of the sessions that lived; None: there was no time in which all delivered."""
 
     sessions: int
     died: Tuple[Tuple[str, str], ...]  # of each session that died: ("it ended with exit code 1", its stderr)
@@ -153,7 +153,7 @@ def _see(session: Session, now: float, patience: float) -> None:
 
 
 def _drain(session: Session) -> None:
-    """What it wrote before it ended and nobody had read yet."""
+    """Read the rest of its output after it ended."""
     for pipe, take in (
         (session.process.stdout, lambda data: session.progress.feed(data, time.monotonic())),
         (session.process.stderr, session.complain),
@@ -166,7 +166,7 @@ def _drain(session: Session) -> None:
 
 
 def _end(sessions: Sequence[Session]) -> None:
-    """Asks all to end, then kills what did not; reaps each and closes its pipes."""
+    """Ask all to end, kill those that do not; reap each and close its pipes."""
     for session in sessions:
         session.process.terminate()
     deadline = time.monotonic() + FAREWELL

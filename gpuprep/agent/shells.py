@@ -1,6 +1,6 @@
 """What PATH is in the three ways programs are started: login shells, non-login shells (ssh HOST COMMAND), services.
 
-Each PATH is taken from what really sets it; programs are then looked up on it.
+Each PATH comes from the program that really sets it; programs are then looked up on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One simulated GPU: its clocks, power and video engines under load, from the state of the NVML stand-in.
 
-A lowered power limit, a clock that was set and a fault count as they do on hardware. Standard library only.
+A lowered power limit, a set clock and a fault have the same effect as on hardware. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOISE = 0.006  # of a figure, either way
 
 
 class Gpu:
-    """One GPU as it is now. `work` is a data type ("fp16"), "memory" or "video": what it does decides what it draws."""
+    """One GPU as it is now. `work` is a data type ("fp16"), "memory" or "video": it decides the power."""
 
     def __init__(self, index: int, section: Dict[str, str], folder: Path = simstate.FOLDER) -> None:
         self.index = index
@@ -107,7 +107,7 @@ class Gpu:
 
     @contextlib.contextmanager
     def load(self, work: str = "fp16", memory_mib: int = 1024) -> Iterator[None]:
-        """While it is held NVML shows it: clocks, use, power, temperature, event reasons, link, this process."""
+        """A load on this GPU. NVML shows its clocks, use, power, temperature, reasons, link and process."""
         values = {
             "graphics": self.graphics_clock_mhz(work),
             "memory": self.memory_clock_mhz(),
@@ -122,6 +122,6 @@ class Gpu:
 
 
 def current(gpu: Gpu) -> Gpu:
-    """The same GPU as it is now; as it was where the state has it no more."""
+    """The same GPU as it is now; its old state if it is gone."""
     sections = simstate.gpu_sections(simstate.read(gpu.folder))
     return Gpu(gpu.index, sections[gpu.index], gpu.folder) if gpu.index < len(sections) else gpu

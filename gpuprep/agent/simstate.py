@@ -1,8 +1,8 @@
 """The state of the simulated GPUs of a simulated VM, and what is running on them now.
 
 `state` is an ini file that the stand-in for NVML keeps ([system], [gpu.N]; see docs/simulated-machines.md). `loads` is
-a folder: each piece of work that uses a GPU holds a file there, locked with flock(2) for as long as it lives, so what
-a killed program leaves behind counts for nothing. Standard library only: the stand-in for ffmpeg uses it too.
+a folder: each piece of work that uses a GPU holds a file there, locked with flock(2) for as long as it lives, so a file
+that a killed program leaves behind is ignored. Standard library only: the stand-in for ffmpeg uses it too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDER = Path("/run/gpuprep-sim/nvml")
 
 
 def read(folder: Path = FOLDER) -> Dict[str, Dict[str, str]]:
-    """Sections of the state; {} where there is none (no simulated VM, or no driver was ever loaded)."""
+    """Sections of the state; {} if there is none (no simulated VM, or no driver was ever loaded)."""
     try:
         with (folder / "state").open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""Bytes a second of one GPU's memory and of its link to the host.
+"""Bytes per second of one GPU's memory and of its link to the host.
 
 Sizes are well past the L2 cache. A copy counts the bytes read and the bytes written, as STREAM and torch's users do;
 a triad (a = b + s*c) counts all three arrays.
@@ -101,7 +101,7 @@ class DeviceMemory:
         return gb_per_s(2 * self.size, self.timer.median(work, seconds=seconds))
 
     def read_and_triad(self, seconds: float) -> Tuple[float, float]:
-        """GB/s of both kernels, compiled for this device. Raises CudaFailed, also where the triad computed wrongly."""
+        """GB/s of both kernels, compiled for this device. Raises CudaFailed, also if the triad's result is wrong."""
         module = kernels.compiled(self.cuda.core, KERNELS, self.device.arch)
         a, b, c = self.addresses
         count = self.size // 16

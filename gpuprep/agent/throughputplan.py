@@ -1,4 +1,4 @@
-"""Which series the throughput probe runs, with which commands, and how far sessions are raised. Pure."""
+"""Which series the throughput probe runs, with which commands, and up to how many sessions. Pure."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Series:
 
 
 def plan(quick: bool, engines: Engines) -> List[Series]:
-    """In order of worth: what a time budget leaves out comes last.
+    """The series, the most important first; a time budget leaves out the last ones.
 
-    Where the catalogue says that there is no encoder, one session an encoder's codec is tried all the same: the
-    driver's own words confirm it.
+    If the catalogue says that there is no encoder, one session per codec is tried all the same, so that the driver's
+    own message confirms it.
     """
     if quick:
         encode = [] if engines.nvenc == 0 else [Series("encode", "h264", MIDDLE, False, one_step=True)]

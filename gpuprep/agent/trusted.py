@@ -1,10 +1,10 @@
-"""Whether root may run or read what a path leads to: no other user can put something else there.
+"""May root run or read the file at a path? Only if no other user can replace it.
 
     why_not("/opt/conda/bin/ffmpeg")    "/opt/conda belongs to alice"; "" where only root can change it
     folders("/opt/conda/bin:/usr/bin")  the folders of a PATH that only root can change
 
-Each folder on the way counts, and each link: who can write to one of them decides what is at the end. Who is not root
-runs everything with no more rights than he has, so for him these questions have no meaning: ask whether_root() first.
+Each folder and each link on the way counts: a user who can write to one of them decides what the path leads to. For a
+user other than root these questions have no meaning, because he has no more rights to lose: ask whether_root() first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ACCESS_LIST = "system.posix_acl_access"
 
 
 class NotTrusted(OSError):
-    """Root will not start this program; the text says who could have put it there."""
+    """Root does not start this program; the text says which user could have replaced it."""
 
 
 def whether_root() -> bool:
@@ -28,7 +28,7 @@ def whether_root() -> bool:
 
 
 def why_not(path: str) -> str:
-    """Which user but root can change what `path` (absolute) leads to; "" for none, and where there is nothing."""
+    """Which user but root can change what `path` (absolute) leads to; "" if no user can, or if nothing is there."""
     rest, here, links = _parts(path), "/", 0
     while rest:
         name = rest.pop()
@@ -54,12 +54,12 @@ def why_not(path: str) -> str:
 
 
 def folders(path: str) -> str:
-    """A PATH without the folders that another user can write to, nor the one that a program happens to be in."""
+    """A PATH without folders that another user can write to, and without the working folder."""
     return ":".join(folder for folder in path.split(":") if folder.startswith("/") and _is_closed(folder))
 
 
 def _is_closed(folder: str) -> bool:
-    """Nobody but root changes it, nor adds to it: in one as /tmp what is root's stays, but anybody's can come."""
+    """Only root can change it or add files. Not so in /tmp: root's files are safe there, but any user can add files."""
     try:
         shared = Path(folder).stat().st_mode & stat.S_IWOTH
     except OSError:

@@ -1,7 +1,7 @@
-"""`gpuprep-agent tune`: brings every GPU to the settings of tuning.json, or compares them.
+"""`gpuprep-agent tune`: sets every GPU to the settings of tuning.json, or compares them.
 
 Runs at every boot after nvidia-persistenced: NVML forgets clocks, power limit and compute mode with the driver.
-A GPU that refuses a setting stops neither its other settings nor the other GPUs. What was set is read back.
+If a GPU refuses a setting, its other settings and the other GPUs are still set. Every setting is read back.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _why_lost(facts: GpuFacts) -> str:
 
 
 def _persistence(gpu: Device, before: GpuFacts, wanted: bool, apply: bool) -> Row:
-    """nvidia-persistenced is the way; NVML's own switch is the legacy one, for where the daemon does not run."""
+    """Use nvidia-persistenced; NVML's own switch is the legacy way, used if the daemon does not run."""
     was = now = before.persistence_mode
     how = "daemon" if PERSISTENCED_SOCKET.exists() else "legacy"
     error = ""

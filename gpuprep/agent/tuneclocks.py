@@ -1,7 +1,7 @@
-"""Clocks of one GPU: application clocks where the driver has them, locked clocks where it has not.
+"""Clocks of one GPU: application clocks if the driver has them, else locked clocks.
 
-Application clocks are deprecated since CUDA 13.0 and gone in 14.0. Locked clocks have no getter in NVML, so what was
-locked in this boot is written down (Locks) and that is what is read back.
+Application clocks are deprecated since CUDA 13.0 and gone in 14.0. Locked clocks have no getter in NVML, so the
+clocks locked since this boot are noted in a file (Locks) and read from there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _has_application_clocks(facts: GpuFacts) -> bool:
 def _by_application(
     gpu: Device, before: GpuFacts, pair: Optional[ClockPair], locks: Locks, apply: bool
 ) -> Optional[Row]:
-    """None where this driver can read application clocks and no longer set them."""
+    """None if this driver can read application clocks but no longer set them."""
     wanted = before.default_application_clocks if pair is None else pair
     was = now = before.application_clocks
     error = ""

@@ -1,7 +1,7 @@
-"""Xids: what the driver wrote about its GPUs into the kernel log of this boot.
+"""Xids: errors that the driver wrote to the kernel log of this boot.
 
-The journal keeps all of a boot; without one that may be read and has lines of this boot's kernel, the kernel's own ring
-buffer has what it has not dropped. That no Xid was found counts only where a log was read.
+The journal keeps all lines of a boot. If it may not be read or has no lines of this boot's kernel, the kernel's ring
+buffer is read, which drops old lines. "No Xid" is an answer only if a log was read.
 """
 
 from __future__ import annotations

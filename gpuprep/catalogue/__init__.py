@@ -1,9 +1,9 @@
-"""What is true of silicon, archives and versions: facts as data in the .yml files beside this one, no wishes.
+"""What is true of GPUs and package archives, and which versions fit each other? Facts as data, in .yml files.
 
 gpu("1eb8")                 the GPU with this PCI device id, or None
 limits("volta")             what an architecture can and cannot have
 archive("debian-13")        what an OS release offers, or None
-ffmpeg_accepts(...)         whether a FFmpeg's configure takes these headers
+ffmpeg_accepts(...)         whether the configure of this FFmpeg accepts these headers
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One variant by PCI device id. None where the catalogue does not know the figure."""
+    """One variant, by PCI device id. None: the catalogue does not know the figure."""
 
     pci_device_id: str
     model: Model
@@ -123,7 +123,7 @@ class OsRelease:
 
 @dataclass(frozen=True)
 class Source:
-    """One tarball: where upstream has it, and the sha256 of each way it is packed."""
+    """One tarball: its upstream URL, and the sha256 of each archive format."""
 
     version: str
     url: str
@@ -132,7 +132,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Tool:
-    """An extra: what to install, and how to see that it is there."""
+    """An extra tool: what to install, and how to check that it is there."""
 
     packages: tuple[str, ...]
     commands: tuple[str, ...]
@@ -307,7 +307,7 @@ def source(kind: str) -> Mapping[str, Source]:
 
 
 def cudnn_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Wheel's version ► CUDA major ► architecture ► sha256."""
+    """Version of the wheel ► CUDA major ► architecture ► sha256."""
     found: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["cudnn"]
     return found
 

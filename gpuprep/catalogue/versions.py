@@ -1,7 +1,7 @@
-"""Dotted version numbers: compare, and match against a wish.
+"""Dotted version numbers: compare them, and match them with the version of a profile.
 
-What a host calls a version goes into commands, paths and Ansible's variables of the controller: it is one from its
-first letter to its last, or it is none (`is_version`, `host_version`).
+A version from a host goes into commands, paths and Ansible variables of the controller. So the whole text must be a
+version number; otherwise it is no version (`is_version`, `host_version`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def is_version(text: object) -> bool:
 
 
 def host_version(reading: str | Missing | None) -> str | Missing | None:
-    """A version as a host told it; one that is none counts as not read."""
+    """A version that a host sent; a text that is no version counts as not read."""
     if not isinstance(reading, str) or is_version(reading):
         return reading
     return Missing("unparsable", f"{reading[:60]!r} is not a version number")
 
 
 def parse(version: str) -> tuple[int, ...]:
-    """ "550.163.01" ► (550, 163, 1). Raises ValueError for what is not a version number from end to end."""
+    """ "550.163.01" ► (550, 163, 1). Raises ValueError if the whole text is not a version number."""
     if not is_version(version):
         raise ValueError(f"{version[:60]!r} is not a version number")
     return tuple(int(part) for part in version.split("."))
@@ -39,5 +39,5 @@ def branch(version: str) -> int:
 
 
 def matches(version: str, wish: str) -> bool:
-    """Whether `version` is the wished one: equal, or the wish is its beginning ("550" takes "550.163.01")."""
+    """Whether `version` fits the wanted version: equal, or begins with it ("550" fits "550.163.01")."""
     return is_version(version) and (version == wish or version.startswith(f"{wish}."))

@@ -18,7 +18,7 @@ def capabilities(model: str) -> frozenset[str] | None:
 
 
 def is_verified(model: str, capability: str) -> bool:
-    """Whether it was read in a source for that very chip, and not inferred from a sibling."""
+    """Whether a source says it about exactly this chip; otherwise it was inferred from a related chip."""
     inferred = _data()["unverified"].get(model, [])
     return capability not in inferred and capability.partition(".")[0] not in inferred
 

@@ -18,7 +18,7 @@ class XidMeaning:
 
 
 def xid(code: int) -> XidMeaning:
-    """Of a code that we know nothing of, that is what it says."""
+    """Meaning and advice for this code; an unknown code says that it is unknown."""
     known = _known().get(code)
     what = "an error that gpuprep knows nothing of"
     return known or XidMeaning(code, what, "warn", f"look up Xid {code} in NVIDIA's list of Xid errors")

@@ -1,7 +1,7 @@
-"""The command line: options in, rendered record out, exit code.
+"""Which options does a command have, and what does it print? Returns an exit code.
 
-Starting up imports click and nothing else of weight: `gpuprep --help` and shell completion answer at once.
-Each command's module is imported when that command runs.
+The start imports click and nothing else that is slow, so `gpuprep --help` and shell completion answer at once.
+A command's module is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ EPILOG = """\b
 Exit codes:
   0    done, and every check that counts passed
   1    done, but a check failed
-  2    wrong usage, a bad profile, or a plan that cannot be
-  3    could not tell: host unreachable, evidence missing, an error inside gpuprep
+  2    wrong usage, a bad profile, or an impossible combination; nothing was changed
+  3    unknown: host unreachable, evidence missing, or an error inside gpuprep
   4    a provisioning step failed
-  130  interrupted; the same command goes on where it stopped
+  130  interrupted; to continue, run the same command again
 
 \b
 HOST is a host name, an SSH alias, user@host:port, [v6-address]:port, local, sim:NAME,
@@ -38,7 +38,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: runs one command line and exits with its code."""
+    """Entry point: run one command line and exit with its exit code."""
     from gpuprep.cli.edge import run
 
     sys.exit(run(cli, list(sys.argv[1:] if arguments is None else arguments)))

@@ -1,4 +1,4 @@
-"""gpuprep baseline: what a host is held to."""
+"""gpuprep baseline: the certified run and the figures that a host is compared with."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def baseline() -> None:
-    """Show, set and clear what hosts are held to: certified run and figures.
+    """Show, set and clear the certified run and the figures of a host.
 
-    Without `set`, a host is held to its newest provision or validate that passed, and to the figures of the first one
-    that measured them.
+    `gpuprep drift` compares a host with its certified run and its baseline figures. Without `set`, the certified run is
+    the newest provision or validate that passed, and a figure comes from the first passing run that measured it.
     """
 
 
@@ -36,9 +36,9 @@ def show(
     no_color: bool,  # noqa: ARG001
     store: str | None,
 ) -> int:
-    """Show the run and the figures that a host is held to.
+    """Show the certified run and the baseline figures of a host.
 
-    The exit code is 3 where there is neither.
+    The exit code is 3 if the host has neither.
     """
     check_output(output)
     opened = _open(store)
@@ -84,10 +84,10 @@ def set_(
     no_color: bool,  # noqa: ARG001
     store: str | None,
 ) -> None:
-    """Hold a host to a run that passed, and to its figures.
+    """Make a run that passed the certified run of a host, and its figures the baseline.
 
-    RUN is an id of `gpuprep history`, the beginning of one, or `last`; without it, the newest provision or validate of
-    HOST that passed. It stays so, whatever passes later, until it is set again or cleared.
+    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. Without RUN: the newest provision or
+    validate of HOST that passed. The choice is valid until you set or clear it again, whatever passes later.
     """
     from gpuprep.records.ids import now
     from gpuprep.workflows import certify
@@ -109,7 +109,7 @@ def set_(
 
 @baseline.command("clear")
 @click.argument("host")
-@click.option("--probe", metavar="PROBE", help="Only the figures of one probe: gemm, bandwidth or throughput.")
+@click.option("--probe", metavar="PROBE", help="Delete only the figures of this probe: gemm, bandwidth or throughput.")
 @options.output
 @options.store
 def clear(
@@ -122,9 +122,9 @@ def clear(
     no_color: bool,  # noqa: ARG001
     store: str | None,
 ) -> None:
-    """Forget the figures of a host, and the run that was set.
+    """Delete the baseline figures of a host, and the choice of its certified run.
 
-    The next run that passes sets them anew; the host is held to its newest run that passed.
+    The next run that passes sets new figures. The certified run is then the newest run that passed.
     """
     from gpuprep.checks.baseline import READERS
     from gpuprep.errors import UsageError

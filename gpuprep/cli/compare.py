@@ -32,8 +32,9 @@ def compare(
 ) -> None:
     """Show what changed between two recorded runs.
 
-    Facts, findings and figures, the first RUN against the second; the runs may be of different hosts. RUN is an id of
-    `gpuprep history`, the beginning of one, or `last`. The exit code is 0 whether they differ or not.
+    Compares facts, findings and figures of the first RUN with those of the second. The runs may be of different hosts.
+    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. The exit code is 0 whether the runs
+    differ or not.
     """
     import sys
 

@@ -1,4 +1,4 @@
-"""A click group that is itself a command: words that name none of its subcommands go to the default one."""
+"""A click group with a default subcommand, used if the first word names no subcommand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import click
 
 
 class DefaultGroup(click.Group):
-    """`gpuprep history HOST` is `gpuprep history list HOST` where `list` is the default.
+    """`gpuprep history HOST` means `gpuprep history list HOST` if `list` is the default.
 
-    A host that is named as a subcommand is reached by naming the default.
+    For a host that has the name of a subcommand, write the default subcommand: `gpuprep history list prune`.
     """
 
     def __init__(self, *args: Any, default: str, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""gpuprep drift: the check itself, and its subcommands for the nightly one."""
+"""gpuprep drift: the check itself, and the subcommands of the night check."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpuprep.reports import FLEET_FORMATS
 
 @click.group(cls=DefaultGroup, default="check")
 def drift() -> None:
-    """Compare machines with their profile and with what was certified, changing nothing.
+    """Compare machines with their profile and their certified run; change nothing.
 
-    `gpuprep drift HOST --profile t4` is `gpuprep drift check HOST --profile t4`.
+    `gpuprep drift HOST --profile t4` means `gpuprep drift check HOST --profile t4`.
     """
 
 
@@ -28,26 +28,26 @@ def drift() -> None:
     type=click.Choice(["none", "quick"]),
     default="none",
     show_default=True,
-    help="quick also measures the speed against the baseline, in about ten seconds a GPU.",
+    help="quick also measures the speed, in about ten seconds per GPU, and compares it with the baseline.",
 )
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
-@click.option("--fix", is_flag=True, help="Put back what needs no reboot and no package.")
-@click.option("--last", is_flag=True, help="Show what the hosts found themselves last night; needs no profile.")
+@click.option("--fix", is_flag=True, help="Repair what needs no reboot and no package.")
+@click.option("--last", is_flag=True, help="Show the results of the hosts' last night check; needs no profile.")
 @click.option(
     "--format",
     "style",
     type=click.Choice(FLEET_FORMATS),
     default="text",
     show_default=True,
-    help="How to show the result, one document for all hosts; prometheus is for a textfile collector, html a page.",
+    help="Output format, one document for all hosts. prometheus is for a textfile collector, html a page.",
 )
 @options.output
 @options.store
 def check(probe: str, deep: bool, fix: bool, last: bool, style: str, **shared: Any) -> int:
     """Compare machines with their profile, their certified run and their last check.
 
-    Reads the facts of each host in one round trip and changes nothing, unless --fix is given. Several hosts are a row
-    each, the worst first. With -i and no HOST: all hosts of the inventory.
+    Reads the facts of each host in one round trip. Changes nothing, unless you give --fix. Of several hosts each is one
+    row, the worst first. With -i and without HOST: all hosts of the inventory.
     """
     request = Request(**shared)
     if last:

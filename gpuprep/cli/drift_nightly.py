@@ -1,4 +1,4 @@
-"""gpuprep drift schedule, unschedule and last: the nightly check on the host itself."""
+"""gpuprep drift schedule, unschedule and last: the night check on the host itself."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def _time_of_day(_ctx: click.Context, _parameter: click.Parameter, value: str | 
     "--at",
     metavar="HH:MM",
     callback=_time_of_day,
-    help="When, in the host's local time. Default: what the profile says, 02:30 unless it differs.",
+    help="Time of the check, in the host's local time. Default: from the profile, 02:30 if it sets none.",
 )
 @click.option(
     "--random-delay",
     metavar="MINUTES",
     type=click.IntRange(0, 720),
-    help="Wait up to so long more, so that a fleet does not wake at once. Default: what the profile says.",
+    help="Longest random delay after that time, so that not all hosts start together. Default: from the profile.",
 )
 @click.option(
     "--probe",
     type=click.Choice(["none", "quick"]),
-    help="quick also measures, where no program uses a GPU. Default: what the profile says.",
+    help="quick also measures the speed, if no program uses a GPU. Default: from the profile.",
 )
 @options.output
 @options.store
 def schedule(at: str | None, random_delay: int | None, probe: str | None, **shared: Any) -> int:
-    """Let machines check themselves every night, with nobody to ask.
+    """Let machines check themselves every night, without the controller.
 
-    Installs the agent where it is not the one of this gpuprep, and makes a systemd timer. Doing it again changes only
-    what differs.
+    Installs the agent of this gpuprep, unless the host has it already, and a systemd timer. You can run it again: it
+    changes only what differs.
     """
     from gpuprep.workflows import provision, runs
     from gpuprep.workflows import schedule as nightly
@@ -68,27 +68,27 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     )
 
 
-@click.command("unschedule", short_help="End the nightly check; its results stay")
+@click.command("unschedule", short_help="Remove the night check; its results stay")
 @options.hosts
 @options.output
 @options.store
 def unschedule(**shared: Any) -> int:
-    """Take the nightly check away from machines. What it found stays on them and in the store."""
+    """Remove the night check from machines. Its results stay on the machines and in the store."""
     request = Request(profile=None, **shared)
     from gpuprep.workflows import schedule as nightly
 
     return _show(_on_hosts(request, nightly.unschedule), request)
 
 
-@click.command("last", short_help="Show what machines found themselves")
+@click.command("last", short_help="Show the results of the last night check")
 @options.hosts
 @options.output
 @options.store
 def last(**shared: Any) -> int:
-    """Show the newest result of the nightly check of each machine, and store it here.
+    """Show the newest result of each machine's night check, and store it here.
 
-    One round trip a machine, without root and without a profile. No result, or one that is older than two nights, from
-    later than now or of another machine, is exit code 3: nobody knows how that machine is now.
+    Needs one round trip per machine, and neither root nor a profile. The exit code is 3 if there is no result, or if
+    the result is older than two nights, from the future or from another machine: then the machine's state is unknown.
     """
     return execute("last", Request(profile=None, **shared))
 
@@ -106,7 +106,7 @@ def _on_hosts(request: Request, workflow: Workflow) -> list[RunRecord]:
 
 
 def _show(records: list[RunRecord], request: Request) -> int:
-    """Of schedule and unschedule: a few lines a host."""
+    """Print a few lines per host, for schedule and unschedule."""
     from gpuprep.records import showable
     from gpuprep.reports import json, nightly
     from gpuprep.workflows import provision

@@ -1,7 +1,7 @@
-"""The one translator between what went wrong and what a user sees: lines on stderr and an exit code.
+"""Turns every error into lines on stderr and an exit code, at one place.
 
-An expected error explains itself. An unexpected one is written in full to a file and shown as one line with
-its path; its exit code is 3, because nothing can be said about the hosts.
+An expected error (GpuprepError) explains itself. An unexpected error is written in full to a file and shown as one
+line with the file's path. Its exit code is 3, because the state of the hosts is unknown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ UNEXPECTED = 3
 
 @dataclass
 class Session:
-    """What the edge must know of the command line, filled in while it is parsed."""
+    """What `run` must know about the command line; click fills it in while parsing."""
 
     json: bool = False
 
 
 def run(cli: click.Group, arguments: list[str]) -> int:
-    """Run one command line; returns its exit code and never raises for anything but a second interrupt."""
+    """Run one command line and return its exit code. Raises only on a second interrupt."""
     session = Session(json="--json" in arguments)
     for word in arguments:
         remember(word)
@@ -63,7 +63,7 @@ def run(cli: click.Group, arguments: list[str]) -> int:
 
 
 def _show_usage(error: click.ClickException) -> None:
-    """As click does; it quotes words of the command line."""
+    """Show click's own message, masked and with escapes: it quotes words of the command line."""
     said = io.StringIO()
     error.show(file=said)
     click.echo(masked(visible(said.getvalue())), err=True, nl=False)
@@ -100,7 +100,7 @@ def _unexpected(session: Session, error: Exception, arguments: list[str]) -> int
 
 
 def _json_error(session: Session, what: str, hint: str, exit_code: int) -> None:
-    """With --json, stdout holds one document even when there is nothing but an error to tell."""
+    """With --json, print a JSON document on stdout even if there is only an error to report."""
     if not session.json:
         return
     from gpuprep.records import SCHEMA_VERSION
@@ -113,7 +113,7 @@ def _json_error(session: Session, what: str, hint: str, exit_code: int) -> None:
 
 
 def drop_stdout() -> None:
-    """The reader went away: drop what is still buffered, or the interpreter complains about it while it exits."""
+    """The reader of stdout is gone: drop the buffered text, or Python prints an error while it exits."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # stdout is no real file, as under a test runner
@@ -121,7 +121,7 @@ def drop_stdout() -> None:
 
 
 def _terminate_as_interrupt() -> None:
-    """SIGTERM stops a run as Ctrl-C does: the record is still written and the lock let go."""
+    """Let SIGTERM stop a run as Ctrl-C does: the record is still written and the lock released."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

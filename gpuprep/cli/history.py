@@ -24,7 +24,7 @@ EXIT_CODES = {"DOWN": 1, "STEADY": 0, "UNKNOWN": 3}
 def history() -> None:
     """List recorded runs, newest first.
 
-    `gpuprep history [HOST]` is `gpuprep history list [HOST]`.
+    `gpuprep history [HOST]` means `gpuprep history list [HOST]`.
     """
 
 
@@ -49,7 +49,7 @@ def list_runs(
 ) -> None:
     """List recorded runs, newest first.
 
-    HOST is a host's name as it was given to the run.
+    HOST is the name that you gave to the command of the run.
     """
     import sys
 
@@ -74,14 +74,14 @@ def list_runs(
 @history.command("trend", short_help="Find figures of a host that get worse from night to night")
 @click.argument("host")
 @click.option(
-    "--nights", type=click.IntRange(min=8), default=30, show_default=True, help="How many nights to look back."
+    "--nights", type=click.IntRange(min=8), default=30, show_default=True, help="Number of nights to look back."
 )
 @click.option(
     "--percent",
     type=click.FloatRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
-    help="The loss over these nights that counts: history_warn_percent of profiles.",
+    help="Smallest loss over these nights that counts as DOWN, as history_warn_percent of profiles.",
 )
 @options.output
 @options.store
@@ -98,8 +98,8 @@ def trend(
 ) -> int:
     """Find figures of a host that get worse from night to night.
 
-    DOWN is a figure that falls surely (Mann-Kendall, p below 0.01) and by more than --percent (Theil-Sen): one bad
-    night is none. The exit code is 1 where there is one, 3 where there are too few nights to say.
+    A figure is DOWN if it falls significantly (Mann-Kendall test, p below 0.01) and by more than --percent (Theil-Sen
+    line). One bad night is not enough. The exit code is 1 if a figure is DOWN, 3 if there are too few nights.
     """
     import sys
 

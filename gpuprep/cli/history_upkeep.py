@@ -1,4 +1,4 @@
-"""gpuprep history prune and export: what the store drops and what it hands out."""
+"""gpuprep history prune and export: delete old runs, write runs to a file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpuprep.untrusted.plaintext import visible
 
 
 @click.command("prune", short_help="Delete old runs that nothing refers to")
-@click.option("--keep-days", type=click.IntRange(min=1), required=True, help="Keep runs that are no older than this.")
+@click.option("--keep-days", type=click.IntRange(min=1), required=True, help="Keep all runs of this many days.")
 @click.option(
     "--keep-last",
     type=click.IntRange(min=0),
     default=30,
     show_default=True,
-    help="Keep so many runs of each host, however old.",
+    help="Keep this many runs of each host, however old.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @options.output
 @options.store
 def prune(
@@ -39,8 +39,8 @@ def prune(
 ) -> None:
     """Delete old runs that nothing refers to.
 
-    With a run go its findings, its measurements and its log folder on this machine. The certified run of a host, the
-    runs of its baseline and its last drift check always stay.
+    Deletes each run with its findings, its measurements and its log folder on this machine. Always keeps the certified
+    run of a host, the runs of its baseline and its last drift check.
     """
     from datetime import datetime, timedelta, timezone
 
@@ -70,7 +70,7 @@ def prune(
         emit("\n".join(told), output)
 
 
-@click.command("export", short_help="Write runs out, oldest first")
+@click.command("export", short_help="Write runs to stdout or a file, oldest first")
 @click.argument("host", required=False)
 @click.option(
     "--format",
@@ -78,7 +78,7 @@ def prune(
     type=click.Choice(["jsonl", "csv"]),
     default="jsonl",
     show_default=True,
-    help="jsonl: the whole record of each run, one a line. csv: rows of a table, see --what.",
+    help="jsonl: the whole record of each run, one per line. csv: rows of a table, see --what.",
 )
 @click.option(
     "--what",
@@ -89,13 +89,13 @@ def prune(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to FILE in place of stdout.",
+    help="Write to FILE instead of stdout.",
 )
 @options.store
 def export(host: str | None, style: str, what: str | None, output: Path | None, store: str | None) -> None:
-    """Write runs out, oldest first, of one host or of all.
+    """Write runs to stdout or a file, oldest first, of one host or of all hosts.
 
-    Runs are read while they are written: a large store takes no more memory than a small one.
+    A large store needs no more memory than a small store.
     """
     from gpuprep import settings
     from gpuprep.errors import UsageError
@@ -115,7 +115,7 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
 
 
 def _strict(record: str) -> str:
-    """A record as an older gpuprep may have stored it, without the words that are no JSON."""
+    """A record without NaN and Infinity, which are no JSON; an older gpuprep may have stored them."""
     if "NaN" not in record and "Infinity" not in record:
         return record
     import json
@@ -148,7 +148,7 @@ def _csv(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
 
 
 def _write(pieces: Iterable[str], output: Path | None) -> None:
-    """To stdout, or to a file that is there when it is whole."""
+    """Write to stdout, or to a file that appears only when it is complete."""
     import sys
 
     from gpuprep.errors import UsageError

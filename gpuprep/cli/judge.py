@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("record", metavar="RECORD.json", type=click.Path(path_type=Path))
 @options.profile
-@click.option("--history", is_flag=True, help="Judge real hosts by their baselines in the store, too.")
-@click.option("--keep", is_flag=True, help="Put the new verdict into the store, as a run of its own.")
+@click.option("--history", is_flag=True, help="Also compare real hosts with their baselines in the store.")
+@click.option("--keep", is_flag=True, help="Store the new verdict as a new run.")
 @options.output
 @options.store
 def judge(
@@ -35,11 +35,11 @@ def judge(
     no_color: bool,
     store: str | None,
 ) -> int:
-    """Judge a recorded run anew, without a host.
+    """Judge a recorded run again; no host is contacted.
 
-    RECORD.json is what `gpuprep report RUN --format json` or a command's --json printed, or figures from elsewhere in
-    that form (docs/records.md). It is judged by the same rules as `gpuprep validate` uses, with the thresholds of
-    PROFILE; the exit code is that of the gravest new verdict.
+    RECORD.json is the output of `gpuprep report RUN --format json` or of a command's --json, or figures that were
+    measured elsewhere in that form (docs/records.md). The rules are those of `gpuprep validate`, the thresholds those
+    of PROFILE. The exit code is that of the worst new verdict.
     """
     from gpuprep import settings
     from gpuprep.desired import loading as profiles

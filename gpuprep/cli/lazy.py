@@ -1,4 +1,4 @@
-"""The table of commands, and a click group that imports a command's module only when the command is asked for."""
+"""The table of commands, and a click group that imports a command's module only when the command runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
-    "provision": Entry("gpuprep.cli.provision", "Plan, install, tune and check machines; ends with a verdict"),
-    "plan": Entry("gpuprep.cli.plan", "Show what provision would do and why, changing nothing"),
-    "tune": Entry("gpuprep.cli.tune", "Set persistence, clocks, power limit, ECC and compute mode only"),
-    "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile, changing nothing"),
-    "drift": Entry(
-        "gpuprep.cli.drift", "Compare machines with their profile and with what was certified, changing nothing"
-    ),
+    "provision": Entry("gpuprep.cli.provision", "Plan, install, tune and check machines; end with a verdict"),
+    "plan": Entry("gpuprep.cli.plan", "Show what provision would do and why; change nothing"),
+    "tune": Entry("gpuprep.cli.tune", "Set only persistence mode, clocks, power limit, ECC and compute mode"),
+    "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile; change nothing"),
+    "drift": Entry("gpuprep.cli.drift", "Compare machines with their profile and their certified run; change nothing"),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
     "compare": Entry("gpuprep.cli.compare", "Show what changed between two recorded runs"),
-    "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear what hosts are held to: certified run and figures"),
+    "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear the certified run and the figures of a host"),
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
-    "judge": Entry("gpuprep.cli.judge", "Judge a recorded run anew, without a host"),
-    "monitoring": Entry("gpuprep.cli.monitoring", "Alert rules and a dashboard for the metrics of drift"),
+    "judge": Entry("gpuprep.cli.judge", "Judge a recorded run again; no host is contacted"),
+    "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
     "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
-    "sim": Entry("gpuprep.cli.sim", "Simulated GPU VMs: real Linux machines with a stand-in for the GPU"),
+    "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),
 }
 
 

@@ -12,15 +12,15 @@ _output = click.option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the result to FILE in place of stdout.",
+    help="Write the result to FILE instead of stdout.",
 )
 
 
 @click.group()
 def monitoring() -> None:
-    """Alert rules and a dashboard for the metrics of drift.
+    """Print alert rules and a dashboard for the metrics of drift.
 
-    What the metrics are and how they come to Prometheus: docs/drift.md, "Metrics and alerts".
+    docs/drift.md, "Metrics and alerts", lists the metrics and says how Prometheus gets them.
     """
 
 
@@ -34,7 +34,7 @@ def rules(output: Path | None) -> None:
 @monitoring.command()
 @_output
 def dashboard(output: Path | None) -> None:
-    """Print the Grafana dashboard, for its import or its provisioning."""
+    """Print the dashboard, for Grafana's import or provisioning."""
     _show("dashboard", output)
 
 

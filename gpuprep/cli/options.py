@@ -28,22 +28,22 @@ def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def names(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Callback of an option that may be given several times or as a,b."""
+    """Callback of an option that may be repeated, or written as a,b."""
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
 output = _stack(
     click.option(
-        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="One JSON document on stdout."
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print one JSON document on stdout."
     ),
     click.option(
         "--output",
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Write the result to FILE in place of stdout.",
+        help="Write the result to FILE instead of stdout.",
     ),
-    click.option("-v", "--verbose", count=True, help="Say more: every task, also those that changed nothing."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr; errors still show."),
+    click.option("-v", "--verbose", count=True, help="Show more: every task, also tasks that changed nothing."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr; errors are still shown."),
     click.option("--no-color", is_flag=True, help="No colour. The NO_COLOR variable does the same."),
 )
 
@@ -59,7 +59,7 @@ profile = click.option(
     "-p",
     "--profile",
     metavar="PROFILE",
-    help="Wanted state: a name of `gpuprep profiles list`, or a path to a YAML file.",
+    help="Wanted state: a profile name (`gpuprep profiles list`), or the path of a YAML file.",
 )
 
 hosts = _stack(
@@ -68,25 +68,25 @@ hosts = _stack(
         "-i",
         "--inventory",
         metavar="PATH",
-        help="Ansible inventory (file, folder or plugin); HOST is then a host or group pattern of it.",
+        help="Ansible inventory (file, folder or plugin). HOST is then a host or group pattern.",
     ),
-    click.option("--limit", metavar="PATTERN", help="With -i: of the hosts matched, only those that match this too."),
+    click.option("--limit", metavar="PATTERN", help="With -i: only those hosts that also match this pattern."),
     click.option(
-        "--forks", type=click.IntRange(min=1), help="Hosts to work on at the same time. Default: 5, drift 10."
+        "--forks", type=click.IntRange(min=1), help="How many hosts to work on at the same time. Default: 5, drift 10."
     ),
-    click.option("--ssh-key", metavar="FILE", type=click.Path(path_type=Path), help="Private key to log in with."),
+    click.option("--ssh-key", metavar="FILE", type=click.Path(path_type=Path), help="Private SSH key for the login."),
     click.option(
         "--accept-new-host-key",
         is_flag=True,
-        help="Trust and remember the key of a host that is not known yet. A changed key is still refused.",
+        help="Trust a host on first connection and remember its key. A changed host key is still refused.",
     ),
     click.option(
         "-b",
         "--become",
         is_flag=True,
-        help="Use sudo on the host. gpuprep does so anyway where the user who logs in is not root.",
+        help="Use sudo on the host. Not needed: gpuprep uses sudo whenever you do not log in as root.",
     ),
     click.option(
-        "-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password; needed where sudo wants one."
+        "-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password; needed if sudo asks for one."
     ),
 )

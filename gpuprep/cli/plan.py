@@ -15,8 +15,8 @@ from gpuprep.cli.work import Request, execute
 @options.profile
 @options.output
 def plan(**shared: Any) -> int:
-    """Show what provision would do and why, changing nothing.
+    """Show what provision would do and why; change nothing.
 
-    The list is the one of `gpuprep provision --check`. A plan is not kept in the history.
+    Shows the same list as `gpuprep provision --check`. A plan is not stored in the history.
     """
     return execute("plan", Request(**shared), stored=False)

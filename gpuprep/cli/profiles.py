@@ -1,4 +1,4 @@
-"""gpuprep profiles: what can be asked for, what a name really means, and whether a file says it well."""
+"""gpuprep profiles: list the profiles, show one with all its values, check files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def profiles() -> None:
 @profiles.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 def list_profiles(as_json: bool) -> None:
-    """List the profiles that can be named: those shipped and your own."""
+    """List all profiles: those of gpuprep and your own."""
     from gpuprep.desired.loading import available, document
     from gpuprep.errors import ProfileError
     from gpuprep.records.showable import strict_json
@@ -45,7 +45,7 @@ def list_profiles(as_json: bool) -> None:
 @click.argument("profile", metavar="NAME|PATH")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 def show(profile: str, as_json: bool) -> None:
-    """Show a profile as it is used: what it extends merged in, every value stated."""
+    """Show a profile with every value, including those that it inherits."""
     from gpuprep.desired.loading import document
 
     data = document(profile)
@@ -66,8 +66,8 @@ def show(profile: str, as_json: bool) -> None:
 def check(context: click.Context, names: tuple[str, ...]) -> None:
     """Check profiles without touching a machine.
 
-    Prints `file:line: key: what is wrong, what is allowed` for every problem, wishes that no machine could fulfil
-    among them, and one line for each profile that is sound. Exits 2 when any is not.
+    Prints `file:line: key: what is wrong, what is allowed` for every problem, also for combinations that no machine
+    can have, and one line for each profile without a problem. The exit code is 2 if a profile has a problem.
     """
     found = {name: _problems(name) for name in names}
     for name, problems in found.items():

@@ -9,7 +9,7 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
 
-STEP_HELP = "driver, agent, tuning, cuda, cudnn, codec, extras; may be given several times or as a,b."
+STEP_HELP = "driver, agent, tuning, cuda, cudnn, codec, extras. Repeat the option, or write a,b."
 
 
 @click.command()
@@ -18,14 +18,16 @@ STEP_HELP = "driver, agent, tuning, cuda, cudnn, codec, extras; may be given sev
 @click.option(
     "--check", is_flag=True, help="Change nothing: show the plan. With --deep also run Ansible in check mode."
 )
-@click.option("--diff", is_flag=True, help="Show what changes in files; with --check, what would change.")
+@click.option("--diff", is_flag=True, help="Show the lines of files that change; with --check, that would change.")
 @click.option("--only", multiple=True, metavar="STEP", callback=options.names, help=f"Only these steps: {STEP_HELP}")
-@click.option("--skip", multiple=True, metavar="STEP", callback=options.names, help=f"All but these steps: {STEP_HELP}")
-@click.option("--no-reboot", is_flag=True, help="Never reboot the machine; stop and say so where a reboot is needed.")
 @click.option(
-    "--no-validate", is_flag=True, help="Do not look again after the last step; the run ends without a verdict."
+    "--skip", multiple=True, metavar="STEP", callback=options.names, help=f"All steps except these: {STEP_HELP}"
 )
-@click.option("--deep", is_flag=True, help="Run every role even where the host's facts already match.")
+@click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, stop and say so.")
+@click.option(
+    "--no-validate", is_flag=True, help="Do not check the machine after the last step; the run ends without a verdict."
+)
+@click.option("--deep", is_flag=True, help="Run every role, even if the host's facts already match.")
 @options.output
 @options.store
 def provision(
@@ -38,11 +40,11 @@ def provision(
     deep: bool,
     **shared: Any,
 ) -> int:
-    """Plan, install, tune and check machines; ends with a verdict.
+    """Plan, install, tune and check machines; end with a verdict.
 
-    Looks at the machine, runs the roles whose part is not as the profile wants it, looks again, measures briefly
-    and judges; `gpuprep validate` measures at length. It can be run again at any time: a finished machine is
-    recognised from its facts and nothing is run.
+    Reads the machine's facts, runs the Ansible roles for everything that differs from the profile, reads the facts
+    again, measures briefly and judges. For full measurements use `gpuprep validate`. You can run it again at any time:
+    it recognises a finished machine from its facts and runs nothing.
     """
     return execute(
         "provision",

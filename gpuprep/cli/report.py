@@ -19,7 +19,7 @@ from gpuprep.reports import FORMATS, render
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="How to show the record: docs/reports.md. json is the whole of it, html a page to look at.",
+    help="Output format (docs/reports.md). json is the whole record, html a page to look at.",
 )
 @options.output
 @options.store
@@ -35,8 +35,8 @@ def report(
 ) -> None:
     """Show the report of a recorded run.
 
-    RUN is an id of `gpuprep history`, the beginning of one, or `last`. The exit code is 0 whatever the run's
-    result was.
+    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. The exit code is 0 whatever the result
+    of the run was.
     """
     import sys
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import click
 
 
-@click.group("sim", short_help="Simulated GPU VMs: real Linux machines with a stand-in for the GPU")
+@click.group("sim", short_help="Start and stop simulated GPU VMs: real Linux machines with a simulated GPU")
 def sim() -> None:
-    """Simulated GPU VMs: real Linux machines with a stand-in for the GPU.
+    """Start and stop simulated GPU VMs: real Linux machines with a simulated GPU.
 
-    A machine has real Debian, systemd, sshd and apt, an ordinary user `debian` with sudo and no root login. Its GPU,
-    its running kernel and NVML are stand-ins; the driver loads only after a reboot, and only when DKMS built it.
-    Other commands reach it as sim:NAME. Needs root on Linux.
+    A machine has real Debian, systemd, sshd and apt, an ordinary user `debian` with sudo, and no root login. Its GPU,
+    its running kernel and NVML are simulated. The driver loads only after a reboot, and only if DKMS built it.
+    Other commands reach the machine as sim:NAME. Needs root on Linux.
     """
 
 
@@ -22,7 +22,7 @@ def _say(quiet: bool) -> Callable[[str], None]:
 
 
 def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Without --gpu, a machine called after a model (t4, v100-2) has that GPU; any other name a t4."""
+    """Without --gpu, a machine named after a model (t4, v100-2) gets that GPU; any other machine gets a t4."""
     from gpuprep.sim import gpus
 
     if wanted:
@@ -39,16 +39,18 @@ def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
     "gpu_names",
     metavar="MODEL",
     multiple=True,
-    help="A GPU of the machine; several times for several; `none` for none. Default: what NAME says, or t4.",
+    help="A GPU of the machine; repeat it for several GPUs, `none` for no GPU. Default: the model in NAME, or t4.",
 )
-@click.option("--clone-of", metavar="OTHER", help="Start on a copy of the disk of OTHER, which must be stopped.")
-@click.option("--nouveau/--no-nouveau", default=True, show_default=True, help="Is nouveau loaded on the bare machine?")
+@click.option("--clone-of", metavar="OTHER", help="Start with a copy of the disk of OTHER, which must be stopped.")
+@click.option(
+    "--nouveau/--no-nouveau", default=True, show_default=True, help="Whether nouveau is loaded on the bare machine."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def up(name: str, os_name: str, gpu_names: tuple[str, ...], clone_of: str | None, nouveau: bool, quiet: bool) -> None:
     """Boot the machine NAME, making it first if there is none.
 
-    A machine that runs already is left as it is. The first machine of a release takes about a minute more: its base
-    disk is made then.
+    A machine that already runs stays as it is. The first machine of an OS release takes about a minute more, for the
+    base disk.
     """
     from gpuprep import sim as rooms
 
@@ -74,10 +76,10 @@ def down(names: tuple[str, ...], keep: bool, quiet: bool) -> None:
         click.echo(f"{name} is {'stopped, its disk kept' if keep else 'gone'}")
 
 
-@sim.command("list", short_help="List the machines there are")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@sim.command("list", short_help="List all simulated machines")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def list_machines(as_json: bool) -> None:
-    """List the machines there are, running or stopped."""
+    """List all simulated machines, running or stopped."""
     import json
 
     from gpuprep import sim as rooms
@@ -121,14 +123,16 @@ def execute(ctx: click.Context, name: str, command: tuple[str, ...]) -> None:
     ctx.exit(inside.run(name, command))
 
 
-@sim.command("fault", short_help="Play a fault on a running machine")
+@sim.command("fault", short_help="Start or remove a fault on a running machine")
 @click.argument("name", required=False)
 @click.argument("kind", required=False)
-@click.option("--gpu", type=click.IntRange(min=0), default=0, show_default=True, help="The GPU it happens to.")
-@click.option("--clear", is_flag=True, help="Take the fault away.")
-@click.option("--list", "list_kinds", is_flag=True, help="List the kinds of faults there are.")
+@click.option(
+    "--gpu", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the GPU that gets the fault."
+)
+@click.option("--clear", is_flag=True, help="Remove the fault.")
+@click.option("--list", "list_kinds", is_flag=True, help="List all kinds of faults.")
 def fault(name: str | None, kind: str | None, gpu: int, clear: bool, list_kinds: bool) -> None:
-    """Play the fault KIND on the machine NAME, or take it away."""
+    """Start the fault KIND on the machine NAME, or remove it."""
     from gpuprep.sim import faults
 
     if list_kinds:

@@ -1,4 +1,4 @@
-"""Rows of text as columns, and the JSON document that says the same."""
+"""Rows of text as aligned columns, and JSON documents with the schema version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLORS = {
 
 
 def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "") -> list[str]:
-    """A line a row, each column as wide as its widest cell; words of COLORS are painted."""
+    """One line per row, each column as wide as its widest cell; words of COLORS get their colour."""
     # Names of hosts, facts and ids of runs come from other machines: a cell is one line, whatever they hold.
     rows = [[one_line(cell, MOST_LETTERS) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
@@ -33,7 +33,7 @@ def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "
 
 
 def document(**values: Any) -> str:
-    """One JSON document with the version of the records' schema."""
+    """One JSON document with the schema version of records."""
     from gpuprep.records import SCHEMA_VERSION
     from gpuprep.records.showable import strict_json
 

@@ -1,6 +1,6 @@
-"""Profile against one host: what its OS offers, and what of the host is in the way. Pure.
+"""Does the profile fit one host: what does its OS offer, and what on the host prevents it? Pure.
 
-Each function appends to `refusals` what cannot be, so that a user learns all reasons at once.
+Each function appends to `refusals` every impossible combination, so that a user sees all reasons at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def nvidia_gpus(snapshot: Snapshot) -> tuple[PciDevice, ...]:
 
 
 def gpus(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> list[Gpu]:
-    """The host's GPUs as the catalogue knows them, in PCI order; what is unknown or not meant is refused."""
+    """The catalogue's entries for the host's GPUs, in PCI order; other GPUs are refused."""
     devices = nvidia_gpus(snapshot)
     if not devices:
         refusals.append(
@@ -72,7 +72,7 @@ def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal
 
 
 def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
-    """What the profile's own words rule out for the models this host has."""
+    """Refuse what the profile asks for and this host's GPU models cannot have."""
     distinct = list(dict.fromkeys(model.key for model in models))
     refusals = silicon(profile, [catalogue.models()[key] for key in distinct])
     wished = None if profile.driver.version == "auto" else profile.driver.version
@@ -81,7 +81,7 @@ def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
 
 
 def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRelease | None:
-    """What the host's OS release has, when the roles serve it."""
+    """What the archive of the host's OS release has; refused if the roles do not support the release."""
     os = snapshot.os
     release = catalogue.archive(f"{os.id}-{os.version_id.split('.')[0]}")
     if release is None:
@@ -100,7 +100,7 @@ def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRe
 
 
 def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Refusal]) -> str | None:
-    """The newest driver of the archive that fits the wish."""
+    """The newest driver of the archive that fits the profile."""
     drivers = release.sources[profile.driver.source].drivers
     wanted = profile.driver.version
     fitting = [d for d in drivers if wanted == "auto" or catalogue.matches(d.version, wanted)]
@@ -181,10 +181,10 @@ def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal])
 
 
 def _offered(snapshot: Snapshot) -> bool:
-    """May the package manager have the headers of the running kernel?
+    """True unless headers of the running kernel are known, or likely, to be unavailable.
 
-    Before its lists are fetched it cannot say (a fresh cloud image). Then a kernel that belongs to none of its packages
-    is not one it has headers for.
+    Before the package lists are fetched (a fresh cloud image) the package manager cannot say. Then a kernel that
+    belongs to no package has no headers.
     """
     kernel = snapshot.kernel
     if not isinstance(kernel.headers_available, Missing):
@@ -198,7 +198,7 @@ def _offered(snapshot: Snapshot) -> bool:
 
 
 def free_space(profile: Profile, snapshot: Snapshot, build_key: str, refusals: list[Refusal]) -> dict[str, int]:
-    """MiB that the steps not yet done need, summed by mount point, and refused where there is less."""
+    """MiB that the remaining steps need, summed by mount point; refused if there is less free space."""
     done = {
         "driver": catalogue.is_version(snapshot.driver.module_version),
         "cuda": profile.cuda.version == "none" or catalogue.is_version(snapshot.cuda.nvcc_version),
@@ -261,7 +261,7 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
 
 
 def tuning(profile: Profile, snapshot: Snapshot, found: Sequence[Gpu]) -> list[Refusal]:
-    """Clocks and power against what the devices say; against the catalogue where they cannot be asked yet."""
+    """Check clocks and power against the devices' limits, or the catalogue's if there is no driver yet."""
     if isinstance(snapshot.gpus, Missing):
         return [r for gpu in found for r in _by_catalogue(profile, gpu)]
     return [r for facts in snapshot.gpus for r in _by_device(profile, facts)]
@@ -299,7 +299,7 @@ def _by_device(profile: Profile, facts: GpuFacts) -> list[Refusal]:
 
 
 def nearest_clocks(wanted: ClockPair, supported: Sequence[ClockPair], count: int = 3) -> list[ClockPair]:
-    """The supported pairs nearest to the wanted one: memory first, because a wrong memory clock changes more."""
+    """The supported pairs nearest to the wanted pair. Memory first: a wrong memory clock changes more."""
     return sorted(
         supported,
         key=lambda p: (abs(p.memory_mhz - wanted.memory_mhz), abs(p.graphics_mhz - wanted.graphics_mhz)),

@@ -1,4 +1,4 @@
-"""Which probes a run makes on a host, in which order, and what each is told. The agent measures, the checks judge."""
+"""Which probes a run makes on a host, in which order, with which arguments. The agent measures, the checks judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuprep.desired.state import Wanted
 
 @dataclass(frozen=True)
 class Kind:
-    """One probe. `step` is the part of the profile that it proves: who leaves the part out gets no probe of it."""
+    """One probe. `step` is the step that it proves: without the step the probe does not run."""
 
     name: str
     step: str
@@ -41,7 +41,7 @@ FACTS = "facts"  # in place of probes: only what every run reads anyway
 def chosen(
     wanted: Wanted, *, probes: Collection[str] = (), without: Collection[str] = (), measure: bool = True
 ) -> tuple[Kind, ...]:
-    """The probes of one run: of `probes` (none named: all), less what the profile lacks and steps in `without`."""
+    """The probes of one run: `probes` (empty: all), minus those of steps that the profile lacks or `without` names."""
     absent = {"cuda": wanted.cuda_version, "cudnn": wanted.cudnn_version, "codec": wanted.ffmpeg_version}
     return tuple(
         kind
@@ -55,7 +55,7 @@ def chosen(
 
 
 def arguments(profile: Profile, wanted: Wanted, *, quick: bool) -> dict[str, Any]:
-    """What every probe is told: how long it may take, what is known of these GPUs, the products of the profile."""
+    """Arguments of every probe: time limit, the catalogue's entries for these GPUs, the profile's matrix products."""
     known = {gpu.pci_device_id: _facts(gpu.pci_device_id) for gpu in wanted.gpus}
     wish = profile.probes.gemm
     main = None if wish.main_dtype == "auto" else wish.main_dtype
@@ -63,7 +63,7 @@ def arguments(profile: Profile, wanted: Wanted, *, quick: bool) -> dict[str, Any
 
 
 def _facts(pci_device_id: str) -> dict[str, Any]:
-    """The catalogue's entry as plain data; {} where it has none."""
+    """The catalogue's entry as plain data; {} if there is none."""
     gpu = catalogue.gpu(pci_device_id)
     if gpu is None:
         return {}

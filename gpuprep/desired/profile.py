@@ -95,7 +95,7 @@ class ProbesWish:
 
 @dataclass(frozen=True)
 class NotifyWish:
-    """Who is told when a nightly check ends otherwise than the one before. Empty: nobody."""
+    """Who gets a report when the verdict of the night check changes. Empty: nobody."""
 
     webhook: str  # URL that gets the JSON document by POST
     token_file: str  # file on the host; its content goes along as `Authorization: Bearer`
@@ -104,7 +104,7 @@ class NotifyWish:
 
 @dataclass(frozen=True)
 class DriftWish:
-    """The nightly check on the host itself."""
+    """Settings of the night check on the host itself."""
 
     at: str  # "02:30", local time of the host
     random_delay_minutes: int
@@ -116,7 +116,7 @@ class DriftWish:
 
 @dataclass(frozen=True)
 class Waiver:
-    """A finding that is known and accepted for a while, on some hosts."""
+    """Accepts a finding on some hosts until a date."""
 
     finding: str  # "gpu 0.power_limit"; * and ? stand for any characters
     hosts: str  # pattern of host names, likewise

@@ -1,4 +1,4 @@
-"""Wishes that cannot be: each refusal names the key, the reason, and the nearest thing that works. Pure."""
+"""Impossible combinations: each refusal has the key, the reason, and the nearest combination that works. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPEN, PROPRIETARY = "open", "proprietary"
 
 
 class Refusal(NamedTuple):
-    """`key` is the profile's key path ("driver.flavour"), or what of the host is in the way ("host.gpus")."""
+    """`key` is the profile's key path ("driver.flavour"), or the part of the host that prevents it ("host.gpus")."""
 
     key: str
     message: str
@@ -28,7 +28,7 @@ def refuse(key: str, reason: str, works: str) -> Refusal:
 
 
 def check_profile(profile: Profile) -> list[Refusal]:
-    """What can be refused from the profile alone, for every GPU model it is for. Needs no host."""
+    """Everything impossible in the profile itself, for each of its GPU models. Needs no host."""
     models = [catalogue.models()[name] for name in profile.gpus if name in catalogue.models()]
     unknown = [name for name in profile.gpus if name not in catalogue.models()]
     refusals = [
@@ -101,7 +101,7 @@ def _cuda_limits(cuda: str, family: str, limits: catalogue.Limits) -> list[Refus
 
 
 def nearest_cudnn(maximum: str) -> str:
-    """The newest cuDNN the catalogue can fetch that is not above `maximum` ("9.10.2")."""
+    """The newest cuDNN in the catalogue that is not above `maximum` ("9.10.2")."""
     limit = catalogue.parse(maximum)
     fitting = [v for v in catalogue.cudnn_checksums() if catalogue.parse(v)[: len(limit)] <= limit]
     return max(fitting, key=catalogue.parse) if fitting else "none"
@@ -132,7 +132,7 @@ def driver_rules(profile: Profile, driver: str | None, cuda: str | None) -> list
 
 
 def older(driver: str, minimum: str) -> bool:
-    """Whether `driver` is below `minimum`. A bare branch counts as its newest version: only what is sure is refused."""
+    """Whether `driver` is surely below `minimum`: a bare branch counts as its newest version."""
     have, need = catalogue.parse(driver), catalogue.parse(minimum)
     return have < need[: len(have)]
 
@@ -154,7 +154,7 @@ def _cuda_for(driver: str) -> str:
 
 
 def codec_rules(profile: Profile) -> list[Refusal]:
-    """FFmpeg against headers and npp."""
+    """Whether FFmpeg fits its headers and npp."""
     codec = profile.codec
     if codec.ffmpeg == "none":
         return []

@@ -1,16 +1,16 @@
-"""Where the speed of a matrix product went: peak x clock x bound x tile x wave x kernel = what was measured. Pure.
+"""Where a matrix product lost speed: peak x clock x bound x tile x wave x kernel = measured speed. Pure.
 
     explain(gemm, gpu)                 a GEMM of docs/records.md and the catalogue's GPU ─► Attribution
-    explain(gemm, gpu, around=values)  with the object of `gpus` it stood in: power limit, highest clock
+    explain(gemm, gpu, around=values)  with its GPU's object of `gpus`: power limit, highest clock
     explain(sustained(gemm), gpu)      the same for the twenty seconds of load
 
-clock   mean SM clock while it ran / the catalogue's boost clock
+clock   mean SM clock during the product / the catalogue's boost clock
 bound   min(1, intensity x memory bandwidth / roof at that clock)
-tile    results wanted / results calculated, when the matrix is cut into the algorithm's tiles
-wave    waves / waves begun: the last wave of tiles leaves SMs idle
-kernel  the rest, so that the factors multiply to the measured figure by construction; a rest above 1 is told
+tile    wanted results / calculated results, because the matrix is cut into the algorithm's tiles
+wave    waves / waves begun: SMs are idle in the last wave of tiles
+kernel  the rest, so the product of all factors is always the measured figure; a rest above 1 is reported
 
-Where loading takes longer than calculating, idle SMs cost only what exceeds the loading: tile and wave are then less
+If loading takes longer than calculating, idle SMs cost only the time beyond the loading: tile and wave then lose less
 than their plain ratios. Sources: NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization,
 alignment), "GPU Performance Background User's Guide" (bounds); cuBLASLt's wavesCount.
 """
@@ -33,7 +33,7 @@ CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their 
 
 @dataclass(frozen=True)
 class Factor:
-    """One cause in order. `value` 1 is nothing lost; `lost_tflops` is negative where more came out than modelled."""
+    """One cause and the TFLOPS it cost. `value` 1: nothing lost; `lost_tflops` < 0: faster than the model."""
 
     name: str  # "clock" | "bound" | "tile" | "wave" | "kernel"
     value: float
@@ -43,7 +43,10 @@ class Factor:
 
 @dataclass(frozen=True)
 class Attribution:
-    """TFLOPS are TOPS for integers. The factors multiply to achieved / peak, the losses add up to peak - achieved."""
+    """Each cause and the TFLOPS (integers: TOPS) it cost; losses add up to peak - achieved.
+
+    The product of all factors is achieved / peak.
+    """
 
     dtype: str
     m: int
@@ -69,7 +72,7 @@ class Attribution:
 
 
 def sustained(gemm: Mapping[str, Any]) -> dict[str, Any]:
-    """The GEMM as it ran under sustained load; without a speed where it was not."""
+    """The GEMM under sustained load; without a speed if it was not measured under sustained load."""
     lasting = gemm.get("sustained")
     whole_gemm = {key: value for key, value in gemm.items() if key not in ("tflops", "graphics_clock_mhz")}
     return {**whole_gemm, **lasting} if isinstance(lasting, Mapping) else whole_gemm
@@ -78,7 +81,7 @@ def sustained(gemm: Mapping[str, Any]) -> dict[str, Any]:
 def explain(
     gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str, Any] | None = None
 ) -> Attribution | Missing:
-    """Missing where the shape, the speed or the catalogue's peak is not known; never an exception."""
+    """Where the speed was lost; Missing if shape, speed or the catalogue's peak is not known. Never raises."""
     m, n, k = (whole(gemm, key) for key in ("m", "n", "k"))
     dtype, achieved = str(gemm.get("dtype")), number(gemm, "tflops")
     if isinstance(achieved, Missing):
@@ -189,7 +192,7 @@ def words(dtype: str, achieved: float, peak: float, factors: tuple[Factor, ...])
 
 
 def _rounded(parts: list[float], total: int) -> list[int]:
-    """Whole numbers near `parts` with the sum `total`: the largest remainders are rounded up."""
+    """`parts` rounded to whole numbers with the sum `total`: the largest remainders are rounded up."""
     down = [math.floor(part) for part in parts]
     order = sorted(range(len(parts)), key=lambda i: down[i] - parts[i])
     for i in range(total - sum(down)):

@@ -1,4 +1,4 @@
-"""NVML's clock event reasons: what each bit means for whoever asks why a GPU is slow. Pure.
+"""NVML's clock event reasons: what each bit says about why a GPU is slow. Pure.
 
 Source of the bits: nvml.h, nvmlClocksEventReason* (the same values as the older nvmlClocksThrottleReason*).
 """
@@ -44,7 +44,7 @@ def named(event_reasons: int) -> tuple[Reason, ...]:
 
 
 def clock_cause(gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str, Any]) -> str:
-    """What held the clock down while this GEMM ran, for "3 TFLOPS lost to …"."""
+    """What kept the clock down during this GEMM, for "3 TFLOPS lost to …"."""
     mask = number(gemm, "event_reasons")
     if isinstance(mask, Missing) or mask < 0:
         return "a lower clock (NVML's reasons were not read)"

@@ -24,9 +24,9 @@ ROUNDING = 1e-3  # cuBLASLt tells waves as a float: 4.0001 waves are 4
 
 @dataclass(frozen=True)
 class Tiling:
-    """`tile` and `wave` are factors, 1 where nothing is lost or nothing is known (then a note says so).
+    """`tile` and `wave` are factors, 1 if nothing is lost or nothing is known (then a note says so).
 
-    `waves` is None where another shape cannot be told to end in a fuller one.
+    `waves` is None if no better shape can be predicted.
     """
 
     tile: float
@@ -47,7 +47,7 @@ class Wish:
 
 
 def tiling(algorithm: object, m: int, n: int, k: int, sms: int | None) -> Tiling:
-    """From the algorithm's tile and wave count (docs/records.md); waves are counted from the tiles where they lack."""
+    """From the algorithm's tile and wave count (docs/records.md); without a wave count, from the tiles."""
     if not isinstance(algorithm, Mapping) or "missing" in algorithm:
         note = "the algorithm is not known: what tiles and waves lost counts as the kernel's"
         return Tiling(1.0, 1.0, None, None, None, sms, "partly empty tiles", "a last wave partly full", (note,))
@@ -75,11 +75,11 @@ def tiling(algorithm: object, m: int, n: int, k: int, sms: int | None) -> Tiling
 
 
 def _waves(waves: float, tiles: int | None, sms: int | None) -> tuple[float, float | None, str]:
-    """(factor, rounds of tiles on an SM where a larger shape would fill them, words).
+    """(factor, rounds of tiles per SM if a larger shape would fill them, words).
 
-    cuBLASLt's count is of grids of resident blocks. Where an SM holds several blocks at a time, or blocks stay and take
-    tile after tile, it says little: a last wave of single blocks keeps every SM at work. What is lost then is the last
-    round of tiles on the SMs. (Seen on a real H200: FP32 in 1.29 waves of six blocks an SM lost 3 %, not 35 %.)
+    cuBLASLt counts grids of resident blocks. If an SM holds several blocks at a time, or blocks stay and take tile
+    after tile, this count says little: even with one block each, every SM is at work in the last wave. Then only the
+    last round of tiles on the SMs is lost. (A real H200, FP32, 1.29 waves of six blocks per SM: 3 % lost, not 35 %.)
     """
     if not tiles or not sms or tiles <= sms:
         return wave_factor(waves), waves, _wave_words(waves)
@@ -126,7 +126,7 @@ def alignment(dtype: str, compute_capability: str) -> tuple[int, int]:
 
 
 def better(dtype: str, shape: Shape, ridge: float, tiles: Tiling, compute_capability: str) -> Wish:
-    """The nearest larger shape that is aligned, not memory-bound and ends in a full wave; None: this one is."""
+    """The nearest larger shape that is aligned, not memory-bound and ends in a full wave; None: this shape is best."""
     advice: list[str] = []
     needed, best = alignment(dtype, compute_capability)
     wish = shape
@@ -173,7 +173,7 @@ def _denser(dtype: str, shape: Shape, ridge: float, multiple: int) -> Shape:
 
 
 def _fuller(shape: Shape, tiles: Tiling) -> Shape | None:
-    """n, else m, grown by whole tiles until the waves are full; the kernel's tiles an SM stay as they are."""
+    """n, else m, grown by whole tiles until the waves are full; the kernel's tiles per SM stay the same."""
     if not (tiles.tile_m and tiles.tile_n and tiles.waves):
         return None
     m, n, k = shape

@@ -1,11 +1,11 @@
-"""The roofs over a GPU's speed: what its units calculate at a clock, what its memory delivers. Pure.
+"""The limits (roofs) of a GPU's speed: what its units can calculate at a clock, what its memory delivers. Pure.
 
-    roof(gpu, "fp16", "fp32")     peak at the data type's best rate; Missing where the catalogue lacks it
+    roof(gpu, "fp16", "fp32")     peak at the data type's best rate; Missing if it is not in the catalogue
     roofs(gpu), points(...)       what a roofline plot draws
-    intensity(dtype, m, n, k)     operations a byte of C = A B
+    intensity(dtype, m, n, k)     operations per byte of C = A B
 
-Sources: peak = SMs x FMA a clock and SM x 2 x clock, and the intensity of a GEMM as in NVIDIA's "Matrix Multiplication
-Background User's Guide" and "GPU Performance Background User's Guide"; the rates are the catalogue's.
+Sources: peak = SMs x FMA per clock and SM x 2 x clock, and the intensity of a GEMM as in NVIDIA's "Matrix
+Multiplication Background User's Guide" and "GPU Performance Background User's Guide"; the rates are the catalogue's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Point:
-    """One GEMM in a roofline plot. `attainable_tflops` is the roof above it at the clock it ran at."""
+    """One GEMM in a roofline plot. `attainable_tflops` is the roof at the clock of the measurement."""
 
     dtype: str
     m: int
@@ -73,9 +73,9 @@ def whole(values: object, key: str) -> int | None:
 
 
 def roof(gpu: catalogue.Gpu, dtype: str, accumulate: str = "", clock_mhz: float | None = None) -> Roof | Missing:
-    """The data type's best rate, at the catalogue's boost clock where none is given.
+    """The data type's best rate; without a clock, at the catalogue's boost clock.
 
-    Missing("not_in_catalogue") where a figure is not known, Missing("no_such_units") where this architecture has none.
+    Missing("not_in_catalogue") if a figure is not known, Missing("no_such_units") if the architecture lacks the units.
     """
     rates = gpu.model.fma_per_clock_per_sm
     if dtype not in UNITS:
@@ -92,13 +92,13 @@ def roof(gpu: catalogue.Gpu, dtype: str, accumulate: str = "", clock_mhz: float 
 
 
 def roofs(gpu: catalogue.Gpu, clock_mhz: float | None = None) -> tuple[Roof, ...]:
-    """One for each data type that this GPU has units for, highest first; () where the catalogue lacks them."""
+    """A roof for each data type that this GPU has units for, highest first; () if the catalogue lacks them."""
     found = [roof(gpu, dtype, clock_mhz=clock_mhz) for dtype in UNITS]
     return tuple(sorted((one for one in found if isinstance(one, Roof)), key=lambda one: -one.tflops))
 
 
 def bandwidth(gpu: catalogue.Gpu, memory_clock_mhz: float | None = None) -> float | Missing:
-    """GB/s of the GPU's memory: the catalogue's, less where the memory clock is below the catalogue's."""
+    """GB/s of the GPU's memory by the catalogue, lowered if the memory clock is below the catalogue's."""
     if gpu.memory_gb_per_s is None:
         return Missing("not_in_catalogue", f"the catalogue has no memory bandwidth of the {gpu.name}")
     slower = 1.0
@@ -108,18 +108,18 @@ def bandwidth(gpu: catalogue.Gpu, memory_clock_mhz: float | None = None) -> floa
 
 
 def ridge(tflops: float, gb_per_s: float) -> float:
-    """Operations a byte from which on calculating takes longer than loading."""
+    """Operations per byte above which calculating takes longer than loading."""
     return tflops * 1e3 / gb_per_s
 
 
 def intensity(dtype: str, m: int, n: int, k: int) -> float:
-    """Operations a byte when each matrix crosses the memory bus once: 2mnk / bytes of A, B and C."""
+    """Operations per byte if each matrix crosses the memory bus once: 2mnk / bytes of A, B and C."""
     moved = INPUT_BYTES[dtype] * (m * k + k * n) + OUTPUT_BYTES[dtype] * m * n
     return 2.0 * m * n * k / moved
 
 
 def points(gemms: Iterable[Mapping[str, Any]], gpu: catalogue.Gpu) -> tuple[Point, ...]:
-    """GEMMs of docs/records.md under the roofs of `gpu`; those without a figure or a roof are left out."""
+    """GEMMs of docs/records.md with the roofs of `gpu`; GEMMs without a figure or a roof are left out."""
     found = (point(gemm, gpu) for gemm in gemms)
     return tuple(one for one in found if isinstance(one, Point))
 

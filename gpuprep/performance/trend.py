@@ -1,8 +1,8 @@
-"""Is a host getting slower, night after night? Figures of its runs ─► a trend each. Pure, stdlib only.
+"""Is a host getting slower, night after night? Figures of its runs ─► a trend per figure. Pure, stdlib only.
 
-A trend is DOWN only where both hold: the Mann-Kendall test finds a fall that chance makes rarer than `p`, and the fall,
-by the Theil-Sen line, is more than `percent` over the window. Neither is moved by one bad night, whatever it measured;
-a slow slide moves both. A step that is only days old is no trend: the comparison with the baseline finds that one.
+A trend is DOWN only if both are true: the Mann-Kendall test finds a fall whose probability by chance is below `p`, and
+the fall, by the Theil-Sen line, is more than `percent` over the window. One bad night changes neither, whatever it
+measured; a slow decay changes both. A sudden loss is no trend: the comparison with the baseline finds it.
 
 Mann-Kendall: S = number of pairs of nights in which the later is faster, less those in which it is slower. Two-sided p,
 exact for figures without ties (the share of orders of n figures with such an S), else by the normal distribution,
@@ -57,7 +57,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Trend:
-    """One figure of one GPU over the window. Floats are None where there are too few nights."""
+    """One figure of one GPU over the window. Floats are None if there are too few nights."""
 
     gpu_uuid: str
     probe: str
@@ -97,11 +97,11 @@ class Line:
 def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float = PERCENT, p: float = P) -> list[Trend]:
     """A trend for each GPU, probe, figure and versions that the last `nights` nights hold: DOWN first, then UNKNOWN.
 
-    The window ends with the newest figure. Measured and simulated figures are apart, and so are figures of different
-    versions: they cannot be compared. Several runs in a night count as one, with their median.
+    The window ends with the newest figure. Measured and simulated figures are separate series, and so are figures of
+    different versions, because they cannot be compared. Several runs in a night count as one, with their median.
 
-    Superseded is a series whose versions are not those of the newest night of its GPU and probe (quick or not is one),
-    or whose probe has measured in FEWEST_NIGHTS nights since without it. Such a series comes last.
+    A series is superseded if its versions are not those of the newest night of its GPU and probe (quick or not does not
+    matter), or if its probe has since measured in FEWEST_NIGHTS nights without this figure. These series come last.
     """
     perhaps = [(night(one.started_at), one) for one in measured]
     dated = [(day, one) for day, one in perhaps if day is not None]
@@ -134,9 +134,9 @@ def begin(newest: str, nights: int) -> str:
 
 
 def verdict(found: Sequence[Trend]) -> Direction:
-    """DOWN where a figure is; UNKNOWN where nothing can be said of some GPU's probe, or there is none; else STEADY.
+    """DOWN if a figure is DOWN; UNKNOWN if there are no figures, or a probe of a GPU is unknown; else STEADY.
 
-    What is superseded does not count: an old series says nothing of how the host is with the versions of now.
+    Superseded series do not count: they say nothing about the host with its present versions.
     """
     current = [one for one in found if not one.superseded]
     if any(one.direction is Direction.DOWN for one in current):
@@ -147,7 +147,7 @@ def verdict(found: Sequence[Trend]) -> Direction:
 
 
 def night(started_at: str) -> date | None:
-    """The night that a run belongs to: from noon to noon UTC, named by the day that it begins on. None: no moment."""
+    """The night that a run belongs to: from noon to noon UTC, named after its first day. None: no moment."""
     began = moment(started_at.replace("Z", "+00:00"))
     try:
         return (began - timedelta(hours=12)).date() if began else None
@@ -156,7 +156,7 @@ def night(started_at: str) -> date | None:
 
 
 def mann_kendall(values: Sequence[float]) -> float:
-    """p, two-sided, of the Mann-Kendall test of `values` in the order of time; 1 where there are fewer than two."""
+    """Two-sided p of the Mann-Kendall test of `values` in the order of time; 1 for fewer than two values."""
     n, s = len(values), score(values)
     if n < 2:
         return 1.0
@@ -174,7 +174,7 @@ def score(values: Sequence[float]) -> int:
 
 
 def variance(values: Sequence[float]) -> float:
-    """Of S, where nothing but chance is at work."""
+    """Variance of S if the order is pure chance."""
     n = len(values)
     ties = [values.count(value) for value in set(values)]
     return (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
@@ -192,7 +192,7 @@ def theil_sen(days: Sequence[float], values: Sequence[float]) -> Line:
 
 
 def _superseded(series: Mapping[Key, Collection[date]]) -> set[Key]:
-    """A night without one figure, which varied too much, say, and a `validate` without `--quick` supersede nothing."""
+    """One missing figure, or a full run among quick ones, does not supersede a series."""
     nights: dict[tuple[str, str, Source], set[date]] = {}
     for key, of in series.items():
         nights.setdefault((key.gpu_uuid, key.probe, key.source), set()).update(of)
@@ -210,7 +210,7 @@ def _superseded(series: Mapping[Key, Collection[date]]) -> set[Key]:
 
 
 def _installed(versions: str) -> str:
-    """Without how it was measured: "gpuprep 0.1.0, cublasLt 13.1.0, quick" ► "gpuprep 0.1.0, cublasLt 13.1.0"."""
+    """The versions without "quick": "gpuprep 0.1.0, cublasLt 13.1.0, quick" ► "gpuprep 0.1.0, cublasLt 13.1.0"."""
     return ", ".join(one for one in versions.split(", ") if one != QUICK)
 
 

@@ -1,7 +1,7 @@
-"""What the result of a task says, as text to show. Pure.
+"""The result of an Ansible task as text to show. Pure.
 
-A result comes from the machine: any key may hold anything, of any size. Nothing here raises for it; each text is short,
-and its unsafe characters are escapes (plaintext).
+A result comes from the machine: any key may hold anything, of any size. No function here raises because of that. Each
+text is short, and its unsafe characters are escaped (plaintext).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class TaskFailure:
 
 
 def describe_failure(role: str, task: str, result: Mapping[str, Any], *, ours: bool = True) -> TaskFailure:
-    """Message and last lines of a failed result; of a loop, those of the first item that failed.
+    """Message and last lines of a failed result; for a loop, those of the first item that failed.
 
-    `ours`: the message is one of our roles' own, and its advice is taken as the hint. A machine's advice stays a part
-    of the message.
+    `ours`: the message comes from our own roles, and its advice becomes the hint. Advice in a machine's message stays
+    in the message.
     """
     items = result.get("results")
     if isinstance(items, list):
@@ -61,7 +61,7 @@ def step_name(role: str, task: str) -> str:
 
 
 def waiting_line(result: Mapping[str, Any]) -> str:
-    """What a task that is tried again is waiting for: the line it prints, or how often it was tried."""
+    """What a repeated task waits for: the line that it prints, or the number of tries."""
     for key in ("stdout", "msg"):
         lines = [line for line in _text(result.get(key))[-LOOKED_AT:].splitlines() if line.strip()]
         if lines:
@@ -71,7 +71,7 @@ def waiting_line(result: Mapping[str, Any]) -> str:
 
 
 def diff_text(diff: Any) -> str:
-    """Ansible's diff structure as unified text; "" where there is none or nothing differs."""
+    """Ansible's diff structure as unified text; "" if there is none or nothing differs."""
     from difflib import unified_diff
 
     parts = []
@@ -93,14 +93,14 @@ def diff_text(diff: Any) -> str:
 
 
 def seconds(duration: Any) -> float:
-    """How long a task took; 0.0 for what is no such number."""
+    """How long a task took; 0.0 if the value is no valid number."""
     if isinstance(duration, bool) or not isinstance(duration, (int, float)):
         return 0.0
     return round(float(duration), 2) if 0 <= duration < MOST_SECONDS else 0.0  # NaN is none either
 
 
 def _last_lines(result: Mapping[str, Any]) -> list[str]:
-    """The end of what a failed program said; where stderr is short, the end of stdout before it."""
+    """The end of a failed program's stderr; if that is short, the end of stdout before it."""
     said = {
         key: [_line(line) for line in _text(result.get(key))[-LOOKED_AT:].rstrip().splitlines()[-LAST_LINES:]]
         for key in (*STDERR_KEYS, *STDOUT_KEYS)
@@ -147,7 +147,7 @@ def _text(value: Any) -> str:
 
 
 def _as_json(value: Any) -> str:
-    """A structure as JSON, as far as it is looked at."""
+    """A structure as JSON, cut to the part that is used."""
     text = ""
     try:
         for piece in json.JSONEncoder(indent=1, sort_keys=True).iterencode(value):

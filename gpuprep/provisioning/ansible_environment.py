@@ -1,7 +1,7 @@
-"""What an Ansible run of ours sees: playbooks, inventory of one host, SSH options, environment.
+"""What gpuprep's Ansible runs get: playbooks, inventory of one host, SSH options, environment.
 
-The environment a user has set up for other playbooks (ANSIBLE_*, an ansible.cfg in the current folder) must
-not change what gpuprep does, so none of it is passed on.
+A user's settings for other playbooks (ANSIBLE_*, an ansible.cfg in the current folder) must not change what
+gpuprep does, so they are not passed on.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def playbooks_dir() -> Path:
 
 @cache
 def role_variable_names() -> frozenset[str]:
-    """What a user may set for the roles: the variables that have a default and a description there."""
+    """Role variables that a user may set: those with a default and a description in the roles."""
     files = playbooks_dir().glob("roles/*/defaults/main.yml")
     return frozenset(name for file in files for name in yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
 def ansible_program(name: str) -> Path:
-    """A program of the ansible-core that is installed with gpuprep, whether or not it is on the PATH (pipx)."""
+    """The path of a program of gpuprep's own ansible-core, even if it is not on the PATH (pipx)."""
     user = sysconfig.get_preferred_scheme("user")
     folders = [
         Path(sys.executable).parent,
@@ -72,9 +72,9 @@ def ansible_program(name: str) -> Path:
 def kept(pid_file: Path, target: Target) -> list[str]:
     """A command prefix under which Ansible, its workers and its ssh processes end when gpuprep does, even by SIGKILL.
 
-    The lock on the host is gone then, and a playbook that went on would meet the next run. The prefix's own process
-    writes its id to `pid_file`; SIGTERM to it ends all of them. What another host answers may fill so much memory and
-    no more; on this machine itself, where compilers are children of Ansible, there is no such limit.
+    If gpuprep ends, the lock on the host is gone, and a playbook that continued would disturb the next run. The keeper
+    writes its process id to `pid_file`; SIGTERM to it ends all processes. Memory is limited, because another host may
+    answer anything; for this machine itself, where compilers are children of Ansible, there is no limit.
     """
     keeper = Path(gpuprep.__file__).resolve().parent / "provisioning/keeper.py"
     memory = 0 if target.local else MEMORY_BYTES
@@ -82,7 +82,7 @@ def kept(pid_file: Path, target: Target) -> list[str]:
 
 
 def inventory(target: Target, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """An inventory with this one host; what the plan says wins over what the user's inventory says."""
+    """An inventory with this one host; the plan's variables override those of the user's inventory."""
     host: dict[str, Any] = {**target.variables, **variables, "ansible_python_interpreter": "auto_silent"}
     if target.local:
         host["ansible_connection"] = "local"
@@ -103,8 +103,8 @@ def inventory(target: Target, variables: Mapping[str, Any]) -> dict[str, Any]:
 def inventory_text(target: Target, variables: Mapping[str, Any]) -> str:
     """The inventory as YAML in which no string is a template, at any depth: keys and values are all `!unsafe`.
 
-    Some of them are facts of the host, some come from a cloud's tags by way of the user's inventory. Ansible would
-    evaluate a template in them on the controller, with lookups that run commands there.
+    Some strings are facts of the host, some come from a cloud's tags through the user's inventory. Ansible would
+    evaluate a template in them on the controller, with lookups that can run commands there.
     """
     return yaml.dump(inventory(target, variables), Dumper=_NoTemplates, default_flow_style=False, width=10**9)
 
@@ -136,7 +136,7 @@ def inventory_name(target: Target) -> str:
 
 
 def environment(target: Target, private: Path, playbooks: Path, *, accept_new_host_key: bool) -> dict[str, str]:
-    """Variables that the run needs beyond the user's own; `private` is its own folder, of a short path."""
+    """Variables that the run needs in addition to the user's; `private` is its own folder, with a short path."""
     return {
         "ANSIBLE_CONFIG": str(playbooks / "ansible.cfg"),
         "ANSIBLE_HOME": str(private / "home"),
@@ -161,7 +161,7 @@ def environment(target: Target, private: Path, playbooks: Path, *, accept_new_ho
 
 
 def ssh_arguments(target: Target, *, accept_new_host_key: bool) -> list[str]:
-    """OpenSSH options under which Ansible's connection trusts and is trusted exactly as Host's is."""
+    """OpenSSH options that give Ansible's connection the same host keys and login as Host's connection."""
     options = {
         "ControlMaster": "auto",
         "ControlPersist": "60s",
@@ -198,7 +198,7 @@ def _account_home() -> Path:
 
 
 def without_foreign_settings(prepared: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """`prepared` less every ANSIBLE_* variable that neither we nor ansible-runner set on purpose."""
+    """`prepared` without every ANSIBLE_* variable that neither we nor ansible-runner set."""
     kept = {
         name: value
         for name, value in prepared.items()

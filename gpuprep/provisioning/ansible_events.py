@@ -1,7 +1,7 @@
-"""The event stream of one Ansible run ─► progress lines, task results and, when a task failed, its own last words.
+"""The event stream of one Ansible run ─► progress lines, task results and, if a task failed, its last lines.
 
-Events hold what the machine answered. Whatever that is, the run goes on: nothing here raises for it, and what is kept,
-told and logged is bounded.
+Events contain answers of the machine, which may be anything. No function here raises because of that, and everything
+that is kept, shown and logged is limited.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_TASKS = 100_000
 
 @dataclass(frozen=True)
 class Progress:
-    """Something a watcher wants to know now.
+    """Something to show to the user now.
 
     kind: "stage" (a stage of the workflow, in detail), "task_start", "task_end" (detail is the outcome),
     "waiting" (detail says for what), "diff" (detail is the text of a change), "note".
@@ -57,7 +57,7 @@ class Progress:
 
 
 class Log:
-    """Ansible's whole output in a file, up to a limit. Appended as it happens: that of a killed run is there, too."""
+    """Ansible's output in a file, up to a limit. Written at once, so the output of a killed run is kept too."""
 
     def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
         path.touch(mode=0o600)
@@ -65,7 +65,7 @@ class Log:
         self._left = limit
 
     def write(self, text: str) -> None:
-        """Nothing more is written after the limit, and after an error: a full disk must not end the run."""
+        """Write, until the limit or the first error: a full disk must not end the run."""
         if self._left <= 0:
             return
         lines = text[: self._left].replace("\r\n", "\n").split("\n")
@@ -105,7 +105,7 @@ class Events:
         self._role = ""
 
     def stat(self, name: str) -> int:
-        """A number of the run's own statistics; counted from the tasks where the run died before it could make them."""
+        """A number of Ansible's statistics; counted from the tasks if the run died before Ansible printed them."""
         values = self._stats.get(name)
         if isinstance(values, dict):
             return sum(number for number in values.values() if isinstance(number, int))
@@ -142,7 +142,7 @@ class Events:
         self._log.close()
 
     def _at_work_for(self, role: str) -> str:
-        """The role a task is done for: gpu_preflight lends its tasks (install packages, release holds) to others."""
+        """The role that a task works for: other roles use tasks of gpu_preflight (install packages, release holds)."""
         if role == LENDS_TASKS and self._role:
             return self._role
         self._role = "" if role == LENDS_TASKS else role
@@ -168,7 +168,7 @@ class Events:
         self._tell("task_end", role, task, outcome)
 
     def _failed(self, role: str, task: str, result: Mapping[str, Any], *, ours: bool) -> None:
-        """The last failure tells most: a rescue section fails again in plainer words. The output is the first one's."""
+        """Message of the last failure (a rescue section fails in plainer words), output of the first failure."""
         before, self.failure = self.failure, describe_failure(role, task, result, ours=ours)
         if before is not None and not self.failure.last_lines and before.step.partition(":")[0] == role:
             self.failure = replace(self.failure, last_lines=before.last_lines)

@@ -1,8 +1,8 @@
 """Roles and variables ─► one Ansible run on one host ─► PlaybookResult. The only import of ansible_runner.
 
-Everything the run needs lies in a private folder that is gone afterwards, as is every process of it (keeper.py). What
-stays is the output in `ansible.log`. The sudo password is typed into Ansible's own prompt through the terminal that
-ansible-runner gives it: it is in no file, no argument and no environment variable.
+All files of the run are in a private folder that is deleted afterwards, and all its processes are ended (keeper.py).
+Only the output in `ansible.log` stays. The sudo password is typed into Ansible's own prompt through the terminal that
+ansible-runner gives it: it is never in a file, an argument or an environment variable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TAIL_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that did not end well: the error to raise and what was done until then."""
+    """A run that failed: the error to raise, and the result so far."""
 
     error: GpuprepError
     result: PlaybookResult
@@ -61,8 +61,8 @@ def run(
 ) -> PlaybookResult | Failure:
     """Run `playbook` (a name in the playbooks folder, or a path) on `target`, limited to `roles` by their tags.
 
-    A failed task, a host that went away and an interruption come back as a Failure, so that a record can hold
-    what was done.
+    A failed task, a lost host and an interruption are returned as a Failure, so that the record can contain what
+    was done.
     """
     started = time.monotonic()
     private_folder(log_dir)
@@ -163,7 +163,7 @@ def _execute(
     asked: list[float] = []
 
     def end_if_cancelled() -> bool:
-        """Tells the keeper to end all there is. True, which kills the keeper alone, only where it does not."""
+        """Tell the keeper to end all processes. True (which kills only the keeper) if the keeper does not do it."""
         if not cancelled():
             return False
         if not asked and _tell_keeper(pid_file) is not None:
@@ -194,7 +194,7 @@ def _execute(
 
 
 def _tell_keeper(pid_file: Path) -> int | None:
-    """SIGTERM to the keeper; its process id, or None where it has not begun yet. It ends within about four seconds."""
+    """Send SIGTERM to the keeper, which ends within about four seconds. Its process id; None: not started yet."""
     try:
         pid = int(pid_file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
@@ -205,7 +205,7 @@ def _tell_keeper(pid_file: Path) -> int | None:
 
 
 def _end_keeper(pid_file: Path) -> None:
-    """After an error: nobody else waits for it now."""
+    """End the keeper after an error, because nothing else waits for it then."""
     if (pid := _tell_keeper(pid_file)) is not None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)

@@ -1,15 +1,14 @@
-"""Runs one program and leaves nothing of it behind, however it or its caller ends. Started as a script; stdlib only.
+"""Runs one program and ends all its processes, however it or its caller ends. Started as a script; stdlib only.
 
     python -I provisioning/keeper.py CALLER PIDFILE MEMORY PROGRAM [ARGUMENT...]
 
-CALLER is the process id of who starts it, PIDFILE where it writes its own, MEMORY a limit in bytes for the data of each
-process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When PROGRAM
-has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended: SIGTERM
-first, SIGKILL after two seconds.
+CALLER is the process id of the caller, PIDFILE the file for the keeper's own, MEMORY a limit in bytes for the data of
+each process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When
+PROGRAM has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended:
+SIGTERM first, SIGKILL after two seconds.
 
-Ansible's workers make sessions of their own and the masters of ssh's shared connections are daemons, so no process
-group holds them all. On Linux the keeper takes in whatever of its descendants loses its parent, so that they stay in
-its tree.
+Ansible's workers start new sessions, and the masters of ssh's shared connections are daemons, so no process group
+contains them all. On Linux the keeper adopts every descendant that loses its parent, so all stay in its tree.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def _ignore() -> None:
 
 
 def end_descendants() -> None:
-    """All of them are gone afterwards, but those that may not be ended: another user's, after `become` here."""
+    """End all descendants, except those that may not be ended: another user's, after `become` on this machine."""
     began = time.monotonic()
     while left := _descendants():
         waited = time.monotonic() - began
@@ -116,7 +115,7 @@ def _reap(seconds: float) -> None:
 
 
 def _descendants() -> list[int]:
-    """Children of this process, theirs and so on; zombies are none."""
+    """Children of this process, theirs and so on, without zombies."""
     children: dict[int, list[int]] = {}
     for pid, parent, state in _processes():
         if not state.startswith("Z"):

@@ -31,7 +31,7 @@ DONE = frozenset({Status.PASS, Status.SKIP})
 def make(host: str, wanted: Wanted, findings: Sequence[Finding]) -> Plan:
     """The roles whose findings did not pass, in playbook order. No step means: nothing to do.
 
-    UNKNOWN leads to the role as well: what cannot be seen is made sure of.
+    UNKNOWN also selects the role: the role makes sure of what could not be read.
     """
     open_findings = [finding for finding in findings if finding.status not in DONE]
     steps = []
@@ -49,7 +49,7 @@ def _sentence(finding: Finding) -> str:
 
 
 def _may_reboot(role: str, findings: Sequence[Finding]) -> bool:
-    """The driver's role restarts where loaded and installed would differ, tuning only for ECC."""
+    """The driver role reboots if loaded and installed driver would differ, the tuning role only for ECC."""
     properties = {finding.property for finding in findings if finding.role == role}
     if role == "gpu_tuning":
         return "ecc" in properties
@@ -59,8 +59,8 @@ def _may_reboot(role: str, findings: Sequence[Finding]) -> bool:
 def role_variables(wanted: Wanted) -> dict[str, Any]:
     """Every variable of the roles that the profile and the host decide.
 
-    Left to the caller: mirrors of sources, paths of the controller (gpu_agent_wheelhouse, gpu_codec_artifact_dir), and
-    the user's word on reboots.
+    The caller adds: mirrors of sources, paths of the controller (gpu_agent_wheelhouse, gpu_codec_artifact_dir), and
+    whether the user allows reboots.
     """
     tuning = tuning_document(wanted)
     variables: dict[str, Any] = {

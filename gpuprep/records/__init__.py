@@ -1,9 +1,8 @@
-"""What crosses the stages: frozen dataclasses and their enums. Stdlib only.
+"""Which data pass from stage to stage? Frozen dataclasses and their enums. Stdlib only.
 
 This module also runs on the GPU VM (Python 3.9 or newer), so it avoids newer run-time features.
-A reading that failed is `Missing`, a value like any other, never None and never an exception;
-None means "read, and there is none". GPUs are in records/gpu.py, the JSON codec in records/codec.py; who uses records
-takes the names of all three from here.
+A reading that failed is `Missing`: a value, never None and never an exception. None means "read, and there is none".
+GPUs are in records/gpu.py, the JSON codec in records/codec.py; import the names of all three from here.
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ class DkmsModule:
 
 @dataclass(frozen=True)
 class DriverFacts:
-    """The four places where a driver shows its version, and what surrounds them."""
+    """The four places that show a driver's version, and other facts about the driver."""
 
     loaded_version: OptStr  # /proc/driver/nvidia/version; None: no module loaded
     loaded_flavour: OptStr  # "open" | "proprietary", from the same file
@@ -207,7 +206,7 @@ class Package:
 
 @dataclass(frozen=True)
 class LockedClocks:
-    """What gpuprep locked on one GPU, as written by the tuning unit (NVML has no getter)."""
+    """The clocks that gpuprep locked on one GPU, as the tuning unit wrote them (NVML has no getter)."""
 
     uuid: str
     memory_mhz: Optional[int]
@@ -249,7 +248,7 @@ class CodecFacts:
 
 @dataclass(frozen=True)
 class ShellFacts:
-    """Where a plain `nvcc` and `ffmpeg` resolve in the ways programs are started; None: not found."""
+    """Paths of `nvcc` and `ffmpeg` for each way of starting a program; None: not found."""
 
     login_shell: dict[str, OptStr]
     non_login_shell: dict[str, OptStr]
@@ -266,7 +265,7 @@ class UnitFacts:
 
 @dataclass(frozen=True)
 class ModprobeLine:
-    """A line of modprobe's configuration about NVIDIA's modules or nouveau. A later one counts more."""
+    """A line of modprobe's configuration about NVIDIA's modules or nouveau. Later lines override earlier lines."""
 
     file: str  # "/proc/cmdline" where the kernel's command line says it
     words: tuple[str, ...]  # ("options", "nvidia", "NVreg_EnableGpuFirmware=0"); names with underscores
@@ -284,7 +283,7 @@ class AptPin:
 
 @dataclass(frozen=True)
 class AptFacts:
-    """What apt really makes of its configuration, whichever file says it."""
+    """apt's configuration as apt itself reads it, from whichever file."""
 
     blacklist: Union[tuple[str, ...], Missing]  # Unattended-Upgrade::Package-Blacklist
     pins: tuple[AptPin, ...]  # less those of all packages ("*")
@@ -311,7 +310,7 @@ class Xid:
 
 @dataclass(frozen=True)
 class FactsRequest:
-    """What a profile wants to know beyond what every snapshot holds."""
+    """Facts that a profile needs in addition to those of every snapshot."""
 
     commands: tuple[str, ...] = ()  # extras: resolve these on the PATH
     python_modules: tuple[str, ...] = ()  # extras: versions of these in the system's python3
@@ -329,7 +328,7 @@ LIBRARIES = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All facts of one host at one moment. `source` is simulated when the GPU is."""
+    """All facts of one host at one moment. `source` is simulated if the GPU is simulated."""
 
     taken_at: Moment  # UTC, ISO 8601
     source: Source
@@ -459,7 +458,7 @@ class ProfileRef:
 
 @dataclass(frozen=True)
 class Fix:
-    """One thing that `drift --fix` put back, or could not."""
+    """One repair that `drift --fix` made, or could not make."""
 
     finding: str  # key of the finding that it is for
     what: str  # a sentence: "turn persistence mode on"
@@ -472,7 +471,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure beside the same of the host's baseline; more is better."""
+    """One figure and the same figure of the host's baseline; more is better."""
 
     gpu_uuid: str
     probe: str  # "gemm"
@@ -484,7 +483,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Unseen:
-    """A finding of an earlier check that this one did not look at: it keeps its date for the next that does."""
+    """A finding of an earlier check that this check could not look at. It keeps its date for a later check."""
 
     key: str
     status: str  # how it ended then, a waiver aside
@@ -493,7 +492,7 @@ class Unseen:
 
 @dataclass(frozen=True)
 class DriftFacts:
-    """What a drift check compared with besides the profile, and what it did."""
+    """What a drift check compared with in addition to the profile, and what it did."""
 
     certified_run: OptRunId = ""  # the run whose snapshot is "what we certified"; "": there is none yet
     certified_at: OptMoment = ""
@@ -511,7 +510,7 @@ class DriftFacts:
 
 @dataclass(frozen=True)
 class NightlyFacts:
-    """What `drift schedule` or `drift unschedule` left on the host."""
+    """The state of the night check on the host after `drift schedule` or `drift unschedule`."""
 
     scheduled: bool
     at: str = ""  # "02:30", local time of the host

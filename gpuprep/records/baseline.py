@@ -1,6 +1,6 @@
-"""A host's own past: the figures of its first run that passed, which later runs are compared with.
+"""A host's baseline: the figures of its first run that passed. Later runs are compared with them.
 
-Figures are comparable only where GPU, probe and libraries are the same; that is the key.
+Figures can be compared only if GPU, probe and library versions are the same; these are the key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Baseline = Mapping[BaselineKey, Mapping[str, BaselineFigure]]
 
 
 def compared(measured: Measured, baseline: Baseline) -> tuple[Compared, ...]:
-    """Each figure of now that the baseline has, too."""
+    """Each present figure that the baseline also has."""
     return tuple(
         Compared(key.gpu_uuid, key.probe, name, now, past[name].value, past[name].run_id)
         for key, past in baseline.items()

@@ -1,4 +1,4 @@
-"""Records ─► JSON and back, and Missing, the value that stands in a record for a reading that could not be taken.
+"""Records ─► JSON and back, and Missing: the value in a record for a reading that failed.
 
 Stdlib only; this module also runs on the GPU VM (Python 3.9 or newer).
 """
@@ -26,7 +26,7 @@ from gpuprep.untrusted.plaintext import one_line, visible
 
 @dataclass(frozen=True)
 class Missing:
-    """A reading that could not be taken. `reason` is one of the words below, `detail` the original message.
+    """A reading that failed. `reason` is one of the words below, `detail` the original message.
 
     not_supported, function_not_found, gpu_is_lost, no_permission, deprecated, driver_not_loaded,
     library_not_found, version_mismatch, command_not_found, command_failed, unparsable, not_installed, not_read
@@ -41,14 +41,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Form:
-    """Of a text that is more than text: `Annotated[str, Form(...)]`."""
+    """The form that a text must have: `Annotated[str, Form(...)]`."""
 
     what: str  # "a moment": "want a moment, got 'yesterday'"
     fits: Callable[[str], bool]
 
 
 class DecodeError(ValueError):
-    """A JSON document is not the record it should be; the message names the field."""
+    """A JSON document is not a valid record; the message names the field."""
 
 
 def to_json_value(value: Any) -> Any:
@@ -64,14 +64,14 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def from_json(cls: type[_T], text: str) -> _T:
     """Decode `text` as a `cls`. Raises DecodeError naming the field that does not fit.
 
-    What a host or a file says is then fit to be judged, stored and shown: within untrusted/limits.py, its texts
-    visible, each number finite.
+    The result is safe to judge, store and show: within the limits of untrusted/limits.py, texts without unsafe
+    characters, every number finite.
     """
     return from_json_value(cls, plain_json(text))
 
 
 def plain_json(text: str) -> Any:
-    """The JSON value of a text within untrusted/limits.py, of no kind yet. Raises DecodeError."""
+    """The JSON value of a text, within untrusted/limits.py, not yet decoded to a record. Raises DecodeError."""
     try:
         return json_document(text)
     except ValueError as error:
@@ -79,7 +79,7 @@ def plain_json(text: str) -> Any:
 
 
 def from_json_value(cls: type[_T], document: Any) -> _T:
-    """As from_json, of a document that json_document read."""
+    """As from_json, for a document that json_document read."""
     kind: Any = cls
     try:
         return typing.cast(_T, _decoder(kind)(document))
@@ -90,7 +90,7 @@ def from_json_value(cls: type[_T], document: Any) -> _T:
 
 
 def is_moment(text: str) -> bool:
-    """Whether it is a moment as gpuprep writes one, ISO 8601 with a time zone, of a year that a clock can show."""
+    """Whether it is a moment as gpuprep writes it: ISO 8601 with a time zone, in a plausible year."""
     if not _MOMENT.fullmatch(text):
         return False
     try:
@@ -141,12 +141,12 @@ def _encoder(kind: type) -> Callable[[Any], Any]:
 
 
 def _whole(text: str) -> str:
-    """Half a surrogate pair is nothing that can be written as UTF-8: as an escape it can."""
+    """Half a surrogate pair cannot be written as UTF-8, so it is written as an escape."""
     return text if text.isprintable() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class _Misfit(Exception):
-    """A value that is not of its kind; `place` is completed on the way out."""
+    """A value of the wrong type; each caller adds its part to `place`."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -158,7 +158,10 @@ class _Misfit(Exception):
 
 
 def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """What makes a `kind` of a JSON value, or raises _Misfit. Not cached: two unions in another order are equal."""
+    """The function that decodes a JSON value to `kind`, or raises _Misfit.
+
+    Not cached: unions with the same members in another order are equal.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return _any
@@ -193,12 +196,12 @@ def _missing(value: Any) -> Missing:
 
 
 def _any(value: Any) -> Any:
-    """Plain JSON, made fit to be shown; a number that is none becomes a reading that failed."""
+    """Plain JSON that is safe to show; NaN becomes a reading that failed."""
     return value if _is_fit(value) else _made_fit(value)
 
 
 def _is_fit(value: Any) -> bool:
-    """Nearly all is, and this is much faster than to make it so."""
+    """Nearly every value is safe, and this test is much faster than cleaning the value."""
     left, texts = [value], []
     while left:
         one = left.pop()
@@ -244,12 +247,12 @@ def _float(value: Any) -> float:
 
 
 def _number(value: float) -> str:
-    """As JSON's readers spell it."""
+    """NaN and Infinity as JSON readers spell them."""
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def shown(value: Any) -> str:
-    """A value in a message: never long, however large it is."""
+    """A value for a message, cut to a short text."""
     return _brief.repr(value)[:60]
 
 
@@ -272,7 +275,7 @@ def _plain(kind: type) -> Callable[[Any], Any]:
 
 
 def _limited(kind: Any, limit: Any) -> Callable[[Any], Any]:
-    """Of `Annotated`: a text of a Form, or a number of a range."""
+    """The decoder of an `Annotated` type: a text with a Form, or a number with a range."""
     decode_plain = _decoder(kind)
     fits = limit.fits if isinstance(limit, Form) else limit.__contains__
     what = limit.what if isinstance(limit, Form) else f"a number from {limit.start} to {limit.stop - 1}"
@@ -373,7 +376,7 @@ def _record_of(kind: Any) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=None)
 def _parts(kind: Any) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
-    """(name, what decodes it, is it required). Not asked for before a record is read: it may hold its own kind."""
+    """(name, decoder, is it required). Lazy, because record types may be recursive."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return tuple((spec.name, _decoder(hints[spec.name]), _is_required(spec)) for spec in dataclasses.fields(kind))
 

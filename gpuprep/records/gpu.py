@@ -1,4 +1,4 @@
-"""What NVML tells of one GPU. New fields go to the end, with NOT_READ: records of older versions are still read."""
+"""NVML's readings of one GPU. Add new fields at the end, with NOT_READ, so that older records can still be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PowerLimits:
 
 @dataclass(frozen=True)
 class PcieLink:
-    """The link as it was when it was read: an idle one may have gone down to generation 1."""
+    """The link at the moment of reading. An idle link may be at generation 1."""
 
     generation: Int
     width: Int
@@ -44,7 +44,7 @@ class PcieLink:
 
 @dataclass(frozen=True)
 class EccErrors:
-    """Volatile: since the driver was loaded. Aggregate: in the life of the GPU."""
+    """Volatile: since the driver was loaded. Aggregate: over the life of the GPU."""
 
     corrected_volatile: Int
     uncorrected_volatile: Int
@@ -90,7 +90,7 @@ class Utilization:
 
 @dataclass(frozen=True)
 class Throttled:
-    """Seconds in which each reason held the clocks down, since the driver was loaded."""
+    """Seconds in which each reason kept the clocks down, since the driver was loaded."""
 
     sw_power_cap: Float
     sync_boost: Float

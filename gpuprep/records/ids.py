@@ -1,4 +1,4 @@
-"""What a run is called and when it was. The controller and the host's own nightly check give the same names."""
+"""Run ids and times, made the same way on the controller and in a host's night check."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ MOMENT = "%Y%m%d-%H%M%S"  # of UTC: the first part of an id
 
 
 def new_run_id() -> str:
-    """Sorts by time, to a quarter of a millisecond; the last two digits keep runs of the same moment apart."""
+    """A new run id. Ids sort by time, to a quarter of a millisecond; a random byte separates runs of one moment."""
     moment = datetime.now(timezone.utc)
     return f"{moment:{MOMENT}}-{moment.microsecond // 250:03x}{secrets.token_hex(1)}"
 
 
 def of_host(run_id: str, host: str) -> str:
-    """Another id for a run that a host made, where its own is taken: nobody else's can end like this."""
+    """Another id for a run that a host made, if the run's own id is taken. No other id can end like this."""
     return f"{run_id[:55]}-{_digest(host)}"
 
 
 def at_host(run_id: str, host: str) -> str:
-    """The inverse: the id that the host itself has for it."""
+    """The inverse of of_host: the id that the host itself uses."""
     return run_id.removesuffix(f"-{_digest(host)}")
 
 
@@ -30,5 +30,5 @@ def _digest(host: str) -> str:
 
 
 def now() -> str:
-    """UTC, ISO 8601, to the second."""
+    """The present time in UTC, ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Moments as records have them, UTC in ISO 8601, read without fear: a machine's clock or its owner may write anything.
+"""Moments in records, UTC in ISO 8601. Reads any text: a wrong clock or a hostile owner may write anything.
 
 Stdlib only; runs on the GPU VM, too.
 """
@@ -13,7 +13,7 @@ MOST_LETTERS = 40  # of a text that is no moment
 
 
 def moment(written: object) -> datetime | None:
-    """In UTC, which is also taken for a moment without a zone; None where it is none."""
+    """The moment in UTC; without a zone it counts as UTC. None if the text is no moment."""
     if not isinstance(written, str):
         return None
     try:
@@ -24,12 +24,12 @@ def moment(written: object) -> datetime | None:
 
 
 def seconds_between(began: object, ended: object) -> float | None:
-    """None where one of the two is no moment; 0 where the clock was set back meanwhile."""
+    """Seconds from the first to the second. None if one of them is no moment; 0 if the clock was set back."""
     first, last = moment(began), moment(ended)
     return None if first is None or last is None else max(0.0, (last - first).total_seconds())
 
 
 def minute(written: str) -> str:
-    """ "2026-11-19 02:31 UTC"; what is no moment as it is."""
+    """ "2026-11-19 02:31 UTC"; a text that is no moment stays as it is."""
     read = moment(written)
     return f"{read:%Y-%m-%d %H:%M} UTC" if read else one_line(written, MOST_LETTERS)

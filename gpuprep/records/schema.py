@@ -1,6 +1,6 @@
 """The JSON Schema of a run record, made from the dataclasses themselves. record.schema.json is what this returns.
 
-To write the file anew: python -m gpuprep.records.schema > gpuprep/records/record.schema.json
+To write the file again: python -m gpuprep.records.schema > gpuprep/records/record.schema.json
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Records made fit to be shown, whatever a host put into them. Runs on the GPU VM, too.
+"""Makes records safe to show, whatever a host wrote into them. Also runs on the GPU VM.
 
-    each(render, records)     one document of all records; one that `render` cannot show is that host's UNKNOWN in it
-    safe(record)              its texts without what moves a cursor or turns a line, and no more than a page can hold
-    strict_json(document)     JSON that every parser takes: no NaN, no half characters
+    each(render, records)     one document of all records; a record that `render` cannot show becomes UNKNOWN
+    safe(record)              the record with unsafe characters escaped, and cut to what a page can hold
+    strict_json(document)     JSON that every parser accepts: no NaN, no half surrogates
 
-A document of many hosts is for those of them that are well: no record may keep the others from being seen.
+One bad record must not prevent the document of all other hosts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Render = Callable[[Sequence[RunRecord]], str]
 def each(render: Render, records: Sequence[RunRecord], *, whole: bool = False) -> tuple[str, list[RunRecord]]:
     """The document of `records`, and the records that it shows. `whole`: with all findings, for programs.
 
-    A record is tried alone only where the document of all of them fails.
+    Each record is tried alone only if the document of all records fails.
     """
     try:
         shown = [safe(record, whole=whole) for record in records]
@@ -60,7 +60,7 @@ def _shown_alone(render: Render, record: RunRecord, whole: bool) -> RunRecord:
 
 
 def _unshowable(record: RunRecord, error: Exception) -> RunRecord:
-    """An UNKNOWN in place of a record that no page can show."""
+    """An UNKNOWN record instead of a record that cannot be shown."""
     said = one_line(f"{type(error).__name__}: {error}", 200)
     host = one_line(str(record.host), 255)
     return RunRecord(
@@ -78,7 +78,7 @@ def _unshowable(record: RunRecord, error: Exception) -> RunRecord:
 
 
 def safe(record: RunRecord, *, whole: bool = False) -> RunRecord:
-    """The record itself where nothing in it is unsafe, as in nearly all. `whole`: as each()."""
+    """The record with unsafe texts escaped; the same object if nothing is unsafe. `whole`: as in each()."""
     made: RunRecord = _cleaned(record)
     if whole:
         return made
@@ -92,7 +92,7 @@ def safe(record: RunRecord, *, whole: bool = False) -> RunRecord:
 
 
 def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The gravest of them, in their order, and how many there are besides; no text longer than a page can hold."""
+    """The most severe findings in their order, and how many more there are; long texts are cut."""
     found = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
     if len(found) <= MOST_FINDINGS:
         return found
@@ -129,7 +129,7 @@ def _shortened(finding: Finding) -> Finding:
 
 
 def _cleaned(value: Any) -> Any:
-    """`value` itself where there is nothing unsafe in it."""
+    """`value` without unsafe texts; the same object if nothing is unsafe."""
     kind = type(value)
     if kind is str:
         return visible(value)
@@ -143,7 +143,7 @@ def _cleaned(value: Any) -> Any:
 
 @cache
 def _cleaner(kind: type) -> Callable[[Any], Any]:
-    """As of recordcodec: a record has thousands of parts of a few kinds."""
+    """The function that cleans a type, made once per type as in records/codec: a record has thousands of parts."""
     if issubclass(kind, enum.Enum):
         return lambda value: value
     if dataclasses.is_dataclass(kind):
@@ -181,5 +181,5 @@ def _cleaned_items(value: Any, kind: Callable[[list[Any]], Any]) -> Any:
 
 
 def strict_json(document: Any, indent: int | None = None) -> str:
-    """A document of records and plain values, as to_json_value makes it: what is no number is a reading that failed."""
+    """JSON of records and plain values, as to_json_value makes it; NaN becomes a reading that failed."""
     return json.dumps(to_json_value(document), indent=indent, allow_nan=False).replace("\x7f", "\\u007f")

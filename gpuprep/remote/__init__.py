@@ -1,4 +1,4 @@
-"""Host: run, put, get and lock on one machine, over SSH or locally. The only room that imports fabric."""
+"""How do we run, put, get and lock on one machine, over SSH or locally? The only room that imports fabric."""
 
 from gpuprep.remote.core import Host
 from gpuprep.remote.lock import HostLock

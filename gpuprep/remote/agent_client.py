@@ -1,5 +1,5 @@
-"""Asks the agent on a host for facts and probes. An agent of this very version that is installed there is used;
-otherwise ours is sent through the same connection, run from memory, and leaves nothing behind."""
+"""Runs the agent on a host for facts and probes. Uses the installed agent if it has exactly our version; otherwise
+sends our agent through the same connection, to run from memory and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _Record = TypeVar("_Record", Snapshot, ProbeResult)
 
 
 def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
-    """All facts of `host`. Raises AgentFailed when the agent does not answer with a Snapshot."""
+    """All facts of `host`. Raises AgentFailed if the agent does not answer with a Snapshot."""
     return _ask(host, Snapshot, ["facts"], to_json(request), become=become, timeout=FACTS_TIMEOUT)
 
 
@@ -87,14 +87,14 @@ def _ask(host: Host, record: type[_Record], words: list[str], request: str, *, b
 
 
 def _here(asked: str) -> str:
-    """An agent that is there, as the user whom the command is run as; NOT_OURS: there is none."""
+    """Run the installed agent as the login user; NOT_OURS: there is none."""
     return f"test -x {INSTALLED} || exit {OTHER_AGENT}; exec {asked}"
 
 
 def _as_root(asked: str) -> str:
-    """The same as root: by root himself, or by a rule of sudo for the agent alone, which needs no shell as root.
+    """The same as root: as root himself, or by a sudo rule for the agent alone, without a shell as root.
 
-    sudo is asked first whether it has a rule (one for everything is one), and does not get the command's input then.
+    sudo is first asked whether a rule exists (also a rule for all commands), without the command's input.
     """
     return (
         f'test -x {INSTALLED} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
@@ -115,7 +115,7 @@ def rule(words: Sequence[str], user: str = "USER") -> str:
 
 
 def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:
-    """What to do where sudo lets nobody be root: for this, the agent alone is enough."""
+    """What to do if sudo does not allow a root shell: a rule for the agent is enough."""
     if another:
         return NoPrivilege(
             f"{refused.what}, and the agent installed there is not that of this gpuprep ({identity()})",

@@ -1,4 +1,4 @@
-"""The seam between Host and what carries it: two small protocols, spoken by local.py and ssh.py."""
+"""The seam between Host and its transport: two small protocols, implemented by local.py and ssh.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RawResult:
 
 
 class Process(Protocol):
-    """A command that goes on while we talk to it. All calls raise HostError when the host is gone."""
+    """A running command that we talk to. All calls raise HostError if the host is gone."""
 
     def send(self, data: bytes) -> None: ...
 
@@ -28,7 +28,7 @@ class Process(Protocol):
         """
 
     def read_error(self) -> str:
-        """What it has said on stderr so far; of much the end."""
+        """Its stderr so far; if that is long, the end."""
 
     def ended(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the process or its connection to end."""
@@ -41,8 +41,8 @@ class Connection(Protocol):
     def execute(self, command: str, stdin: bytes, timeout: float, *, most: int = ...) -> RawResult:
         """Run `command` by a POSIX shell, feed it `stdin`, wait.
 
-        Raises HostError after `timeout` seconds, and at once when it has said more than `most` bytes; Interrupted
-        shortly after the user stopped the run. Of stderr the last limits.ERROR_BYTES stay.
+        Raises HostError after `timeout` seconds, and at once after more than `most` bytes of output; Interrupted
+        shortly after the user stopped the run. Of stderr the last limits.ERROR_BYTES are kept.
         """
 
     def start(self, command: str) -> Process: ...

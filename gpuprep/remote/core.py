@@ -32,7 +32,7 @@ class Host:
         connect_timeout: float = 15,
         stopped: Callable[[], bool] = never,
     ) -> None:
-        """`stopped` says whether the user ended the run: what is at work then has a few seconds left."""
+        """`stopped` says whether the user ended the run; a running command then has a few seconds left."""
         self.target = target
         self.name = target.name
         self._become_password = become_password
@@ -61,7 +61,7 @@ class Host:
     ) -> CommandResult:
         """Run `command` by the host's shell and wait, at most `timeout` seconds. A non-zero exit is not an error.
 
-        Raises HostError, also for more output than limits.OUTPUT_BYTES; Interrupted where the user ended the run.
+        Raises HostError, also for more output than limits.OUTPUT_BYTES; Interrupted if the user ended the run.
         """
         raw = self._execute(command, stdin, become, timeout)
         return CommandResult(
@@ -69,7 +69,7 @@ class Host:
         )
 
     def put(self, data: bytes, remote: str, *, become: bool = False) -> None:
-        """Write `data` to the file `remote`: whole or not at all. Mode 0644."""
+        """Write `data` to the file `remote`, completely or not at all. Mode 0644."""
         path = shlex.quote(remote)
         raw = self._execute(
             f't=$(mktemp {path}.XXXXXX) && if cat >"$t" && chmod 0644 "$t" && mv -f "$t" {path};'
@@ -87,7 +87,7 @@ class Host:
         return raw.stdout
 
     def check_privilege(self) -> None:
-        """Make sure that commands can run as root here. Raises NoPrivilege saying which of its causes it is."""
+        """Make sure that commands can run as root here. Raises NoPrivilege with the cause."""
         if self._privilege is None:
             self._privilege = learn_privilege(self._connection, self.name, self._become_password)
 

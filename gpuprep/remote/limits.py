@@ -1,4 +1,4 @@
-"""What a host may cost the controller: bytes, seconds, letters. One place for all of gpuprep.remote."""
+"""How many bytes, seconds and characters a host may use on the controller. All limits of gpuprep.remote."""
 
 from __future__ import annotations
 

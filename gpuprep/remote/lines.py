@@ -1,4 +1,4 @@
-"""Lines of a command that goes on: read in pieces, of bounded length, within a time."""
+"""Reads lines of a running command, with a limit of length and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuprep.remote.limits import LINE_BYTES
 
 
 class Lines:
-    """`receive(seconds)` gives the next bytes, b"" at the end; it raises TimeoutError where none come in time."""
+    """`receive(seconds)` gives the next bytes, b"" at the end; it raises TimeoutError if none come in time."""
 
     def __init__(self, receive: Callable[[float], bytes], where: str, most: int = LINE_BYTES) -> None:
         self._receive, self._where, self._most = receive, where, most

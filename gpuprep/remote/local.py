@@ -25,7 +25,7 @@ CHUNK = 65536
 
 
 class LocalConnection:
-    """Speaks Connection. A session of its own for each command keeps Ctrl-C and time-outs tidy."""
+    """A Connection. Each command gets its own session, so Ctrl-C and time-outs end exactly that command."""
 
     def __init__(self, where: str, stopped: Callable[[], bool] = never) -> None:
         self.where = where
@@ -131,7 +131,7 @@ class _Talk:
 
 
 class LocalProcess:
-    """Speaks Process. When we die, however hard, the kernel closes its input and it leaves."""
+    """A Process. If gpuprep dies in any way, the kernel closes the input of the command and it ends."""
 
     def __init__(self, command: str, where: str) -> None:
         self.where = where
@@ -188,7 +188,7 @@ class LocalProcess:
 
 
 def _give_up(process: subprocess.Popen[bytes]) -> bool:
-    """Kill the command and what it started, close its pipes. Waits FAREWELL at most; whether it is gone."""
+    """Kill the command and what it started, close its pipes. Waits at most FAREWELL; returns whether it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

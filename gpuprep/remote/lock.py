@@ -4,7 +4,7 @@ The kernel drops the lock when that process ends, and it ends when its input doe
 killed in any way, or when the network is gone for HEARTBEAT_LIMIT seconds. So there is no stale lock to clear.
 A reboot of the host drops it too; a thread takes it again when the host is back.
 
-No other user of the host can hold it, put something in its place or keep it from being made: its folder is root's alone
+No other user of the host can hold it, replace it or prevent it, because only root may enter its folder
 (lockprogram.py).
 """
 
@@ -98,7 +98,7 @@ class HostLock:
         )
 
     def _keep(self) -> None:
-        """Beat while the lock is held; take it again when it dropped. Ends at release or when another run has it."""
+        """Send heartbeats while the lock is held; take it again if lost. Ends at release or if another run holds it."""
         while not self._stop.is_set():
             process = self._process
             if process is not None and not process.ended(0):
@@ -129,7 +129,7 @@ class HostLock:
 
 
 def command(owner: LockOwner, lock_file: str = LOCK_FILE) -> str:
-    """What holds the lock on the host, for a POSIX shell of root: first a line that says how it went."""
+    """The command that holds the lock on the host, for a POSIX shell of root. It first prints its result."""
     words = [lock_file, json.dumps(asdict(owner)), str(HEARTBEAT_LIMIT)]
     # -I and -S: nothing of the folder it runs in, of the environment or of site packages.
     return (
@@ -144,7 +144,7 @@ def _program() -> str:
 
 
 def _who(content: str) -> str:
-    """The words of a lock file, which are a host's: of whatever types, of whatever lengths."""
+    """The owner from a lock file. The text comes from a host: any type, any length."""
     try:
         told: Any = json.loads(json.loads(content))
         owner = LockOwner(**{name: one_line(told[name], NAME_LETTERS) for name in LockOwner.__dataclass_fields__})

@@ -1,10 +1,10 @@
 """Holds the lock of a host. Sent as text and run there by root's python3: FILE OWNER SECONDS. Standard library alone.
 
-The first line says how it went: `held`, `busy` and the other's words as JSON text, or `refused` and why. Then it stays
-until its input ends, or says nothing for SECONDS. The file's content is only words for people: the flock decides.
+The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and why. Then the program
+stays until its input ends or is silent for SECONDS. The file's content is only for people: the flock decides.
 
-The folder is ours alone (0700), so no other user can open, replace or forestall the file; a folder or file that is not
-ours is refused: not followed, not waited for, and never written to.
+Only root may enter the folder (0700), so no other user can open, replace or create the file first. A folder or file of
+another user is refused: not followed, not waited for, and never written.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ANOTHER_KIND = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
 
 
 class Refused(Exception):
-    """What is there is not root's alone; says what, and what to do."""
+    """The folder or file does not belong to root alone; says which, and what to do."""
 
 
 def open_folder(path: Path) -> int:
-    """Made where it is missing. One that is ours, but that others may enter, is closed to them."""
+    """Open the folder, or make it. If it is ours and others may enter it, close it to them."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(0o700)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | CAREFUL)
@@ -58,7 +58,7 @@ def say(words: str) -> None:
 
 
 def wait_for_the_end(seconds: float) -> None:
-    """Until the input ends, or has said nothing for so long."""
+    """Wait until the input ends, or is silent for this long."""
     while select.select([0], [], [], seconds)[0]:
         if not os.read(0, MOST):
             return

@@ -1,7 +1,7 @@
 """How to become root on a host: already root, sudo without a password, or sudo with one.
 
 AT_ONCE            a command as root by whichever of the first two works, without asking first: one round trip
-learn_privilege()  try all three; where none works, say why
+learn_privilege()  try all three; if none works, say why
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NOT_BEGUN, WORD = 96, b"gpuprep: not begun\n"
 
 
 class _AtOnce:
-    """Speaks as Privilege for a user of whom nothing is known yet. sudo is tried without the command's input."""
+    """A Privilege for a user about whom nothing is known yet. sudo is tried without the command's input."""
 
     stdin_prefix = b""
 

@@ -39,7 +39,7 @@ UNANSWERED_MILLISECONDS = 60_000
 
 
 class SshConnection:
-    """Speaks Connection. Connects when first used, and again when the connection was lost between two commands."""
+    """A Connection. Connects when first used, and again if the connection was lost between two commands."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class SshConnection:
         return connection, channel, marked
 
     def _in_time(self, connection: Any, times: int) -> contextlib.AbstractContextManager[None]:
-        """At most so many connect time-outs, for what has none of its own or one for each of its parts."""
+        """Limit a step to a number of connect time-outs, if it has no time-out itself or one for each of its parts."""
         seconds = max(self._timeout, 1) * times
         late = functools.partial(no_answer, self.where, connection, seconds)
         return within(seconds, functools.partial(transport.cut, connection), self._stopped, self.where, late)

@@ -37,7 +37,7 @@ GONE = (paramiko.SSHException, OSError, EOFError)
 
 
 class Marked:
-    """A command that says a secret line before it begins, and what comes before that line: the login shell's words."""
+    """A command that prints a secret line before it begins, and the login shell's output before that line."""
 
     def __init__(self, command: str, where: str, user: str) -> None:
         self.command = command
@@ -55,7 +55,7 @@ class Marked:
         return f"exec /bin/sh -c {shlex.quote(marked)}"
 
     def own(self, chunk: bytes) -> bytes:
-        """What of `chunk` the command itself said. Raises HostError for a login shell that does not stop."""
+        """The part of `chunk` that the command itself printed. Raises HostError if the shell's output does not end."""
         if self._before is None:
             return chunk
         looked = max(len(self._before) - len(self._mark), 0)
@@ -103,9 +103,9 @@ def lost(where: str, command: str) -> HostUnreachable:
 def converse(
     channel: Any, marked: Marked, stdin: bytes, timeout: float, most: int, where: str, cut: Callable[[], None]
 ) -> tuple[int, RawResult]:
-    """Feed the command and hear it to its end: paramiko's exit status (-1: none came) and the result.
+    """Send the input and read the output to its end: paramiko's exit status (-1: none) and the result.
 
-    Raises HostError: it took too long, said too much (`cut` is called then), or was never begun.
+    Raises HostError if it took too long, printed too much (then `cut` is called), or never began.
     """
     deadline = time.monotonic() + timeout
     stdout, stderr = bytearray(), Tail()
@@ -153,7 +153,7 @@ def _drain(channel: Any, into: Tail, deadline: float) -> None:
 
 
 class SshProcess:
-    """Speaks Process. `cut` ends the connection: for a host that does not even take what we say."""
+    """A Process. `cut` ends the connection, for a host that does not even read our input."""
 
     def __init__(self, channel: Any, marked: Marked, where: str, cut: Callable[[], None]) -> None:
         self.where = where

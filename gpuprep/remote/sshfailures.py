@@ -35,7 +35,7 @@ def no_answer(where: str, connection: Any, seconds: float) -> HostUnreachable:
 
 
 def explain(error: BaseException, connection: Any, where: str, timeout: float) -> GpuprepError | None:
-    """The error of gpuprep that says what `error` means; None where it is not ours to explain, as of Ctrl-C.
+    """gpuprep's error for `error`; None for errors that do not come from the connection, such as Ctrl-C.
 
     paramiko raises whatever the bytes of the host made its own thread raise: any exception is the host's.
     """

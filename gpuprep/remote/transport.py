@@ -1,7 +1,7 @@
 """paramiko's transport with limits: what a host sends before and beside a command's output cannot fill our memory.
 
-paramiko trusts the other side with the length of a banner, of a packet (4 GiB), and with how far it goes beyond the
-window that it was given; and it prints a host's questions to our terminal, as they are, and waits for an answer.
+paramiko lets the host decide the length of a banner and of a packet (4 GiB), and does not stop a host that sends more
+than its window. It also prints a host's questions to our terminal, unescaped, and waits for an answer.
 """
 
 from __future__ import annotations

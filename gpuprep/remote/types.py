@@ -1,4 +1,4 @@
-"""What callers of Host hand in and get back."""
+"""Arguments and results of Host."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ends what a host will not: a deadline, or the user's stop, on any wait inside of an SSH library or the kernel.
+"""Ends any wait in an SSH library or the kernel, at a deadline or when the user stops the run.
 
-with within(30, cut, stopped, where, late):      # late() is the error of who took longer
+with within(30, cut, stopped, where, late):      # late() is the error after the deadline
     ...                                          # anything that `cut` makes return or fail
 """
 

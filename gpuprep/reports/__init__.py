@@ -1,4 +1,4 @@
-"""RunRecord ─► text. Reports show what was judged; they never judge.
+"""How is a recorded run shown? RunRecord ─► text. Reports show the verdict; they never judge.
 
 render(record, "markdown")                one run in one of FORMATS, a module each
 render_fleet(records, "markdown", code)   drift of any number of hosts in one of FLEET_FORMATS, one document
@@ -21,9 +21,9 @@ FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown", "html")
 
 
 def render(record: RunRecord, style: str) -> str:
-    """The report of one run in the format `style`, one of FORMATS. A library that only one format needs loads here.
+    """The report of one run in the format `style`, one of FORMATS. Imports a format's libraries only if needed.
 
-    A record that cannot be shown is an UNKNOWN with the reason.
+    A record that cannot be shown becomes UNKNOWN, with the reason.
     """
     if style not in FORMATS:
         raise ValueError(f"no such format: {style}")
@@ -34,13 +34,13 @@ def render(record: RunRecord, style: str) -> str:
 def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     """Drift checks of several hosts in one document of the format `style`; `exit_code` is that of the command.
 
-    A record that cannot be shown is its host's UNKNOWN, with the reason, and hides no other.
+    A record that cannot be shown becomes UNKNOWN, with the reason; all other records are shown.
     """
     return showable.document(lambda shown: fleet_page(shown, style, exit_code), records, whole=style in PROGRAMS)
 
 
 def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
-    """The same of records that are fit to be shown (records.showable)."""
+    """The same for records that are safe to show (records.showable)."""
     from gpuprep.nightly import metrics
     from gpuprep.reports import fleet, json, junit
 

@@ -63,7 +63,7 @@ class Comparison:
 
 
 def compare(one: RunRecord, two: RunRecord) -> Comparison:
-    """What is different in `two`; nothing is where they are the same run."""
+    """What is different in `two`; nothing if both are the same run."""
     here, there = one.after or one.before, two.after or two.before
     notes = list(_notes(one, two, here, there))
     facts = _facts(here, there) if here and there else ()
@@ -100,7 +100,7 @@ def _facts(here: Snapshot, there: Snapshot) -> Iterator[FactChange]:
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """A fact a leaf, as text. An object also has a line of its own, so that one that is gone is one change."""
+    """One fact per leaf, as text. An object also has its own line, so a missing object is one change."""
     if isinstance(value, Missing) or not _nested(value):
         yield path, _text(value)
         return
@@ -135,7 +135,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _absent_with_its_owner(fact: str, was: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """A field of something that is there in one run only: that is said once, of the thing."""
+    """A field of an object that only one run has: reported once, for the object."""
     owner = fact.rpartition(".")[0]
     return bool(owner) and (owner in was) != (owner in now)
 

@@ -1,4 +1,4 @@
-"""What a drift check says besides its findings, for all formats: since when, compared with what, what was put back."""
+"""What a drift report shows besides findings, for all formats: since when, compared with what, what was repaired."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Figure:
-    """A speed of now beside the baseline's."""
+    """A measured speed and the baseline's."""
 
     name: str  # "GPU 0 gemm fp16 8192x8192x8192"
     now: float
@@ -37,7 +37,7 @@ class Figure:
 
 
 def since(finding: Finding, now: str) -> str:
-    """ "since 2026-11-19 02:31 UTC, 2 nights"; `now`: when the check began. "" where nothing is known."""
+    """ "since 2026-11-19 02:31 UTC, 2 nights"; `now`: when the check began. "" if nothing is known."""
     if not finding.since:
         return ""
     if finding.since == now:

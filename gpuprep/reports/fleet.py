@@ -1,9 +1,9 @@
-"""Drift of several hosts on one page: a row a host, the worst first, then the details of those that did not pass.
+"""Drift of several hosts on one page: one row per host, the worst first, then details of hosts that did not pass.
 
 order(records)            the worst first, then by name
 counts(records)           "47 PASS, 2 FAIL, 1 UNKNOWN of 50"
 text(records)             for a terminal; 80 columns
-markdown(records)         the same for an issue or a wiki page; html/fleet.py makes a page to look at of it
+markdown(records)         the same for an issue or a wiki page; html/fleet.py makes an HTML page
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def counts(records: Sequence[RunRecord]) -> str:
 
 
 def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
-    """The whole page, in lines of at most `width` columns where words allow it. `records` has one at least."""
+    """The whole page, in lines of at most `width` columns where words allow it. `records` is not empty."""
     page = Page(color, max(60, width))
     if stand_ins := sum(simulated(record) for record in records):
         some = f"SIMULATED: the GPUs of {stand_ins} of these hosts are stand-ins; their details say so."
@@ -76,14 +76,14 @@ def markdown(records: Sequence[RunRecord]) -> str:
 
 
 def since(record: RunRecord) -> str:
-    """Since when the oldest of what did not pass is so: "2026-11-19" (UTC); "–" where nothing is known."""
+    """The day (UTC) of the oldest finding that did not pass: "2026-11-19"; "–" if nothing is known."""
     read = (moment(finding.since) for finding in findings_of(record) if finding.status in GRAVE and finding.since)
     moments = [one for one in read if one is not None]
     return f"{min(moments):%Y-%m-%d}" if moments else "–"
 
 
 def what(record: RunRecord, room: int = 80) -> str:
-    """As many findings that did not pass as `room` columns hold, one at least, by their keys; or the error's line."""
+    """Keys of findings that did not pass, as many as fit into `room` columns, at least one; or the error's line."""
     if record.error:
         line = record.error.splitlines()[0].removeprefix(f"{record.host}: ")
         return shorten(line, max(room, LEAST_ROOM), placeholder=" …")

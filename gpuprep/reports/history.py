@@ -1,4 +1,4 @@
-"""Rows and lines of what the store tells over time: a comparison, a host's baseline, its trends. Never judges."""
+"""Rows and lines for commands on the store: a comparison, a host's baseline, its trends. Never judges."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ NO_FIGURES = "no baseline figures: the first run that passes sets them, on a rea
 def trend_table(
     host: str, found: Sequence[Trend], nights: int, percent: float, *, whole: bool
 ) -> tuple[str, Rows, list[str]]:
-    """A headline, a table, and what to know of it.
+    """A headline, a table, and notes.
 
-    Without `whole`, figures that are steady are only counted, and of superseded ones all but those that fell.
+    Without `whole`, steady figures are only counted, and so are superseded figures that did not fall.
     """
     first, last = min(one.first for one in found), max(one.last for one in found)
     current = [one for one in found if not one.superseded]
@@ -85,7 +85,7 @@ def facts_table(found: Comparison) -> Rows:
 
 
 def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
-    """Without `whole`, not those that only one run checked and that passed there; and how many are left out."""
+    """The changed findings, and how many are left out: without `whole`, those that only one run had and that passed."""
     quiet = (None, Status.PASS, Status.SKIP)
     shown = [
         change
@@ -109,7 +109,7 @@ def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
 
 
 def figures_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
-    """The figures that differ, or with `whole` all of them; and how many are left out."""
+    """The figures that differ, or with `whole` all figures; and how many are left out."""
     shown = [change for change in found.figures if whole or abs(change.percent) >= ALIKE_PERCENT]
     return [_figure(change) for change in shown], len(found.figures) - len(shown)
 

@@ -14,9 +14,9 @@ def render(record: RunRecord) -> str:
 
 
 def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
-    """What a command on hosts prints with --json, however many they are: one shape for programs to read.
+    """The output of a command with --json: one form for one host and for many.
 
-    Of several hosts on one line: Python indents by an encoder of its own, which takes ten times as long.
+    Several hosts are on one line, because Python's encoder with indentation takes ten times as long.
     """
     document = {
         "schema_version": SCHEMA_VERSION,

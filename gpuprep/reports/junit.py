@@ -1,8 +1,8 @@
-"""JUnit XML for CI servers: one suite a run, one test case a finding.
+"""JUnit XML for CI servers: one suite per run, one test case per finding.
 
-FAIL is a failure, UNKNOWN an error, SKIP and WAIVED skipped with their reason; WARN passes and says why in system-out,
-for the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit plugin
-(junit-10.xsd).
+FAIL is a failure, UNKNOWN an error, SKIP and WAIVED skipped with their reason; WARN passes, with the reason in
+system-out, because the format has no word for it. Elements and attributes are those of the schema of Jenkins' xUnit
+plugin (junit-10.xsd).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def render(record: RunRecord) -> str:
 
 
 def render_several(records: Sequence[RunRecord]) -> str:
-    """A suite a run, in one document. `records` has one at least."""
+    """One suite per run, in one document. `records` is not empty."""
     suites = [_suite(record) for record in records]
     root = ET.Element("testsuites", {"name": suites[0].attrib["name"] if len(suites) == 1 else _name(records)})
     for key in ("tests", "failures", "errors"):  # Jenkins' schema has no "skipped" on the root

@@ -77,7 +77,7 @@ def _drift(record: RunRecord) -> list[str]:
 
 
 def findings_table(findings: Iterable[Finding], now: str = "") -> str:
-    """With `now`, when the check began, each says since when it is so."""
+    """With `now`, the start of the check, each finding says since when it exists."""
     heads = ("", "Check", "Expected", "Found", "Why", "What to do")
     rows = [
         (
@@ -154,20 +154,20 @@ def _measurements(record: RunRecord) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """`text` so that Markdown shows it as it is, on one line."""
+    """`text` escaped, so that Markdown shows it literally, on one line."""
     line = FOUND_LATER.sub(PARTED, visible(" ".join(text.split())))
     return SPECIAL.sub(r"\\\1", html.escape(line, quote=False)).replace(PARTED, "<!-- -->")
 
 
 def paragraph(text: str) -> str:
-    """The same where a line begins with it: no list and no rule."""
+    """The same for the beginning of a line: it must not become a list or a rule."""
     line = plain(text)
     start = LINE_START.match(line)
     return f"{line[: start.end() - 1]}&#{ord(line[start.end() - 1])};{line[start.end() :]}" if start else line
 
 
 def code(text: str) -> str:
-    """A command, which may hold what Markdown takes for its own."""
+    """A command as code; it may contain characters of Markdown."""
     escaped = html.escape(visible(" ".join(text.split())), quote=False)
     return f"<code>{SPECIAL.sub(lambda found: f'&#{ord(found.group())};', escaped)}</code>"
 

@@ -1,4 +1,4 @@
-"""RunRecord ─► rows: what the probes measured, as docs/records.md has it, whatever of it is there."""
+"""RunRecord ─► rows of what the probes measured (docs/records.md). Absent values are left out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gemms(record: RunRecord) -> list[Gemm]:
 
 
 def telling(rows: Sequence[Gemm]) -> list[Gemm]:
-    """Of each GPU and data type the fastest product, and those far behind it: what a reader wants explained first."""
+    """The products to explain first: for each GPU and data type the fastest, and those much slower."""
     best: dict[tuple[str, str], float] = {}
     for row in rows:
         key = (row.gpu.label, row.type)
@@ -118,7 +118,7 @@ def transcodes(record: RunRecord) -> list[Transcode]:
 
 
 def _judged(record: RunRecord, subject: str) -> Status | None:
-    """The gravest of the findings on `subject`."""
+    """The most severe status of the findings on `subject`."""
     findings = record.verdict.findings if record.verdict else record.findings
     said = {one.status for one in findings if one.subject == subject}
     return next((status for status in GRAVEST if status in said), None)
@@ -214,5 +214,5 @@ def source_of(record: RunRecord, name: str) -> Source:
 
 
 def simulated(record: RunRecord) -> bool:
-    """Whether anything of the record comes from a stand-in."""
+    """Whether any part of the record is simulated."""
     return record.source is Source.SIMULATED or any(result.source is Source.SIMULATED for result in record.measurements)

@@ -1,4 +1,4 @@
-"""What `drift schedule` and `drift unschedule` left on a host, as a few lines."""
+"""The result of `drift schedule` and `drift unschedule` on a host, in a few lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Prometheus text exposition: the figures and statuses of one run, in base units, for a textfile collector.
 
-A drift check's has the metrics of nightly/metrics.py, too.
+For a drift check it also has the metrics of nightly/metrics.py.
 """
 
 from __future__ import annotations

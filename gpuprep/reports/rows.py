@@ -1,6 +1,6 @@
-"""Rows of what was measured, one small dataclass a table: all formats show these same figures.
+"""Rows of what was measured, one small dataclass per table. All formats show these same figures.
 
-Nothing here says whether a figure is good: that is the verdict's. Peaks are the catalogue's, for scale.
+These rows do not judge a figure; the verdict does. Peaks come from the catalogue, for comparison.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Gemm:
 
     @property
     def type(self) -> str:
-        """The data type, and what the sums are kept in where that is not the usual."""
+        """The data type, and the type of the sums if it is not the usual type."""
         usual = {"fp64": "fp64", "int8": "int32"}.get(self.dtype, "fp32")
         return self.dtype if self.accumulate in ("", usual) else f"{self.dtype}+{self.accumulate}"
 
@@ -177,7 +177,7 @@ class Convolution:
 
     @property
     def intensity(self) -> float | None:
-        """Operations a byte when input, filter and output cross the memory bus once.
+        """Operations per byte if input, filter and output cross the memory bus once.
 
         The operations are the speed times the time; they tell the size of the output too, so no padding is guessed.
         """
@@ -194,9 +194,9 @@ class Convolution:
 
 
 def result(outcome: str, status: Status | None) -> str:
-    """The word of the verdict; what happened, where nobody judged it. A refusal that was expected is no failure.
+    """The status of the verdict; without a verdict, what happened. An expected refusal is no failure.
 
-    A host says what happened: no word of its own may pass for a verdict.
+    The host reports what happened, so none of its own words may look like a verdict.
     """
     return status.value if status else (outcome if outcome in OUTCOMES else "unknown").replace("_", " ")
 

@@ -1,9 +1,9 @@
 """A software bill of materials of one host in CycloneDX 1.6 JSON: what a run found installed there.
 
 It names what gpuprep installs and watches: kernel, driver, packages of the GPU's software, toolkit, cuDNN, FFmpeg with
-its sources, the agent with its libraries, firmware. It is no list of all packages, and says so (compositions:
-incomplete). The same record gives the same document. All names and versions came from the host: they are made visible
-and are cut.
+its sources, the agent with its libraries, firmware. It does not list all packages, and says so (compositions:
+incomplete). The same record gives the same document. All names and versions come from the host: unsafe characters are
+escaped, and long texts are cut.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COVERS = "what gpuprep installs and watches on a GPU host, not every package of
 
 
 def render(record: RunRecord) -> str:
-    """The document as text. A run without a reading of its host gives one without components."""
+    """The document as text; without components if the run has no facts of its host."""
     snapshot = record.after or record.before
     parts = _numbered(_components(snapshot) if snapshot else [])
     host: Component = {"type": "device", "bom-ref": "host", "name": _text(record.host) or "?"}
@@ -160,7 +160,7 @@ def _part(
 
 
 def _numbered(parts: Iterable[Component]) -> list[Component]:
-    """Each with a reference of its own, in the order of the document; no more than anyone reads."""
+    """The components, each with its own reference, in the order of the document, up to a limit."""
     return [{**part, "bom-ref": f"part-{number}"} for number, part in enumerate(islice(parts, _MOST_COMPONENTS), 1)]
 
 
@@ -184,7 +184,7 @@ def _sha256(digest: object) -> list[dict[str, str]]:
 
 
 def _timestamp(ended_at: str) -> dict[str, str]:
-    """The run's end in UTC, as RFC 3339 has it; nothing where it is no date."""
+    """The run's end in UTC, by RFC 3339; empty if it is no date."""
     ended = moment(ended_at)
     return {"timestamp": ended.isoformat(timespec="seconds")} if ended else {}
 
@@ -203,9 +203,9 @@ def _wheel(name: str, version: str) -> str:
 
 
 def _package(system: OsFacts, name: str, version: str) -> str:
-    """The purl of a system package, "" where the kind of packages is not known.
+    """The purl of a system package; "" if the kind of packages is not known.
 
-    Its architecture is left out: a record does not say which packages are for all of them.
+    Without the architecture, because a record does not say which packages are for all architectures.
     """
     kind = next((_PACKAGES[word] for word in (system.id, *system.like) if word in _PACKAGES), "")
     if not kind:

@@ -22,7 +22,7 @@ SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was 
 def render(record: RunRecord, *, color: bool = False, width: int = 80, everything: bool = True) -> str:
     """The whole report of one run, in lines of at most `width` columns where words allow it.
 
-    Without `everything` a drift check shows its differences, and of the rest how much there is.
+    Without `everything` a drift check shows its differences, and only counts the rest.
     """
     page = Page(color, max(40, width))
     _head(page, record)
@@ -76,7 +76,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> s
 
 
 def render_summary(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
-    """A row a host, for several hosts."""
+    """One row per host, for several hosts."""
     page = Page(color, max(40, width))
     wide = max(len(record.host) for record in records)
     for record in records:
@@ -175,7 +175,7 @@ def error_lines(page: Page, error: str) -> None:
 
 
 def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
-    """Differences first, then what is known of them, what was put back, and what it was compared with."""
+    """Differences first, then what is waived, what was repaired, and what the host was compared with."""
     not_passed(page, _of(findings, Status.FAIL, Status.UNKNOWN, Status.WARN), now=record.started_at)
     _waived(page, record, findings)
     put_back(page, record)
@@ -208,7 +208,7 @@ def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
 
 
 def _counted(page: Page, record: RunRecord, findings: Sequence[Finding]) -> str:
-    """How much there is that is not shown. With figures measured, these."""
+    """The number of checks that are not shown; also the measured figures, if there are any."""
     if record.measurements:
         text_measured.lines(page, record)
     if record.verdict:
@@ -224,7 +224,7 @@ def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
 
 
 def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = "") -> None:
-    """Those of `findings` that did not pass. With `now`, when the check began, each says since when it is so."""
+    """The findings that did not pass. With `now`, the start of the check, each says since when it exists."""
     findings = list(findings)
     rest = [finding for status in (*BAD_FIRST, Status.WAIVED) for finding in findings if finding.status is status]
     if not rest:
@@ -246,7 +246,7 @@ def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not 
 
 
 def alike(findings: Iterable[Finding], now: str = "") -> list[list[Finding]]:
-    """Those of which all but the name is the same together, in the order of the first of each."""
+    """Groups of findings that differ only in their name, in the order of the first of each group."""
     found: dict[tuple[str, ...], list[Finding]] = {}
     for one in findings:
         dated = drifted.since(one, now) if now else ""
@@ -255,7 +255,7 @@ def alike(findings: Iterable[Finding], now: str = "") -> list[list[Finding]]:
 
 
 def seen(finding: Finding) -> str:
-    """What was wanted and what was there; a check that was skipped may have wanted nothing."""
+    """Expected and found; a skipped check may have expected nothing."""
     wanted = f"expected {finding.expected}, " if finding.expected or finding.status is not Status.SKIP else ""
     return f"{wanted}found {finding.actual or 'nothing'}"
 

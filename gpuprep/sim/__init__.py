@@ -1,4 +1,4 @@
-"""Simulated GPU VMs: a rehearsal stage for users, and the stage of gpuprep's own end-to-end tests.
+"""How can users rehearse, and our end-to-end tests run, without a GPU? With simulated GPU VMs.
 
 Real Debian, systemd, sshd, apt and drivers in a container; the GPU, the running kernel and NVML are stand-ins.
 """

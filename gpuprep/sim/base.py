@@ -1,7 +1,7 @@
-"""The disk that every machine of a release starts from: what a Debian cloud image has, made once by mmdebstrap.
+"""The base disk of every machine of a release: the contents of a Debian cloud image, made once by mmdebstrap.
 
-The base is kept under a name made of its recipe, so a changed recipe makes a new one, and it appears under that name
-only when it is whole: a killed build leaves a temporary folder that the next build removes.
+The name of the base is made from its recipe, so a changed recipe makes a new base. It gets that name only when it is
+complete: a killed build leaves a temporary folder that the next build removes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a boot of a machine finds: writes the fakes from what is installed on its disk at that moment."""
+"""Writes the stand-ins for a boot of a machine, from what is installed on its disk at that moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control group for each machine: two machines in one group would take each other's services for their own."""
+"""A control group for each machine: two machines in one group would confuse each other's services with their own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a machine inherits from this computer: package mirror, proxies, certificates, pip's settings.
 
-A VM on the same network has to get through the same door: behind an intercepting proxy neither apt, pip nor https
-works without the controller's own settings.
+The machine uses the same network: behind an intercepting proxy neither apt, pip nor https work without the
+controller's own settings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Mirrors:
-    """Debian's archive and its security archive, or None where this computer knows none."""
+    """Debian's archive and its security archive, or None if this computer has none configured."""
 
     debian: str | None
     security: str | None

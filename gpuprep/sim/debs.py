@@ -1,7 +1,7 @@
-"""Downloaded packages shared by the machines of a release, so that the second one does not download CUDA again.
+"""Downloaded packages, shared by the machines of a release, so that the second machine does not download CUDA again.
 
-Not a shared folder: apt locks its archive folder, and two machines must be able to install at once. A machine finds
-them in a layer below its own disk, so it cannot change what others find.
+Not a shared folder: apt locks its archive folder, and two machines must be able to install at once. A machine gets
+the packages in a layer below its own disk, so it cannot change what other machines get.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def seed(os_name: str, layer: Path) -> int:
 def harvest(os_name: str, upper: Path) -> int:
     """Copies those of a machine's packages to the pool that are Debian's; returns how many.
 
-    Copies, because the machine may still write to its own. What is written is what was proven.
+    They are copied, because the machine may still write to its own files. Exactly the verified bytes are written.
     """
     pool = _pool(os_name)
     pool.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def prepare(folder: Path, name: str, port: int, user_id: int = USER_ID) -> None:
 
 
 def renumber_user(folder: Path, base: Path, user_id: int) -> None:
-    """Gives the user of a new machine another id than the base has: one that is nobody's on this computer."""
+    """Gives the user of a new machine an id that no account of this computer uses, unlike the id in the base."""
     for name, column in (("etc/passwd", 2), ("etc/group", 2)):
         lines = [line.split(":") for line in (base / name).read_text().splitlines()]
         for line in lines:
@@ -68,8 +68,8 @@ def renumber_user(folder: Path, base: Path, user_id: int) -> None:
 def give(folder: Path, os_name: str) -> None:
     """Makes the layer below the machine's own disk: the compiled stand-ins and packages that others downloaded.
 
-    Made anew at every start, so a newer gpuprep replaces them, and from outside: what the machine did to its own disk
-    has no say in where root of this computer writes.
+    It is made again at every start, so a newer gpuprep replaces it, and from outside: whatever the machine did to
+    its own disk cannot change where root of this computer writes.
     """
     given = folder / "given"
     remove(given)

@@ -1,4 +1,4 @@
-"""Faults played on a running machine; what each does is data in faults.yml."""
+"""Starts and removes faults on a running machine; faults.yml says what each fault does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kinds() -> dict[str, dict[str, Any]]:
 
 
 def play(name: str, kind: str, *, gpu: int = 0, clear: bool = False) -> None:
-    """Plays a fault on a machine, or takes it away. Raises SimError for an unknown kind, GPU or machine."""
+    """Start a fault on a machine, or remove it. Raises SimError for an unknown kind, GPU or machine."""
     if kind not in kinds():
         raise SimError(f"no fault {kind!r}", f"known: {', '.join(kinds())}")
     fault = kinds()[kind]
@@ -105,7 +105,7 @@ def _away(name: str, run: Path, gpu: int, clear: bool) -> None:
 
 
 def _exchanged(name: str, run: Path, gpu: int) -> None:
-    """Playing it again, or clearing it, exchanges them again."""
+    """Exchange two GPUs. Starting the fault again, or clearing it, exchanges them back."""
     with nvmlstate.changed(run / "nvml") as state:
         for index in (gpu, gpu + 1):
             _section(name, state, f"gpu.{index}")

@@ -1,7 +1,7 @@
-"""The user ids that a machine has on this computer: 65536 that nobody else has.
+"""The range of 65536 user ids of a machine on this computer; nothing else uses these ids.
 
-In the machine they are 0 to 65535, on its disk too. Here they are far above any account, so that root of a machine is
-nobody in particular on this computer, and no user of this computer is a user of a machine.
+In the machine and on its disk the ids are 0 to 65535. On this computer they are far above any account, so root of a
+machine has no rights here, and no user of this computer is a user of a machine.
 """
 
 from __future__ import annotations

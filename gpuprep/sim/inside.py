@@ -78,5 +78,5 @@ def output(name: str, arguments: Sequence[str], *, stdin: str = "") -> subproces
 
 
 def _environment() -> dict[str, str]:
-    """What is set here (keys, tokens) is not the machine's to read."""
+    """A clean environment: the machine must not read variables of this computer (keys, tokens)."""
     return {"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")}

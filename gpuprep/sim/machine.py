@@ -212,7 +212,7 @@ def _start(name: str, say: Progress) -> None:
 
 
 def _choose_ids(description: store.Description, say: Progress) -> None:
-    """Whom the machine's users are on this computer: nobody. Says so where only some of them can be."""
+    """Choose the machine's user ids on this computer; says so if it cannot have a range of its own."""
     folder = store.folder(description.name)
     first: int | None = None
     why = _why_no_range(description.base, description.layers)

@@ -1,6 +1,6 @@
-"""What a kernel module says of itself, read from its file: modinfo's answer without modinfo.
+"""The fields of a kernel module, read from its file: modinfo's output without modinfo.
 
-The module comes from a machine's disk, so does the machine's modinfo: neither may run with this computer's rights.
+Module and modinfo of the machine come from the machine's disk; neither may run with this computer's rights.
 """
 
 from __future__ import annotations

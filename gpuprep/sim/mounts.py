@@ -51,7 +51,9 @@ def mount_disk(folder: Path, layers: Iterable[str], first_id: int | None) -> Non
     count = number + 1
     os.chdir(points)  # short names: a mount's options are one page
     lower = ":".join(str(number) for number in range(1, count))
-    kernelcalls.mount("overlay", str(folder / "root"), f"lowerdir={lower},upperdir=0/upper,workdir=0/work")
+    # redirect_dir: a folder of a frozen disk can be renamed like any other (else rename(2) says EXDEV).
+    layers_of_it = f"lowerdir={lower},upperdir=0/upper,workdir=0/work,redirect_dir=on"
+    kernelcalls.mount("overlay", str(folder / "root"), layers_of_it)
     os.chdir("/")
     for number in range(count):  # the overlay holds them itself
         subprocess.run(["umount", "--lazy", str(points / str(number))], check=True)

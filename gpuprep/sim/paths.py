@@ -1,4 +1,4 @@
-"""Where simulated VMs keep things: what can be made again in the cache, machines in the state folder."""
+"""Folders of simulated VMs: files that can be made again are in the cache, machines in the state folder."""
 
 from __future__ import annotations
 

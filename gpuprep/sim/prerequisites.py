@@ -1,4 +1,4 @@
-"""What simulated VMs need of this computer, said plainly and all at once."""
+"""Checks what simulated VMs need on this computer, and reports everything that is missing at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which packages on a machine's disk are Debian's, by Debian's own signature.
 
-apt compares only the size of a package that it finds downloaded already. So what one machine leaves for others to find
-must be proven first: Release (signed by Debian) ► hash of Packages ► hash of the package. All of these come from the
-machine's own disk, and none is believed for that.
+apt compares only the size of a package that is already downloaded. So a package that one machine leaves for others must
+be verified first: Release (signed by Debian) ► hash of Packages ► hash of the package. All three come from the
+machine's own disk, so none is trusted without this check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads a machine's disk from outside, as root, without being led out of it.
 
-Whoever is root in a machine makes of its disk what he likes: links to this computer's files, pipes that nobody writes
-to, files without end. So nothing of it is opened by its path here, and nothing on it is executed or written.
+Root of a machine can put anything on its disk: links to this computer's files, pipes that nobody writes to, endless
+files. So no file is opened by its path on this computer, and nothing on the disk is executed or written.
 """
 
 from __future__ import annotations

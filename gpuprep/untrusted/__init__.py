@@ -1,1 +1,1 @@
-"""How much of what comes from a host, a file or a network is read, and how is it made safe to show? Stdlib only."""
+"""How much input from hosts, files and networks do we read, and how do we make it safe to show? Stdlib only."""

@@ -1,8 +1,8 @@
-"""How much of what comes from outside is read: a host's answer, a file, a row of a store.
+"""How much input from outside gpuprep reads: a host's answer, a file, a row of a store.
 
 Stdlib only; this module also runs on the GPU VM (Python 3.9 or newer).
 Real records are a thousandth to a tenth of these limits. Any document within them is read in less than a second and
-256 MB. What is beyond one is refused whole, and the message says which limit it was.
+256 MB. A document beyond a limit is refused as a whole, and the message names the limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NESTING = (dict, list)
 
 
 class BeyondLimit(ValueError):
-    """There is more of it than gpuprep reads; the message names the limit."""
+    """The input is larger than gpuprep reads; the message names the limit."""
 
 
 def json_document(text: str, depth: int = DEPTH) -> Any:
-    """The value of a JSON text. Raises BeyondLimit, and ValueError where it is no JSON."""
+    """The value of a JSON text. Raises BeyondLimit, and ValueError if the text is no JSON."""
     if len(text) > DOCUMENT_BYTES:
         raise BeyondLimit(f"it is larger than {DOCUMENT_BYTES // MIB} MiB")
     beyond = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(text)
@@ -53,7 +53,7 @@ def json_document(text: str, depth: int = DEPTH) -> Any:
 def file_text(path: Union[str, Path], most: int = FILE_BYTES, *, errors: str = "strict", follow: bool = True) -> str:
     """The text of a regular file of at most `most` bytes. Raises OSError, also for a pipe, a device or a larger file.
 
-    With `follow` False a symbolic link is an error, too: root reads in a folder that others write to.
+    With `follow` False a symbolic link is an error too: use it if root reads in a folder that others can write.
     """
     text = file_bytes(path, most, follow=follow).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text  # as open() does
@@ -69,7 +69,7 @@ def file_bytes(path: Union[str, Path], most: int = FILE_BYTES, *, follow: bool =
 
 
 def open_regular(path: Union[str, Path], *, follow: bool = True) -> BinaryIO:
-    """A regular file to read. Raises OSError, also for what is none: never waits for the other end of a pipe."""
+    """Open a regular file for reading. Raises OSError, also for a pipe or device; so it never waits for a pipe."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(str(path), flags)
     kind = os.fstat(descriptor).st_mode
@@ -92,7 +92,7 @@ def _integer(digits: str) -> int:
 
 
 def _is_flat(document: Any, depth: int) -> bool:
-    """Whether nothing in it is nested deeper than `depth`; level by level, so that no depth is too deep for us."""
+    """Whether no value is nested deeper than `depth`. Works level by level, so no nesting can overflow the stack."""
     level = [document] if type(document) in _NESTING else []
     while level and depth > 0:
         level = [

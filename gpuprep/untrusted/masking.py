@@ -1,7 +1,7 @@
-"""Secrets of the controller in texts that are shown or kept: masked, once for all of them. Stdlib only.
+"""Masks the controller's secrets in all texts that are shown or kept. Stdlib only.
 
-remember(text)            from now on the passwords of URLs in it are masked wherever masked() finds them
-keep_secret(password)     the same of a password alone
+remember(text)            from now on masked() masks the passwords of URLs in this text
+keep_secret(password)     the same for a password
 masked(text)              `text` without passwords
 masked_words(words)       each word of a command line
 """
@@ -42,12 +42,12 @@ def keep_secret(password: str) -> None:
 
 
 def masked(text: str) -> str:
-    """Without the passwords of URLs and of connection strings, and without those that gpuprep was told."""
+    """`text` without the passwords of URLs and connection strings, and without the remembered passwords."""
     return _in_place(_USERINFO.sub(rf"\1:{MASK}@", _without_known(text)))
 
 
 def masked_url(url: str) -> str:
-    """The same of one URL, which may hold blanks; also of one that cannot be parsed."""
+    """The same for one URL, which may contain blanks or be impossible to parse."""
     return _in_place(_USERINFO_OF_WORD.sub(rf"\1:{MASK}@", url))
 
 

@@ -1,12 +1,12 @@
-"""Text that came from a host, a file or a network, made safe to show. Stdlib only; runs on the GPU VM, too.
+"""Makes text from a host, a file or a network safe to show. Stdlib only; also runs on the GPU VM.
 
     visible("\\x1b[2J")     a text of several lines: its control characters as escapes
     one_line("a\\nb")       the same on one line, of limited length
-    unsafe("a\\u202eb")    the first character that is not to be in a text, "" where there is none
-    command("gpuprep", "report", about=x)   a command that a person may paste into a shell, whatever x is
+    unsafe("a\\u202eb")    the first unsafe character of a text, "" if there is none
+    command("gpuprep", "report", about=x)   a command that is safe to paste into a shell, whatever x is
 
-A control character can move the cursor, recolour or clear a terminal; a bidirectional or invisible one can make a line
-read as another; half a surrogate pair cannot be written as UTF-8 at all. Each is shown as \\x1b, \\u202e and so on.
+A control character can move the cursor, recolour or clear a terminal. A bidirectional or invisible character can make a
+line look like another line. Half a surrogate pair cannot be written as UTF-8. All are shown as \\x1b, \\u202e ...
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ def visible(text: str) -> str:
 
 
 def unsafe(text: str) -> str:
-    """The first character of `text` that visible() would not show as it is; "" where there is none."""
+    """The first character of `text` that visible() would not show as it is; "" if there is none."""
     found = None if text.isprintable() else _UNSAFE.search(text)
     return found[0] if found else ""
 
 
 def one_line(text: str, most: int = _MOST_LETTERS) -> str:
-    """`text` on one line of at most `most` letters, white space made single blanks, unsafe characters as escapes."""
+    """`text` on one line of at most `most` characters, with single blanks, unsafe characters as escapes."""
     # Cut first: a text of many megabytes is not split into words only to be cut.
     line = visible(" ".join(text[: 2 * most].split()))
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def command(*words: str, about: str = "") -> str:
-    """A command line to paste into a shell. `about`, a host or a run, is one word of it and no option, whatever it is.
+    """A command line to paste into a shell. `about`, a host or a run, is always one word and never an option.
 
-    It stands before the options; where it looks like one, behind them and "--".
+    It stands before the options; if it looks like an option, it stands after the options and "--".
     """
     ours = list(words)
     if about.startswith("-"):

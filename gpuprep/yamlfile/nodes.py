@@ -1,4 +1,4 @@
-"""Values that remember where they stood: what is read, and what profiles are merged and checked as."""
+"""Values with their file and line. reader.py makes them; profiles are merged and checked in this form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stood. A member of a mapping stands where its key does."""
+    """A value and its place. The place of a member of a mapping is the place of its key."""
 
     place: Place
     value: Union[bool, int, float, str, dict[str, Node], list[Node], None]
@@ -36,13 +36,13 @@ class Node:
 
 
 def join(parent: str, name: str) -> str:
-    """The dotted path of a member; a name that is no plain word is quoted, so that a path stays one line."""
+    """The dotted path of a member; a name that is no plain word is quoted, so the path stays on one line."""
     shown = name if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) else repr(shorten(name))
     return f"{parent}.{shown}" if parent else shown
 
 
 def printable(text: str) -> str:
-    """`text` on one line and safe to print: a file's name may hold anything, bytes that are no text included."""
+    """`text` on one line and safe to print: a file name may contain anything, even bytes that are no text."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -71,7 +71,7 @@ def describe(node: Node) -> str:
 
 
 def plain(node: Node) -> Any:
-    """The bare value, without places."""
+    """The plain value, without places."""
     if isinstance(node.value, dict):
         return {name: plain(child) for name, child in node.value.items()}
     if isinstance(node.value, list):

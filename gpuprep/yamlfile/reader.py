@@ -1,9 +1,9 @@
-"""A small, strict YAML reader that remembers where everything stood, so that an error can name its file and line.
+"""A small, strict YAML reader that keeps the place of every value, so that an error can name file and line.
 
-It reads events rather than composed nodes: nothing is built before it was looked at, so aliases are never expanded
-and depth is bounded. Refused by name: aliases and anchors, tags, merge keys, several documents, duplicate keys, and
-every plain scalar that YAML 1.1 and 1.2 read differently (`yes`, `0755`, `12:30`): an editor and this reader would
-then disagree about what the file says. A day (`2026-12-31`) is text, as in YAML 1.2: all see the same day in it.
+It reads events, not composed nodes: it checks everything before it builds anything. So aliases are never expanded and
+depth is limited. It refuses, each with its own message: aliases and anchors, tags, merge keys, several documents,
+duplicate keys, and every plain scalar that YAML 1.1 and 1.2 read differently (`yes`, `0755`, `12:30`), because an
+editor and this reader would then read different values. A day (`2026-12-31`) is text, as in YAML 1.2.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ PROFILE = Kind("profile", "use extends")
 
 @dataclass
 class Source:
-    """What was read: the top node (None when nothing could be built) and everything wrong with it."""
+    """The result of reading: the top node (None if nothing could be built) and all problems."""
 
     root: Node | None
     problems: list[Problem] = field(default_factory=list)
 
 
 class _Stop(Exception):
-    """Reading on makes no sense; the problem is already recorded."""
+    """Stop reading; the problem is already recorded."""
 
 
 def read(path: Path, shown: str | None = None, kind: Kind = PROFILE) -> Source:
-    """Read the YAML mapping in the file at `path`; problems name it as `shown`. Never raises for what a file holds."""
+    """Read the YAML mapping in the file at `path`; problems name it as `shown`. Never raises for bad contents."""
     name = printable(shown if shown is not None else str(path))
     top = Place(name, 1)
     try:
@@ -124,7 +124,7 @@ class _Reader:
         return Source(root, self.problems)
 
     def _outside_of_values(self) -> None:
-        """Comments, too: a character that turns the direction of writing makes another value be seen beside it."""
+        """Check comments too: a character that changes the writing direction can make a value look different."""
         for number, line in enumerate(self.text.replace("\r", "").split("\n"), 1):
             if bad := unsafe(line):
                 self._report(number, "file", f"holds the character {_code(bad)}, which is not text")
@@ -236,7 +236,7 @@ class _Reader:
         return members
 
     def _key(self, event: Any, parent: str, depth: int) -> str:
-        """The name of a member, or "" where it was refused."""
+        """The name of a member, or "" if it was refused."""
         where = parent or "file"
         line = self._line(event.start_mark)
         node = self._node(event, where, depth + 1)
@@ -267,7 +267,7 @@ class _Reader:
         return Node(place, value, text, sound=not trouble)
 
     def _plain(self, text: str) -> tuple[Any, str]:
-        """The value of an unquoted scalar, and what is wrong with it where readers would disagree about it."""
+        """The value of an unquoted scalar, and a problem if YAML readers would disagree about it."""
         if text in _NULL:
             return None, ""
         if text in _TRUE or text in _FALSE:

@@ -1,4 +1,4 @@
-"""Machines that several end-to-end tests look at: provisioned once a session, taken down at its end.
+"""Machines that several end-to-end tests look at: one is provisioned from nothing, the others are clones of its disk.
 
 tests/e2e/state is a suite about one machine: test_state.py runs it, with the profile and the host named.
 GPUPREP_E2E_KEEP=1 leaves the machines up, and uses machines that an earlier session left. GPUPREP_TEST_ALL=1
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.machines import Finished, gpuprep, must, up
+from e2e import finished
+from e2e.machines import Finished, gpuprep
 
 if "GPUPREP_STATE_PROFILE" not in os.environ:
     collect_ignore = ["state"]
 
 # Machines whose FFmpeg goes to the other machines of this session, so that each kind is built once.
 BUILDERS = ("sim:e2e-t4", "sim:e2e-a100")
-KEEP = os.environ.get("GPUPREP_E2E_KEEP") == "1"
 ALL = os.environ.get("GPUPREP_TEST_ALL") == "1"
 
 
@@ -39,44 +39,40 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def provisioned(machine: str, os_name: str, profile: str, gpus: list[str]) -> Iterator[Finished]:
-    if KEEP:
-        must("sim", "up", machine, "--os", os_name, *[word for gpu in gpus for word in ("--gpu", gpu)])
-    else:
-        up(machine, os_name, gpus)
-    wish = ["provision", f"sim:{machine}", "--profile", profile]
-    foreseen = must(*wish, "--check", "--deep", "--json")
-    yield Finished(machine, profile, must(*wish, timeout=3600), foreseen)
-    if not KEEP:
-        gpuprep("sim", "down", machine)
+@pytest.fixture(scope="session")
+def from_nothing(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The T4 on Debian 13, provisioned once for all workers. Its disk can be cloned from `finished.DISK`."""
+    own = tmp_path_factory.getbasetemp()
+    return finished.once(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 @pytest.fixture(scope="session")
-def t4() -> Iterator[Finished]:
-    """One T4 on Debian 13."""
-    yield from provisioned("e2e-t4", "debian13", "t4", ["t4"])
+def t4(from_nothing: Finished) -> Iterator[Finished]:
+    """That machine itself: tests may undo parts of it."""
+    yield from_nothing
+    if not finished.KEEP:
+        gpuprep("sim", "down", from_nothing.machine)
 
 
 @pytest.fixture(scope="session")
-def a100() -> Iterator[Finished]:
-    """Two A100 on Debian 12."""
-    yield from provisioned("e2e-a100", "debian12", "a100", ["a100", "a100"])
+def a100(request: pytest.FixtureRequest) -> Iterator[Finished]:
+    """Two A100: on a clone of the finished disk; in `make test-all` from nothing, on Debian 12."""
+    yield from _other(request, "e2e-a100", "debian12", "a100", ["a100", "a100"])
 
 
 @pytest.fixture(scope="session")
-def v100(t4: Finished) -> Iterator[Finished]:
-    """A V100 on Debian 13: a copy of the T4's finished disk, brought to the profile of its GPU. ALL: from nothing."""
-    if ALL or KEEP:
-        yield from provisioned("e2e-v100", "debian13", "v100", ["v100"])
+def v100(request: pytest.FixtureRequest) -> Iterator[Finished]:
+    """A V100: on a clone of the finished disk; in `make test-all` from nothing."""
+    yield from _other(request, "e2e-v100", "debian13", "v100", ["v100"])
+
+
+def _other(
+    request: pytest.FixtureRequest, machine: str, os_name: str, profile: str, gpus: list[str]
+) -> Iterator[Finished]:
+    if not ALL:
+        request.getfixturevalue("from_nothing")
+        yield from finished.clone(machine, profile, gpus)
         return
-    machine = "e2e-v100"
-    gpuprep("sim", "down", machine)
-    must("sim", "down", "--keep", t4.machine)
-    try:
-        must("sim", "up", machine, "--clone-of", t4.machine, "--gpu", "v100")
-    finally:
-        must("sim", "up", t4.machine)
-    wish = ["provision", f"sim:{machine}", "--profile", "v100"]
-    foreseen = must(*wish, "--check", "--json")
-    yield Finished(machine, "v100", must(*wish), foreseen)
-    gpuprep("sim", "down", machine)
+    yield finished.provision(machine, os_name, profile, gpus)
+    if not finished.KEEP:
+        gpuprep("sim", "down", machine)

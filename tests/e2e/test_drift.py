@@ -1,8 +1,9 @@
-"""Every change by hand is found and named, and nothing else is; thirty undisturbed nights are silent."""
+"""Every change by hand is found and named, and nothing else is; undisturbed nights are silent."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ CASES: list[dict[str, Any]] = [
     {**UNDONE.get(case.get("undone", ""), {}), **case} for case in yaml.safe_load((HERE / "drift.yml").read_text())
 ]
 NAMES = [case.get("what") or f"fault {case['fault']}" for case in CASES]
-NIGHTS = 30
+NIGHTS = 30 if os.environ.get("GPUPREP_TEST_ALL") == "1" else 6
 RESULTS = "/var/lib/gpuprep/drift"
 
 
@@ -121,7 +122,7 @@ def test_of_two_gpus(two: Finished, fault: str, gpu: int, key: str, named: str) 
     assert found(drift(two)) == {}
 
 
-def test_thirty_nights_are_silent(one: Finished) -> None:
+def test_nights_are_silent(one: Finished) -> None:
     """The check of the host itself, with the clock a night further each time (libfaketime), a reboot in the middle."""
     inside(one.machine, f"command -v faketime || apt-get install -qq -y faketime; rm -rf {RESULTS}")
     must("drift", "schedule", one.host, "--profile", one.profile)

@@ -1,9 +1,8 @@
-"""The other profiles, the other Debian, several GPUs; and a second host, which compiles nothing."""
+"""The other profiles and several GPUs; in `make test-all` Debian 12 and a second host, too."""
 
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -13,17 +12,33 @@ from e2e.machines import Finished, inside, must
 pytestmark = pytest.mark.e2e
 
 
-def test_two_a100_on_debian_12(a100: Finished) -> None:
+# Release ► branch of the driver, version of CUDA: what its own archive has.
+HAS = {"12": ("535.", "11.8"), "13": ("550.", "12.4")}
+
+
+def test_two_a100(a100: Finished) -> None:
     assert "PASS" in a100.run.stdout
     out = inside(a100.machine, "nvidia-smi --query-gpu=name,clocks.applications.graphics --format=csv,noheader").stdout
     assert [line.split(",")[1].strip() for line in out.splitlines()] == ["1410 MHz", "1410 MHz"]
-    assert "release 11.8" in inside(a100.machine, "nvcc --version").stdout
     record = a100.made_by()
+    branch, cuda = HAS[record["after"]["os"]["version_id"]]
+    assert f"release {cuda}" in inside(a100.machine, "nvcc --version").stdout
     assert len(record["after"]["gpus"]) == 2
-    assert record["after"]["driver"]["loaded_version"].startswith("535.")
+    assert record["after"]["driver"]["loaded_version"].startswith(branch)
+
+
+@pytest.mark.only_all
+def test_a100_on_debian_12(a100: Finished) -> None:
+    assert a100.made_by()["after"]["os"]["version_id"] == "12"
 
 
 def test_a_finished_a100_is_recognised(a100: Finished) -> None:
+    (run,) = must("provision", a100.host, "--profile", "a100", "--json").json()["runs"]
+    assert run["playbook"]["status"] == "not needed"
+
+
+@pytest.mark.only_all
+def test_every_role_finds_nothing_to_do_on_an_a100(a100: Finished) -> None:
     (run,) = must("provision", a100.host, "--profile", "a100", "--deep", "--json").json()["runs"]
     assert run["playbook"]["changed"] == 0
     (run,) = must("provision", a100.host, "--profile", "a100", "--check", "--diff", "--deep", "--json").json()["runs"]
@@ -35,7 +50,7 @@ def test_v100_gets_the_proprietary_module(v100: Finished) -> None:
     assert "Open" not in inside(v100.machine, "cat /proc/driver/nvidia/version").stdout
 
 
-@pytest.mark.skipif(os.environ.get("GPUPREP_TEST_ALL") != "1", reason="the V100 is a copy of the T4: make test-all")
+@pytest.mark.only_all
 def test_a_second_host_compiles_nothing(t4: Finished, v100: Finished) -> None:
     def manifest(machine: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(inside(machine, "cat /opt/gpuprep/ffmpeg/current/manifest.json").stdout)

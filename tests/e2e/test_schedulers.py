@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from e2e import finished
 from e2e.machines import Finished, gpuprep, inside, must, until
 
 pytestmark = pytest.mark.e2e
@@ -49,16 +50,12 @@ systemctl restart munge slurmctld && systemctl restart slurmd
 
 
 @pytest.fixture(scope="module")
-def node(t4: Finished) -> Iterator[str]:
+def node(from_nothing: Finished) -> Iterator[str]:
     """A clone of the T4 that is a node of its own small cluster, with a result of its own."""
     gpuprep("sim", "down", NAME)
-    must("sim", "down", "--keep", t4.machine)
+    must("sim", "up", NAME, "--clone-of", finished.DISK)
     try:
-        must("sim", "up", NAME, "--clone-of", t4.machine)
-    finally:
-        must("sim", "up", t4.machine)
-    try:
-        must("drift", "schedule", f"sim:{NAME}", "--profile", t4.profile)
+        must("drift", "schedule", f"sim:{NAME}", "--profile", from_nothing.profile)
         inside(NAME, "gpuprep-drift run")
         inside(NAME, INSTALL)
         yield NAME

@@ -102,7 +102,7 @@ def test_a_t4_does_every_case_of_the_guide_that_its_ffmpeg_has(whole_t4: Record)
             assert proof["encoder_sessions"] >= 1, case["id"]
 
 
-@pytest.mark.parametrize("machine", ["t4", "a100", "v100"])
+@pytest.mark.parametrize("machine", ["t4", "a100", pytest.param("v100", marks=pytest.mark.only_all)])
 def test_av1_is_refused_in_the_drivers_words(machine: str, request: pytest.FixtureRequest) -> None:
     record: Record = request.getfixturevalue(f"whole_{machine}")
     case = cases(record)["decode-av1"]
@@ -132,6 +132,15 @@ def test_an_a100_measures_both_of_its_gpus_and_their_link(whole_a100: Record) ->
     assert {(peer["from"], peer["to"]) for peer in peers} >= {(0, 1), (1, 0)}
 
 
+def test_a_v100_passes(v100: Finished) -> None:
+    """What `--quick` leaves in; the whole guide is a test of its own."""
+    record = validated(v100, "--quick")
+    assert {case["outcome"] for case in of_guide(record).values()} == {"completed"}
+    assert not bad(record), said(bad(record))
+    assert record["verdict"]["status"] == "PASS"
+
+
+@pytest.mark.only_all
 def test_a_v100_passes_the_guide(whole_v100: Record) -> None:
     found = of_guide(whole_v100)
     assert {found[number]["outcome"] for number in found if number not in NOT_BUILT} == {"completed"}

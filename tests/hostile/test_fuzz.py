@@ -1,4 +1,4 @@
-"""A hundred thousand hostile inputs, the same each time: no decoder does more than refuse them, within its limits."""
+"""Many hostile inputs, the same each time: no decoder does more than refuse them, within its limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 import gpuprep
 
 PROGRAM = Path(__file__).parent / "fuzz.py"
-SEED, INPUTS = 20261122, 100_000
+SEED = 20261122
+INPUTS = 100_000 if os.environ.get("GPUPREP_TEST_ALL") == "1" else 20_000
 
 
-def test_a_hundred_thousand_inputs_do_no_more_than_be_refused() -> None:
+def test_hostile_inputs_do_no_more_than_be_refused() -> None:
     package = str(Path(gpuprep.__file__).parent.parent)
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(SEED), str(INPUTS)],

@@ -9,8 +9,8 @@ from typing import Callable, List, NamedTuple
 class Rule(NamedTuple):
     """When a burst ends: not before `least_samples` and `least_seconds`. Seconds are those of the work, by the device.
 
-    A power cap bites 50 to 100 ms after a rest (seen on an H200): a burst of at least `least_samples` that is not
-    steady after `short_seconds` ends before that, and is tried again, `tries` times in all.
+    A power cap acts 50 to 100 ms after a rest (seen on an H200). So a burst of at least `least_samples` that is not
+    steady after `short_seconds` ends before that, and is repeated, `tries` times in total.
     """
 
     least_samples: int = 30
@@ -32,7 +32,7 @@ class Burst(NamedTuple):
 def best_burst(begin: Callable[[], None], time_some: Callable[[int], List[float]], rule: Rule) -> Burst:
     """The first burst that is steady enough, else the fastest; before each `begin` lets the device rest.
 
-    The fastest, for what disturbs a burst slows it down, and one that the power cap hit from its start is steady.
+    The fastest, because disturbances slow a burst down, and a burst under a power cap from its start would be steady.
     """
     bursts: List[Burst] = []
     while True:

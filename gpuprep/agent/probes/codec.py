@@ -47,7 +47,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def named(path: str) -> Union[str, Missing]:
-    """`path`, if that is an ffmpeg by its name: who may ask for probes is not to start any program as root."""
+    """`path`, if its file name is ffmpeg: a user who may run probes must not start any other program as root."""
     return path if Path(path).name.startswith("ffmpeg") else Missing("not_supported", f"{path} is no ffmpeg")
 
 

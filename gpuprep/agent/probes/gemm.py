@@ -1,4 +1,4 @@
-"""How fast and how right are matrix products on the installed toolkit? Through its own cuBLAS, never a bundled one.
+"""How fast and how exact are matrix products with the installed toolkit's own cuBLAS (never a bundled copy)?
 
 nvmath-python calls cuBLASLt of CUDA 12 and newer. For CUDA 11, which it no longer serves, CuPy calls cuBLAS.
 """
@@ -167,7 +167,7 @@ def _settings(runner: Any, arguments: Dict[str, Any], seconds: Dict[str, Any]) -
 
 
 def _gpu(runner: Any, gpu: Any, settings: Any, sessions: List[Any]) -> Dict[str, Any]:
-    """One GPU alone. It joins `sessions` if it is well to the end; if not, `error` says why and the others go on."""
+    """One GPU alone. It joins `sessions` if all products succeed; if not, `error` says why; the others continue."""
     facts = gpu.facts()
     unknown = Missing("not_measured", "the GPU was not opened")
     row = gpu_values(facts, other_processes(gpu), unknown, unknown)

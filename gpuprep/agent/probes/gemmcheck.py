@@ -1,7 +1,7 @@
 """Is the product right? Two proofs, of the algorithm that was timed.
 
-exact      Whole-numbered inputs, small enough that every partial sum fits the accumulator and the output, so rounding
-           has no excuse. All of D is proven by D x = Aᵀ (B x) with a random whole-numbered x (Freivalds), in FP64.
+exact      Whole-numbered inputs, small enough that every partial sum fits the accumulator and the output, so nothing
+           is rounded. All of D is proven by D x = Aᵀ (B x) with a random whole-numbered x (Freivalds), in FP64.
 reference  Normal inputs: sampled rows of A times sampled columns of B in FP64 on the host, against those elements of D.
 """
 

@@ -63,7 +63,7 @@ class Session:
         self._seed = 0
 
     def measure(self, gemms: List[Dict[str, Any]]) -> Optional[str]:
-        """Adds to `gemms` as they are done; why the rest was given up, if it was (the GPU is gone)."""
+        """Add each finished product to `gemms`. Returns why the rest was given up, if it was (the GPU is gone)."""
         self.warm()
         for kind in sorted(self.kinds, key=lambda kind: kind.key != self.main.key):
             try:
@@ -79,7 +79,7 @@ class Session:
         return None
 
     def gone(self) -> Optional[str]:
-        """Why the device answers no more. After some errors nothing works until the process ends."""
+        """Why the device no longer answers. After some errors nothing works until the process ends."""
         try:
             self.device.sync()
         except FAILURES as error:
@@ -106,7 +106,7 @@ class Session:
             return product.shape.operations / min(times) / 1e9
 
     def warm(self) -> None:
-        """Seconds of load: a cold GPU flatters."""
+        """Load the GPU for some seconds, because a cold GPU is faster than normal."""
         with opened(self.device, self.main, Shape(*PILOT)) as product:
             candidates = product.candidates(1)
             self._fill(product)
@@ -133,7 +133,7 @@ class Session:
             return product_values(kind, shape, error=words(error))
 
     def burst(self, product: blas.Product, best: blas.Candidate) -> Dict[str, Any]:
-        """What the GPU does before its power cap bites. The load goes on a little, for NVML renews slowly."""
+        """Speed before the power cap acts. The load continues a little, because NVML updates its readings slowly."""
         tries: List[List[float]] = []  # the clock under each product
         ticks: List[Any] = []
 
@@ -169,7 +169,7 @@ class Session:
         return self.device.milliseconds([lambda: product.run(candidate)] * count)
 
     def best(self, product: blas.Product, candidates: List[blas.Candidate]) -> blas.Candidate:
-        """The fastest: all at a glance, then the best of them at length. One that does not run here is left out."""
+        """The fastest algorithm: try all briefly, then the best ones longer. Skip algorithms that do not run here."""
         glances: Dict[int, float] = {}
         for number, candidate in enumerate(candidates):
             time.sleep(self.settings.pause_seconds)

@@ -1,7 +1,7 @@
 """How fast a simulated GPU would be: a model that stands for the hardware of a simulated VM, and only there.
 
 The figures are near published ones (sim/gpus.yml names them) at the clocks that agent/simgpu.py gives; they prove
-nothing of a real GPU, and whatever is made of them carries `simulated` as its source (onhost.system.source).
+nothing about a real GPU, and every result made from them has the source `simulated` (agent.system.source).
 """
 
 from __future__ import annotations

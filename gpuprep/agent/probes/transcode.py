@@ -1,7 +1,7 @@
-"""Does the GPU transcode? Every command of NVIDIA's FFmpeg guide, run, and what came out proven.
+"""Does the GPU transcode? Runs every command of NVIDIA's FFmpeg guide and checks the output.
 
-One case runs at a time, so that its seconds and NVML's figures are its own; outputs are proven meanwhile, on other
-cores. A case that fails, hangs or finds no room is an outcome and the others go on. Nothing is left behind.
+One case runs at a time, so that its seconds and NVML's figures are its own; other cores check outputs
+at the same time. A case that fails, hangs or has no disk space is a result; the others continue. No file stays.
 """
 
 from __future__ import annotations

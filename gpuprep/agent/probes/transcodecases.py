@@ -1,6 +1,6 @@
-"""The transcodes as data: NVIDIA's FFmpeg guide in the form that FFmpeg 5.1 to 9 takes, and what must come out.
+"""The transcodes as data: NVIDIA's FFmpeg guide in the form that FFmpeg 5.1 to 9 takes, and the expected output.
 
-Commands differ from the guide's text where it does not do what it says:
+Commands differ from the guide where the guide's command does not do what the guide says:
 -vsync 0 is an output option now (-fps_mode passthrough, one for each output); -resize and -crop belong to the cuvid
 decoders and silently do nothing without one; scale_npp needs a build that may not be shared, scale_cuda does the
 same; "-map 0:0" takes no sound; "cuda=foo:bar" means GPU 0; 10-bit H.264 is beyond these encoders, so 3.4 uses HEVC

@@ -1,4 +1,4 @@
-"""Proof of one output: what ffprobe reads in it, how near its pictures are to the source's, what they look like.
+"""Proof of one output: what ffprobe reads in it, how similar its pictures are to the source's, and thumbnails.
 
 The files are read in software by the same FFmpeg: its h264, hevc and vp9 decoders use the GPU only where told to.
 A figure that could not be read is Missing; a proof never raises for what a file holds.
@@ -92,7 +92,7 @@ def prove(ffmpeg: str, ffprobe: str, case: Case, output: Output, folder: Path, c
 
 
 def _of_raw(output: Output, size: int, lines: Sequence[str]) -> Dict[str, Any]:
-    """A raw file says nothing of itself: FFmpeg said what it wrote, and the size must agree."""
+    """A raw file has no header: FFmpeg's own output says what it wrote, and the size must agree."""
     said = written_as(output.file, lines)
     if isinstance(said, Missing):
         return dict.fromkeys(("codec", "pixel_format", "width", "height", "frames"), said)

@@ -1,4 +1,4 @@
-"""One transcode: its inputs laid out in a folder, FFmpeg run in it, what it said and what NVML saw meanwhile."""
+"""One transcode: its inputs laid out in a folder, FFmpeg run in it, its output and NVML's readings during the run."""
 
 from __future__ import annotations
 

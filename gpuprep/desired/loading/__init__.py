@@ -1,11 +1,11 @@
 """Profiles: the wanted state of a machine, as data. YAML ─► Profile; every error names file, line and key.
 
     load("t4"), load("./mine.yml")   a whole Profile, or ProfileError with every problem at once
-    document("t4")                   the same as plain data, with what it extends merged in
-    available()                      the profiles that can be named
+    document("t4")                   the same as plain data, merged with the profiles that it extends
+    available()                      all profiles by name
 
-What a profile may say is in profile.schema.json; this module adds `extends`, the search path and the few rules that
-compare two values.
+profile.schema.json defines what a profile may contain. This module adds `extends`, the search path and the few rules
+that compare two values.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Resolved:
-    """A profile with everything it extends merged in, and where each value came from."""
+    """A profile merged with all that it extends, and the file and line of each value."""
 
     path: Path
     root: Node
@@ -78,7 +78,7 @@ class Resolved:
         return {name: values[name] for name in order if name in values and name != "extends"}
 
     def place(self, *keys: str) -> Place:
-        """Where the value at `keys` was written, for a message that names file and line."""
+        """File and line of the value at `keys`, for messages."""
         node = self.root
         for key in keys:
             if not isinstance(node.value, dict) or key not in node.value:
@@ -114,7 +114,7 @@ def resolve(name_or_path: str) -> Resolved:
 
 
 def _compare_values(root: Node) -> list[Problem]:
-    """What a schema cannot say. Only for a profile that is whole and well-formed."""
+    """Rules that a schema cannot express. Only for a complete profile without other problems."""
     values = plain(root)
     thresholds = values["thresholds"]
     problems = []
@@ -128,7 +128,7 @@ def _compare_values(root: Node) -> list[Problem]:
 
 
 def _days(root: Node) -> list[Problem]:
-    """The last days of waivers that no calendar has, such as 30 February."""
+    """Problems with last days of waivers that do not exist, such as 30 February."""
     assert isinstance(root.value, dict)
     listed = root.value["waivers"].value
     problems = []
@@ -144,7 +144,7 @@ def _days(root: Node) -> list[Problem]:
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    """By file as they were read, then by line; a problem that two checks found is told once."""
+    """Problems sorted by file (in reading order) and line, each problem once."""
     files = list(dict.fromkeys(p.place.file for p in problems))
     return sorted(dict.fromkeys(problems), key=lambda p: (files.index(p.place.file), p.place.line))
 

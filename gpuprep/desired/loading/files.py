@@ -1,4 +1,4 @@
-"""Where profiles are found, and the chain of files that `extends` makes of them."""
+"""Finds profiles, and reads the chain of files that `extends` forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuprep.yamlfile.nodes import Node, Problem, merge, oneline, shorten
 
 
 def folders() -> list[Path]:
-    """Where a name is looked up, first match first: what gpuprep ships, then the user's own."""
+    """Folders in which a name is looked up, in this order: gpuprep's profiles, then the user's own."""
     try:
         return [shipped_profiles_dir(), config_dir() / "profiles"]
     except RuntimeError:  # no HOME and no passwd entry, as in some containers
@@ -20,7 +20,7 @@ def folders() -> list[Path]:
 
 
 def available() -> dict[str, Path]:
-    """Every profile that can be named, by name in order."""
+    """All profiles, sorted by name."""
     found: dict[str, Path] = {}
     for folder in folders():
         for path in folder.glob("*.yml"):
@@ -30,7 +30,7 @@ def available() -> dict[str, Path]:
 
 
 def find(name_or_path: str) -> Path:
-    """The file meant. A slash or .yml/.yaml makes it a path; anything else is a name. UsageError: no such name."""
+    """The profile's file. With a slash or .yml/.yaml it is a path, else a name. UsageError: no such name."""
     if _is_path(name_or_path):
         return Path(name_or_path)
     known = available()
@@ -50,7 +50,7 @@ def _is_path(text: str) -> bool:
 def read_chain(path: Path, shown: str) -> tuple[Node | None, list[Problem]]:
     """The file and all that it extends, merged, and what is wrong in any of them; problems name the file as `shown`.
 
-    None when a file of the chain could not be read: what is missing from such a profile cannot be told.
+    None if a file of the chain could not be read: then it is unknown what the profile lacks.
     """
     problems: list[Problem] = []
     roots: list[Node] = []
@@ -80,7 +80,7 @@ def read_chain(path: Path, shown: str) -> tuple[Node | None, list[Problem]]:
 
 
 def _parent(folder: Path, wish: str, seen: list[Path]) -> tuple[Path | None, str]:
-    """The file that `wish`, written in a file of `folder`, means; or what is wrong with it."""
+    """The file that `extends: wish` means in a file of `folder`; or what is wrong with it."""
     try:
         parent = folder / wish if _is_path(wish) else find(wish)
         exists = parent.exists()

@@ -1,7 +1,7 @@
 """Checks a profile against profile.schema.json and says what is wrong in our own words.
 
 The schema is the only list of keys, types and values: editors read it, and so does this module. A message is made from
-the keyword that failed; `x-allowed` in the schema says in words what a pattern or a choice of types allows.
+the keyword that failed; `x-allowed` in the schema explains in words what a pattern or a choice of types allows.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _validator() -> Any:
 
 
 def check_file(root: Node) -> list[Problem]:
-    """Everything wrong in one file, except what is missing from it: a parent may have that."""
+    """All problems of one file, except missing keys: a parent may have them."""
     errors = [e for e in _validator().iter_errors(plain(root)) if e.validator != "required"]
     # A value of the wrong type fails every other rule too: the type says it best.
     mistyped = {tuple(e.absolute_path) for e in errors if e.validator == "type"}
@@ -74,13 +74,13 @@ def check_file(root: Node) -> list[Problem]:
 
 
 def check_complete(root: Node) -> list[Problem]:
-    """Everything missing from a whole profile, its parents merged in."""
+    """All keys that a merged profile lacks."""
     errors = [e for e in _validator().iter_errors(plain(root)) if e.validator == "required"]
     return list(dict.fromkeys(p for e in errors for p in _explain(root, e)))
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """A did-you-mean where a known word is close, else nothing."""
+    """A "did you mean" if a known word is similar, else nothing."""
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.7)
     return f" (did you mean {close[0]}?)" if close else ""
 
@@ -200,7 +200,7 @@ def _too_short(_: Node, error: Any) -> str:
 
 
 def _allowed_at(error: Any) -> str:
-    """An enum inside if/then speaks for the whole place: power_limit_watts is `default` or a number."""
+    """An enum inside if/then belongs to the whole place: power_limit_watts is `default` or a number."""
     if "then" not in error.absolute_schema_path:
         return _allowed(error.schema)
     part: Any = schema()

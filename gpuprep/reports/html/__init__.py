@@ -1,8 +1,8 @@
 """One self-contained HTML page: opens offline, prints, dark and light, no script and nothing fetched.
 
-page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take what they share from
-parts.html and have the looks of style.css. contents.py and fleet.py choose what is shown, the *_chart modules draw.
-Jinja2 escapes whatever a host said; drawings are built of escaped parts.
+page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take common parts from
+parts.html and use style.css. contents.py and fleet.py choose what is shown, the *_chart modules draw.
+Jinja2 escapes all texts from hosts; drawings are made of escaped parts.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _counts(findings: Iterable[Finding]) -> Counter[Status]:
 
 
 def _todo(bad: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Each remedy once, the gravest first, with all that it is for."""
+    """Each remedy once, the most severe first, with all findings that it repairs."""
     found: dict[str, list[str]] = {}
     for one in bad:
         if one.remedy:
@@ -134,7 +134,7 @@ def _todo(bad: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def _steps(record: RunRecord) -> list[dict[str, Any]]:
-    """The roles that ran, in their order: how long each took, how much of the longest that is, how much it changed."""
+    """The roles that ran, in order: duration, share of the longest duration, number of changes."""
     found: dict[str, dict[str, Any]] = {}
     for task in record.playbook.tasks if record.playbook else ():
         name = task.role.removeprefix("gpu_") or "playbook"

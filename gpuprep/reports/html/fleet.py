@@ -80,7 +80,7 @@ def _facts(record: RunRecord) -> Pairs:
 
 
 def _was_checked(record: RunRecord) -> bool:
-    """Not so where it could only be tried. A result that is too old is an error, too, and has its moment."""
+    """Whether the host was checked. False if only the attempt failed; a result that is too old counts as a check."""
     return not record.error or record.verdict is not None or bool(record.findings)
 
 
@@ -98,7 +98,7 @@ def _about(records: Sequence[RunRecord]) -> Pairs:
 
 
 def _tiles(records: Sequence[RunRecord]) -> list[dict[str, str]]:
-    """How many hosts ended how; what is waived is counted apart, for no host ends so."""
+    """Number of hosts per verdict; waived findings are counted separately, because WAIVED is no verdict."""
     words = Counter(outcome(record)[0] for record in records)
     shown = [*fleet.COUNTED, *sorted(words.keys() - set(fleet.COUNTED))]
     found = [

@@ -1,1 +1,4 @@
-"""Programs that run inside simulated VMs, from a copy of this folder there. Standard library and simstate only."""
+"""Which programs stand in for ffmpeg inside a simulated VM? They run from a copy of this folder there.
+
+Standard library and simstate only.
+"""

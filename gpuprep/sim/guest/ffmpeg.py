@@ -1,8 +1,8 @@
 """Stands in for ffmpeg where a command uses the GPU of a simulated VM (see native/exec.c for when it is called).
 
-Refuses what this GPU refuses, with ffmpeg's lines; otherwise lets an ffmpeg with software encoders do the work, shows
-the work in NVML, and says what the GPU's parts of ffmpeg say. Work that goes nowhere (`-f null`, to measure the
-engines) is paced by the model instead, so that many sessions cost this computer nothing.
+Refuses what this GPU cannot do, with ffmpeg's own lines. Otherwise an ffmpeg with software encoders does the work, NVML
+shows the work, and this program prints what ffmpeg's GPU parts would print. Work without an output file (`-f null`, to
+measure the engines) gets its speed from the model, so that many sessions cost this computer nothing.
 
     ffmpeg REAL [ARGUMENTS...]         REAL is the ffmpeg that was called
 """
@@ -81,7 +81,7 @@ def _refused(found: Machine, plan: Plan, speaks: bool) -> Refusal | None:
 
 
 def _not_built(command: Command, found: Machine) -> str:
-    """What ffmpeg says of a part that its build lacks; "" where the build has everything or does not tell."""
+    """ffmpeg's error for a part that its build lacks; "" if the build has everything, or does not list its parts."""
     parts = found.parts
     for file in command.outputs:
         name = file.video_codec() or ""

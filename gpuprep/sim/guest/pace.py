@@ -16,7 +16,7 @@ EFFICIENCY = 0.97  # of the table, with every engine busy
 
 @dataclass(frozen=True)
 class Work:
-    """What one session asks of the engines. `encode`: encoded frames for each decoded one; 0: it only decodes."""
+    """The load of one session on the engines. `encode`: encoded frames per decoded frame; 0: it only decodes."""
 
     decode_codec: str = ""  # a key of the decode table, "" where nothing is decoded on the GPU
     encode_codec: str = ""

@@ -1,4 +1,4 @@
-"""Work whose pictures go nowhere, paced by the model: `-progress` reports what the engines would have made."""
+"""Work without an output file, at the speed of the model: `-progress` reports what the engines would have made."""
 
 from __future__ import annotations
 

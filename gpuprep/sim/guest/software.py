@@ -1,4 +1,4 @@
-"""The software ffmpeg at work in the GPU's place: its sessions in NVML, its words as ffmpeg's, its end with ours."""
+"""Runs the software ffmpeg instead of the GPU: shows its sessions in NVML, rewrites its output, ends it with us."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def run(argv: Sequence[str], plan: Plan, gpu: simgpu.Gpu) -> int:
 
 
 def _listen(child: subprocess.Popen[bytes], plan: Plan, gpu: simgpu.Gpu) -> bool:
-    """Says what the child says until it says no more; False when the GPU was lost before."""
+    """Print the child's output to its end; False if the GPU was lost before."""
     assert child.stderr is not None
     rest = b""
     looked = time.monotonic()

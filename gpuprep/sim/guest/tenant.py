@@ -1,4 +1,4 @@
-"""Somebody else's program on a GPU (fault other_process): holds memory and computes until it is ended.
+"""Another user's program on a GPU (fault other_process): holds memory and computes until it is ended.
 
 python3 -m gpuprep.sim.guest.tenant GPU
 """
