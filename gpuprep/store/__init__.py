@@ -2,7 +2,7 @@
 
 A run is one row with the columns that lists are made of, and the whole record as JSON beside them; its findings and the
 figures that it measured are rows of their own. All are written in one transaction: a record is there whole or not at
-all. SQLAlchemy is imported here and in history_*.py, and nowhere else.
+all. SQLAlchemy and Alembic are imported in this package and nowhere else.
 """
 
 from __future__ import annotations
@@ -326,8 +326,8 @@ class Store:
     def _migrate(self) -> None:
         """Looks without a lock first: a store that is up to date, as nearly all are, keeps no one waiting."""
         with self._transaction(write=False) as connection:
-            behind = migrations.missing(connection)
-        if behind:
+            version = migrations.version(connection)
+        if version != migrations.HEAD:
             with self._transaction() as connection:
                 migrations.migrate(connection)
 
