@@ -17,7 +17,7 @@ from records_for_tests import PASSED, measured, record
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json
 from gpuprep.records.baseline import BaselineKey
-from gpuprep.store import Store, baselines, migrations
+from gpuprep.store import Store, baselines
 from gpuprep.store import engine as history_engine
 from gpuprep.workflows.certify import certify
 
@@ -121,29 +121,6 @@ def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
     assert store.get("last") == dataclasses.replace(whole, findings=(shown,))
     (row,) = list(store.export_rows("findings"))[1:]
     assert (row[1], len(row[3]), row[4:]) == (0, 255, ("FAIL", "a\\x00b", "half \\udcff"))
-
-
-def test_a_migration_that_fails_changes_nothing(store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(connection: sa.Connection) -> None:
-        connection.execute(sa.text("CREATE TABLE halfway (x INTEGER)"))
-        connection.execute(sa.text("SELECT * FROM nowhere"))
-
-    known = migrations.MIGRATIONS
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*known, ("broken", broken)))
-    with pytest.raises(StoreError, match="nowhere"):
-        Store.open(store_url)
-    assert set(sa.inspect(store._engine).get_table_names()) == {
-        "migrations", "runs", "findings", "baselines", "measurements", "certified",
-    }  # fmt: skip
-    monkeypatch.setattr(migrations, "MIGRATIONS", known)
-    Store.open(store_url).close()
-
-
-def test_a_store_of_a_newer_gpuprep_is_left_alone(store: Store, store_url: str) -> None:  # noqa: ARG001  it makes it
-    sql(store_url, "INSERT INTO migrations VALUES ('from_the_future', '2030')")
-    with pytest.raises(StoreError, match="newer gpuprep") as caught:
-        Store.open(store_url)
-    assert "--store" in caught.value.hint
 
 
 @pytest.mark.parametrize(

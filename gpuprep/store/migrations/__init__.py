@@ -47,8 +47,8 @@ def version(connection: Connection) -> str | None:
     Raises StoreError for a store that a newer gpuprep wrote.
     """
     inspector = sa.inspect(connection)
-    columns = [column for table, column in NOTED if inspector.has_table(table)]
-    names = set(connection.execute(sa.select(columns[0])).scalars()) if columns else set()
+    noted = next((column for table, column in NOTED if inspector.has_table(table)), None)
+    names = set() if noted is None else set(connection.execute(sa.select(noted)).scalars())
     if unknown := sorted(names.difference(REVISIONS)):
         raise StoreError(
             f"the store of runs was written by a newer gpuprep (it has {', '.join(unknown)})",
