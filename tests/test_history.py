@@ -269,7 +269,7 @@ def test_a_set_run_stays_until_it_is_cleared(store: Store) -> None:
     assert certified is not None
     assert certified.run_id == "r2"
     other = dataclasses.replace(KEY, probe="bandwidth")
-    store.set_baseline("gpu-1", "r2", "2026-11-09", {other: {"device copy": 1.0}})
+    store.certify("gpu-1", "r2", "2026-11-09", {other: {"device copy": 1.0}})
     assert store.clear_baseline("gpu-1", "gemm") == (1, False)
     assert list(store.baseline_of("gpu-1")) == [other]
     assert store.clear_baseline("gpu-1") == (1, True)
@@ -294,15 +294,16 @@ def test_exports_are_all_runs_oldest_first(store: Store) -> None:
 def test_what_nothing_refers_to_can_be_pruned(store: Store) -> None:
     failed = record().verdict
     for day in range(1, 10):
-        store.append(measured(f"r{day}", 280.0, day=day, verdict=failed if day != 2 else PASSED))
+        figures = {KEY: {"fp16": 280.0}} if day == 4 else None
+        store.append(measured(f"r{day}", 280.0, day=day, verdict=failed if day != 2 else PASSED), figures)
     store.append(measured("d1", 280.0, day=1, command="drift"))
     store.append(measured("d0", 280.0, day=1, command="drift", verdict=failed, started_at="2026-10-01"))
     store.append(measured("lone", 280.0, day=1, host="another", verdict=failed))
-    store.set_baseline("gpu-1", "r4", "2026-11-04", {KEY: {"fp16": 280.0}})
     old = store.prunable("2026-11-07T00:00:00+00:00", keep_last=1)
     assert old == ["d0", "r1", "r3", "r5", "r6"]  # r2 passed, r4 is the baseline, d1 the last check, lone the last run
     assert "lone" in store.prunable("2026-11-07T00:00:00+00:00", keep_last=0)
-    store.set_baseline("another", "r5", "2026-11-04", {KEY: {"fp16": 280.0}})  # meanwhile
+    with store._transaction() as connection:
+        baselines.add(connection, "another", "r5", "2026-11-04", {KEY: {"fp16": 280.0}})  # meanwhile
     assert store.prune(old) == ["d0", "r1", "r3", "r6"]
     left = {run.run_id for run in store.runs()}
     assert left == {"r2", "r4", "r5", "r7", "r8", "r9", "d1", "lone"}

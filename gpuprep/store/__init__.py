@@ -233,11 +233,6 @@ class Store:
         with self._transaction(write=False) as connection:
             return baselines.read_all(connection, host)
 
-    def set_baseline(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
-        """Add the figures that the host has no baseline of yet; those it has stay."""
-        with self._transaction() as connection:
-            baselines.add(connection, host, run_id, set_at, measured)
-
     def host_baseline(self, host: str) -> HostBaseline:
         """The certified run of a host and all its figures."""
         with self._transaction(write=False) as connection:
