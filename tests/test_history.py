@@ -93,10 +93,10 @@ def test_a_run_is_stored_once(store: Store) -> None:
 
 
 def test_a_run_is_taken_once_from_a_host(store: Store) -> None:
-    assert not store.has("20261120-100000-abc123")
+    assert not store.host_of("20261120-100000-abc123")
     assert store.append_new(record())
-    assert store.has("20261120-100000-abc123")
-    assert not store.has("20261120-100000")
+    assert store.host_of("20261120-100000-abc123")
+    assert not store.host_of("20261120-100000")
     assert not store.append_new(record(host="another"), {KEY: {"fp16": 1.0}})
     assert [run.host for run in store.runs()] == ["sim:t4"]
     assert store.baseline_of("another") == {}
@@ -321,7 +321,7 @@ def test_a_server_that_was_restarted_meanwhile_loses_no_run(
     others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     sql(url, f"{others} AND datname = current_database()")
     opened.append(record())
-    assert other.has(record().run_id)
+    assert other.host_of(record().run_id)
     opened.close()
     other.close()
 

@@ -143,11 +143,6 @@ class Store:
                 baselines.add(connection, record.host, record.run_id, record.started_at, baseline)
         return True
 
-    def has(self, run_id: str) -> bool:
-        """Whether this very run is in the store."""
-        with self._transaction(write=False) as connection:
-            return connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).scalar() is not None
-
     def host_of(self, run_id: str) -> str | None:
         """Whose run this is; None where it is not in the store."""
         with self._transaction(write=False) as connection:
