@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, load
 from gemmrecords import gemm, gpu, values
+from records_for_tests import record
 
 from gpuprep.checks import baseline, probes
 from gpuprep.desired import state
@@ -192,8 +193,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_first_figures_stay(store: Store) -> None:
     first, second = (baseline.figures(HOST, measured(*tflops)) for tflops in ((280.0,), (250.0, 266.0)))
     (key,) = first
-    store.set_baseline("gpu-1", "run-1", THEN, first)
-    store.set_baseline("gpu-1", "run-2", "2026-11-02", second)
+    store.append(record("run-1", host="gpu-1", started_at=THEN), first)
+    store.append(record("run-2", host="gpu-1", started_at="2026-11-02"), second)
     assert store.baseline("gpu-1", [key]) == {
         key: {
             "bf16 8192x8192x8192 TN": BaselineFigure(266.0, "run-2", "2026-11-02"),
@@ -206,6 +207,6 @@ def test_the_first_figures_stay(store: Store) -> None:
 
 def test_versions_longer_than_the_column_stay_apart(store: Store) -> None:
     keys = [BaselineKey("GPU-0", "gemm", "x" * 300 + end) for end in "ab"]
-    store.set_baseline("h", "run-1", THEN, {keys[0]: {"fp16": 1.0}, keys[1]: {"fp16": 2.0}})
+    store.append(record("run-1", host="h"), {keys[0]: {"fp16": 1.0}, keys[1]: {"fp16": 2.0}})
     known = store.baseline("h", keys)
     assert [known[key]["fp16"].value for key in keys] == [1.0, 2.0]

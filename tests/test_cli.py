@@ -30,7 +30,8 @@ from gpuprep.store import Store
 from gpuprep.workflows import runs
 from gpuprep.workflows.provision import STEPS
 
-HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "ansible", "ansible_runner", "jsonschema", "gpuprep.records")
+HEAVY = ("yaml", "fabric", "paramiko", "sqlalchemy", "alembic", "ansible", "ansible_runner", "jsonschema",
+         "gpuprep.records")  # fmt: skip
 WANTED = state.resolve(loading.load("t4"), bare_snapshot())
 ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
 

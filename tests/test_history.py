@@ -17,7 +17,7 @@ from records_for_tests import PASSED, measured, record
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.records import Finding, RunRecord, Source, Status, from_json
 from gpuprep.records.baseline import BaselineKey
-from gpuprep.store import Store, baselines, migrations
+from gpuprep.store import Store, baselines
 from gpuprep.store import engine as history_engine
 from gpuprep.workflows.certify import certify
 
@@ -93,10 +93,10 @@ def test_a_run_is_stored_once(store: Store) -> None:
 
 
 def test_a_run_is_taken_once_from_a_host(store: Store) -> None:
-    assert not store.has("20261120-100000-abc123")
+    assert not store.host_of("20261120-100000-abc123")
     assert store.append_new(record())
-    assert store.has("20261120-100000-abc123")
-    assert not store.has("20261120-100000")
+    assert store.host_of("20261120-100000-abc123")
+    assert not store.host_of("20261120-100000")
     assert not store.append_new(record(host="another"), {KEY: {"fp16": 1.0}})
     assert [run.host for run in store.runs()] == ["sim:t4"]
     assert store.baseline_of("another") == {}
@@ -121,29 +121,6 @@ def test_a_finding_may_hold_what_a_database_refuses(store: Store) -> None:
     assert store.get("last") == dataclasses.replace(whole, findings=(shown,))
     (row,) = list(store.export_rows("findings"))[1:]
     assert (row[1], len(row[3]), row[4:]) == (0, 255, ("FAIL", "a\\x00b", "half \\udcff"))
-
-
-def test_a_migration_that_fails_changes_nothing(store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(connection: sa.Connection) -> None:
-        connection.execute(sa.text("CREATE TABLE halfway (x INTEGER)"))
-        connection.execute(sa.text("SELECT * FROM nowhere"))
-
-    known = migrations.MIGRATIONS
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*known, ("broken", broken)))
-    with pytest.raises(StoreError, match="nowhere"):
-        Store.open(store_url)
-    assert set(sa.inspect(store._engine).get_table_names()) == {
-        "migrations", "runs", "findings", "baselines", "measurements", "certified",
-    }  # fmt: skip
-    monkeypatch.setattr(migrations, "MIGRATIONS", known)
-    Store.open(store_url).close()
-
-
-def test_a_store_of_a_newer_gpuprep_is_left_alone(store: Store, store_url: str) -> None:  # noqa: ARG001  it makes it
-    sql(store_url, "INSERT INTO migrations VALUES ('from_the_future', '2030')")
-    with pytest.raises(StoreError, match="newer gpuprep") as caught:
-        Store.open(store_url)
-    assert "--store" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -292,7 +269,7 @@ def test_a_set_run_stays_until_it_is_cleared(store: Store) -> None:
     assert certified is not None
     assert certified.run_id == "r2"
     other = dataclasses.replace(KEY, probe="bandwidth")
-    store.set_baseline("gpu-1", "r2", "2026-11-09", {other: {"device copy": 1.0}})
+    store.certify("gpu-1", "r2", "2026-11-09", {other: {"device copy": 1.0}})
     assert store.clear_baseline("gpu-1", "gemm") == (1, False)
     assert list(store.baseline_of("gpu-1")) == [other]
     assert store.clear_baseline("gpu-1") == (1, True)
@@ -317,15 +294,16 @@ def test_exports_are_all_runs_oldest_first(store: Store) -> None:
 def test_what_nothing_refers_to_can_be_pruned(store: Store) -> None:
     failed = record().verdict
     for day in range(1, 10):
-        store.append(measured(f"r{day}", 280.0, day=day, verdict=failed if day != 2 else PASSED))
+        figures = {KEY: {"fp16": 280.0}} if day == 4 else None
+        store.append(measured(f"r{day}", 280.0, day=day, verdict=failed if day != 2 else PASSED), figures)
     store.append(measured("d1", 280.0, day=1, command="drift"))
     store.append(measured("d0", 280.0, day=1, command="drift", verdict=failed, started_at="2026-10-01"))
     store.append(measured("lone", 280.0, day=1, host="another", verdict=failed))
-    store.set_baseline("gpu-1", "r4", "2026-11-04", {KEY: {"fp16": 280.0}})
     old = store.prunable("2026-11-07T00:00:00+00:00", keep_last=1)
     assert old == ["d0", "r1", "r3", "r5", "r6"]  # r2 passed, r4 is the baseline, d1 the last check, lone the last run
     assert "lone" in store.prunable("2026-11-07T00:00:00+00:00", keep_last=0)
-    store.set_baseline("another", "r5", "2026-11-04", {KEY: {"fp16": 280.0}})  # meanwhile
+    with store._transaction() as connection:
+        baselines.add(connection, "another", "r5", "2026-11-04", {KEY: {"fp16": 280.0}})  # meanwhile
     assert store.prune(old) == ["d0", "r1", "r3", "r6"]
     left = {run.run_id for run in store.runs()}
     assert left == {"r2", "r4", "r5", "r7", "r8", "r9", "d1", "lone"}
@@ -343,7 +321,7 @@ def test_a_server_that_was_restarted_meanwhile_loses_no_run(
     others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     sql(url, f"{others} AND datname = current_database()")
     opened.append(record())
-    assert other.has(record().run_id)
+    assert other.host_of(record().run_id)
     opened.close()
     other.close()
 

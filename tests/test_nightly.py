@@ -216,7 +216,7 @@ def test_nights_that_will_measure_without_a_baseline_are_told_beforehand(stage: 
     assert isinstance(real.gpus, tuple)
     for probe, left in (("gemm", 1), ("bandwidth", 0)):
         key = BaselineKey(real.gpus[0].uuid, probe, f"gpuprep {real.agent_version}, cublasLt 12.4.5, quick")
-        stage.store.set_baseline("sim:t4", "a-run", "2026-11-01T00:00:00+00:00", {key: {"fp16": 30.0}})
+        stage.store.append(record(probe, host="sim:t4"), {key: {"fp16": 30.0}})
         assert len(told(real, "quick")) == left
 
 

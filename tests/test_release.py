@@ -112,7 +112,7 @@ def test_the_wheel_has_a_bill_of_materials(built: list[Path]) -> None:
     by_scope: dict[str, set[str]] = {}
     for part in document["components"]:
         by_scope.setdefault(part["scope"], set()).add(part["name"])
-    assert {"click", "ansible-core", "sqlalchemy"} <= by_scope["required"]
+    assert {"click", "ansible-core", "sqlalchemy", "alembic"} <= by_scope["required"]
     assert by_scope["optional"] == {name for major in ("11", "12", "13") for name in agent_libraries(major)}
     assert "hatchling" in by_scope["excluded"]
 

@@ -2,7 +2,7 @@
 
 A run is one row with the columns that lists are made of, and the whole record as JSON beside them; its findings and the
 figures that it measured are rows of their own. All are written in one transaction: a record is there whole or not at
-all. SQLAlchemy is imported here and in history_*.py, and nowhere else.
+all. SQLAlchemy and Alembic are imported in this package and nowhere else.
 """
 
 from __future__ import annotations
@@ -143,11 +143,6 @@ class Store:
                 baselines.add(connection, record.host, record.run_id, record.started_at, baseline)
         return True
 
-    def has(self, run_id: str) -> bool:
-        """Whether this very run is in the store."""
-        with self._transaction(write=False) as connection:
-            return connection.execute(sa.select(runs.c.run_id).where(runs.c.run_id == run_id)).scalar() is not None
-
     def host_of(self, run_id: str) -> str | None:
         """Whose run this is; None where it is not in the store."""
         with self._transaction(write=False) as connection:
@@ -232,11 +227,6 @@ class Store:
         """All figures of the host, under whatever key."""
         with self._transaction(write=False) as connection:
             return baselines.read_all(connection, host)
-
-    def set_baseline(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
-        """Add the figures that the host has no baseline of yet; those it has stay."""
-        with self._transaction() as connection:
-            baselines.add(connection, host, run_id, set_at, measured)
 
     def host_baseline(self, host: str) -> HostBaseline:
         """The certified run of a host and all its figures."""
@@ -326,8 +316,8 @@ class Store:
     def _migrate(self) -> None:
         """Looks without a lock first: a store that is up to date, as nearly all are, keeps no one waiting."""
         with self._transaction(write=False) as connection:
-            behind = migrations.missing(connection)
-        if behind:
+            version = migrations.version(connection)
+        if version != migrations.HEAD:
             with self._transaction() as connection:
                 migrations.migrate(connection)
 

@@ -1,4 +1,4 @@
-"""Tables of the store, the same on SQLite and PostgreSQL: store/migrations.py makes them, one after the other.
+"""Tables of the store, the same on SQLite and PostgreSQL. migrations/versions makes them; a test compares.
 
 Texts have no width on either, and order and compare by their bytes on both.
 """
@@ -25,6 +25,7 @@ def _text(width: int) -> sa.types.TypeEngine[str]:
     return sa.String(width).with_variant(sa.Text(collation="C"), "postgresql")
 
 
+# What was done to a store before Alembic. Now it has one name, for a gpuprep of then: v07_alembic_versions.py.
 migrations = sa.Table(
     "migrations",
     metadata,
@@ -46,8 +47,9 @@ runs = sa.Table(
     sa.Column("exit_code", sa.Integer, nullable=False),
     sa.Column("summary", sa.Text, nullable=False),
     sa.Column("record", sa.Text, nullable=False),
-    sa.Index("runs_by_host", "host", "started_at"),
-    sa.Index("runs_by_time", "started_at"),
+    sa.Index("runs_newest", "started_at", "run_id"),
+    sa.Index("runs_newest_of_host", "host", "started_at", "run_id"),
+    sa.Index("runs_newest_of_command", "host", "command", "started_at", "run_id", "verdict"),
 )
 
 findings = sa.Table(
@@ -75,8 +77,8 @@ baselines = sa.Table(
     sa.Column("value", sa.Float, nullable=False),
     sa.Column("run_id", _text(64), nullable=False),
     sa.Column("set_at", _text(32), nullable=False),
+    sa.Index("baselines_by_run", "run_id"),
 )
-
 
 # What runs measured, a row a figure: checks.baseline.figures_of. Simulated ones say so and are never mixed with others.
 measurements = sa.Table(

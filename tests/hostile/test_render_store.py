@@ -209,7 +209,7 @@ def test_what_is_stored_comes_back_in_the_list(store: Store, name: str) -> None:
     store.append(made)
     [run] = store.runs()
     run.run_id.encode()
-    assert store.has(run.run_id)
+    assert store.host_of(run.run_id)
 
 
 @pytest.mark.parametrize("run_id", ["\ud83d", "a\0b", "%", "_", "'; DROP TABLE runs; --", "\x1b[2J"])
