@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from gpuprep.provisioning.ansible_answers import (
     TaskFailure,
@@ -40,13 +40,17 @@ LOG_LINE_LETTERS = 10_000
 NAME_LETTERS = 300
 MOST_TASKS = 100_000
 
+# A step and how many seconds it took in earlier runs; None where there was none.
+ExpectedStep = tuple[str, Optional[float]]
+
 
 @dataclass(frozen=True)
 class Progress:
     """Something to show to the user now.
 
-    kind: "stage" (a stage of the workflow, in detail), "task_start", "task_end" (detail is the outcome),
-    "waiting" (detail says for what), "diff" (detail is the text of a change), "note".
+    kind: "stage" (a stage of the workflow, in detail; task is the probe that it runs, if any), "task_start",
+    "task_end" (detail is the outcome), "waiting" (detail says for what), "diff" (detail is the text of a change),
+    "note", "steps" (all steps of the run in their order are known).
     """
 
     kind: str
@@ -54,6 +58,7 @@ class Progress:
     task: str
     detail: str
     elapsed_seconds: float
+    steps: tuple[ExpectedStep, ...] = ()
 
 
 class Log:

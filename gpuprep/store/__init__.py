@@ -30,6 +30,7 @@ from gpuprep.store.tables import findings, fitting, insert_new, latest, measurem
 EXPORTED = {"runs": runs, "findings": findings, "measurements": measurements}
 # Rows that an export holds in memory.
 ROWS_AT_A_TIME = 50
+FEW = 7  # runs whose times are an estimate of the next one's
 GREATEST_CODE = 2**31 - 1  # of an exit code, as databases hold it
 LAST_CHARACTER = "\U0010ffff"
 
@@ -215,6 +216,23 @@ class Store:
         with self._transaction(write=False) as connection:
             found = certified_rows.newest(connection, host, command, runs.c.verdict.is_not(None))
             return self._record(connection, found[0] if found else None)
+
+    def ended_well(self, command: str, source: Source, *, host: str = "", profile: str = "") -> list[RunRecord]:
+        """The newest runs of `command` with exit code 0, of one host or of one profile; a few of them.
+
+        `source`: a simulated machine is not as fast as a real one. Raises StoreError where one cannot be read.
+        """
+        which = runs.c.host == storable(host) if host else runs.c.profile == storable(profile)
+        query = (
+            sa.select(runs.c.run_id)
+            .where(which, runs.c.command == command, runs.c.source == source.value, runs.c.exit_code == 0)
+            .where(runs.c.started_at <= latest())
+            .order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+            .limit(FEW)
+        )
+        with self._transaction(write=False) as connection:
+            found = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+        return [record for record in found if record is not None]
 
     # ------------------------------------------------------------ what a host is compared with
 

@@ -58,7 +58,9 @@ def _look(run: Run, host: Host, what: str) -> None:
 def _measure(run: Run, host: Host, wanted: Wanted) -> list[Finding]:
     """The speed into the run; where a program is at work on a GPU when a probe begins, the finding that says so."""
     told = probes.arguments(run.profile, wanted, quick=True)
-    for kind in probes.chosen(wanted, probes=probes.QUICK):
+    kinds = probes.chosen(wanted, probes=probes.QUICK)
+    run.expect([], kinds)
+    for kind in kinds:
         if run.measurements:
             _look(run, host, "reading facts between two probes")
         assert run.after is not None
@@ -67,7 +69,7 @@ def _measure(run: Run, host: Host, wanted: Wanted) -> list[Finding]:
             run.stage(f"not measuring: {busy}")
             run.drift = dataclasses.replace(run.drift, probe_skipped=busy)
             return [drift.unmeasured(busy)]
-        run.stage(kind.what)
+        run.stage(kind.what, kind.name)
         run.measurements = (*run.measurements, one_probe(run, host, kind, told))
     if not run.measurements:
         return [drift.not_measurable()]

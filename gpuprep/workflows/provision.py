@@ -76,6 +76,7 @@ def _validate(run: Run) -> None:
         run.stage("reading facts")
         run.after = run.before = agent_client.snapshot(host, checks.request(run.profile), become=True)
         wanted = wishing.resolve(run.profile, run.after, judging=True)
+        run.expect([], _probes(run, wanted, measure=True))
         _judge(run, host, wanted, measure=True)
 
 
@@ -89,6 +90,8 @@ def _converge(run: Run, book: str) -> None:
             return
         with run.lock(host) as lock:
             wanted = _look(run, host)
+            roles = _roles(run)
+            run.expect(roles, _probes(run, wanted, measure=bool(roles)) if options.validate else ())
             _play(run, book, wanted)
             if lock.lost is not None:
                 raise lock.lost
@@ -118,15 +121,19 @@ def _look(run: Run, host: Host) -> wishing.Wanted:
 
 
 def _play(run: Run, book: str, wanted: wishing.Wanted) -> None:
-    """Run the roles of the plan, or with --deep all that are chosen."""
-    assert run.plan is not None
-    roles = [step.role for step in run.plan.steps]
-    if run.options.deep:
-        roles = [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", run.options)]
+    roles = _roles(run)
     if not roles:
         run.playbook = ansible_run.NOT_NEEDED
         return
     play(run, book, wanted, roles, run.options)
+
+
+def _roles(run: Run) -> list[str]:
+    """Those of the plan, or with --deep all that are chosen."""
+    assert run.plan is not None
+    if run.options.deep:
+        return [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", run.options)]
+    return [step.role for step in run.plan.steps]
 
 
 def play(run: Run, book: str, wanted: wishing.Wanted, roles: Sequence[str], options: Options) -> None:
@@ -180,15 +187,18 @@ def _judge(run: Run, host: Host, wanted: wishing.Wanted, *, measure: bool) -> No
 
 
 def measure_all(run: Run, host: Host, wanted: wishing.Wanted, measure: bool) -> tuple[ProbeResult, ...]:
-    options = run.options
-    without = [name for name in STEPS if not is_chosen(f"gpu_{name}", options)]
-    told = probes.arguments(run.profile, wanted, quick=options.quick)
+    told = probes.arguments(run.profile, wanted, quick=run.options.quick)
     results = []
-    for kind in probes.chosen(wanted, probes=options.probes, without=without, measure=measure):
-        run.stage(kind.what)
+    for kind in _probes(run, wanted, measure=measure):
+        run.stage(kind.what, kind.name)
         results.append(one_probe(run, host, kind, told))
         run.stop_if_cancelled()
     return tuple(results)
+
+
+def _probes(run: Run, wanted: wishing.Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
+    without = [name for name in STEPS if not is_chosen(f"gpu_{name}", run.options)]
+    return probes.chosen(wanted, probes=run.options.probes, without=without, measure=measure)
 
 
 def one_probe(run: Run, host: Host, kind: probes.Kind, told: dict[str, Any]) -> ProbeResult:

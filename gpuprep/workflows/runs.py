@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import socket
 import threading
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprep import __version__, errorlog
 from gpuprep.desired.loading import Profile
+from gpuprep.desired.probes import Kind
 from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
 from gpuprep.paths import private_folder, private_text, state_dir
 from gpuprep.provisioning.ansible_events import Progress
@@ -36,6 +38,7 @@ from gpuprep.records.baseline import Baseline, Measured
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.remote import Host, HostLock, LockOwner, Target
 from gpuprep.settings import Builds
+from gpuprep.workflows import remaining
 
 if TYPE_CHECKING:
     from gpuprep.store import Store
@@ -88,6 +91,7 @@ class Line:
     progress: Callable[[str, Progress], None]  # host, what happened
     store: Store | None
     cancelled: Callable[[], bool]
+    estimates: bool = False  # whether somebody sees how long a run is still going to take
 
 
 class Run:
@@ -251,8 +255,31 @@ class Run:
         store = self._line.store
         return store.baseline(self.target.name, list(measured)) if store is not None and measured else {}
 
-    def stage(self, what: str) -> None:
-        self.tell(Progress("stage", "", "", what, time.monotonic() - self._began))
+    def stage(self, what: str, probe: str = "") -> None:
+        self.tell(Progress("stage", "", probe, what, time.monotonic() - self._began))
+
+    def expect(self, roles: Sequence[str], kinds: Sequence[Kind]) -> None:
+        """Tell which steps this run is going to have, with their times in earlier runs."""
+        if not self._line.estimates or not (roles or kinds):
+            return
+        played = [remaining.PREFLIGHT, *map(remaining.step_of, roles)] if roles else []
+        names = [remaining.FACTS, *dict.fromkeys(played), *(kind.name for kind in kinds)]
+        steps = remaining.expected(names, *self._earlier())
+        self.tell(Progress("steps", "", "", "", time.monotonic() - self._began, steps))
+
+    def _earlier(self) -> tuple[list[RunRecord], list[RunRecord]]:
+        """Runs of the same kind that ended well: of this host, and of its profile on the same system."""
+        seen = self.after or self.before
+        if self._line.store is None or seen is None:
+            return [], []
+        ask = functools.partial(self._line.store.ended_well, self.command, seen.source)
+        try:
+            found = [ask(host=self.target.name), ask(profile=self.profile.name)]
+        except StoreError:  # the store's own errors are told where the record is kept
+            return [], []
+        options = self.options.as_recorded()
+        ours, alike = ([run for run in runs if remaining.same_kind(run, options)] for runs in found)
+        return ours, [run for run in alike if (then := run.after or run.before) and then.os == seen.os]
 
     def tell(self, progress: Progress) -> None:
         self._line.progress(self.target.name, progress)

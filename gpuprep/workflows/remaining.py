@@ -1,0 +1,93 @@
+"""How long is a run still going to take, by earlier runs? Pure.
+
+    expected(steps, ours, alike)    how long each step of a run took in earlier runs, by their median
+    seconds_left(...)               what is left of a run, from that and from what it has spent so far
+
+A step is `facts` (connecting, reading facts, waiting for a lock: all that is no other step), `preflight`, a role
+without its `gpu_`, or a probe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from gpuprep.provisioning.ansible_events import ExpectedStep
+from gpuprep.records import RunRecord
+from gpuprep.records.moments import seconds_between
+
+FACTS = "facts"  # is done in several pieces: it has ended when the run has
+PREFLIGHT = "preflight"  # what every playbook begins with
+# Options by which the same step takes longer or shorter.
+TELLING = ("check", "deep", "quick", "probe")
+
+
+def step_of(role: str) -> str:
+    """The step that a task of `role` belongs to; a task of a playbook itself is part of preflight."""
+    return role.removeprefix("gpu_") or PREFLIGHT
+
+
+def same_kind(record: RunRecord, options: Mapping[str, Any]) -> bool:
+    """Whether a run was made with the options that decide how long a step takes."""
+    return all(record.options.get(name) == options.get(name) for name in TELLING)
+
+
+def expected(
+    steps: Sequence[str], ours: Iterable[RunRecord], alike: Iterable[RunRecord] = ()
+) -> tuple[ExpectedStep, ...]:
+    """Each of `steps` with the median of its seconds in `ours`, the earlier runs of this host; where these never had
+    the step, in `alike`, runs of other hosts; None where no run had it.
+    """
+    of_host, of_others = ([durations(record) for record in records] for records in (ours, alike))
+    found = []
+    for step in steps:
+        took = [run[step] for run in of_host if step in run] or [run[step] for run in of_others if step in run]
+        found.append((step, median(took) if took else None))
+    return tuple(found)
+
+
+def durations(record: RunRecord) -> dict[str, float]:
+    """Seconds of each step of a run that has ended; {} where the record cannot tell.
+
+    What a record says of a step may be anything: no step is taken for longer than the run.
+    """
+    whole = seconds_between(record.started_at, record.ended_at)
+    if whole is None:
+        return {}
+    took: dict[str, float] = {}
+    played = 0.0
+    if record.playbook is not None and record.playbook.tasks:
+        played = _bounded(record.playbook.seconds, whole)
+        for task in record.playbook.tasks:
+            step = step_of(task.role)
+            took[step] = took.get(step, 0.0) + _bounded(task.seconds, whole)
+        tasks = sum(took.values())
+        # Ansible takes its time between tasks, too: the steps together are as long as the playbook.
+        took = {step: seconds * played / tasks for step, seconds in took.items()} if tasks else {}
+        took.setdefault(PREFLIGHT, 0.0)
+    probes = {result.probe: _bounded(result.seconds, whole) for result in record.measurements}
+    took.update(probes)
+    took[FACTS] = max(0.0, whole - played - sum(probes.values()))
+    return took
+
+
+def seconds_left(steps: Sequence[ExpectedStep], spent: Mapping[str, float], at: str) -> float | None:
+    """What is left of a run; never negative. None where it cannot be known: a step to come is in no earlier run.
+
+    `spent` has the seconds of each step so far, `at` is the step at work. Steps are done in their order.
+    """
+    reached = max((place for place, (step, _) in enumerate(steps) if step in spent or step == at), default=0)
+    left = 0.0
+    for place, (step, seconds) in enumerate(steps):
+        if place < reached and step != FACTS or place == reached and step not in (at, FACTS):
+            continue
+        if seconds is None:
+            return None
+        left += max(0.0, seconds - spent.get(step, 0.0))
+    return left if steps else None
+
+
+def _bounded(seconds: float, most: float) -> float:
+    return min(seconds, most) if math.isfinite(seconds) and seconds > 0 else 0.0
