@@ -376,7 +376,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path: Path, signal_name: str) -> 
 
 def test_progress_has_whole_lines_with_the_host_in_front() -> None:
     stream = io.StringIO()
-    with Console(verbose=0, quiet=False, no_color=False, several=True, stream=stream) as console:
+    with Console(["a", "b"], verbose=0, quiet=False, no_color=False, stream=stream) as console:
         console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
         console.progress("a", Progress("task_start", "gpu_codec", "Wait for the build", "", 1.0))
         console.progress("b", Progress("task_start", "gpu_driver", "Look", "", 1.0))
@@ -399,7 +399,7 @@ def test_a_reader_of_progress_that_goes_away_does_not_stop_a_run() -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError(text)
 
-    with Console(verbose=0, quiet=False, no_color=True, several=False, stream=Gone()) as console:
+    with Console(["a"], verbose=0, quiet=False, no_color=True, stream=Gone()) as console:
         console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
         console.say("still here")
 

@@ -9,9 +9,10 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
@@ -20,7 +21,11 @@ from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line, visible
 
 if TYPE_CHECKING:
+    from gpuprep.cli.live import Display
+    from gpuprep.cli.running import Running
     from gpuprep.provisioning.ansible_events import Progress
+
+    Part = tuple[str, str]  # text and how rich shows it on a terminal: "bold", "red"
 
 # A task that changes nothing is worth a line only when it took this long.
 SLOW_SECONDS = 2.0
@@ -46,33 +51,50 @@ class _Host:
 
 
 class Console:
-    """Progress of one or several hosts, one whole line at a time. On a terminal the last line shows what runs now."""
+    """Progress of one or several hosts, one whole line at a time. On a terminal a live display below shows what runs
+    now (cli/live.py).
+    """
 
     def __init__(
-        self, *, verbose: int, quiet: bool, no_color: bool, several: bool, stream: TextIO | None = None
+        self, hosts: Sequence[str], *, verbose: int, quiet: bool, no_color: bool, stream: TextIO | None = None
     ) -> None:
         self._stream = stream or sys.stderr
-        self._verbose, self._quiet, self._several = verbose, quiet, several
-        self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb" and not quiet
-        self._color = want_color(self._stream, no_color)
+        self._verbose, self._quiet, self._several = verbose, quiet, len(hosts) > 1
+        self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb" and not quiet
         self._hosts: dict[str, _Host] = {}
         self._began = time.monotonic()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="progress")
         self._broken = False
+        self._display: Display | None = None
+        self._running: dict[str, Running] = {}
+        if self.live:
+            from gpuprep.cli.live import Display
+            from gpuprep.cli.running import Running
+
+            self._running = {one_line(host): Running(one_line(host)) for host in hosts}
+            color = want_color(self._stream, no_color)
+            self._display = Display(
+                cast("IO[str]", _Patient(self._stream, self._write)), color, lambda: [*self._running.values()]
+            )
 
     def __enter__(self) -> Console:
+        if self._display:
+            self._display.start()
         if not self._quiet:
             self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        if self._ticker.is_alive():
-            self._ticker.join()
-        with self._lock:
-            self._clear()
+        try:
+            if self._ticker.is_alive():
+                self._ticker.join()
+        finally:  # a second Ctrl-C leaves no display behind either
+            with self._lock:
+                if self._display:
+                    self._display.stop()
 
     def progress(self, host: str, event: Progress) -> None:
         """Show one event of one host. Called from the thread that works on that host."""
@@ -80,61 +102,64 @@ class Console:
             return
         host, event = one_line(host), _plain(event)
         with self._lock:
+            if host in self._running:
+                self._running[host].take(event, time.monotonic())
             state = self._hosts.setdefault(host, _Host())
             if event.kind in ("stage", "note"):
-                self._line(host, event.detail)
+                self._line(host, (event.detail, ""))
             elif event.kind == "task_start":
                 state.role, state.task, state.task_began = event.role, event.task, time.monotonic()
                 state.waiting, state.announced = "", NEVER
             elif event.kind == "waiting":
                 self._waiting(host, state, event.detail)
             elif event.kind == "diff":
-                self._clear()
                 # Of several hosts each line says whose it is: none of them can be of another.
                 mark = f"{host} | " if self._several else ""
-                self._write("".join(f"{mark}{line}\n" for line in event.detail.split("\n")))
+                self._show(("\n".join(f"{mark}{line}" for line in event.detail.split("\n")), ""))
             elif event.kind == "task_end":
                 self._task_end(host, state, event)
+
+    def ended(self, host: str, exit_code: int) -> None:
+        """The run on one host is over."""
+        with self._lock:
+            if one_line(host) in self._running:
+                self._running[one_line(host)].end(exit_code, time.monotonic())
 
     def say(self, text: str) -> None:
         """A line that is no progress of a host; shown with --quiet too."""
         with self._lock:
-            self._clear()
-            self._write(f"{visible(text)}\n")
+            self._show((visible(text), ""))
 
-    def _task_line(self, host: str, state: _Host, text: str) -> None:
+    def _task_line(self, host: str, state: _Host, *parts: Part) -> None:
         """A line of a task, under the heading of its role."""
         if state.role and state.role != state.heading:
             state.heading = state.role
-            name = state.role.removeprefix("gpu_")
-            self._line(host, click.style(name, bold=True) if self._color else name)
-        self._line(host, f"  {text}")
+            self._line(host, (state.role.removeprefix("gpu_"), "bold"))
+        self._line(host, ("  ", ""), *parts)
 
     def _waiting(self, host: str, state: _Host, detail: str) -> None:
         if detail == state.waiting:
             return
         first, state.waiting = not state.waiting, detail
         now = time.monotonic()
-        if not self._live and (first or now - state.announced >= WAITING_SECONDS):
-            self._task_line(host, state, f"{state.task}: {detail}")
+        if not self.live and (first or now - state.announced >= WAITING_SECONDS):
+            self._task_line(host, state, (f"{state.task}: {detail}", ""))
             state.announced = now
 
     def _task_end(self, host: str, state: _Host, event: Progress) -> None:
         took = time.monotonic() - state.task_began if state.task else 0.0
         notable = event.detail in ("changed", "failed", "unreachable") or took >= SLOW_SECONDS
         if (notable and event.detail != "skipped") or self._verbose:
-            word = event.detail
-            if self._color and word in COLORS:
-                word = click.style(word, fg=COLORS[word])
             lasted = f" ({_clock(took)})" if took >= SLOW_SECONDS else ""
-            self._task_line(host, state, f"{event.task}: {word}{lasted}")
+            word = (event.detail, COLORS.get(event.detail, ""))
+            self._task_line(host, state, (f"{event.task}: ", ""), word, (lasted, ""))
         state.task = ""
 
     def _tick(self) -> None:
         while not self._done.wait(1.0):
             with self._lock:
-                if self._live:
-                    self._redraw()
+                if self._display:
+                    self._display.refresh()
                 else:
                     self._announce()
 
@@ -145,31 +170,19 @@ class Console:
             took = now - state.task_began
             if not state.task or took < SLOW_SECONDS or now - state.announced < STILL_SECONDS:
                 continue
-            self._task_line(
-                host, state, f"{state.task} ..." + (f" ({_clock(took)})" if state.announced > NEVER else "")
-            )
+            again = f" ({_clock(took)})" if state.announced > NEVER else ""
+            self._task_line(host, state, (f"{state.task} ...{again}", ""))
             state.announced = now
 
-    def _redraw(self) -> None:
-        running = [(host, state) for host, state in self._hosts.items() if state.task]
-        if not running:
-            return
-        parts = []
-        for host, state in running:
-            what = f"{state.task} {_clock(time.monotonic() - state.task_began)}"
-            what += f": {state.waiting}" if state.waiting else ""
-            parts.append(f"{host}: {what}" if self._several else what)
-        text = f"{_clock(time.monotonic() - self._began)} > " + " | ".join(parts)
-        self._write("\r\x1b[K" + text[: shutil.get_terminal_size().columns - 1])
-
-    def _line(self, host: str, text: str) -> None:
-        self._clear()
+    def _line(self, host: str, *parts: Part) -> None:
         prefix = f"{host} | " if self._several else ""
-        self._write(f"{_clock(time.monotonic() - self._began):>6} {prefix}{text}\n")
+        self._show((f"{_clock(time.monotonic() - self._began):>6} {prefix}", ""), *parts)
 
-    def _clear(self) -> None:
-        if self._live:
-            self._write("\r\x1b[K")
+    def _show(self, *parts: Part) -> None:
+        if self._display:
+            self._display.line(parts)
+        else:
+            self._write("".join(text for text, _ in parts) + "\n")
 
     def _write(self, text: str) -> None:
         """A reader of stderr that went away (`2>&1 | head`) must not stop the work on the hosts."""
@@ -178,8 +191,18 @@ class Console:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             self._broken = True
+
+
+class _Patient:
+    """The stream as rich needs it: rich itself would end the program where the reader has gone."""
+
+    def __init__(self, stream: TextIO, write: Callable[[str], None]) -> None:
+        self.encoding, self.write = stream.encoding, write
+
+    def flush(self) -> None:
+        """Each write is flushed."""
 
 
 def want_color(stream: TextIO, no_color: bool) -> bool:

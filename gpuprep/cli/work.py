@@ -100,7 +100,7 @@ def on_hosts(
     """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
     from gpuprep.store import Store
     from gpuprep.workflows import targets
-    from gpuprep.workflows.runs import Line, on_each
+    from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
 
     found = targets.parse(
         request.hosts,
@@ -117,12 +117,25 @@ def on_hosts(
     cancel = threading.Event()
     try:
         with Console(
-            verbose=request.verbose, quiet=request.quiet, no_color=request.no_color, several=len(found) > 1
+            [target.name for target in found],
+            verbose=request.verbose,
+            quiet=request.quiet,
+            no_color=request.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set)
+            line = Line(console.progress, store, cancel.is_set, console.live)
+
+            def work(target: Target) -> RunRecord:
+                code = UNEXPECTED
+                try:
+                    record = workflow(target, options, line)
+                    code = record.exit_code
+                    return record
+                finally:
+                    console.ended(target.name, code)
+
             return on_each(
                 found,
-                lambda target: workflow(target, options, line),
+                work,
                 forks=request.forks or site.forks or (DRIFT_FORKS if command in DRIFT else DEFAULT_FORKS),
                 cancel=cancel,
                 command=command,

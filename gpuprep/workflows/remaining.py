@@ -81,7 +81,8 @@ def seconds_left(steps: Sequence[ExpectedStep], spent: Mapping[str, float], at: 
     reached = max((place for place, (step, _) in enumerate(steps) if step in spent or step == at), default=0)
     left = 0.0
     for place, (step, seconds) in enumerate(steps):
-        if place < reached and step != FACTS or place == reached and step not in (at, FACTS):
+        has_ended = place < reached or (place == reached and step != at)
+        if has_ended and step != FACTS:
             continue
         if seconds is None:
             return None

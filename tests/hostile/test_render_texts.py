@@ -176,7 +176,7 @@ EVENTS = {
 @pytest.mark.parametrize("kind", EVENTS)
 def test_progress_shows_it_on_lines_of_its_host(kind: str, name: str) -> None:
     stream = io.StringIO()
-    with Console(verbose=1, quiet=False, no_color=True, several=True, stream=stream) as console:
+    with Console(["evil", "b"], verbose=1, quiet=False, no_color=True, stream=stream) as console:
         console.progress("evil", EVENTS["waiting"]("x"))
         console.progress("evil", EVENTS[kind](PAYLOADS[name]))
         console.say(PAYLOADS[name].replace("\n", " "))

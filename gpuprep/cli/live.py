@@ -1,0 +1,122 @@
+"""The live display below the lines of progress, drawn by rich: a bar a host. Imported where there is a terminal.
+
+All that is drawn is rich.text.Text: rich reads no markup, no emoji names and no links in it, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from gpuprep.cli.running import Running, clock, counted, steady
+
+HOST_COLUMNS = 24
+STEP_COLUMNS = 10
+BAR_COLUMNS = 20
+# Less than this and a bar with its words does not fit.
+NARROW = 60
+COLORS = {"ok": "green", "failed": "red", "unknown": "magenta", "refused": "red", "stopped": "yellow"}
+
+
+class _Terminal(Console):
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002
+        """The cursor stays: nothing has to bring it back after kill -9 or Ctrl-Z."""
+        return False
+
+
+class Display:
+    """Whole lines that stay, and below them the hosts as they are now. `hosts` may be asked in any thread."""
+
+    def __init__(self, stream: IO[str], color: bool, hosts: Callable[[], Sequence[Running]]) -> None:
+        self._console = _Terminal(
+            file=stream,
+            force_terminal=True,
+            force_interactive=True,
+            color_system="standard" if color else None,
+            no_color=not color,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+        )
+        self._hosts = hosts
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_renderable=self._draw,
+        )
+
+    def start(self) -> None:
+        self._live.start()
+
+    def stop(self) -> None:
+        self._live.stop()
+
+    def refresh(self) -> None:
+        self._live.refresh()
+
+    def line(self, parts: Iterable[tuple[str, str]]) -> None:
+        """A line that stays, of (text, style); where it is longer than the terminal is wide, the terminal breaks it."""
+        self._console.print(Text.assemble(*parts), soft_wrap=True)
+
+    def _draw(self) -> RenderableType:
+        hosts, now, size = list(self._hosts()), time.monotonic(), self._console.size
+        # The row below the last one is the cursor's while lines are printed.
+        return drawn(hosts, now, columns=size.width, rows=size.height - 1)
+
+
+def drawn(hosts: Sequence[Running], now: float, *, columns: int, rows: int) -> RenderableType:
+    """A row a host; where these are more than `rows`, those at work and how many have ended."""
+    several = len(hosts) > 1
+    shown = [host for host in hosts if several or host.at_work]
+    if len(shown) <= rows:
+        return _table(shown, now, columns, several)
+    at_work = [host for host in hosts if host.at_work]
+    room = rows - 1 if len(at_work) < rows else rows - 2
+    rest = len(at_work) - max(room, 0)
+    more = [Text(f"and {rest} more at work", style="bright_black")] if rest > 0 and rows > 1 else []
+    table = [_table(at_work[:room], now, columns, several)] if room > 0 and at_work else []
+    return Group(*table, *more, _cut(counted(list(hosts)), columns))
+
+
+def _table(hosts: Sequence[Running], now: float, columns: int, several: bool) -> RenderableType:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    if several:
+        table.add_column(no_wrap=True, max_width=HOST_COLUMNS if columns >= NARROW else HOST_COLUMNS // 2)
+    table.add_column(no_wrap=True, max_width=STEP_COLUMNS)
+    if columns >= NARROW:
+        table.add_column(no_wrap=True, width=BAR_COLUMNS)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, ratio=1)
+    for host in hosts:
+        table.add_row(*_cells(host, now, columns, several))
+    table.width = columns - 1  # what is written into the last column makes some terminals begin a new row
+    return table
+
+
+def _cells(host: Running, now: float, columns: int, several: bool) -> Iterable[RenderableType]:
+    if several:
+        yield Text(steady(host.host))
+    yield Text(host.outcome or (steady(host.step) if host.at_work else "waiting"), style=COLORS.get(host.outcome, ""))
+    if columns >= NARROW:
+        yield ProgressBar(total=1.0, completed=host.fraction(now), width=BAR_COLUMNS)
+    yield Text("" if host.began is None else clock(host.elapsed(now)))
+    yield Text(host.time_left(now), style="bold")
+    yield Text(steady(host.what(now)), style="bright_black")
+
+
+def _cut(text: str, columns: int) -> Text:
+    made = Text(text, no_wrap=True)
+    made.truncate(columns - 1, overflow="ellipsis")
+    return made

@@ -1,0 +1,120 @@
+"""What a line of the live display says of one host: events in, words out. Knows no terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpuprep.workflows.remaining import FACTS, seconds_left, step_of
+
+if TYPE_CHECKING:
+    from gpuprep.provisioning.ansible_events import ExpectedStep, Progress
+
+# How a run ended, by its exit code.
+ENDED = {0: "ok", 1: "failed", 2: "refused", 4: "failed", 130: "stopped"}
+COUNTED = ("ok", "failed", "unknown", "refused", "stopped")
+
+
+@dataclass
+class Running:
+    """One host: what runs on it, since when, and how long it takes. `now` is time.monotonic()."""
+
+    host: str
+    began: float | None = None  # None: it waits for its turn
+    ended: float | None = None
+    outcome: str = ""  # how it ended: a word of COUNTED
+    step: str = FACTS
+    step_began: float = 0.0
+    title: str = ""  # of the stage or the task that runs
+    title_began: float = 0.0
+    waiting: str = ""  # what the task says it waits for
+    steps: tuple[ExpectedStep, ...] = ()
+    spent: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def at_work(self) -> bool:
+        return self.began is not None and self.ended is None
+
+    def take(self, event: Progress, now: float) -> None:
+        if self.began is None:
+            self.began = self.step_began = now
+        if event.kind == "steps":
+            self.steps = event.steps
+        elif event.kind == "stage":
+            self._begin(event.task or FACTS, event.detail, now)
+        elif event.kind == "task_start":
+            self._begin(step_of(event.role), event.task, now)
+        elif event.kind == "waiting":
+            self.waiting = event.detail
+
+    def end(self, exit_code: int, now: float) -> None:
+        self.began = now if self.began is None else self.began
+        self.ended, self.outcome = now, ENDED.get(exit_code, "unknown")
+
+    def elapsed(self, now: float) -> float:
+        if self.began is None:
+            return 0.0
+        return (now if self.ended is None else self.ended) - self.began
+
+    def left(self, now: float) -> float | None:
+        """Seconds until it has ended; None where no earlier run tells."""
+        return seconds_left(self.steps, self._spent(now), self.step) if self.at_work else None
+
+    def fraction(self, now: float) -> float:
+        """0.0 to 1.0: by time where earlier runs tell, else by steps."""
+        if self.ended is not None:
+            return 1.0
+        left, elapsed = self.left(now), self.elapsed(now)
+        if left is not None and left + elapsed > 0:
+            return elapsed / (elapsed + left)
+        begun = max((place for place, (step, _) in enumerate(self.steps) if step in self._spent(now)), default=0)
+        return begun / len(self.steps) if self.steps else 0.0
+
+    def what(self, now: float) -> str:
+        """The task, since when it runs, and what it waits for."""
+        if not self.title or not self.at_work:
+            return ""
+        return f"{self.title} {clock(now - self.title_began)}" + (f": {self.waiting}" if self.waiting else "")
+
+    def time_left(self, now: float) -> str:
+        """ "about 3:10 left"; "" where nothing is known of it."""
+        left = self.left(now)
+        if left is None:
+            return ""
+        return f"about {clock(left)} left" if left >= 1 else "longer than before"
+
+    def _spent(self, now: float) -> dict[str, float]:
+        return {**self.spent, self.step: self.spent.get(self.step, 0.0) + now - self.step_began}
+
+    def _begin(self, step: str, title: str, now: float) -> None:
+        if step != self.step:
+            self.spent = self._spent(now)
+            self.step, self.step_began = step, now
+        self.title, self.title_began, self.waiting = title, now, ""
+
+
+def counted(hosts: list[Running]) -> str:
+    """How many of the hosts have ended, and how: "37/60, 34 ok, 2 failed, 1 unknown"."""
+    outcomes = [host.outcome for host in hosts if host.ended is not None]
+    each = [f"{outcomes.count(word)} {word}" for word in COUNTED if word in outcomes]
+    return ", ".join([f"{len(outcomes)}/{len(hosts)}", *each])
+
+
+def steady(text: str) -> str:
+    """`text` with "?" for each letter of which terminals do not agree how wide it is.
+
+    A line that is wider than it was taken for goes on in the next row, and the display is drawn over other lines.
+    """
+    return text if text.isascii() else "".join(letter if _is_steady(letter) else "?" for letter in text)
+
+
+def _is_steady(letter: str) -> bool:
+    kind = unicodedata.category(letter)
+    wide = kind == "Lo" and unicodedata.east_asian_width(letter) == "W"
+    return letter.isascii() or letter == "…" or kind in ("Lu", "Ll") or wide
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
