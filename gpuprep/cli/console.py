@@ -33,6 +33,8 @@ SLOW_SECONDS = 2.0
 STILL_SECONDS = 60.0
 # And how often what a task waits for (compiled 412 of 980 files).
 WAITING_SECONDS = 15.0
+# How often the live display is drawn.
+DRAWN_SECONDS = 0.5
 NEVER = float("-inf")
 OUR_COLORS = re.compile(r"(\x1b\[(?:0|1|3[0-7])m)")  # of reports/text.py and click.style
 COLORS = {"changed": "yellow", "failed": "red", "unreachable": "red", "ok": "green"}
@@ -156,7 +158,7 @@ class Console:
         state.task = ""
 
     def _tick(self) -> None:
-        while not self._done.wait(1.0):
+        while not self._done.wait(DRAWN_SECONDS if self.live else 1.0):
             with self._lock:
                 if self._display:
                     self._display.refresh()

@@ -20,6 +20,8 @@ from gpuprep.cli.running import Running, clock, counted, steady
 HOST_COLUMNS = 24
 STEP_COLUMNS = 10
 BAR_COLUMNS = 20
+# Free at the end of a row: the terminal shows a Ctrl-C there as ^C, which must not begin a new row.
+MARGIN = 4
 # Less than this and a bar with its words does not fit.
 NARROW = 60
 COLORS = {"ok": "green", "failed": "red", "unknown": "magenta", "refused": "red", "stopped": "yellow"}
@@ -53,21 +55,27 @@ class Display:
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
-            get_renderable=self._draw,
         )
+        self._lines: list[Text] = []
 
     def start(self) -> None:
         self._live.start()
 
     def stop(self) -> None:
+        self.refresh()
         self._live.stop()
 
     def refresh(self) -> None:
-        self._live.refresh()
+        lines, self._lines = self._lines, []
+        with self._console:  # all in one write
+            if lines:  # rich draws the display with each print: an empty one costs nothing
+                self._live.update(Text(), refresh=True)
+                self._console.print(Text("\n").join(lines), soft_wrap=True)
+            self._live.update(self._draw(), refresh=True)
 
     def line(self, parts: Iterable[tuple[str, str]]) -> None:
-        """A line that stays, of (text, style); where it is longer than the terminal is wide, the terminal breaks it."""
-        self._console.print(Text.assemble(*parts), soft_wrap=True)
+        """A line that stays, of (text, style), with the next refresh: many lines at once cost one drawing."""
+        self._lines.append(Text.assemble(*parts))
 
     def _draw(self) -> RenderableType:
         hosts, now, size = list(self._hosts()), time.monotonic(), self._console.size
@@ -101,7 +109,7 @@ def _table(hosts: Sequence[Running], now: float, columns: int, several: bool) ->
     table.add_column(no_wrap=True, ratio=1)
     for host in hosts:
         table.add_row(*_cells(host, now, columns, several))
-    table.width = columns - 1  # what is written into the last column makes some terminals begin a new row
+    table.width = max(1, columns - MARGIN)
     return table
 
 
@@ -110,7 +118,15 @@ def _cells(host: Running, now: float, columns: int, several: bool) -> Iterable[R
         yield Text(steady(host.host))
     yield Text(host.outcome or (steady(host.step) if host.at_work else "waiting"), style=COLORS.get(host.outcome, ""))
     if columns >= NARROW:
-        yield ProgressBar(total=1.0, completed=host.fraction(now), width=BAR_COLUMNS)
+        color = COLORS.get(host.outcome, "cyan")
+        yield ProgressBar(
+            total=1.0,
+            completed=host.fraction(now),
+            width=BAR_COLUMNS,
+            style="bright_black",
+            complete_style=color,
+            finished_style=color,
+        )
     yield Text("" if host.began is None else clock(host.elapsed(now)))
     yield Text(host.time_left(now), style="bold")
     yield Text(steady(host.what(now)), style="bright_black")
@@ -118,5 +134,5 @@ def _cells(host: Running, now: float, columns: int, several: bool) -> Iterable[R
 
 def _cut(text: str, columns: int) -> Text:
     made = Text(text, no_wrap=True)
-    made.truncate(columns - 1, overflow="ellipsis")
+    made.truncate(max(1, columns - MARGIN), overflow="ellipsis")
     return made

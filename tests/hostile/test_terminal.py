@@ -1,0 +1,126 @@
+"""What a host says on the live display: nothing but letters in its own row, whatever rich or a terminal could read."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from pseudoterminal import Screen
+from rich.console import Console as RichConsole
+
+from gpuprep.cli.console import Console
+from gpuprep.cli.live import drawn
+from gpuprep.cli.running import Running
+from gpuprep.provisioning.ansible_events import Progress
+from hostile.hostilerecords import PAYLOADS
+
+SAID = {
+    **PAYLOADS,
+    "a style": "[red]PASS[/red]",
+    "a link": "[link=https://evil.example]click[/link]",
+    "a closing tag": "[/] [/red] [/]",
+    "an action": "[@click=app.quit]x[/]",
+    "an unclosed tag": "[bold",
+    "an escaped tag": "\\[red]",
+    "an emoji by name": ":pile_of_poo: :warning:",
+    "a link of terminals": "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
+    "moves up": "\x1b[5A\x1b[2K",
+    "asks the terminal": "\x1b[6n\x1b[c\x1bP$q\x1b\\",
+    "hides the cursor": "\x1b[?25l\x1b[?1049h",
+    "tabs": "\t\t\t\t\t\t\t\t\t\t\t\tx",
+    "a very long line": "long " * 100_000,
+    "a very long word": "x" * 1_000_000,
+    "wide letters": "显卡" * 300,
+    "wide forms": "ＰＡＳＳ" * 100,
+    "marks upon marks": "a" + "\u0301" * 500,
+    "joined pictures": "👩‍👩‍👧‍👦🏳️‍🌈" * 60,
+    "no width and some": "\u1160\u115f\u3164" * 200,
+    "right to left": "שלום" * 100,
+}
+# What the display itself writes: colours, begin of row, clear row, up.
+OURS = re.compile(r"\x1b\[(?:0|1|3[0-7]|90|2K|\d*A)m?|\r")
+
+
+class Terminal(io.StringIO):
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def told(console: Console, said: str) -> None:
+    console.progress("a", Progress("steps", "", "", "", 0.0, (("facts", 1.0), ("driver", 2.0))))
+    for kind in ("stage", "note", "waiting", "diff"):
+        console.progress("evil", Progress(kind, "gpu_driver", "Build", said, 0.0))
+    console.progress("evil", Progress("task_end", said, said, "changed", 0.0))
+    console.progress("evil", Progress("task_start", said, said, "", 0.0))
+    console.progress("evil", Progress("waiting", said, said, said, 0.0))
+    console.progress("evil", Progress("task_end", said, said, said, 0.0))
+    console.progress("evil", Progress("task_start", "gpu_driver", said, "", 0.0))
+    console.say(said)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_terminal_gets_letters_and_our_own_drawing(name: str, terminal: Terminal) -> None:
+    with Console(["a", "evil", "b"], verbose=1, quiet=False, no_color=False, stream=terminal) as console:
+        told(console, SAID[name])
+        assert console._display is not None
+        console._display.refresh()
+        written = terminal.getvalue()
+        screen = Screen()
+        screen.feed(written.encode())
+        # The display is whole: three rows, one a host, at the bottom.
+        assert [row.split()[0] for row in screen.shown[-3:]] == ["a", "evil", "b"]
+    written = terminal.getvalue()
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", OURS.sub("", written))
+    screen = Screen()
+    screen.feed(written.encode())
+    # It is taken away as a whole, and took away no line of another.
+    assert "━" not in "".join(screen.everything)
+    assert not screen.cursor_hidden
+
+
+@pytest.mark.parametrize("name", [name for name in SAID if "[" in SAID[name] or ":" in SAID[name]])
+def test_markup_is_shown_as_it_is(name: str, terminal: Terminal) -> None:
+    plain = io.StringIO()
+    for stream in (plain, terminal):
+        with Console(["a"], verbose=1, quiet=False, no_color=True, stream=stream) as console:
+            console.progress("a", Progress("stage", "", "", SAID[name], 0.0))
+    written = re.sub(r"\r\x1b\[2K|\r|\x1b\[\d*A", "", terminal.getvalue())
+    assert plain.getvalue() in written
+
+
+@pytest.mark.parametrize("columns", [1, 2, 10, 40, 59, 60, 80, 200])
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 10, 70])
+@pytest.mark.parametrize("name", ["a style", "a very long word", "wide letters", "joined pictures", "right to left"])
+def test_it_is_never_higher_nor_wider_than_the_screen(name: str, rows: int, columns: int) -> None:
+    said = " ".join(SAID[name][:900].split())
+    hosts = [Running(f"{number}{said[:100]}") for number in range(60)]
+    for number, host in enumerate(hosts[:50]):
+        host.take(Progress("task_start", said[:50], said, "", 0.0), 1.0)
+        host.take(Progress("waiting", said, said, said, 0.0), 1.0)
+        if number % 5 == 0:
+            host.end(number % 4, 2.0)
+    for at_work in (hosts, hosts[:3], hosts[1:2]):
+        stream = io.StringIO()
+        console = RichConsole(file=stream, width=columns, height=100, force_terminal=True, color_system=None,
+                              legacy_windows=False)  # fmt: skip
+        console.print(drawn(at_work, 100.0, columns=columns, rows=rows))
+        text = stream.getvalue()
+        screen = Screen(columns=columns, lines=100)
+        screen.feed(text.rstrip("\n").encode())
+        # The terminal makes as many rows of it as were drawn: none went on in the next one.
+        used = max((place + 1 for place, row in enumerate(screen.rows) if row), default=0)
+        assert used <= max(rows, 1)
+        assert used <= len(text.splitlines())
