@@ -92,7 +92,7 @@ def drawn(hosts: Sequence[Running], now: float, *, columns: int, rows: int) -> R
     at_work = [host for host in hosts if host.at_work]
     room = rows - 1 if len(at_work) < rows else rows - 2
     rest = len(at_work) - max(room, 0)
-    more = [Text(f"and {rest} more at work", style="bright_black")] if rest > 0 and rows > 1 else []
+    more = [_cut(f"and {rest} more at work", columns)] if rest > 0 and rows > 1 else []
     table = [_table(at_work[:room], now, columns, several)] if room > 0 and at_work else []
     return Group(*table, *more, _cut(counted(list(hosts)), columns))
 

@@ -29,8 +29,8 @@ SAID = {
     "asks the terminal": "\x1b[6n\x1b[c\x1bP$q\x1b\\",
     "hides the cursor": "\x1b[?25l\x1b[?1049h",
     "tabs": "\t\t\t\t\t\t\t\t\t\t\t\tx",
-    "a very long line": "long " * 100_000,
-    "a very long word": "x" * 1_000_000,
+    "a very long line": "long " * 5_000,
+    "a very long word": "x" * 20_000,
     "wide letters": "显卡" * 300,
     "wide forms": "ＰＡＳＳ" * 100,
     "marks upon marks": "a" + "\u0301" * 500,
@@ -101,9 +101,9 @@ def test_markup_is_shown_as_it_is(name: str, terminal: Terminal) -> None:
     assert plain.getvalue() in written
 
 
-@pytest.mark.parametrize("columns", [1, 2, 10, 40, 59, 60, 80, 200])
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 10, 70])
-@pytest.mark.parametrize("name", ["a style", "a very long word", "wide letters", "joined pictures", "right to left"])
+@pytest.mark.parametrize("columns", [1, 10, 59, 60, 200])
+@pytest.mark.parametrize("rows", [0, 1, 2, 10, 70])
+@pytest.mark.parametrize("name", ["a very long word", "wide letters", "joined pictures"])
 def test_it_is_never_higher_nor_wider_than_the_screen(name: str, rows: int, columns: int) -> None:
     said = " ".join(SAID[name][:900].split())
     hosts = [Running(f"{number}{said[:100]}") for number in range(60)]
