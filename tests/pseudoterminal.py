@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -59,7 +59,14 @@ class Program:
     """`python -c program`, its stdin and stderr a terminal; stdout is a file, or with `all_of_it` the terminal, too."""
 
     def __init__(
-        self, program: str, out: Path, *, columns: int = 80, lines: int = 24, all_of_it: bool = False, **env: str
+        self,
+        program: str,
+        out: Path,
+        env: Mapping[str, str],
+        *,
+        columns: int = 80,
+        lines: int = 24,
+        all_of_it: bool = False,
     ) -> None:
         self.screen = Screen(columns, lines)
         self._out = out

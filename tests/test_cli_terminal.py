@@ -15,7 +15,10 @@ import pytest
 from builders import finished_snapshot, good_probes, measured_t4, resolved
 from pseudoterminal import INTERRUPT, Program, Screen
 from records_for_tests import record
+from rich.cells import cell_len
 
+from gpuprep.cli import tables
+from gpuprep.cli.console import Console
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import ProfileRef, RunRecord
 from gpuprep.store import Store
@@ -88,7 +91,7 @@ def validate(tmp_path: Path, *hosts: str) -> list[str]:
 def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> None:
     earlier(tmp_path)
     words = [*validate(tmp_path, "gpu-01"), "--json"]
-    with Program(program(words, gate), tmp_path / "out", **folders(tmp_path)) as running:
+    with Program(program(words, gate), tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)
         screen = running.until(lambda screen: any("left" in row for row in screen.rows))
         [line] = [row for row in screen.rows if "left" in row]
@@ -112,7 +115,7 @@ def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> N
 )
 def test_what_is_left_is_not_guessed(tmp_path: Path, gate: Path, changed: dict[str, object]) -> None:
     earlier(tmp_path, **changed)
-    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", **folders(tmp_path)) as running:
+    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)
         running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
         os.write(writer, b"x")
@@ -124,7 +127,7 @@ def test_what_is_left_is_not_guessed(tmp_path: Path, gate: Path, changed: dict[s
 
 def test_a_new_host_goes_by_others_of_its_profile_and_system(tmp_path: Path, gate: Path) -> None:
     earlier(tmp_path, host="gpu-02")
-    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", **folders(tmp_path)) as running:
+    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)
         running.until(lambda screen: any("left" in row for row in screen.rows))
         os.close(writer)
@@ -138,14 +141,14 @@ def at_work(screen: Screen) -> int:
 def test_sixty_hosts_on_a_small_screen(tmp_path: Path, gate: Path) -> None:
     hosts = [f"gpu-{number:02d}" for number in range(60)]
     words = [*validate(tmp_path, *hosts), "--forks", "30"]
-    with Program(program(words, gate), tmp_path / "out", lines=24, **folders(tmp_path)) as running:
+    with Program(program(words, gate), tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)
         # 23 rows at most: the last one is for those that ended, the one above for those that do not fit.
-        running.until(lambda screen: at_work(screen) == 21 and screen.rows[-2:] == ["and 9 more at work", "0/60"])
+        running.until(lambda screen: at_work(screen) == 21 and screen.shown[-2:] == ["and 9 more at work", "0/60"])
         os.write(writer, b"x" * 17)
-        running.until(lambda screen: screen.rows[-1] == "17/60, 17 ok")
+        running.until(lambda screen: screen.shown[-1] == "17/60, 17 ok")
         os.write(writer, b"x" * 28)
-        running.until(lambda screen: at_work(screen) == 15 and screen.rows[-1] == "45/60, 45 ok")
+        running.until(lambda screen: at_work(screen) == 15 and screen.shown[-1] == "45/60, 45 ok")
         os.write(writer, b"x" * 15)
         os.close(writer)
         code, out, screen = running.end()
@@ -160,7 +163,7 @@ def test_sixty_hosts_on_a_small_screen(tmp_path: Path, gate: Path) -> None:
 
 def test_few_hosts_have_a_line_each_and_say_how_they_ended(tmp_path: Path, gate: Path) -> None:
     words = [*validate(tmp_path, "a", "b", "c"), "--forks", "2"]
-    with Program(program(words, gate), tmp_path / "out", **folders(tmp_path)) as running:
+    with Program(program(words, gate), tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)
         running.until(lambda screen: any(re.match(r"c +waiting", row) for row in screen.rows))
         os.write(writer, b"x")
@@ -170,7 +173,7 @@ def test_few_hosts_have_a_line_each_and_say_how_they_ended(tmp_path: Path, gate:
 
 
 def test_an_interruption_leaves_the_terminal_as_it_was(tmp_path: Path, gate: Path) -> None:
-    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", **folders(tmp_path)) as running:
+    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)
         running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
         running.type(INTERRUPT)
@@ -184,7 +187,7 @@ def test_an_interruption_leaves_the_terminal_as_it_was(tmp_path: Path, gate: Pat
 
 def test_results_on_the_same_terminal_come_after_the_display(tmp_path: Path, gate: Path) -> None:
     words = validate(tmp_path, "gpu-01")
-    with Program(program(words, gate), tmp_path / "out", lines=100, all_of_it=True, **folders(tmp_path)) as running:
+    with Program(program(words, gate), tmp_path / "out", folders(tmp_path), lines=100, all_of_it=True) as running:
         writer = os.open(gate, os.O_WRONLY)
         running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
         os.close(writer)
@@ -203,7 +206,7 @@ def test_results_on_the_same_terminal_come_after_the_display(tmp_path: Path, gat
 @pytest.mark.parametrize(("flags", "env"), [([], {"TERM": "dumb"}), (["--quiet"], {})], ids=["TERM=dumb", "--quiet"])
 def test_where_no_display_is_wanted_there_is_none(tmp_path: Path, flags: list[str], env: dict[str, str]) -> None:
     words = [*validate(tmp_path, "gpu-01"), *flags]
-    with Program(program(words), tmp_path / "out", **folders(tmp_path), **env) as running:
+    with Program(program(words), tmp_path / "out", {**folders(tmp_path), **env}) as running:
         code, _, screen = running.end()
     assert code == 0
     assert b"\x1b" not in screen.raw
@@ -215,7 +218,7 @@ def test_without_colour_it_is_drawn_all_the_same(
     tmp_path: Path, gate: Path, flags: list[str], env: dict[str, str]
 ) -> None:
     words = [*validate(tmp_path, "gpu-01"), *flags]
-    with Program(program(words, gate), tmp_path / "out", **folders(tmp_path), **env) as running:
+    with Program(program(words, gate), tmp_path / "out", {**folders(tmp_path), **env}) as running:
         writer = os.open(gate, os.O_WRONLY)
         running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
         os.close(writer)
@@ -235,6 +238,42 @@ def test_without_a_terminal_rich_is_not_even_imported(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "False"
     assert "\x1b" not in done.stderr + done.stdout
     assert [line.split(None, 1)[1] for line in done.stderr.splitlines()][:2] == ["connecting", "reading facts"]
+
+
+# ---------------------------------------------------------------- lists
+
+
+def test_a_list_fits_the_terminal_and_says_the_same_as_in_a_file(tmp_path: Path) -> None:
+    earlier(tmp_path, host="a-very-long-name-of-a-host.in-a-datacenter.example.org")
+    words = ["history", "--store", f"sqlite:///{tmp_path}/history.db"]
+    with Program(program(words), tmp_path / "out", folders(tmp_path), columns=60, all_of_it=True) as running:
+        code, _, drawn = running.end()
+    with Program(program(words), tmp_path / "out", folders(tmp_path)) as running:
+        _, plain, _ = running.end()
+    assert code == 0
+    assert plain.splitlines()[0].split() == ["RUN", "HOST", "COMMAND", "PROFILE", "RESULT"]
+    assert "\x1b" not in plain
+    assert drawn.shown[0].split() == plain.splitlines()[0].split()
+    assert drawn.shown[1].split()[0] == plain.splitlines()[1].split()[0], "what is copied is in one piece"
+    # The widest cell goes on below; nothing is left out and no line is broken by the terminal.
+    assert sorted("".join(drawn.shown).replace(" ", "")) == sorted("".join(plain.split()))
+    assert b"\x1b[31mFAIL" in drawn.raw
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 300])
+def test_rows_are_drawn_in_the_given_width(columns: int) -> None:
+    rows = [("RUN", "HOST", ""), ("20261120", "显卡" * 40, "PASS"), ("2026", "[red]b[/red] " + "x" * 100, "")]
+    lines = tables.lines(rows, columns=columns, indent="  ")
+    assert all(cell_len(line) <= columns for line in lines)
+    assert "".join(lines).count("x") == 100
+    assert "\x1b" not in "".join(lines)
+    assert any("[red]b[/red]" in line for line in lines) or columns == 40
+    assert tables.lines([], columns=columns) == []
+
+
+def test_where_other_cells_fill_the_terminal_nothing_is_cut() -> None:
+    rows = [("a" * 50, "b" * 40, "c")]
+    assert tables.lines(rows, columns=60) == tables.lines(rows)
 
 
 # ---------------------------------------------------------------- a console alone
@@ -267,8 +306,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def test_an_exception_takes_the_display_away(terminal: Terminal) -> None:
-    from gpuprep.cli.console import Console
-
     def breaks() -> None:
         with Console(["a"], verbose=0, quiet=False, no_color=False, stream=terminal) as console:
             console.progress("a", Progress("task_start", "gpu_driver", "Build", "", 1.0))
@@ -286,8 +323,6 @@ def test_an_exception_takes_the_display_away(terminal: Terminal) -> None:
 
 
 def test_a_terminal_that_goes_away_does_not_stop_a_run(terminal: Terminal) -> None:
-    from gpuprep.cli.console import Console
-
     with Console(["a"], verbose=0, quiet=False, no_color=False, stream=terminal) as console:
         console.progress("a", Progress("stage", "", "", "reading facts", 0.1))
         terminal.gone = True
@@ -299,8 +334,6 @@ def test_a_terminal_that_goes_away_does_not_stop_a_run(terminal: Terminal) -> No
 
 def test_lines_that_stay_are_those_of_a_log(terminal: Terminal) -> None:
     """Coloured, and with the display below; word for word the lines that a file gets."""
-    from gpuprep.cli.console import Console
-
     events = [
         Progress("stage", "", "", "reading facts", 0.1),
         Progress("task_start", "gpu_codec", "Build", "", 1.0),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, tables
-from gpuprep.cli.console import check_output, emit
+from gpuprep.cli.console import check_output, emit, table_columns
 
 if TYPE_CHECKING:
     from gpuprep.store import Store
@@ -65,7 +65,10 @@ def show(
     how = f"set by hand at {found.set_at}" if found.set_at else "the newest run that passed"
     run = f"run {found.run_id} of {found.run_at} ({how})" if found.run_id else "no run that passed is recorded"
     rows = pages.baseline_table(found.figures)
-    emit("\n".join([f"{host}: {run}", *(tables.lines(rows) or [pages.NO_FIGURES])]), output)
+    emit(
+        "\n".join([f"{host}: {run}", *(tables.lines(rows, columns=table_columns(output)) or [pages.NO_FIGURES])]),
+        output,
+    )
     return code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, tables
-from gpuprep.cli.console import check_output, emit, want_color
+from gpuprep.cli.console import check_output, emit, table_columns, want_color
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -55,7 +55,7 @@ def compare(
         emit(tables.document(one=_named(first), two=_named(second), comparison=found), output)
     else:
         color = output is None and want_color(sys.stdout, no_color)
-        emit("\n".join(_page(first, second, found, color, bool(verbose))), output)
+        emit("\n".join(_page(first, second, found, bool(verbose), color, table_columns(output))), output)
 
 
 def _named(record: RunRecord) -> dict[str, object]:
@@ -64,20 +64,22 @@ def _named(record: RunRecord) -> dict[str, object]:
     return {**named, "started_at": record.started_at, "source": record.source}
 
 
-def _page(one: RunRecord, two: RunRecord, found: Comparison, color: bool, whole: bool) -> list[str]:
+def _page(
+    one: RunRecord, two: RunRecord, found: Comparison, whole: bool, color: bool, columns: int | None
+) -> list[str]:
     from gpuprep.reports import history as pages
 
-    lines = tables.lines([pages.compared_run("one", one), pages.compared_run("two", two)], color=color)
+    lines = tables.lines([pages.compared_run("one", one), pages.compared_run("two", two)], color=color, columns=columns)
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"Facts: {len(found.facts)} changed"]
-    lines += tables.lines(pages.facts_table(found), indent="  ")
+    lines += tables.lines(pages.facts_table(found), indent="  ", columns=columns)
     rows, passed = pages.findings_table(found, whole=whole)
     beside = f"; {passed} more that only one run checked passed there (-v shows them)" if passed else ""
     lines += ["", f"Findings: {len(rows)} changed{beside}"]
-    lines += tables.lines(rows, color=color, indent="  ")
+    lines += tables.lines(rows, color=color, indent="  ", columns=columns)
     rows, alike = pages.figures_table(found, whole=whole)
     beside = f", {alike} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if alike else ""
     lines += ["", f"Figures: {len(found.figures)} compared{beside}"]
-    lines += tables.lines(rows, indent="  ")
+    lines += tables.lines(rows, indent="  ", columns=columns)
     lines += [f"  not compared: {why}" for why in found.not_comparable]
     return lines

@@ -21,7 +21,7 @@ from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line, visible
 
 if TYPE_CHECKING:
-    from gpuprep.cli.live import Display
+    from gpuprep.cli.drawing import Display
     from gpuprep.cli.running import Running
     from gpuprep.provisioning.ansible_events import Progress
 
@@ -54,7 +54,7 @@ class _Host:
 
 class Console:
     """Progress of one or several hosts, one whole line at a time. On a terminal a live display below shows what runs
-    now (cli/live.py).
+    now (cli/drawing.py).
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Console:
         self._display: Display | None = None
         self._running: dict[str, Running] = {}
         if self.live:
-            from gpuprep.cli.live import Display
+            from gpuprep.cli.drawing import Display
             from gpuprep.cli.running import Running
 
             self._running = {one_line(host): Running(one_line(host)) for host in hosts}
@@ -215,6 +215,13 @@ def want_color(stream: TextIO, no_color: bool) -> bool:
 def page_width() -> int:
     """Columns for a report: those of the terminal, at most 100; 80 where there is none."""
     return min(shutil.get_terminal_size((80, 24)).columns, 100) if sys.stdout.isatty() else 80
+
+
+def table_columns(output: Path | None) -> int | None:
+    """Columns of the terminal that a list is shown on; None where it goes to a file, a pipe or a dumb terminal."""
+    if output is not None or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        return None
+    return max(40, shutil.get_terminal_size().columns)
 
 
 def check_output(path: Path | None) -> None:

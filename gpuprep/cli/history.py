@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import history_upkeep, options, tables
-from gpuprep.cli.console import check_output, emit, want_color
+from gpuprep.cli.console import check_output, emit, table_columns, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
 from gpuprep.untrusted.plaintext import one_line
 
@@ -68,7 +68,8 @@ def list_runs(
     if not found and not quiet:
         click.echo(f"no runs of {host} are recorded" if host else "no runs are recorded yet", err=True)
     if found:
-        emit(_table(found, output is None and want_color(sys.stdout, no_color), verbose), output)
+        color = output is None and want_color(sys.stdout, no_color)
+        emit(_table(found, color, verbose, table_columns(output)), output)
 
 
 @history.command("trend", short_help="Find figures of a host that get worse from night to night")
@@ -128,20 +129,22 @@ def trend(
 
         color = output is None and want_color(sys.stdout, no_color)
         head, rows, notes = pages.trend_table(host, found, nights, percent, whole=bool(verbose))
-        emit("\n".join([head, *tables.lines(rows, color=color), *notes]), output)
+        emit("\n".join([head, *tables.lines(rows, color=color, columns=table_columns(output)), *notes]), output)
     elif not quiet:
         click.echo(f"no figures of {host} are recorded: drift with --probe quick and validate measure some", err=True)
     return code
 
 
-def _table(found: list[RunSummary], color: bool, verbose: int) -> str:
+def _table(found: list[RunSummary], color: bool, verbose: int, columns: int | None = None) -> str:
     rows = [("RUN", "HOST", "COMMAND", "PROFILE", "RESULT", "")]
     for run in found:
         result = run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
         simulated = "simulated" if run.source.value == "simulated" else ""
         rows.append((run.run_id, run.host, run.command, run.profile, result, simulated))
+    if not verbose:
+        return "\n".join(tables.lines(rows, color=color, columns=columns))
     head, *lines = tables.lines(rows, color=color)
     told = [head]
     for run, line in zip(found, lines, strict=True):
-        told += [line, f"    {one_line(run.summary)}"] if verbose and run.summary else [line]
+        told += [line, f"    {one_line(run.summary)}"] if run.summary else [line]
     return "\n".join(told)

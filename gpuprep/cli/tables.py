@@ -16,10 +16,20 @@ COLORS = {
 }  # fmt: skip
 
 
-def lines(rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "") -> list[str]:
-    """One line per row, each column as wide as its widest cell; words of COLORS get their colour."""
+def lines(
+    rows: Sequence[Sequence[str]], *, color: bool = False, indent: str = "", columns: int | None = None
+) -> list[str]:
+    """One line per row, each column as wide as its widest cell; words of COLORS get their colour.
+
+    `columns` of a terminal: cells are made to fit, a row may take several lines.
+    """
     # Names of hosts, facts and ids of runs come from other machines: a cell is one line, whatever they hold.
     rows = [[one_line(cell, MOST_LETTERS) for cell in row] for row in rows]
+    if columns is not None:
+        from gpuprep.cli import drawing
+
+        drawn = drawing.table(rows, columns=columns - len(indent), color=color, colors=COLORS)
+        return [indent + line for line in drawn]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     found = []
     for row in rows:

@@ -9,8 +9,9 @@ import pytest
 from pseudoterminal import Screen
 from rich.console import Console as RichConsole
 
-from gpuprep.cli.console import Console
-from gpuprep.cli.live import drawn
+from gpuprep.cli import tables
+from gpuprep.cli.console import Console, for_terminal
+from gpuprep.cli.drawing import drawn
 from gpuprep.cli.running import Running
 from gpuprep.provisioning.ansible_events import Progress
 from hostile.hostilerecords import PAYLOADS
@@ -99,6 +100,16 @@ def test_markup_is_shown_as_it_is(name: str, terminal: Terminal) -> None:
             console.progress("a", Progress("stage", "", "", SAID[name], 0.0))
     written = re.sub(r"\r\x1b\[2K|\r|\x1b\[\d*A", "", terminal.getvalue())
     assert plain.getvalue() in written
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("name", SAID)
+def test_a_list_has_letters_alone(name: str, columns: int) -> None:
+    for color in (False, True):
+        lines = tables.lines([("HOST", "RESULT"), (SAID[name], "PASS")], color=color, columns=columns)
+        text = "\n".join(lines)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text.replace("\x1b[32m", "").replace("\x1b[0m", ""))
+        assert for_terminal(text) == text, "the last door lets all of it through"
 
 
 @pytest.mark.parametrize("columns", [1, 10, 59, 60, 200])

@@ -1,14 +1,19 @@
-"""The live display below the lines of progress, drawn by rich: a bar a host. Imported where there is a terminal.
+"""What rich draws on a terminal: the live display below the lines of progress, a bar a host; tables of lists.
+
+Imported where there is a terminal, and nowhere else imports rich: without one there are plain lines (cli/console.py,
+cli/tables.py).
 
 All that is drawn is rich.text.Text: rich reads no markup, no emoji names and no links in it, whoever wrote it.
 """
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -24,6 +29,7 @@ BAR_COLUMNS = 20
 MARGIN = 4
 # Less than this and a bar with its words does not fit.
 NARROW = 60
+LEAST_COLUMNS = 12  # for the widest cells of a list
 COLORS = {"ok": "green", "failed": "red", "unknown": "magenta", "refused": "red", "stopped": "yellow"}
 
 
@@ -33,21 +39,26 @@ class _Terminal(Console):
         return False
 
 
+def _terminal(stream: IO[str], color: bool, columns: int | None = None) -> Console:
+    return _Terminal(
+        file=stream,
+        width=columns,
+        force_terminal=True,
+        force_interactive=True,
+        color_system="standard" if color else None,
+        no_color=not color,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+    )
+
+
 class Display:
     """Whole lines that stay, and below them the hosts as they are now. `hosts` may be asked in any thread."""
 
     def __init__(self, stream: IO[str], color: bool, hosts: Callable[[], Sequence[Running]]) -> None:
-        self._console = _Terminal(
-            file=stream,
-            force_terminal=True,
-            force_interactive=True,
-            color_system="standard" if color else None,
-            no_color=not color,
-            markup=False,
-            emoji=False,
-            highlight=False,
-            legacy_windows=False,
-        )
+        self._console = _terminal(stream, color)
         self._hosts = hosts
         self._live = Live(
             console=self._console,
@@ -136,3 +147,24 @@ def _cut(text: str, columns: int) -> Text:
     made = Text(text, no_wrap=True)
     made.truncate(max(1, columns - MARGIN), overflow="ellipsis")
     return made
+
+
+def table(rows: Sequence[Sequence[str]], *, columns: int, color: bool, colors: Mapping[str, str]) -> list[str]:
+    """Lines of at most `columns` columns: the widest cells go on in their next line, so that ids stay in one piece.
+
+    Where the others leave no room for them, lines are as long as they are, and nothing is cut.
+    """
+    if not rows:
+        return []
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    widest = widths.index(max(widths))
+    whole = sum(widths) + 2 * len(widths)
+    fits = columns - (whole - widths[widest]) >= LEAST_COLUMNS
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for place in range(len(widths)):
+        grid.add_column(no_wrap=place != widest or not fits, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell, style=colors.get(cell, "")) for cell in row))
+    stream = io.StringIO()
+    _terminal(stream, color, columns if fits else whole).print(grid)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
