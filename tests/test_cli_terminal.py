@@ -246,7 +246,7 @@ def test_without_a_terminal_rich_is_not_even_imported(tmp_path: Path) -> None:
 def test_a_list_fits_the_terminal_and_says_the_same_as_in_a_file(tmp_path: Path) -> None:
     earlier(tmp_path, host="a-very-long-name-of-a-host.in-a-datacenter.example.org")
     words = ["history", "--store", f"sqlite:///{tmp_path}/history.db"]
-    with Program(program(words), tmp_path / "out", folders(tmp_path), columns=60, all_of_it=True) as running:
+    with Program(program(words), tmp_path / "out", folders(tmp_path), all_of_it=True) as running:
         code, _, drawn = running.end()
     with Program(program(words), tmp_path / "out", folders(tmp_path)) as running:
         _, plain, _ = running.end()
@@ -273,7 +273,7 @@ def test_rows_are_drawn_in_the_given_width(columns: int) -> None:
 
 def test_where_other_cells_fill_the_terminal_nothing_is_cut() -> None:
     rows = [("a" * 50, "b" * 40, "c")]
-    assert tables.lines(rows, columns=60) == tables.lines(rows)
+    assert tables.lines(rows, columns=50) == tables.lines(rows)
 
 
 # ---------------------------------------------------------------- a console alone
