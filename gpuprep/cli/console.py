@@ -152,7 +152,7 @@ class Console:
         took = time.monotonic() - state.task_began if state.task else 0.0
         notable = event.detail in ("changed", "failed", "unreachable") or took >= SLOW_SECONDS
         if (notable and event.detail != "skipped") or self._verbose:
-            lasted = f" ({_clock(took)})" if took >= SLOW_SECONDS else ""
+            lasted = f" ({clock(took)})" if took >= SLOW_SECONDS else ""
             word = (event.detail, COLORS.get(event.detail, ""))
             self._task_line(host, state, (f"{event.task}: ", ""), word, (lasted, ""))
         state.task = ""
@@ -172,13 +172,13 @@ class Console:
             took = now - state.task_began
             if not state.task or took < SLOW_SECONDS or now - state.announced < STILL_SECONDS:
                 continue
-            again = f" ({_clock(took)})" if state.announced > NEVER else ""
+            again = f" ({clock(took)})" if state.announced > NEVER else ""
             self._task_line(host, state, (f"{state.task} ...{again}", ""))
             state.announced = now
 
     def _line(self, host: str, *parts: Part) -> None:
         prefix = f"{host} | " if self._several else ""
-        self._show((f"{_clock(time.monotonic() - self._began):>6} {prefix}", ""), *parts)
+        self._show((f"{clock(time.monotonic() - self._began):>6} {prefix}", ""), *parts)
 
     def _show(self, *parts: Part) -> None:
         if self._display:
@@ -266,6 +266,6 @@ def _plain(event: Progress) -> Progress:
     return dataclasses.replace(event, role=one_line(event.role), task=one_line(event.task), detail=detail)
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}:{rest:02d}"

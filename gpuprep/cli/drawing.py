@@ -20,7 +20,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gpuprep.cli.running import Running, clock, counted, steady
+from gpuprep.cli.console import clock
+from gpuprep.cli.running import Running, counted, steady
 
 HOST_COLUMNS = 24
 STEP_COLUMNS = 10

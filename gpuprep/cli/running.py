@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpuprep.cli.console import clock
 from gpuprep.workflows.remaining import FACTS, seconds_left, step_of
 
 if TYPE_CHECKING:
@@ -113,8 +114,3 @@ def _is_steady(letter: str) -> bool:
     kind = unicodedata.category(letter)
     wide = kind == "Lo" and unicodedata.east_asian_width(letter) == "W"
     return letter.isascii() or letter == "…" or kind in ("Lu", "Ll") or wide
-
-
-def clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}"
