@@ -15,18 +15,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from gpuprep.errors import UsageError
 from gpuprep.paths import config_dir
-from gpuprep.untrusted.limits import file_text
+from gpuprep.yamlfile import reader
+from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
 MIRRORS = ("ffmpeg", "nv_codec_headers")
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")
-MOST_BYTES = 64 * 1024
+FILE = reader.Kind("settings file", optional=True)
 # Enough for every HOST, and for no pattern: a build is trusted by whole names.
 HOST_NAME = re.compile(r"[^\W_][\w.@:%\[\]-]{0,254}|\[[0-9A-Fa-f:.%]+\](?::[0-9]+)?", re.ASCII)
 
@@ -50,109 +48,75 @@ class SiteConfig:
 def load(path: Path | None = None) -> SiteConfig:
     """Read the file; without a file the defaults. Raises UsageError with one line per problem."""
     path = path or config_dir() / "config.yml"
-    try:
-        text = file_text(path, MOST_BYTES)
-    except FileNotFoundError:
-        return SiteConfig()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{path}:{line}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}:1: not YAML: {error}") from error
-    except (RecursionError, ValueError, OverflowError) as error:  # PyYAML's, of what is nested too deep or no sign
-        raise UsageError(f"{path}:1: not YAML that can be read: {type(error).__name__}") from error
-    reader = _Reader(str(path))
-    config = reader.read(root) if root is not None else SiteConfig()
-    if reader.problems:
-        raise UsageError("\n".join(reader.problems), f"correct {path}")
+    source = reader.read(path, kind=FILE)
+    judge = _Judge(source.problems)
+    config = judge.config(source.root) if source.root else SiteConfig()
+    if judge.problems:
+        raise UsageError("\n".join(map(str, sorted(judge.problems, key=lambda p: p.place))), f"correct {path}")
     return config
 
 
-class _Reader:
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._problems: list[tuple[int, str]] = []
+class _Judge:
+    """Makes values of nodes, and notes what is wrong with them."""
 
-    def read(self, root: yaml.Node) -> SiteConfig:
-        values = self._mapping(root, "", KEYS)
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+
+    def config(self, root: Node) -> SiteConfig:
+        values = self._members(root, "", KEYS)
         mirrors = {}
-        if "mirrors" in values:
-            for name, node in self._mapping(values["mirrors"], "mirrors", MIRRORS).items():
-                url = self._scalar(node, f"mirrors.{name}")
-                if isinstance(url, str) and url.startswith(("http://", "https://", "file://")):
-                    mirrors[name] = url.rstrip("/")
-                else:
-                    self._wrong(node, f"mirrors.{name}", "a URL with http, https or file")
-        store = None
-        if "store" in values:
-            store = self._scalar(values["store"], "store")
-            if not (isinstance(store, str) and ":" in store):
-                self._wrong(values["store"], "store", "an SQLAlchemy URL, for example sqlite:////srv/gpuprep.db")
-        forks = None
-        if "forks" in values:
-            forks = self._scalar(values["forks"], "forks")
-            if not (type(forks) is int and forks >= 1):
-                self._wrong(values["forks"], "forks", "a whole number from 1")
-        builds = self._builds(values["builds"]) if "builds" in values else Builds()
-        return SiteConfig(mirrors, store, forks, builds)
+        for name, node in self._members(values.get("mirrors"), "mirrors", MIRRORS).items():
+            if isinstance(node.value, str) and node.value.startswith(("http://", "https://", "file://")):
+                mirrors[name] = node.value.rstrip("/")
+            else:
+                self._wrong(node, f"mirrors.{name}", "a URL with http, https or file")
+        store = forks = None
+        if url := values.get("store"):
+            if isinstance(url.value, str) and ":" in url.value:
+                store = url.value
+            else:
+                self._wrong(url, "store", "an SQLAlchemy URL, for example sqlite:////srv/gpuprep.db")
+        if number := values.get("forks"):
+            if type(number.value) is int and number.value >= 1:
+                forks = number.value
+            else:
+                self._wrong(number, "forks", "a whole number from 1")
+        return SiteConfig(mirrors, store, forks, self._builds(values.get("builds")))
 
-    def _builds(self, node: yaml.Node) -> Builds:
-        values = self._mapping(node, "builds", BUILDS)
+    def _builds(self, node: Node | None) -> Builds:
+        values = self._members(node, "builds", BUILDS)
         trusted = []
         hosts = values.get("from")
-        if isinstance(hosts, yaml.SequenceNode):
+        if hosts and isinstance(hosts.value, list):
             for place, host in enumerate(hosts.value):
-                name = self._scalar(host, f"builds.from[{place}]")
-                if isinstance(name, str) and HOST_NAME.fullmatch(name):
-                    trusted.append(name)
+                if isinstance(host.value, str) and HOST_NAME.fullmatch(host.value):
+                    trusted.append(host.value)
                 else:
                     self._wrong(host, f"builds.from[{place}]", "the name of a HOST, whole and no pattern")
-        elif hosts is not None:
+        elif hosts:
             self._wrong(hosts, "builds.from", "a list of HOSTs")
         signers = ""
-        if "signers" in values:
-            found = self._scalar(values["signers"], "builds.signers")
-            if isinstance(found, str) and found.startswith(("/", "~/")) and found.isprintable():
-                signers = str(Path(found).expanduser())
+        if path := values.get("signers"):
+            if isinstance(path.value, str) and path.value.startswith(("/", "~/")) and path.value.isprintable():
+                signers = str(Path(path.value).expanduser())
             else:
-                self._wrong(values["signers"], "builds.signers", "the path of an allowed_signers file, from / or ~/")
+                self._wrong(path, "builds.signers", "the path of an allowed_signers file, from / or ~/")
         return Builds(tuple(trusted), signers)
 
-    def _mapping(self, node: yaml.Node, key: str, allowed: tuple[str, ...]) -> dict[str, yaml.Node]:
-        if not isinstance(node, yaml.MappingNode):
-            self._wrong(node, key or "(the file)", f"keys {', '.join(allowed)}")
+    def _members(self, node: Node | None, key: str, allowed: tuple[str, ...]) -> dict[str, Node]:
+        if node is None:
             return {}
-        found: dict[str, yaml.Node] = {}
-        for name_node, value in node.value:
-            name = str(name_node.value)
-            full = f"{key}.{name}" if key else name
+        if not isinstance(node.value, dict):
+            self._wrong(node, key, f"keys {', '.join(allowed)}")
+            return {}
+        for name, member in node.value.items():
             if name not in allowed:
-                self._problem(name_node, full, f"unknown key, allowed: {', '.join(allowed)}")
-            elif name in found:
-                self._problem(name_node, full, "given twice")
-            else:
-                found[name] = value
-        return found
+                what = f"unknown key, allowed: {', '.join(allowed)}"
+                self.problems.append(Problem(member.place, join(key, name), what))
+        return {name: member for name, member in node.value.items() if name in allowed}
 
-    def _scalar(self, node: yaml.Node, key: str) -> Any:  # noqa: ARG002  kept beside _mapping
-        if not isinstance(node, yaml.ScalarNode):
-            return None
-        try:
-            return yaml.safe_load(yaml.serialize(node))
-        except (yaml.YAMLError, ValueError, OverflowError):  # of a number or a tag that is none
-            return None
-
-    def _wrong(self, node: yaml.Node, key: str, allowed: str) -> None:
-        shown = repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
-        self._problem(node, key, f"{shown} is not allowed, want {allowed}")
-
-    def _problem(self, node: yaml.Node, key: str, what: str) -> None:
-        self._problems.append((node.start_mark.line + 1, f"{key}: {what}"))
-
-    @property
-    def problems(self) -> list[str]:
-        return [f"{self.path}:{line}: {what}" for line, what in sorted(self._problems)]
+    def _wrong(self, node: Node, key: str, allowed: str) -> None:
+        if not node.sound:  # the reader said so already
+            return
+        shown = "a list or a mapping" if isinstance(node.value, (dict, list)) else repr(shorten(node.text))
+        self.problems.append(Problem(node.place, key, f"{shown} is not allowed, want {allowed}"))

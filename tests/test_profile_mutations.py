@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprep.cli.profiles import profiles
-from gpuprep.desired.loading import Profile, document, find, load, reader
+from gpuprep.desired.loading import Profile, document, find, load
 from gpuprep.errors import ProfileError
+from gpuprep.yamlfile import reader
 
 SEEDS = 20
 Mutant = tuple[bytes, int]  # the file, and the line that must be named; 0 where several could be

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuprep import settings
-from gpuprep.errors import UsageError
+from gpuprep.desired import loading
+from gpuprep.errors import ProfileError, UsageError
 from gpuprep.settings import Builds, SiteConfig
 
 
@@ -61,10 +65,10 @@ def test_all_keys(tmp_path: Path) -> None:
         ("builds:\n  signers: signers\n", ["2: builds.signers: 'signers' is not allowed"]),
         ("builds:\n  trust: [a]\n", ["2: builds.trust: unknown key, allowed: from, signers"]),
         ("mirrors: here\n", ["1: mirrors: 'here' is not allowed"]),
-        ("forks: 1\nforks: 2\n", ["2: forks: given twice"]),
-        ("- a\n", ["1: (the file): "]),
-        ("a: [\n", ["2: not YAML"]),
-        ("a: \x07\n", ["1: not YAML"]),
+        ("forks: 1\nforks: 2\n", ["2: forks: is given twice; the first is on line 1"]),
+        ("- a\n", ["1: file: holds a list; a settings file is a mapping"]),
+        ("a: [\n", ["1: file: is not valid YAML"]),
+        ("a: \x07\n", ["1: file: is not text: it holds the character U+0007"]),
     ],
 )
 def test_every_problem_has_its_line(tmp_path: Path, text: str, problems: list[str]) -> None:
@@ -80,4 +84,71 @@ def test_every_problem_has_its_line(tmp_path: Path, text: str, problems: list[st
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.yml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
+        settings.load(tmp_path / "config.yml")
+
+
+# What no file of the user may hold, be it a profile or settings: the text, and the line, key and reason.
+REFUSED_IN_BOTH: dict[str, tuple[bytes, str]] = {
+    "twice": (b"forks: 1\nforks: 2\n", "2: forks: is given twice; the first is on line 1"),
+    "twice-inside": (b"a:\n  b: 1\n  b: 2\n", "3: a.b: is given twice; the first is on line 2"),
+    "anchor": (b"a: &x 1\n", "1: a: the anchor &x is not supported; write the value out"),
+    "alias": (b"a: *x\n", "1: a: the alias *x is not supported; write the value out"),
+    "laughs": (
+        b"a: &a [1]\nb: &b [*a,*a,*a]\nc: [*b,*b,*b]\n", "1: a: the anchor &a is not supported; write the value out"
+    ),
+    "merge": (b"a:\n  <<: {b: 1}\n", "2: a: the merge key << is not supported; "),
+    "tag": (b"a: !!python/object:os.system x\n", "1: a: the tag !!python/object:os.system is not supported"),
+    "key-tag": (b"!x a: 1\n", "1: file: the tag !x is not supported"),
+    "octal": (b"forks: 010\n", "1: forks: 010 is a number to some YAML readers; write it in quotes: '010'"),
+    "yes": (b"a: yes\n", "1: a: yes means true or false to some YAML readers"),
+    "sexagesimal": (b"forks: 1:30\n", "1: forks: 1:30 is a number to some YAML readers"),
+    "long-number": (b"forks: " + b"9" * 5000 + b"\n", "1: forks: 999"),
+    "number-as-key": (b"5: 1\n", "1: file: the number 5 cannot be a key; keys are plain words"),
+    "list-as-key": (b"? [a]\n: 1\n", "1: file: a list cannot be a key; keys are plain words"),
+    "two-documents": (b"a: 1\n---\nb: 1\n", "2: file: holds a second YAML document"),
+    "list": (b"- a\n", "1: file: holds a list; a "),
+    "deep": (b"a: " + b"[" * 5000 + b"]" * 5000 + b"\n", "1: file: is nested deeper than 20 levels, which no "),
+    "deep-mapping": (b"a: " + b"{a: " * 5000 + b"1" + b"}" * 5000 + b"\n", "1: file: is nested deeper than 20 levels"),
+    "large": (b"# " + b"x" * (64 << 10) + b"\n", "1: file: is larger than 64 KiB, the most a "),
+    "tab": (b"a:\n\tb: 1\n", "2: file: is not valid YAML: a tab; indent with spaces"),
+    "open": (b"a: [1,\n", "1: file: is not valid YAML"),
+    "beyond-unicode": (b'a: "\\UFFFFFFFF"\n', "1: file: is not valid YAML"),
+    "control": (b"a: b\n# \x07\n", "2: file: is not text: it holds the character U+0007"),
+    "turned": ("# \u202e\na: 1\n".encode(), "1: file: holds the character U+202E, which is not text"),
+    "not-utf8": (b"a: 1\nb: \xff\n", "2: file: is not UTF-8 text: byte 0xff cannot be read; save the file as UTF-8"),
+    "utf16": ("a: 1\n".encode("utf-16"), "1: file: is not UTF-8 text: byte 0xff cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED_IN_BOTH)
+def test_settings_and_profiles_are_read_by_the_same_rules(tmp_path: Path, case: str) -> None:
+    text, problem = REFUSED_IN_BOTH[case]
+    path = tmp_path / "config.yml"
+    path.write_bytes(text)
+    with pytest.raises(UsageError) as of_settings:
+        settings.load(path)
+    with pytest.raises(ProfileError) as of_profile:
+        loading.load(str(path))
+    for caught in (of_settings.value, of_profile.value):
+        assert any(line.startswith(f"{path}:{problem}") for line in caught.what.splitlines()), caught.what
+
+
+def test_a_profiles_words_are_not_those_of_settings(tmp_path: Path) -> None:
+    path = write(tmp_path, "a: &x 1\n<<: {b: 1}\n---\n")
+    with pytest.raises(UsageError) as caught:
+        settings.load(path)
+    words = caught.value.what.replace(str(path), "")
+    assert "a settings file is one document" in words
+    assert not re.search("profile|extends", words)
+
+
+@pytest.mark.parametrize("text", ["", "# a\n", "---\n", "---\n# a\n...\n", "~\n", "{}\n"])
+def test_an_empty_file_is_the_defaults(tmp_path: Path, text: str) -> None:
+    assert settings.load(write(tmp_path, text)) == SiteConfig()
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: os.mkfifo(path)], ids=["folder", "fifo"])
+def test_what_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "config.yml")
+    with pytest.raises(UsageError, match=r"config\.yml:1: file: is "):
         settings.load(tmp_path / "config.yml")

@@ -1,162 +1,167 @@
 """Host keys: a known one is wanted, a new one is taken only on the user's word, a changed one never.
 
-known_hosts files are read as OpenSSH reads them (its hostfile.c and match.c): names are lists of patterns of which a
-negated one counts before all others, or a hash of one name; a key counts if any line has it. Stricter than OpenSSH in
-two things: a key that any line revokes is nobody's, and a host of which only keys of other types are known has changed.
+The verdict is OpenSSH's own under StrictHostKeyChecking=yes (its sshconnect.c), certificates of hosts included. It is
+judged here, not asked of an `ssh` beside: that one would judge a connection of its own, to which somebody may show
+another key. Not read: KnownHostsCommand, RevokedHostKeys, VerifyHostKeyDNS, CheckHostIP (off since OpenSSH 8.5), keys
+on a security token. Of StrictHostKeyChecking only gpuprep's own option counts.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+import enum
+import getpass
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
 
 from gpuprep.errors import HostKeyRefused, UsageError
-from gpuprep.remote.limits import KNOWN_HOSTS_BYTES
+from gpuprep.remote import known_hosts
+from gpuprep.remote.hostcertificate import SUFFIX, Certificate, certificate_of
+from gpuprep.remote.known_hosts import AUTHORITY, PLAIN, REVOKED, Line, Unreadable
 
-USER_FILE = Path("~/.ssh/known_hosts")
-SYSTEM_FILE = Path("/etc/ssh/ssh_known_hosts")
-REVOKED, AUTHORITY = "@revoked", "@cert-authority"
-LONGEST_PATTERN = 1022  # letters; OpenSSH passes over a list with a longer one
-SALT_BYTES = 20
+USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
+SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+_NISTP = tuple(f"ecdsa-sha2-nistp{bits}" for bits in (256, 384, 521))
+_PLAIN = ("ssh-ed25519", *_NISTP, "rsa-sha2-512", "rsa-sha2-256")
+ALGORITHMS = (*(name + SUFFIX for name in _PLAIN), *_PLAIN)  # OpenSSH's own order, of those that paramiko has
+_FITTED = [name + more for name in (*_PLAIN[:-2], *reversed(_PLAIN[-2:])) for more in ("", SUFFIX)]  # of `ssh -Q`
+UNFIT_FOR_A_LINE = re.compile(r"[@?*#\[\]|'\"\\\s]")  # in a name: it would mean other hosts, or none
+_TOKEN = re.compile(r"%(.)|\$\{(\w+)\}")
 
 
-@dataclass
-class Known:
-    """What known_hosts files say of one host. Keys are paramiko's; of `revoked` the base64."""
+@dataclass(frozen=True)
+class Asked:
+    """A host as OpenSSH looks for it in files, by the options of its connection."""
 
-    keys: list[paramiko.PKey] = field(default_factory=list)
-    without_port: list[paramiko.PKey] = field(default_factory=list)  # noted for the name alone, though a port is asked
-    revoked: set[str] = field(default_factory=set)  # of whichever hosts: a key that was stolen is nobody's
-    authority: bool = False  # a certificate of the host would do, if paramiko could check one
+    host: str  # its HostKeyAlias, name or address, in small letters: what a certificate must name
+    port: int | None  # None: a HostKeyAlias is looked for without a port
+    files: tuple[Path, ...]  # a new key goes into the first; none: nowhere
+    algorithms: tuple[str, ...] = ALGORITHMS
 
     @property
-    def types(self) -> frozenset[str]:
-        return frozenset(key.get_name() for key in self.keys)
+    def names(self) -> tuple[str, ...]:
+        """What lines of it are headed by: the second counts where nothing is known of the first."""
+        return (self.host,) if self.port in (None, 22) else (f"[{self.host}]:{self.port}", self.host)
 
 
-def load(host: str, port: int, user_file: Path, *, with_system: bool) -> Known:
-    """What `user_file` and, unless that one was named on purpose, the system's say of `host`.
+def asked(host: str, port: int, settings: Mapping[str, str], *, user: str, original: str, named: str | None) -> Asked:
+    """By the `settings` of an ssh_config (keys in small letters) for the host that the user calls `original`.
 
-    Raises UsageError for a file that cannot be read.
+    `named` is a file that counts in place of all others. Raises UsageError for settings that name no file or algorithm.
     """
-    host = host.lower()
-    name = noted_name(host, port)
-    known = Known()
-    for path in [SYSTEM_FILE, user_file] if with_system else [user_file]:
-        for marker, names, kind, blob in _lines(path):
-            if marker == REVOKED:
-                known.revoked.add(blob)
-            elif matches(name, names):
-                known.authority |= marker == AUTHORITY
-                known.keys += [] if marker else _key(kind, blob)
-            elif name != host and not marker and matches(host, names):
-                known.without_port += _key(kind, blob)
-    return known
+    alias = settings.get("hostkeyalias", "")
+    tokens = {"%": "%", "d": str(Path.home()), "h": host, "k": alias or original, "n": original}
+    tokens |= {"p": str(port), "r": user, "u": getpass.getuser()}
+    files = [named or settings.get("userknownhostsfile", USER_FILES)]
+    files += [] if named else [settings.get("globalknownhostsfile", SYSTEM_FILES)]
+    paths = [path for text in files for path in _paths(text, tokens)] if not named else [Path(named).expanduser()]
+    algorithms = _algorithms(settings.get("hostkeyalgorithms", ""))
+    return Asked((alias or host).lower(), None if alias else port, tuple(paths), algorithms)
 
 
-def noted_name(host: str, port: int) -> str:
-    return host if port == paramiko.client.SSH_PORT else f"[{host}]:{port}"
+def _paths(text: str, tokens: Mapping[str, str]) -> list[Path]:
+    def value(match: re.Match[str]) -> str:
+        token, variable = match.groups()
+        try:
+            return tokens[token] if token else os.environ[variable]
+        except KeyError:
+            raise UsageError(f"{match[0]} in {text}, the name of a known_hosts file, means nothing here") from None
 
-
-def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Of each line: a marker such as @revoked or "", the names, the type and the key. Torn ones are passed over."""
-    for line in _text(path).split("\n"):
-        if not line:
-            continue
-        # A line ends at a NUL, as a string of C does, and only blanks and tabs divide it.
-        fields = [part for part in re.split(r"[ \t]+", line.partition("\0")[0].rstrip("\r")) if part]
-        if not fields or fields[0].startswith("#"):
-            continue
-        marker = fields.pop(0) if fields[0].startswith("@") else ""
-        if len(fields) < 3 or marker not in ("", REVOKED, AUTHORITY):
-            continue
-        yield marker, fields[0], fields[1], fields[2]
-
-
-def _text(path: Path) -> str:
-    """ "" where there is no such file."""
     try:
-        if not path.exists():
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{text}: not the names of known_hosts files: {error}") from error
+    return [Path(_TOKEN.sub(value, word)).expanduser() for word in words if word.lower() != "none"]
+
+
+def _algorithms(setting: str) -> tuple[str, ...]:
+    """HostKeyAlgorithms: a list of patterns; after `+` added to the default, `-` taken off it, `^` put first."""
+    sign, patterns = (setting[0], setting[1:]) if setting[:1] in ("+", "-", "^") else ("", setting)
+    named = [name for pattern in patterns.split(",") for name in _FITTED if known_hosts.fits(name, pattern)]
+    rest = [name for name in ALGORITHMS if name not in named]
+    chosen = {"": named, "+": ALGORITHMS, "-": rest, "^": [*named, *rest]}[sign] if setting else ALGORITHMS
+    if not chosen:
+        raise UsageError(f"HostKeyAlgorithms {setting}: gpuprep can use none of them", f"it has {', '.join(_PLAIN)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+class Verdict(enum.Enum):
+    ACCEPTED = enum.auto()
+    UNKNOWN = enum.auto()
+    CHANGED = enum.auto()
+    REVOKED = enum.auto()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What known_hosts files say of one host."""
+
+    asked: Asked
+    lines: Sequence[Line]
+    without_port: Known | None = None  # the same of its name alone, where the name has a port
+    unreadable: Unreadable | None = None  # a file that was passed over
+
+    def of(self, marker: str) -> list[paramiko.PKey]:
+        return [line.key for line in self.lines if line.marker == marker]
+
+    def verdict(self, key: paramiko.PKey, certificate: Certificate | None) -> Verdict:
+        """A certificate that does not count leaves the key in it to be judged as any other is."""
+        for marker, shown in ((AUTHORITY, certificate and certificate.authority), (PLAIN, key)):
+            if shown is None:
+                continue
+            keys = self.of(marker)
+            if not {key, shown}.isdisjoint(self.of(REVOKED)):
+                return Verdict.REVOKED
+            if shown not in keys:
+                if (marker or not keys) and self._without_port(key, certificate) == Verdict.ACCEPTED:
+                    return Verdict.ACCEPTED
+            elif shown is key or (certificate and not certificate.wrong_for(self.asked.host)):
+                return Verdict.ACCEPTED
+        if self.of(PLAIN):
+            return Verdict.CHANGED
+        revoked = self._without_port(key, certificate) == Verdict.REVOKED
+        return Verdict.REVOKED if revoked else Verdict.UNKNOWN
+
+    def _without_port(self, key: paramiko.PKey, certificate: Certificate | None) -> Verdict:
+        return self.without_port.verdict(key, certificate) if self.without_port else Verdict.UNKNOWN
+
+    def algorithms(self) -> tuple[str, ...]:
+        """Those first of which a key is known, lest the host show another; as they are if the first is one of them."""
+        firsts = {key.get_name(): key for key in reversed(self.of(PLAIN))}  # of a type OpenSSH looks at no other
+        types = firsts.keys() - {name for name, key in firsts.items() if key in self.of(REVOKED)}
+        wanted = self.asked.algorithms
+        if _type(wanted[0]) in types:
+            return wanted
+        authority = bool(self.of(AUTHORITY))
+        return tuple(sorted(wanted, key=lambda name: not ((authority and SUFFIX in name) or _type(name) in types)))
+
+    def why(self, certificate: Certificate | None) -> str:
+        """Of a key that is not known: what a certificate has to do with it, to go behind its fingerprint."""
+        authorities = [*self.of(AUTHORITY), *(self.without_port.of(AUTHORITY) if self.without_port else [])]
+        if not authorities:
             return ""
-        if not path.is_file():
-            raise UsageError(f"{path} is no regular file", "name a file of host keys, or remove it")
-        with path.open("rb") as file:
-            data = file.read(KNOWN_HOSTS_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", "make it readable, or remove it") from error
-    if len(data) > KNOWN_HOSTS_BYTES:
-        raise UsageError(
-            f"{path} holds more than {KNOWN_HOSTS_BYTES >> 20} MiB", "remove the lines of hosts that are gone"
-        )
-    return data.decode(errors="replace")
+        if certificate is None:
+            return " (a certificate authority is known for it, and the host shows no certificate)"
+        wrong = certificate.wrong_for(self.asked.host) if certificate.authority in authorities else "it is of another"
+        return f" (a certificate authority is known for it, and the host's certificate does not count: {wrong})"
 
 
-def _key(kind: str, blob: str) -> list[paramiko.PKey]:
-    """Nothing where it is torn, or of a type that paramiko does not know: OpenSSH passes such a line over, too."""
-    try:
-        entry = paramiko.hostkeys.HostKeyEntry.from_line(f"host {kind} {blob}")
-    except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-        return []
-    key = entry.key if entry is not None else None
-    # paramiko takes a key with more behind it, and one of another type than the line says.
-    return [key] if key is not None and key.get_name() == kind and key.get_base64() == blob else []
+def _type(algorithm: str) -> str:
+    plain = algorithm.removesuffix(SUFFIX)
+    return "ssh-rsa" if plain.startswith("rsa-sha2-") else plain
 
 
-def matches(name: str, names: str) -> bool:
-    """Whether the first field of a line, a hash or a list of patterns, means the host `name` (in small letters)."""
-    if names.startswith("|"):
-        return _hashed(name, names)
-    names = names.lower()
-    if name not in names and "*" not in names and "?" not in names:
-        return False
-    found = False
-    for pattern in names.split(","):
-        if len(pattern) > LONGEST_PATTERN:
-            return False
-        negated = pattern.startswith("!")
-        if _fits(name, pattern[negated:]):
-            if negated:
-                return False
-            found = True
-    return found
-
-
-def _fits(name: str, pattern: str) -> bool:
-    """`*` and `?` alone are special. Each step goes on in one of the two: no pattern takes long."""
-    i = at = resume = 0
-    star = -1  # where in the pattern the last star is
-    while i < len(name):
-        if at < len(pattern) and pattern[at] == "*":
-            star, resume = at, i
-            at += 1
-        elif at < len(pattern) and pattern[at] in (name[i], "?"):
-            at += 1
-            i += 1
-        elif star >= 0:  # the last star takes one letter more
-            resume += 1
-            at, i = star + 1, resume
-        else:
-            return False
-    return all(letter == "*" for letter in pattern[at:])
-
-
-def _hashed(name: str, noted: str) -> bool:
-    parts = noted.split("|")
-    if len(parts) != 4 or parts[1] != "1":
-        return False
-    try:
-        salt = base64.b64decode(parts[2], validate=True)
-    except ValueError:
-        return False
-    digest = base64.b64encode(hmac.new(salt, name.encode(), hashlib.sha1).digest())
-    return len(salt) == SALT_BYTES and hmac.compare_digest(digest, parts[3].encode())
+def load(asked: Asked) -> Known:
+    """What the files say. Raises UsageError for one that is no file of host keys."""
+    names = asked.names
+    found, unreadable = known_hosts.find(asked.files, names)
+    without_port = Known(asked, found[names[1]]) if len(names) > 1 else None
+    return Known(asked, found[names[0]], without_port, unreadable)
 
 
 class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko ships no types
@@ -165,52 +170,52 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
     One that is not known is refused, or with `accept_new` becomes a new line.
     """
 
-    def __init__(self, where: str, known_hosts: Path, known: Known, *, accept_new: bool) -> None:
+    def __init__(self, where: str, known: Known, *, accept_new: bool) -> None:
         self.where = where
-        self.known_hosts = known_hosts
         self.known = known
         self.accept_new = accept_new
 
-    def missing_host_key(self, _client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        """Returns for a key that counts. Raises HostKeyRefused."""
+    def missing_host_key(self, _client: paramiko.SSHClient, _hostname: str, key: paramiko.PKey) -> None:
+        """Returns for a key that counts. Raises HostKeyRefused, and UsageError where a file could not be read."""
         known, shown = self.known, f"{key.get_name()} {key.fingerprint}"
-        if key.get_base64() in known.revoked:
+        asked, certificate = known.asked, certificate_of(key)
+        verdict = known.verdict(key, certificate)
+        if verdict == Verdict.REVOKED:
             raise HostKeyRefused(
                 f"{self.where}: THE HOST KEY IS REVOKED: {shown}; who has it may be anybody",
-                f"`@revoked` in {self.known_hosts} or {SYSTEM_FILE} names it; give the machine a new key",
+                f"`@revoked` in {' or '.join(map(str, asked.files))} names it; give the machine a new key",
                 where=self.where,
             )
-        if key in known.keys:
+        if verdict == Verdict.CHANGED:
+            raise self._changed(key)
+        if verdict == Verdict.ACCEPTED:
             return
-        if known.keys:
-            same = [one for one in known.keys if one.get_name() == key.get_name()]
-            raise changed(self.where, hostname, key, (same or known.keys)[0], self.known_hosts)
-        if key in known.without_port:
+        if known.unreadable:
+            raise known.unreadable
+        if not asked.files or UNFIT_FOR_A_LINE.search(asked.host):
+            remedy = "add it to a known_hosts file: gpuprep has none to add it to under this name"
+        elif self.accept_new:
+            _append(asked.files[0], f"{asked.names[0]} {key.get_name()} {key.get_base64()}\n")
             return
-        if not self.accept_new:
-            by_authority = (
-                " (its line is one of a certificate authority, and gpuprep cannot check host certificates)"
-                if known.authority
-                else ""
-            )
-            raise HostKeyRefused(
-                f"{self.where}: the host key is not known: {shown}{by_authority}",
-                "compare this fingerprint with the one of the machine's console; if they are equal, run again with"
-                f" --accept-new-host-key, which adds it to {self.known_hosts}",
-                where=self.where,
-            )
-        _append(self.known_hosts, f"{hostname.lower()} {key.get_name()} {key.get_base64()}\n")
+        else:
+            remedy = f"run again with --accept-new-host-key, which adds it to {asked.files[0]}"
+        raise HostKeyRefused(
+            f"{self.where}: the host key is not known: {shown}{known.why(certificate)}",
+            f"compare this fingerprint with the one of the machine's console; if they are equal, {remedy}",
+            where=self.where,
+        )
 
-
-def changed(where: str, hostname: str, shown: paramiko.PKey, known: paramiko.PKey, known_hosts: Path) -> HostKeyRefused:
-    """The refusal of a host that shows another key than the one that is known: never overridden by an option."""
-    return HostKeyRefused(
-        f"{where}: THE HOST KEY HAS CHANGED: known {known.get_name()} {known.fingerprint},"
-        f" shown {shown.get_name()} {shown.fingerprint}; somebody may be listening in, or the machine was replaced",
-        "only if you know that the machine was rebuilt: remove the old key with"
-        f" `ssh-keygen -f {known_hosts} -R '{hostname}'`, then run again with --accept-new-host-key",
-        where=where,
-    )
+    def _changed(self, shown: paramiko.PKey) -> HostKeyRefused:
+        """Never overridden by an option."""
+        lines = [line for line in self.known.lines if line.marker == PLAIN]
+        line = next((line for line in lines if line.key.get_name() == shown.get_name()), lines[0])
+        return HostKeyRefused(
+            f"{self.where}: THE HOST KEY HAS CHANGED: known {line.key.get_name()} {line.key.fingerprint},"
+            f" shown {shown.get_name()} {shown.fingerprint}; somebody may be listening in, or the machine was replaced",
+            "only if you know that the machine was rebuilt: remove the old key with"
+            f" `ssh-keygen -f {line.file} -R '{self.known.asked.names[0]}'`, then run again with --accept-new-host-key",
+            where=self.where,
+        )
 
 
 def _append(path: Path, line: str) -> None:

@@ -26,6 +26,6 @@ PACKET_BYTES = 256 << 10  # one SSH packet, as in OpenSSH
 WINDOW_BYTES = 4 * MIB  # unread bytes of a channel: twice what we ever allow to be on the way
 
 # ---------------------------------------------------------------- the user's own files
-KNOWN_HOSTS_BYTES = 16 * MIB
+KNOWN_HOSTS_BYTES = 16 * MIB  # of one file; its lines are read one by one
 CONFIG_BYTES = 16 * MIB  # of ~/.ssh/config and all that it includes
 CONFIG_FILES = 1000

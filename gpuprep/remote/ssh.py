@@ -118,20 +118,19 @@ class SshConnection:
     def _connect(self) -> Any:
         target = self._target
         connection = self._prepare()
-        known_hosts = self._known_hosts(connection)
         gateway = connection.gateway
         hops = [connection]
         while isinstance(gateway, fabric.Connection):  # fabric would accept any key of a jump host
             hops.append(gateway)
             gateway = gateway.gateway
         for hop in hops:
-            known = hostkeys.load(hop.host, hop.port, known_hosts, with_system=target.known_hosts is None)
-            policy = hostkeys.KnownHostsPolicy(self.where, known_hosts, known, accept_new=self._accept_new)
+            known = hostkeys.load(_asked(hop, target.known_hosts if hop is connection else None))
+            policy = hostkeys.KnownHostsPolicy(self.where, known, accept_new=self._accept_new)
             hop.client.set_missing_host_key_policy(policy)
             # OpenSSH passes over the IdentityFile of a configuration that does not exist; paramiko falls over it.
             files = hop.connect_kwargs.get("key_filename", [])
             hop.connect_kwargs["key_filename"] = [name for name in files if Path(name).expanduser().is_file()]
-            hop.connect_kwargs["transport_factory"] = functools.partial(transport.Transport, known.types)
+            hop.connect_kwargs["transport_factory"] = functools.partial(transport.Transport, known.algorithms())
             hop.connect_timeout = int(max(self._timeout, 1))
         try:
             with self._in_time(connection, CONNECT_TIMES * len(hops)):
@@ -172,13 +171,13 @@ class SshConnection:
             },
         )
 
-    def _known_hosts(self, connection: Any) -> Path:
-        configured = connection.ssh_config.get("userknownhostsfile", "").split()
-        named = self._target.known_hosts or (configured[0] if configured else str(hostkeys.USER_FILE))
-        return Path(named).expanduser()
-
     def _explain(self, error: BaseException, connection: Any) -> GpuprepError | None:
         return explain(error, connection, self.where, self._timeout)
+
+
+def _asked(hop: Any, named: str | None) -> hostkeys.Asked:
+    """By the options of this hop alone, as OpenSSH has them for a jump host, too."""
+    return hostkeys.asked(hop.host, hop.port, hop.ssh_config, user=hop.user, original=hop.original_host, named=named)
 
 
 def _is_connected(connection: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 import paramiko
@@ -55,13 +55,15 @@ class _Pipe(BufferedPipe):  # type: ignore[misc]
 
 
 class Transport(paramiko.Transport):  # type: ignore[misc]
-    def __init__(self, known_types: Collection[str], sock: Any, disabled_algorithms: Any = None) -> None:
-        """`known_types`: of these a key of the host is known, so they are asked for first."""
+    def __init__(self, host_key_algorithms: Sequence[str], sock: Any, disabled_algorithms: Any = None) -> None:
+        """`host_key_algorithms`: those of certificates included, the best first."""
+        self._host_key_algorithms = tuple(host_key_algorithms)
         super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=_Packets)
-        options = self.get_security_options()
-        types = options.key_types
-        first = [name for name in types if _plain(name) in known_types]
-        options.key_types = [*first, *(name for name in types if name not in first)]
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """paramiko's own would ask for certificates last."""
+        return self._host_key_algorithms
 
     def open_channel(self, *arguments: Any, **named: Any) -> Any:
         channel = super().open_channel(*arguments, **named)
@@ -79,10 +81,6 @@ class Transport(paramiko.Transport):  # type: ignore[misc]
 
     def auth_interactive_dumb(self, *_arguments: Any, **_named: Any) -> Any:
         raise paramiko.AuthenticationException(QUESTIONS)
-
-
-def _plain(name: str) -> str:
-    return "ssh-rsa" if name.startswith("rsa-sha2-") else name
 
 
 def cut(connection: Any) -> None:

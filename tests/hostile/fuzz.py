@@ -34,7 +34,6 @@ from gpuprep.agent import apt, ffmpegerrors, modprobe, parse, xids  # noqa: E402
 from gpuprep.agent.progress import Progress, steady_state  # noqa: E402
 from gpuprep.catalogue import versions  # noqa: E402
 from gpuprep.desired import loading  # noqa: E402
-from gpuprep.desired.loading import reader  # noqa: E402
 from gpuprep.errors import GpuprepError, HostError, UsageError  # noqa: E402
 from gpuprep.nightly import freshness, hooks, metrics, nightlyplan, notify  # noqa: E402
 from gpuprep.nightly import units as nightlyunits  # noqa: E402
@@ -42,6 +41,7 @@ from gpuprep.provisioning.ansible_events import Events  # noqa: E402
 from gpuprep.records import DecodeError, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json  # noqa: E402
 from gpuprep.remote import CommandResult, hostkeys, sshconfig  # noqa: E402
 from gpuprep.workflows import record_file, schedule_state  # noqa: E402
+from gpuprep.yamlfile import reader  # noqa: E402
 
 SECONDS = 1.0  # of one input
 MEMORY_MIB = 256
@@ -219,7 +219,7 @@ def decoders(folder: Path) -> list[Decoder]:
 
     def host_keys(text: str) -> object:
         (folder / "keys").write_bytes(text.encode("utf-8", "surrogatepass"))
-        return hostkeys.load("web1", 22, folder / "keys", with_system=False)
+        return hostkeys.load(hostkeys.Asked("web1", 22, (folder / "keys",)))
 
     def progress(text: str) -> object:
         told = Progress()

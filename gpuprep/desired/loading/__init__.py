@@ -19,7 +19,6 @@ from typing import Any
 
 from gpuprep.desired.loading import schema
 from gpuprep.desired.loading.files import available, find, read_chain
-from gpuprep.desired.loading.nodes import Node, Place, Problem, plain
 from gpuprep.desired.profile import (
     ClockPair,
     CodecWish,
@@ -37,6 +36,7 @@ from gpuprep.desired.profile import (
     Waiver,
 )
 from gpuprep.errors import ProfileError
+from gpuprep.yamlfile.nodes import Node, Place, Problem, plain
 
 __all__ = [
     "ClockPair",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuprep.desired.loading import reader, schema
-from gpuprep.desired.loading.nodes import Node, Problem, merge, oneline, shorten
+from gpuprep.desired.loading import schema
 from gpuprep.errors import UsageError
 from gpuprep.paths import config_dir, shipped_profiles_dir
+from gpuprep.yamlfile import reader
+from gpuprep.yamlfile.nodes import Node, Problem, merge, oneline, shorten
 
 
 def folders() -> list[Path]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from gpuprep.desired.loading.nodes import Node, Problem, describe, join, plain, shorten
 from gpuprep.paths import shipped_profiles_dir
+from gpuprep.yamlfile.nodes import Node, Problem, describe, join, plain, shorten
 
 SCHEMA_PATH = shipped_profiles_dir() / "profile.schema.json"
 

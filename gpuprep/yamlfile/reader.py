@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from gpuprep.desired.loading.nodes import Node, Place, Problem, describe, join, oneline, printable, shorten
 from gpuprep.untrusted.plaintext import unsafe
+from gpuprep.yamlfile.nodes import Node, Place, Problem, describe, join, oneline, printable, shorten
 
 MAX_BYTES = 64 * 1024  # ten times a profile that states everything
 MAX_DEPTH = 20
@@ -33,6 +33,18 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _BEYOND_UNICODE = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Which file it is, for the words of a refusal."""
+
+    noun: str
+    instead: str = ""  # of writing a value out, where it was a reference to another
+    optional: bool = False  # without a file, and of an empty one, the root is a mapping without members
+
+
+PROFILE = Kind("profile", "use extends")
+
+
 @dataclass
 class Source:
     """The result of reading: the top node (None if nothing could be built) and all problems."""
@@ -45,7 +57,7 @@ class _Stop(Exception):
     """Stop reading; the problem is already recorded."""
 
 
-def read(path: Path, shown: str | None = None) -> Source:
+def read(path: Path, shown: str | None = None, kind: Kind = PROFILE) -> Source:
     """Read the YAML mapping in the file at `path`; problems name it as `shown`. Never raises for bad contents."""
     name = printable(shown if shown is not None else str(path))
     top = Place(name, 1)
@@ -53,6 +65,8 @@ def read(path: Path, shown: str | None = None) -> Source:
         if path.is_dir():
             return Source(None, [Problem(top, "file", "is a directory; name a .yml file in it")])
         if not path.exists():
+            if kind.optional:
+                return Source(Node(top, {}))
             return Source(None, [Problem(top, "file", "does not exist")])
         if not path.is_file():
             return Source(None, [Problem(top, "file", "is not a regular file")])
@@ -62,13 +76,13 @@ def read(path: Path, shown: str | None = None) -> Source:
         return Source(None, [Problem(top, "file", f"cannot be read: {error.strerror or error}")])
     except ValueError as error:  # a NUL in the path
         return Source(None, [Problem(top, "file", f"cannot be read: {error}")])
-    return parse(data, name)
+    return parse(data, name, kind)
 
 
-def parse(data: bytes, name: str) -> Source:
+def parse(data: bytes, name: str, kind: Kind = PROFILE) -> Source:
     """Read YAML from `data`, which problems call `name`."""
     if len(data) > MAX_BYTES:
-        what = f"is larger than {MAX_BYTES // 1024} KiB, the most a profile may have"
+        what = f"is larger than {MAX_BYTES // 1024} KiB, the most a {kind.noun} may have"
         return Source(None, [Problem(Place(name, 1), "file", what)])
     try:
         text = data.decode("utf-8-sig")
@@ -76,13 +90,14 @@ def parse(data: bytes, name: str) -> Source:
         line = data.count(b"\n", 0, error.start) + 1
         what = f"is not UTF-8 text: byte 0x{data[error.start]:02x} cannot be read; save the file as UTF-8"
         return Source(None, [Problem(Place(name, line), "file", what)])
-    return _Reader(text, name).source()
+    return _Reader(text, name, kind).source()
 
 
 class _Reader:
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, kind: Kind) -> None:
         self.text = text
         self.name = name
+        self.kind = kind
         self.newlines = [i for i, character in enumerate(text) if character == "\n"]
         self.last_line = max(1, len(self.newlines) + (not text.endswith("\n")))
         self.problems: list[Problem] = []
@@ -149,21 +164,32 @@ class _Reader:
         while not isinstance(event, (yaml.DocumentStartEvent, yaml.StreamEndEvent)):
             event = next(self.events)
         if isinstance(event, yaml.StreamEndEvent):
-            self._report(1, "file", "is empty; a profile is a mapping of keys to values")
-            return None
+            return self._nothing(Place(self.name, 1))
         root = self._node(next(self.events), "", 0)
         next(self.events)  # the end of this document
         event = next(self.events)
         if isinstance(event, yaml.DocumentStartEvent):
             self._report(
-                self._line(event.start_mark), "file", "holds a second YAML document; a profile is one document"
+                self._line(event.start_mark),
+                "file",
+                f"holds a second YAML document; a {self.kind.noun} is one document",
             )
         if not isinstance(root.value, dict):
+            if root.sound and root.value is None:
+                return self._nothing(root.place)
             if root.sound:
-                found = "is empty" if root.value is None else f"holds {describe(root)}"
-                self._report(root.place.line, "file", f"{found}; a profile is a mapping of keys to values")
+                self._report(root.place.line, "file", f"holds {describe(root)}; {self._mapping_wanted()}")
             return None
         return root
+
+    def _nothing(self, place: Place) -> Node | None:
+        if self.kind.optional:
+            return Node(place, {})
+        self._report(place.line, "file", f"is empty; {self._mapping_wanted()}")
+        return None
+
+    def _mapping_wanted(self) -> str:
+        return f"a {self.kind.noun} is a mapping of keys to values"
 
     def _node(self, event: Any, key: str, depth: int, place: Place | None = None) -> Node:
         line = self._line(event.start_mark)
@@ -172,9 +198,8 @@ class _Reader:
         sound = True
         if anchor := getattr(event, "anchor", None):  # an alias has the name of its anchor
             noun = "alias *" if isinstance(event, yaml.AliasEvent) else "anchor &"
-            self._report(
-                line, key, f"the {noun}{shorten(anchor)} is not supported; write the value out, or use extends"
-            )
+            instead = f", or {self.kind.instead}" if self.kind.instead else ""
+            self._report(line, key, f"the {noun}{shorten(anchor)} is not supported; write the value out{instead}")
             sound = False
         if isinstance(event, yaml.AliasEvent):
             return Node(place, None, sound=False)
@@ -185,7 +210,7 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, key, place, sound)
         if depth >= MAX_DEPTH:
-            self._report(line, "file", f"is nested deeper than {MAX_DEPTH} levels, which no profile needs")
+            self._report(line, "file", f"is nested deeper than {MAX_DEPTH} levels, which no {self.kind.noun} needs")
             raise _Stop
         if isinstance(event, yaml.SequenceStartEvent):
             return Node(place, self._sequence(key, depth), sound=sound)
@@ -221,7 +246,8 @@ class _Reader:
             self._report(line, where, f"{describe(node)} cannot be a key; keys are plain words")
             return ""
         if node.value == "<<" and event.style is None:
-            self._report(line, where, "the merge key << is not supported; use extends")
+            instead = self.kind.instead or "write the keys out"
+            self._report(line, where, f"the merge key << is not supported; {instead}")
             return ""
         return node.value
 
