@@ -54,7 +54,6 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     changes only what differs.
     """
     from gpuprep.workflows import provision, runs
-    from gpuprep.workflows import schedule as nightly
 
     request = Request(**shared)
     wished = load_profile("drift schedule", request)
