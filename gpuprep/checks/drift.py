@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import checks
-from gpuprep.checks import baseline as history
 from gpuprep.checks import judgement, sincecertified
+from gpuprep.checks.baseline import uncompared
 from gpuprep.checks.judgement import Adjust, Judgement, Terms
 from gpuprep.desired import state
 from gpuprep.desired.profile import Profile
@@ -78,7 +78,7 @@ def findings(
     """What checks.compare finds, what differs from the certified run and the check before, and what has no baseline."""
     by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
     since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
-    return (*by_profile, *since, *history.uncompared(snapshot, probed, baseline or {}, wanted.profile))
+    return (*by_profile, *since, *uncompared(snapshot, probed, baseline or {}, wanted.profile))
 
 
 def judge(
