@@ -1,6 +1,7 @@
 """The quick measurement of a drift check: the same order from the controller and, at night, on the host itself.
 
-Machines at work are left alone: each probe is made only where no program is on a GPU when it begins.
+Machines at work are left alone: each probe is made only where no program is on a GPU when it begins. The machine is
+asked only through the functions that the caller gives.
 """
 
 from __future__ import annotations

@@ -95,8 +95,10 @@ class Line:
 
 @dataclass
 class Draft:
-    """What the record of a run holds so far, whatever then goes wrong. Stages write it, and hand on what they
-    know as values of certain types: none looks here for them."""
+    """What the record of a run holds so far, so that a run that fails keeps its evidence.
+
+    Stages only write it. What one stage knows goes to the next as a value of its own type, never through the draft.
+    """
 
     before: Snapshot | None = None
     after: Snapshot | None = None
