@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 from gpuprep.checks.common import skip, unknown, why_missing
 from gpuprep.records import Finding, Missing, Snapshot, Status
+from gpuprep.records.findings import PROBLEMS
 
 AGAIN = "if it was meant: gpuprep validate, then gpuprep baseline set HOST last; if not, put back what was changed"
-LIGHT_FIRST = (Status.WARN, Status.UNKNOWN, Status.FAIL)
 
 
 def spoken(
     by_profile: Sequence[Finding], *keys: str, status: Status = Status.WARN, naming: str = ""
 ) -> Finding | None:  # fmt: skip
     """The first finding of `keys` that did not pass, is as grave as `status` or graver, and names `naming`."""
-    enough = LIGHT_FIRST[LIGHT_FIRST.index(status) :]
+    enough = PROBLEMS[: PROBLEMS.index(status) + 1]
     return next(
         (one for one in by_profile if one.key in keys and one.status in enough and (not naming or names(one, naming))),
         None,
@@ -120,7 +120,7 @@ class Certified:
 
     def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:
         """What did not pass when certified either tells of nothing new."""
-        old = {one.key for one in self.before if one.status in (*LIGHT_FIRST, Status.WAIVED)}
+        old = {one.key for one in self.before if one.status in (*PROBLEMS, Status.WAIVED)}
         return spoken(self.by_profile, *(key for key in keys if key not in old), status=status, naming=naming)
 
 

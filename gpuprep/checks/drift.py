@@ -3,9 +3,9 @@
     Past(certified, previous)          what a check is compared with besides the profile, from two records
     resolve(profile, snapshot, past)   what the profile means on the machine that was certified
     findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
-    dated(findings, previous, now)     the same, each with the moment since when it is so
+    judge(terms, snapshot, past)       the same, waived, dated and judged
+    dated(findings, previous, now)     findings, each with the moment since when it is so
     unseen(findings, previous)         what was so before, and this check did not look at
-    in_use(snapshot)                   why the speed must not be measured now
 
 Runs on the controller and, at night, on the host itself.
 """
@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import checks
-from gpuprep.checks import baseline as history
-from gpuprep.checks import gpuprocesses, sincecertified
-from gpuprep.checks.common import why_missing
-from gpuprep.desired import state as wishing
+from gpuprep.checks import judgement, sincecertified
+from gpuprep.checks.baseline import uncompared
+from gpuprep.checks.judgement import Adjust, Judgement, Terms
+from gpuprep.desired import state
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
-from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
+from gpuprep.records import DriftFacts, Finding, ProbeResult, RunRecord, Snapshot, Status, Unseen
 from gpuprep.records.baseline import Baseline
+from gpuprep.records.findings import DONE, findings_of
 from gpuprep.records.moments import moment
 
-DONE = (Status.PASS, Status.SKIP)
 MOST_UNSEEN = 100  # of GPUs that are gone for good, nobody looks again
 
 
@@ -59,46 +59,10 @@ def resolve(profile: Profile, snapshot: Snapshot, past: Past) -> Wanted:
     certified = past.certified.after if past.certified else None
     if certified is not None:
         try:
-            return wishing.resolve(profile, certified, judging=True)
+            return state.resolve(profile, certified, judging=True)
         except PlanRefused:
-            return wishing.resolve(profile, snapshot, judging=True)
-    return wishing.resolve(profile, snapshot, judging=True)
-
-
-def in_use(snapshot: Snapshot) -> str:
-    """Why no probe may load the GPUs now: who works on them, or that nobody can tell. "" where it may."""
-    if isinstance(snapshot.gpus, Missing):
-        return f"the GPUs could not be asked: {why_missing(snapshot.gpus)}"
-    if not snapshot.gpus:
-        return "the driver shows no GPU"
-    for gpu in snapshot.gpus:
-        if isinstance(gpu.processes, Missing):
-            return f"whether a program uses gpu {gpu.index} could not be read: {why_missing(gpu.processes)}"
-    working = [
-        f"{gpuprocesses.named(one)} on gpu {gpu.index}"
-        for gpu in snapshot.gpus
-        if not isinstance(gpu.processes, Missing)
-        for one in gpu.processes
-    ]
-    return f"in use by {', '.join(working)}" if working else ""
-
-
-def unmeasured(why: str) -> Finding:
-    """The speed was asked for and is not known; `why` as of in_use."""
-    return Finding(
-        "speed",
-        "quick_probe",
-        Status.UNKNOWN,
-        "measured",
-        "not measured",
-        f"nothing was measured, so that no work is disturbed: {why}",
-        "run drift --probe quick again when the GPUs are idle, or leave --probe out",
-    )
-
-
-def not_measurable() -> Finding:
-    reason = "the profile asks for no CUDA, which the probes need"
-    return Finding("speed", "quick_probe", Status.SKIP, "measured", "not measured", reason)
+            return state.resolve(profile, snapshot, judging=True)
+    return state.resolve(profile, snapshot, judging=True)
 
 
 def findings(
@@ -114,7 +78,25 @@ def findings(
     """What checks.compare finds, what differs from the certified run and the check before, and what has no baseline."""
     by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
     since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
-    return (*by_profile, *since, *history.uncompared(snapshot, probed, baseline or {}, wanted.profile))
+    return (*by_profile, *since, *uncompared(snapshot, probed, baseline or {}, wanted.profile))
+
+
+def judge(
+    terms: Terms,
+    snapshot: Snapshot,
+    past: Past,
+    measurements: Sequence[ProbeResult] = (),
+    baseline: Baseline | None = None,
+    *,
+    more: Sequence[Finding] = (),
+    adjust: Adjust = tuple,
+) -> Judgement:
+    """findings() and `more`, judged, each with its date. `adjust` comes after the dates."""
+    asked = [result.probe for result in measurements]
+    compared = findings(
+        terms.wanted, snapshot, past, measurements, asked=asked, thresholds=terms.thresholds, baseline=baseline
+    )
+    return judgement.judge(terms, (*compared, *more), lambda waived: adjust(dated(waived, past.previous, terms.moment)))
 
 
 def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
@@ -141,8 +123,9 @@ def unseen(found: Sequence[Finding], previous: RunRecord | None) -> tuple[Unseen
 def _open(record: RunRecord | None) -> list[Unseen]:
     if record is None:
         return []
-    found = record.verdict.findings if record.verdict else record.findings
-    seen = [Unseen(one.key, _status(one), one.since) for one in found if one.status not in DONE and one.since]
+    seen = [
+        Unseen(one.key, _status(one), one.since) for one in findings_of(record) if one.status not in DONE and one.since
+    ]
     return [*seen, *(record.drift.unseen if record.drift else ())]
 
 

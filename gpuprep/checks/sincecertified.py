@@ -15,6 +15,7 @@ from gpuprep.checks.certified import Certified
 from gpuprep.checks.common import skip
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, RunRecord, Snapshot, Status
+from gpuprep.records.findings import findings_of
 
 
 def findings(
@@ -38,7 +39,7 @@ def _since_certified(
         reason = "no run of this host has passed yet, so nothing is certified: gpuprep validate does it"
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
-    certified = Certified(record.after, record.run_id, record.started_at, by_profile, _found(record))
+    certified = Certified(record.after, record.run_id, record.started_at, by_profile, findings_of(record))
     found = certifiedgpus.findings(snapshot, certified)
     return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found
 
@@ -47,10 +48,8 @@ def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: 
     if record is None or record.after is None:
         reason = "this is the first check: what is counted from check to check begins with it"
         return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
-    waived = {one.key for one in _found(record) if one.status is Status.WAIVED}  # which says nothing of what came since
+    waived = {
+        one.key for one in findings_of(record) if one.status is Status.WAIVED
+    }  # which says nothing of what came since
     speakers = [one for one in by_profile if one.key not in waived]
     return sincelastcheck.findings(snapshot, record.after, record.started_at, speakers)
-
-
-def _found(record: RunRecord) -> Sequence[Finding]:
-    return record.verdict.findings if record.verdict else record.findings

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, RunRecord, Status, Verdict
+from gpuprep.records.findings import PROBLEMS, in_order
 from gpuprep.untrusted.plaintext import one_line
 
-GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP, Status.WAIVED)
+GRAVEST_FIRST = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)
 EXIT_CODES = {Status.PASS: 0, Status.SKIP: 0, Status.WAIVED: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
 NAMED = 3  # findings named in the summary; the report has all
 
@@ -21,14 +22,14 @@ def judge(wanted: Wanted, findings: Sequence[Finding]) -> Verdict:
     Nothing checked is UNKNOWN: absent evidence is never PASS. SKIP and WAIVED do not count for or against.
     """
     status = of_findings(findings)
-    ordered = tuple(sorted(findings, key=lambda f: GRAVEST_FIRST.index(f.status)))
+    ordered = tuple(in_order(findings, GRAVEST_FIRST))
     return Verdict(status, _summary(wanted, status, ordered), ordered)
 
 
 def of_findings(findings: Sequence[Finding]) -> Status:
     """The rule of judge()."""
     present = {finding.status for finding in findings}
-    return next((status for status in GRAVEST_FIRST[:4] if status in present), Status.UNKNOWN)
+    return next((status for status in (*PROBLEMS, Status.PASS) if status in present), Status.UNKNOWN)
 
 
 def believed(record: RunRecord) -> RunRecord:
@@ -68,7 +69,7 @@ def _summary(wanted: Wanted, status: Status, findings: Sequence[Finding]) -> str
         return f"UNKNOWN: nothing of profile {wanted.profile} was checked"
     counts = Counter(finding.status for finding in findings)
     said = ", ".join(f"{counts[s]} {s.value}" for s in GRAVEST_FIRST if counts[s])
-    grave = [f.key for f in findings if f.status in (Status.FAIL, Status.UNKNOWN, Status.WARN)]
+    grave = [f.key for f in findings if f.status in PROBLEMS]
     more = f" and {len(grave) - NAMED} more" if len(grave) > NAMED else ""
     named = f"; {', '.join(grave[:NAMED])}{more}" if grave else ""
     if not grave and not counts[Status.PASS]:

@@ -14,8 +14,7 @@ from fnmatch import fnmatchcase
 
 from gpuprep.desired.profile import Waiver
 from gpuprep.records import Finding, Status
-
-WAIVABLE = (Status.FAIL, Status.WARN, Status.UNKNOWN)
+from gpuprep.records.findings import PROBLEMS
 
 
 def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], today: str) -> tuple[Finding, ...]:
@@ -34,7 +33,7 @@ def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], tod
 
 def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
     waiver = next((waiver for waiver in waivers if fnmatchcase(finding.key, waiver.finding)), None)
-    if waiver is None or finding.status not in WAIVABLE:
+    if waiver is None or finding.status not in PROBLEMS:
         return finding
     because = f": {finding.reason}" if finding.reason else ""
     if waiver.expires < today:

@@ -53,8 +53,7 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     Installs the agent of this gpuprep, unless the host has it already, and a systemd timer. You can run it again: it
     changes only what differs.
     """
-    from gpuprep.workflows import provision, runs
-    from gpuprep.workflows import schedule as nightly
+    from gpuprep.workflows import provision, runs, schedule
 
     request = Request(**shared)
     wished = load_profile("drift schedule", request)
@@ -64,7 +63,7 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
     profile = dataclasses.replace(wished, drift=dataclasses.replace(wished.drift, **given))
     provision.check_request(profile, runs.Options())
     return _show(
-        _on_hosts(request, lambda target, options, line: nightly.schedule(target, profile, options, line)), request
+        _on_hosts(request, lambda target, options, line: schedule.schedule(target, profile, options, line)), request
     )
 
 
@@ -75,9 +74,9 @@ def schedule(at: str | None, random_delay: int | None, probe: str | None, **shar
 def unschedule(**shared: Any) -> int:
     """Remove the night check from machines. Its results stay on the machines and in the store."""
     request = Request(profile=None, **shared)
-    from gpuprep.workflows import schedule as nightly
+    from gpuprep.workflows import schedule
 
-    return _show(_on_hosts(request, nightly.unschedule), request)
+    return _show(_on_hosts(request, schedule.unschedule), request)
 
 
 @click.command("last", short_help="Show the results of the last night check")

@@ -42,14 +42,14 @@ def judge(
     of PROFILE. The exit code is that of the worst new verdict.
     """
     from gpuprep import settings
-    from gpuprep.desired import loading as profiles
+    from gpuprep.desired import loading
     from gpuprep.errors import UsageError
 
     check_output(output)
     if profile is None:
-        known = ", ".join(profiles.available())
+        known = ", ".join(loading.available())
         raise UsageError("`gpuprep judge` needs --profile", f"profiles: {known}, or a path to a YAML file")
-    chosen = profiles.load(profile)
+    chosen = loading.load(profile)
 
     from gpuprep.records import showable
     from gpuprep.reports import json, text

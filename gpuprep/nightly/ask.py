@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from gpuprep.agent import children
 from gpuprep.errors import AgentFailed
-from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, from_json, to_json
+from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
+from gpuprep.records.codec import from_last_line, last_line
 
 FACTS_TIMEOUT = 180.0
 FAREWELL = 5.0  # for a killed child to be gone; one that hangs inside of the kernel never is
@@ -46,12 +47,11 @@ class Agent:
 
     def _ask(self, record: type[_Record], words: list[str], request: str, timeout: float) -> _Record:
         what = " ".join(words)
-        answer = _answer([*self._program, *words], request.encode(), timeout, what)
-        lines = answer.decode(errors="replace").strip().splitlines()
+        answer = _answer([*self._program, *words], request.encode(), timeout, what).decode(errors="replace")
         try:
-            return from_json(record, lines[-1] if lines else "")
+            return from_last_line(record, answer)
         except DecodeError as error:
-            said = lines[-1] if lines else "nothing"
+            said = last_line(answer) or "nothing"
             raise AgentFailed(
                 f"gpuprep-agent {what} answered no {record.__name__} ({error}); it said: {said:.200}", REPROVISION
             ) from error

@@ -11,10 +11,10 @@ from pathlib import Path
 from gpuprep.nightly import freshness, hooks
 from gpuprep.nightly.results import FOLDER, LAST, Results, is_simulated
 from gpuprep.records import Finding, RunRecord, Status, showable
+from gpuprep.records.findings import PROBLEMS, in_order
 from gpuprep.untrusted.plaintext import one_line, visible
 
 NOT_KNOWN = 3
-BAD_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED)
 WIDTH = 100
 HOW = "`sudo gpuprep-drift run` makes one; `systemctl list-timers gpuprep-drift.timer` shows when the next is due"
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
@@ -71,7 +71,7 @@ def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
     if is_simulated(record):
         lines.append(SIMULATED)
     found = record.verdict.findings if record.verdict else ()
-    for finding in sorted((f for f in found if f.status in BAD_FIRST), key=lambda f: BAD_FIRST.index(f.status)):
+    for finding in in_order(found, (*PROBLEMS, Status.WAIVED)):
         lines += ["", *_finding(finding)]
     return "\n".join(lines)
 

@@ -30,11 +30,11 @@ from gpuprep.records import (
     moments,
     showable,
 )
+from gpuprep.records.findings import DONE
 
 FILE = "gpuprep.prom"  # node_exporter reads *.prom
 MODE = 0o644  # node_exporter runs as a user of its own
 MOST_FINDINGS = 100  # series of findings a host: an alert names a few, the counts have all
-PASSED = (Status.PASS, Status.SKIP)
 
 FINDING = (*COMMON, "subject", "property")
 SPEEDS = {
@@ -201,7 +201,7 @@ def _findings(exposition: Exposition, labels: Mapping[str, str], findings: Seque
     for status in Status:
         exposition.add("drift_findings", counts[status], {**labels, "status": status.value})
     exposition.add("drift_waived", counts[Status.WAIVED], labels)
-    for finding in [one for one in findings if one.status not in PASSED][:MOST_FINDINGS]:
+    for finding in [one for one in findings if one.status not in DONE][:MOST_FINDINGS]:
         named = {**labels, "subject": finding.subject, "property": finding.property}
         exposition.add("drift_finding", 1, {**named, "status": finding.status.value})
         exposition.add("drift_finding_since_timestamp_seconds", seconds(finding.since), named)

@@ -22,11 +22,11 @@ from gpuprep.records import (
     ProfileRef,
     RunRecord,
     Snapshot,
-    Status,
     from_json,
     to_json,
 )
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey
+from gpuprep.records.findings import DONE, findings_of
 
 SCHEMA_VERSION = 1
 NOT_COMPARED = Missing("not_recorded", "left out of the host's copy of the certified run: nothing compares it")
@@ -100,7 +100,6 @@ def certified_part(record: RunRecord) -> RunRecord:
     did not pass even then.
     """
     after = record.after
-    found = record.verdict.findings if record.verdict else record.findings
     return dataclasses.replace(
         record,
         plan=None,
@@ -109,7 +108,7 @@ def certified_part(record: RunRecord) -> RunRecord:
         after=None if after is None else _without_lists(after),
         measurements=(),
         verdict=None,
-        findings=tuple(one for one in found if one.status not in (Status.PASS, Status.SKIP)),
+        findings=tuple(one for one in findings_of(record) if one.status not in DONE),
     )
 
 

@@ -43,6 +43,7 @@ from gpuprep.agent import atomicfile, children, trusted
 from gpuprep.desired.profile import NotifyWish
 from gpuprep.nightly.results import is_simulated
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, showable, to_json, to_json_value
+from gpuprep.records.findings import PROBLEMS, in_order
 from gpuprep.untrusted.limits import file_text
 
 STATE = "state.json"
@@ -52,8 +53,6 @@ LONGEST_WAIT = 60.0  # that a receiver can ask for by Retry-After
 REQUEST_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
 MOST_WAITING = 50  # changes; of more the oldest are given up
-PASSING = (Status.PASS, Status.SKIP, Status.WAIVED)  # findings that are not told
-GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 MOST_BYTES = 64 * 1024  # of a document, as JSON; a webhook's usual limits are larger
 MOST_LETTERS = 1000  # of one text in it
 MOST_TOKEN_BYTES = 8 * 1024  # a web server takes no longer header
@@ -97,8 +96,8 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
     At most MOST_BYTES: the findings are the gravest first, and `findings_left_out` says how many more there are.
     """
     record = showable.safe(record, whole=True)
-    told = [f for f in (record.verdict.findings if record.verdict else ()) if f.status not in PASSING]
-    findings = [_shortened(to_json_value(one)) for one in sorted(told, key=lambda f: GRAVEST_FIRST.index(f.status))]
+    problems = in_order(record.verdict.findings if record.verdict else (), PROBLEMS)
+    findings = [_shortened(to_json_value(finding)) for finding in problems]
     said = {
         "host": record.host,
         "profile": record.profile.name if record.profile else "",

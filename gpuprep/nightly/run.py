@@ -17,8 +17,9 @@ from pathlib import Path
 
 from gpuprep import __version__, checks
 from gpuprep.agent.system import source
-from gpuprep.checks import drift, waivers
-from gpuprep.checks import verdict as judging
+from gpuprep.checks import drift, quick
+from gpuprep.checks.judgement import Judgement, Terms
+from gpuprep.checks.quick import Quick
 from gpuprep.desired import probes
 from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
 from gpuprep.nightly import lastmeasured, metrics, nightlyplan
@@ -27,7 +28,7 @@ from gpuprep.nightly.journal import ERROR, INFO, WARNING, say, where
 from gpuprep.nightly.nightlyplan import NightlyPlan
 from gpuprep.nightly.notify import Notifier, status_of, summary_of
 from gpuprep.nightly.results import FOLDER, Results
-from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status
+from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import compared
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.untrusted.limits import file_text
@@ -146,7 +147,10 @@ class Night:
         )
         error = ""
         try:
-            record = self._judged(record)
+            judged = self._judged(record.started_at)
+            record = dataclasses.replace(
+                record, verdict=judged.verdict, findings=judged.findings, exit_code=judged.exit_code
+            )
         except GpuprepError as expected:
             error = expected.explain()
         except SystemExit as told:
@@ -166,73 +170,57 @@ class Night:
             drift=self._facts,
         )
 
-    def _judged(self, record: RunRecord) -> RunRecord:
-        plan = self._plan
+    def _judged(self, started_at: str) -> Judgement:
+        plan, past = self._plan, self._past
         _not_while_gpuprep_works()
-        after = self._look("reading facts")
-        unmeasured = self._measure(after) if plan.drift.probe == "quick" else []
-        assert self._after is not None
-        after, self._doing = self._after, "judging"
-        measured = checks.comparable(after, self._measurements)
-        past = {key: figures for key, figures in nightlyplan.baseline(plan.baseline).items() if key in measured}
-        self._facts = dataclasses.replace(self._facts, compared=compared(measured, past))
-        found = drift.findings(
-            plan.wanted,
-            after,
-            self._past,
-            self._measurements,
-            asked=[result.probe for result in self._measurements],
-            thresholds=plan.thresholds,
-            baseline=past,
-        )
-        counted = waivers.apply(plan.waivers, plan.host, (*found, *unmeasured), record.started_at[:10])
-        findings = drift.dated(counted, self._past.previous, record.started_at)
-        self._facts = dataclasses.replace(self._facts, unseen=drift.unseen(counted, self._past.previous))
-        verdict = judging.judge(plan.wanted, findings)
-        return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=judging.exit_code(verdict))
+        facts = self._look("reading facts")
+        seen = self._measure(facts) if plan.drift.probe == "quick" else Quick(facts)
+        self._doing = "judging"
+        measured = checks.comparable(seen.facts, seen.results)
+        baseline = {key: figures for key, figures in nightlyplan.baseline(plan.baseline).items() if key in measured}
+        self._facts = dataclasses.replace(self._facts, compared=compared(measured, baseline))
+        terms = Terms(plan.host, plan.wanted, plan.thresholds, plan.waivers, started_at)
+        judgement = drift.judge(terms, seen.facts, past, seen.results, baseline, more=seen.unmeasured)
+        self._facts = dataclasses.replace(self._facts, unseen=drift.unseen(judgement.findings, past.previous))
+        return judgement
 
     def _look(self, what: str) -> Snapshot:
         self._doing = what
         self._after = self._agent.facts(self._plan.request)
         return self._after
 
-    def _measure(self, facts: Snapshot) -> list[Finding]:
-        """The quick probes, each only where no other process is on a GPU when it begins."""
-        for kind in self._probes():
-            if self._measurements:
-                facts = self._look("reading facts between two probes")
-            if busy := drift.in_use(facts):
-                self._facts = dataclasses.replace(self._facts, probe_skipped=busy)
-                return [_unmeasured(facts, busy)]
-            self._doing = kind.what
-            self._measurements += (self._probe(kind, facts),)
-        if not self._measurements:
-            return [drift.not_measurable()]
-        if not any(isinstance(result.values, Missing) for result in self._measurements):
-            self._measured_at = now()
-        self._look("reading facts again, after the load")  # errors that only work brings about
-        return []
+    def _measure(self, facts: Snapshot) -> Quick:
+        return quick.measure(self._plan.wanted, facts, self._look, self._probe, self._give_way)
 
-    def _probes(self) -> tuple[probes.Kind, ...]:
-        return probes.chosen(self._plan.wanted, probes=probes.QUICK)
+    def _probe(self, kind: probes.Kind, source: Source) -> ProbeResult:
+        self._doing = kind.what
+        try:
+            result = self._agent.probe(kind.name, self._plan.probe_arguments, kind.timeout_seconds)
+        except AgentFailed as error:
+            result = quick.broken(kind, source, error)
+        self._measurements += (result,)
+        answered = [each for each in self._measurements if not isinstance(each.values, Missing)]
+        if len(answered) == len(self._quick_probes()):
+            self._measured_at = now()
+        return result
+
+    def _give_way(self, facts: Snapshot, busy: str) -> Finding:
+        self._facts = dataclasses.replace(self._facts, probe_skipped=busy)
+        return _unmeasured(facts, busy)
+
+    def _quick_probes(self) -> tuple[probes.Kind, ...]:
+        return quick.chosen(self._plan.wanted)
 
     def _carry_on(self, ended_at: str) -> None:
         """What metrics say of the speed beyond this night; nothing where it is not, or cannot be, asked for."""
-        if self._plan.drift.probe == "quick" and self._probes():
+        if self._plan.drift.probe == "quick" and self._quick_probes():
             since, measured = lastmeasured.carried(self._newest, self._after, ended_at, self._measured_at)
             self._facts = dataclasses.replace(self._facts, probe_asked_since=since, probe_measured_at=measured)
-
-    def _probe(self, kind: probes.Kind, facts: Snapshot) -> ProbeResult:
-        """Its result; a probe that broke is evidence that is missing."""
-        try:
-            return self._agent.probe(kind.name, self._plan.probe_arguments, kind.timeout_seconds)
-        except AgentFailed as error:
-            return ProbeResult(kind.name, facts.source, Missing("command_failed", error.what), 0.0)
 
 
 def _unmeasured(facts: Snapshot, why: str) -> Finding:
     """A program at work is what the night gives way to, and no doubt about the machine: SKIP. Else UNKNOWN."""
-    finding = drift.unmeasured(why)
+    finding = quick.unmeasured(why)
     gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
     if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
         return dataclasses.replace(finding, status=Status.SKIP, remedy="")

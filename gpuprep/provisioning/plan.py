@@ -7,7 +7,8 @@ from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.desired.state import Wanted, tuning_document
-from gpuprep.records import Finding, Plan, Status, Step
+from gpuprep.records import Finding, Plan, Step
+from gpuprep.records.findings import DONE
 
 # Playbook order: what a role needs is done by one above it.
 TITLES = {
@@ -25,7 +26,6 @@ ROLES = tuple(TITLES)
 NO_REBOOT = frozenset(
     {"held", "unattended_upgrades", "blacklist", "modprobe_options", "headers", "headers_next_boot", "next_boot_module"}
 )
-DONE = frozenset({Status.PASS, Status.SKIP})
 
 
 def make(host: str, wanted: Wanted, findings: Sequence[Finding]) -> Plan:

@@ -71,6 +71,15 @@ def from_json(cls: type[_T], text: str) -> _T:
     return from_json_value(cls, plain_json(text))
 
 
+def from_last_line(cls: type[_T], output: str) -> _T:
+    """As from_json, of what an agent printed: a login script that prints something puts it before our line."""
+    return from_json(cls, last_line(output))
+
+
+def last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2]
+
+
 def plain_json(text: str) -> Any:
     """The JSON value of a text, within untrusted/limits.py, not yet decoded to a record. Raises DecodeError."""
     try:

@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 from gpuprep.records import Finding, RunRecord, Source, Status, to_json_value
+from gpuprep.records.findings import PROBLEMS
 from gpuprep.records.ids import now
 from gpuprep.records.moments import moment
 from gpuprep.untrusted.plaintext import one_line, visible
@@ -26,7 +27,7 @@ from gpuprep.untrusted.plaintext import one_line, visible
 MOST_FINDINGS = 2000  # of a record; a machine of 16 GPUs has some hundreds
 MOST_LETTERS = 4000  # of one text of a finding
 MOST_ERROR = 20_000  # letters of an error, which may quote the end of a log
-GRAVEST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED, Status.SKIP, Status.PASS)
+GRAVEST_FIRST = (*PROBLEMS, Status.WAIVED, Status.SKIP, Status.PASS)
 COULD_NOT_TELL = 3
 LARGEST = 2**63 - 1  # Python writes no number of more than 4300 digits, and databases none beyond this
 

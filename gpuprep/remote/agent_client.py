@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from gpuprep.agent.identity import identity, sources
 from gpuprep.errors import AgentFailed, NoPrivilege
-from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, from_json, to_json
+from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
+from gpuprep.records.codec import from_last_line
 from gpuprep.remote import CommandResult, Host
 from gpuprep.untrusted.plaintext import one_line
 
@@ -172,9 +173,8 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
             "run again with -v; python3 on the host must be 3.9 or newer",
             where=host.name,
         )
-    # A login script that prints something puts it before our line; the record is the last one.
     try:
-        return from_json(record, result.stdout.strip().rpartition("\n")[2])
+        return from_last_line(record, result.stdout)
     except DecodeError as error:
         said = _last_lines(result.stderr) or _last_lines(result.stdout) or "nothing"
         raise AgentFailed(

@@ -13,6 +13,7 @@ from typing import Any
 from gpuprep.checks.baseline import figures_of
 from gpuprep.records import GpuFacts, Missing, RunRecord, Snapshot, Status, to_json_value
 from gpuprep.records.baseline import BaselineKey, Figures
+from gpuprep.records.findings import PROBLEMS, findings_of
 
 # Facts that differ from one moment to the next, or only say which moment it was.
 MOMENTARY = {
@@ -23,7 +24,6 @@ MOMENTARY = {
 # By which of its fields an object of a list is known.
 NAMED_BY = ("index", "address", "uuid", "path", "module", "code")
 ABSENT = "absent"
-BAD = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _findings(one: RunRecord, two: RunRecord) -> Iterator[FindingChange]:
 def _kind(one: Status | None, two: Status | None) -> str:
     if two is Status.FAIL:
         return "newly failing"
-    if one in BAD and two is Status.PASS:
+    if one in PROBLEMS and two is Status.PASS:
         return "newly passing"
     if one is None:
         return "only in two"
@@ -180,8 +180,7 @@ def _kind(one: Status | None, two: Status | None) -> str:
 
 
 def _by_key(record: RunRecord) -> dict[str, Any]:
-    found = record.verdict.findings if record.verdict else record.findings
-    return {finding.key: finding for finding in found}
+    return {finding.key: finding for finding in findings_of(record)}
 
 
 # ---------------------------------------------------------------- figures

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import shorten
 
-from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records import RunRecord, Status
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import moment
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome, put_back
@@ -21,7 +22,6 @@ from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outco
 ERROR = "error"
 WORST_FIRST = (ERROR, "FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
 COUNTED = ("PASS", "WARN", "FAIL", "UNKNOWN")
-GRAVE = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 HEADS = ("HOST", "VERDICT", "SINCE", "PROFILE", "WHAT")
 LONGEST = (24, 7, 10, 12)  # columns of all but the last; a longer host has a line of its own
 LEAST_ROOM = 20  # for the last column
@@ -68,7 +68,7 @@ def markdown(records: Sequence[RunRecord]) -> str:
         parts.append(f"> **{SIMULATED}**")
     parts.append(table([head.capitalize() for head in HEADS], rows))
     for record in ordered:
-        rest = [finding for finding in findings_of(record) if finding.status in GRAVE]
+        rest = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if record.error or rest:
             said = [paragraph(line) for line in record.error.splitlines()] if record.error else []
             parts += [f"## {plain(record.host)}", *said, *([findings_table(rest, record.started_at)] if rest else [])]
@@ -77,7 +77,7 @@ def markdown(records: Sequence[RunRecord]) -> str:
 
 def since(record: RunRecord) -> str:
     """The day (UTC) of the oldest finding that did not pass: "2026-11-19"; "–" if nothing is known."""
-    read = (moment(finding.since) for finding in findings_of(record) if finding.status in GRAVE and finding.since)
+    read = (moment(finding.since) for finding in findings_of(record) if finding.status in PROBLEMS and finding.since)
     moments = [one for one in read if one is not None]
     return f"{min(moments):%Y-%m-%d}" if moments else "–"
 
@@ -88,7 +88,7 @@ def what(record: RunRecord, room: int = 80) -> str:
         line = record.error.splitlines()[0].removeprefix(f"{record.host}: ")
         return shorten(line, max(room, LEAST_ROOM), placeholder=" …")
     findings = findings_of(record)
-    keys = [finding.key for status in GRAVE for finding in findings if finding.status is status]
+    keys = [finding.key for finding in in_order(findings, PROBLEMS)]
     waived = sum(finding.status is Status.WAIVED for finding in findings)
     for named in range(len(keys), 0, -1):
         more = f" +{len(keys) - named}" if named < len(keys) else ""
@@ -119,7 +119,7 @@ def _details(page: Page, record: RunRecord) -> None:
     page.field("run", f"{record.run_id}, {record.started_at}")
     if record.error:
         error_lines(page, record.error)
-    grave = [finding for finding in findings_of(record) if finding.status in GRAVE]
+    grave = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
     not_passed(page, grave, heading="", now=record.started_at)
     put_back(page, record, f"Put back on {record.host}")
 
@@ -127,10 +127,6 @@ def _details(page: Page, record: RunRecord) -> None:
 def rank(record: RunRecord) -> str:
     word = record.verdict.status.value if record.verdict else "UNKNOWN"
     return ERROR if record.error else word if word in WORST_FIRST else "UNKNOWN"
-
-
-def findings_of(record: RunRecord) -> Sequence[Finding]:
-    return record.verdict.findings if record.verdict else record.findings
 
 
 def profile_of(record: RunRecord) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpuprep.performance.trend import FEWEST_NIGHTS, Direction, Trend
 from gpuprep.records import RunRecord, Source, Status
 from gpuprep.records.baseline import Baseline
+from gpuprep.records.findings import DONE
 from gpuprep.reports.comparison import Comparison, FigureChange
 from gpuprep.reports.text import SIMULATED, outcome
 
@@ -86,7 +87,7 @@ def facts_table(found: Comparison) -> Rows:
 
 def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
     """The changed findings, and how many are left out: without `whole`, those that only one run had and that passed."""
-    quiet = (None, Status.PASS, Status.SKIP)
+    quiet = (None, *DONE)
     shown = [
         change
         for change in found.findings

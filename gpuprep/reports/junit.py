@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import moment, seconds_between
 from gpuprep.reports import drifted
 from gpuprep.reports.measured import simulated
@@ -49,7 +50,7 @@ def _name(records: Sequence[RunRecord]) -> str:
 
 
 def _suite(record: RunRecord) -> ET.Element:
-    findings = record.verdict.findings if record.verdict else record.findings
+    findings = findings_of(record)
     counts = Counter(finding.status for finding in findings)
     started, seconds = _times(record)
     name = f"gpuprep {record.command} {record.host}" + (" (SIMULATED)" if simulated(record) else "")

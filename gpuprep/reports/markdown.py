@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records.findings import findings_of, in_order
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.readings import figure
 from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, words
@@ -34,8 +35,8 @@ def render(record: RunRecord) -> str:
     parts.append(paragraph(line))
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
-    findings = record.verdict.findings if record.verdict else record.findings
-    rest = [finding for status in BAD_FIRST for finding in findings if finding.status is status]
+    findings = findings_of(record)
+    rest = in_order(findings, BAD_FIRST)
     if rest:
         parts.append(f"## Did not pass\n\n{findings_table(rest, record.started_at)}")
     waived = [one for one in findings if one.status is Status.WAIVED]

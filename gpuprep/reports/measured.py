@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status
+from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.reports.readings import NOT_READ, View, known, probe, values
 from gpuprep.reports.rows import Bandwidth, Convolution, Gemm, Gpu, Series, Step, Together, Transcode, share
 
@@ -16,7 +17,7 @@ BANDWIDTHS = (  # key, words, what it crosses
     ("d2h_gb_per_s", "device to host", "link"),
 )  # fmt: skip
 # What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
-GRAVEST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.WAIVED, Status.PASS, Status.SKIP)
+GRAVEST = (*PROBLEMS, Status.WAIVED, Status.PASS, Status.SKIP)
 FAR_BEHIND = 0.8  # of the fastest product of its data type
 # GB/s a lane and direction after line coding, by PCIe generation (PCI Express Base Specification).
 PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -119,8 +120,7 @@ def transcodes(record: RunRecord) -> list[Transcode]:
 
 def _judged(record: RunRecord, subject: str) -> Status | None:
     """The most severe status of the findings on `subject`."""
-    findings = record.verdict.findings if record.verdict else record.findings
-    said = {one.status for one in findings if one.subject == subject}
+    said = {one.status for one in findings_of(record) if one.subject == subject}
     return next((status for status in GRAVEST if status in said), None)
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from gpuprep.nightly import metrics
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
 from gpuprep.records import RunRecord, Status
+from gpuprep.records.findings import findings_of
 from gpuprep.reports import measured
 from gpuprep.reports.rows import Gpu
 
@@ -69,7 +70,7 @@ class _Run:
         if began is not None and ended is not None:
             self._add("run_duration_seconds", max(0.0, ended - began))
         self._add("run_exit_code", record.exit_code)
-        findings = record.verdict.findings if record.verdict else record.findings
+        findings = findings_of(record)
         counts = Counter(finding.status for finding in findings)
         for status in Status:
             if record.verdict:

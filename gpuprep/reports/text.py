@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
 from gpuprep.reports import drifted, nightly, text_measured
 
@@ -14,7 +15,7 @@ COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
     Status.WAIVED: "34",
 }  # fmt: skip
-BAD_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.SKIP)
+BAD_FIRST = (*PROBLEMS, Status.SKIP)
 WORD_WIDTH = 7  # of the longest word for how a run ended
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
@@ -27,7 +28,7 @@ def render(record: RunRecord, *, color: bool = False, width: int = 80, everythin
     page = Page(color, max(40, width))
     _head(page, record)
     _error(page, record)
-    findings = record.verdict.findings if record.verdict else record.findings
+    findings = findings_of(record)
     if record.drift is not None:
         _drift(page, record, findings)
         if not everything:
@@ -176,7 +177,7 @@ def error_lines(page: Page, error: str) -> None:
 
 def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     """Differences first, then what is waived, what was repaired, and what the host was compared with."""
-    not_passed(page, _of(findings, Status.FAIL, Status.UNKNOWN, Status.WARN), now=record.started_at)
+    not_passed(page, in_order(findings, PROBLEMS), now=record.started_at)
     _waived(page, record, findings)
     put_back(page, record)
     if figures := drifted.speeds(record):
@@ -226,7 +227,7 @@ def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
 def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = "") -> None:
     """The findings that did not pass. With `now`, the start of the check, each says since when it exists."""
     findings = list(findings)
-    rest = [finding for status in (*BAD_FIRST, Status.WAIVED) for finding in findings if finding.status is status]
+    rest = in_order(findings, (*BAD_FIRST, Status.WAIVED))
     if not rest:
         return
     if heading:

@@ -20,6 +20,7 @@ from gpuprep.paths import private_folder, state_dir
 from gpuprep.performance.trend import Measurement
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
+from gpuprep.records.findings import findings_of
 from gpuprep.store import baselines, migrations, retention
 from gpuprep.store import certified as certified_rows
 from gpuprep.store import engine as database
@@ -121,7 +122,6 @@ class Store:
             "summary": storable(error_line or (verdict.summary if verdict else "")),
             "record": to_json(record),
         }
-        found = verdict.findings if verdict else record.findings
         rows = [
             {
                 "run_id": row["run_id"],
@@ -132,7 +132,7 @@ class Store:
                 "expected": storable(finding.expected),
                 "actual": storable(finding.actual),
             }
-            for position, finding in enumerate(found)
+            for position, finding in enumerate(findings_of(record))
         ]
         with self._transaction() as connection:
             if not insert_new(connection, runs, row):

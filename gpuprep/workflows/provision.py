@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import checks
-from gpuprep.checks import verdict as judging
-from gpuprep.checks import waivers
+from gpuprep.checks import quick
+from gpuprep.checks.judgement import Adjust, judge
 from gpuprep.desired import probes
-from gpuprep.desired import state as wishing
 from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import Wanted, check_profile, resolve
 from gpuprep.errors import AgentFailed, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_run
-from gpuprep.provisioning import plan as planning
-from gpuprep.records import Finding, Missing, Plan, ProbeResult, RunRecord, Status
+from gpuprep.provisioning.plan import make as make_plan
+from gpuprep.provisioning.plan import role_variables
+from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.remote import Host, Target, agent_client
 from gpuprep.workflows.run_variables import run_variables
-from gpuprep.workflows.runs import Line, Options, Run
+from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
 
 # Names a user gives to --only and --skip, in the order in which the roles run.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "codec", "extras")
@@ -38,7 +40,7 @@ def check_request(profile: Profile, options: Options) -> None:
         if name not in (*probes.NAMES, probes.FACTS):
             known = f"{', '.join(probes.NAMES)}, or {probes.FACTS} for none of them"
             raise UsageError(f"there is no probe {name!r}", f"probes are {known}")
-    if reasons := wishing.check_profile(profile):
+    if reasons := check_profile(profile):
         raise PlanRefused(
             [str(reason) for reason in reasons], f"change profile {profile.name} ({profile.path})", where=profile.name
         )
@@ -46,103 +48,116 @@ def check_request(profile: Profile, options: Options) -> None:
 
 def provision(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """Plan, run the roles that the plan names, look again, judge."""
-    return Run("provision", target, profile, options, line).record(lambda run: _converge(run, "provision.yml"))
+    run = ProfileRun("provision", target, profile, options, line)
+    return run.record(lambda run: _converge(run, "provision.yml"))
 
 
 def tune(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """As provision, for the agent and the tuning only; the rest of the profile is not judged."""
-    options = dataclasses.replace(options, only=TUNE_STEPS)
-    return Run("tune", target, profile, options, line).record(lambda run: _converge(run, "tune.yml"))
+    run = ProfileRun("tune", target, profile, dataclasses.replace(options, only=TUNE_STEPS), line)
+    return run.record(lambda run: _converge(run, "tune.yml"))
 
 
 def plan(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """What provision would do and why. Changes nothing and is not stored."""
-    options = dataclasses.replace(options, check=True)
-    return Run("plan", target, profile, options, line).record(_plan_only, keep=False)
+    run = ProfileRun("plan", target, profile, dataclasses.replace(options, check=True), line)
+    return run.record(_plan_only, keep=False)
 
 
 def validate(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """Facts and measurements against the profile. Changes nothing."""
-    return Run("validate", target, profile, options, line).record(_validate)
+    return ProfileRun("validate", target, profile, options, line).record(_validate)
 
 
-def _plan_only(run: Run) -> None:
+def _plan_only(run: ProfileRun) -> None:
     with run.connect() as host:
-        _look(run, host)
+        _plan(run, host)
 
 
-def _validate(run: Run) -> None:
+def _validate(run: ProfileRun) -> None:
     with run.connect() as host:
-        run.stage("reading facts")
-        run.after = run.before = agent_client.snapshot(host, checks.request(run.profile), become=True)
-        wanted = wishing.resolve(run.profile, run.after, judging=True)
+        facts = run.draft.before = run.draft.after = run.look(host)
+        wanted = resolve(run.profile, facts, judging=True)
         run.expect([], _probes(run, wanted, measure=True))
-        _judge(run, host, wanted, measure=True)
+        _judge(run, host, wanted, facts, measure=True)
 
 
-def _converge(run: Run, book: str) -> None:
+def _converge(run: ProfileRun, book: str) -> None:
     options = run.options
     with run.connect() as host:
         if options.check:
-            wanted = _look(run, host)
+            planned = _plan(run, host)
             if options.deep or options.diff:
-                _play(run, book, wanted)
+                _play_planned(run, book, planned)
             return
         with run.lock(host) as lock:
-            wanted = _look(run, host)
-            roles = _roles(run)
-            run.expect(roles, _probes(run, wanted, measure=bool(roles)) if options.validate else ())
-            _play(run, book, wanted)
+            planned = _plan(run, host)
+            roles = _roles(run, planned)
+            run.expect(roles, _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ())
+            played = _play_planned(run, book, planned)
             if lock.lost is not None:
                 raise lock.lost
         if not options.validate:
             run.stage("not validated, as asked: there is no verdict")
             return
-        changed = run.playbook is not ansible_run.NOT_NEEDED
-        if changed:
-            run.stage("reading facts again")
-            run.after = agent_client.snapshot(host, checks.request(run.profile), become=True)
-        else:
-            run.after = run.before
+        changed = played is not ansible_run.NOT_NEEDED
+        facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
         # A host on which nothing ran was measured when it was made, and is by `validate`: it is recognised in seconds.
-        _judge(run, host, wanted, measure=changed)
+        _judge(run, host, planned.wanted, facts, measure=changed)
 
 
-def _look(run: Run, host: Host) -> wishing.Wanted:
+@dataclass(frozen=True)
+class Planned:
+    """A host that was looked at, what the profile means on it, and what is to do."""
+
+    facts: Snapshot
+    wanted: Wanted
+    plan: Plan
+
+
+def _plan(run: ProfileRun, host: Host) -> Planned:
     """Facts ─► what the profile means on this host ─► findings ─► plan."""
-    run.stage("reading facts")
-    run.before = agent_client.snapshot(host, checks.request(run.profile), become=True)
-    wanted = wishing.resolve(run.profile, run.before)
-    run.findings = checks.compare(wanted, run.before)
-    run.plan = _chosen(planning.make(run.target.name, wanted, run.findings), run.options)
-    names = ", ".join(step.role.removeprefix("gpu_") for step in run.plan.steps)
+    facts = run.draft.before = run.look(host)
+    wanted = resolve(run.profile, facts)
+    findings = run.draft.findings = checks.compare(wanted, facts)
+    made = run.draft.plan = _chosen(make_plan(run.target.name, wanted, findings), run.options)
+    names = ", ".join(step.role.removeprefix("gpu_") for step in made.steps)
     run.stage(f"plan: {names}" if names else "plan: nothing to do")
-    return wanted
+    return Planned(facts, wanted, made)
 
 
-def _play(run: Run, book: str, wanted: wishing.Wanted) -> None:
-    roles = _roles(run)
+def _play_planned(run: ProfileRun, book: str, planned: Planned) -> PlaybookResult:
+    roles = _roles(run, planned)
     if not roles:
-        run.playbook = ansible_run.NOT_NEEDED
-        return
-    play(run, book, wanted, roles, run.options)
+        run.draft.playbook = ansible_run.NOT_NEEDED
+        return ansible_run.NOT_NEEDED
+    return play(run, book, planned.wanted, roles, run.options)
 
 
-def _roles(run: Run) -> list[str]:
+def _roles(run: ProfileRun, planned: Planned) -> list[str]:
     """Those of the plan, or with --deep all that are chosen."""
-    assert run.plan is not None
     if run.options.deep:
         return [f"gpu_{name}" for name in STEPS if is_chosen(f"gpu_{name}", run.options)]
-    return [step.role for step in run.plan.steps]
+    return [step.role for step in planned.plan.steps]
 
 
-def play(run: Run, book: str, wanted: wishing.Wanted, roles: Sequence[str], options: Options) -> None:
-    """Run `roles` on the host; with options.check nothing is changed. Raises what the playbook ended with."""
+def play(run: ProfileRun, book: str, wanted: Wanted, roles: Sequence[str], options: Options) -> PlaybookResult:
+    """As try_play. Raises what the playbook ended with."""
+    outcome = try_play(run, book, wanted, roles, options)
+    if isinstance(outcome, ansible_run.Failure):
+        raise outcome.error
+    return outcome
+
+
+def try_play(
+    run: ProfileRun, book: str, wanted: Wanted, roles: Sequence[str], options: Options
+) -> PlaybookResult | ansible_run.Failure:
+    """Run `roles` on the host; with options.check nothing is changed. Raises what keeps the playbook from starting."""
     run.stop_if_cancelled()
     outcome = ansible_run.run(
         run.target,
         roles=roles,
-        variables=run_variables(run, planning.role_variables(wanted)),
+        variables=run_variables(run, role_variables(wanted)),
         check=options.check,
         diff=options.diff,
         become_password=options.become_password,
@@ -153,62 +168,55 @@ def play(run: Run, book: str, wanted: wishing.Wanted, roles: Sequence[str], opti
         playbook=book,
         verbosity=options.verbosity,
     )
-    if isinstance(outcome, ansible_run.Failure):
-        run.playbook = outcome.result
-        raise outcome.error
-    run.playbook = outcome
+    run.draft.playbook = outcome.result if isinstance(outcome, ansible_run.Failure) else outcome
+    return outcome
 
 
-def _judge(run: Run, host: Host, wanted: wishing.Wanted, *, measure: bool) -> None:
-    assert run.after is not None
+def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, measure: bool) -> None:
     run.stop_if_cancelled()
-    run.measurements = measure_all(run, host, wanted, measure)
-    asked = [result.probe for result in run.measurements]
+    measurements = run.draft.measurements = _measure(run, host, wanted, facts.source, measure)
+    asked = [result.probe for result in measurements]
     if any(kind.measures and kind.name in asked for kind in probes.KINDS):
-        run.stage("reading facts again, after the load")  # errors that only work brings about
-        run.after = agent_client.snapshot(host, checks.request(run.profile), become=True)
-    measured = checks.comparable(run.after, run.measurements)
+        # Errors that only work brings about.
+        facts = run.draft.after = run.look(host, "reading facts again, after the load")
+    measured = checks.comparable(facts, measurements)
     findings = checks.compare(
         wanted,
-        run.after,
-        run.measurements,
+        facts,
+        measurements,
         asked=asked,
         thresholds=run.profile.thresholds,
         baseline=run.past(measured),
     )
-    counted = waivers.apply(run.profile.waivers, run.target.name, findings, run.started_at[:10])
-    run.findings = tuple(set_aside(finding, run.options) for finding in counted)
-    run.verdict = judging.judge(wanted, run.findings)
-    run.exit_code = judging.exit_code(run.verdict)
+    judgement = run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
     # What was measured while its judgement is waived is no measure for later runs.
-    of_probes = {finding.key for finding in checks.compare_figures(wanted, run.after, run.measurements, asked=asked)}
-    waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in run.findings)
-    run.baseline = measured if run.verdict.status is Status.PASS and not waived else {}
+    of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, measurements, asked=asked)}
+    waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in judgement.findings)
+    run.baseline = measured if judgement.verdict.status is Status.PASS and not waived else {}
 
 
-def measure_all(run: Run, host: Host, wanted: wishing.Wanted, measure: bool) -> tuple[ProbeResult, ...]:
-    told = probes.arguments(run.profile, wanted, quick=run.options.quick)
+def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, measure: bool) -> tuple[ProbeResult, ...]:
+    arguments = probes.arguments(run.profile, wanted, quick=run.options.quick)
     results = []
     for kind in _probes(run, wanted, measure=measure):
-        run.stage(kind.what, kind.name)
-        results.append(one_probe(run, host, kind, told))
+        results.append(one_probe(run, host, kind, arguments, source))
         run.stop_if_cancelled()
     return tuple(results)
 
 
-def _probes(run: Run, wanted: wishing.Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
+def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
     without = [name for name in STEPS if not is_chosen(f"gpu_{name}", run.options)]
     return probes.chosen(wanted, probes=run.options.probes, without=without, measure=measure)
 
 
-def one_probe(run: Run, host: Host, kind: probes.Kind, told: dict[str, Any]) -> ProbeResult:
+def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: dict[str, Any], source: Source) -> ProbeResult:
     """Its result; a probe that broke is evidence that is missing, and the others go on."""
-    assert run.after is not None
+    run.stage(kind.what, kind.name)
     try:
-        return agent_client.probe(host, kind.name, told, become=True, timeout=kind.timeout_seconds)
+        return agent_client.probe(host, kind.name, arguments, become=True, timeout=kind.timeout_seconds)
     except AgentFailed as error:
         run.stop_if_cancelled()
-        return ProbeResult(kind.name, run.after.source, Missing("command_failed", error.what), 0.0)
+        return quick.broken(kind, source, error)
 
 
 def gravest(codes: Sequence[int]) -> int:
@@ -230,8 +238,12 @@ def _chosen(plan: Plan, options: Options) -> Plan:
     return dataclasses.replace(plan, steps=kept, notes=(*plan.notes, note))
 
 
-def set_aside(finding: Finding, options: Options) -> Finding:
-    """A check of a part that the user left out does not count; it says what it would have been."""
+def set_aside(options: Options) -> Adjust:
+    """Checks of parts that the user left out do not count; each says what it would have been."""
+    return lambda findings: [_set_aside(finding, options) for finding in findings]
+
+
+def _set_aside(finding: Finding, options: Options) -> Finding:
     if not finding.role or is_chosen(finding.role, options) or finding.status in (Status.PASS, Status.WAIVED):
         return finding
     reason = f"{finding.role.removeprefix('gpu_')} was left out of this run; it would have been {finding.status.value}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuprep import __version__, checks
-from gpuprep.checks import verdict as judging
-from gpuprep.checks import waivers
+from gpuprep.checks import judgement
+from gpuprep.checks.judgement import Terms
 from gpuprep.desired import probes
-from gpuprep.desired import state as wishing
 from gpuprep.desired.loading import Profile
+from gpuprep.desired.state import Wanted, resolve
 from gpuprep.errors import PlanRefused
 from gpuprep.records import Finding, ProfileRef, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, Measured
@@ -36,7 +36,7 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
     source = Source.SIMULATED if simulated(recorded) else Source.MEASURED
     started = now()
     try:
-        wanted = wishing.resolve(profile, snapshot, judging=True)
+        wanted = resolve(profile, snapshot, judging=True)
     except PlanRefused as error:
         raise PlanRefused(error.reasons, "judge it by a profile of its GPU", where=origin) from error
     measured = checks.comparable(dataclasses.replace(snapshot, source=source), record.measurements)
@@ -50,16 +50,10 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
         baseline=past(record.host, measured) if past is not None and measured else {},
     )
     options = _options(record)
+    leave_out = provision.set_aside(options)
     # By today's date, not the record's: what is asked is whether the host would pass now.
-    counted = waivers.apply(profile.waivers, record.host, findings, started[:10])
-    found = [provision.set_aside(finding, options) for finding in counted]
-    if not record.measurements:
-        why = "the record has no measurements"
-        found.append(Finding("record", "measurements", Status.UNKNOWN, MEASURED, "none", why, "run gpuprep validate"))
-    if record.error:
-        why = f"the run ended with an error: {record.error.splitlines()[0]}"
-        found.append(Finding("record", "ended", Status.UNKNOWN, "a run that ended", "an error", why, "validate again"))
-    verdict = judging.judge(wanted, found)
+    terms = Terms.of(profile, record.host, wanted, started)
+    judged = judgement.judge(terms, findings, lambda waived: [*leave_out(waived), *_incomplete(record)])
     return RunRecord(
         run_id=new_run_id(),
         command="judge",
@@ -67,14 +61,14 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
         started_at=started,
         ended_at=now(),
         source=source,
-        exit_code=judging.exit_code(verdict),
+        exit_code=judged.exit_code,
         gpuprep_version=__version__,
         profile=ProfileRef(profile.name, profile.path, profile.sha256),
         before=record.before if recorded.whole else None,
         after=record.after if recorded.whole else None,
         measurements=record.measurements,
-        verdict=verdict,
-        findings=tuple(found),
+        verdict=judged.verdict,
+        findings=judged.findings,
         options={
             "judged": record.run_id, "measured_at": record.started_at, "measured_by": record.gpuprep_version,
             "file": origin, "only": list(options.only), "skip": list(options.skip),
@@ -82,7 +76,17 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
     )  # fmt: skip
 
 
-def _asked(recorded: Recorded, wanted: wishing.Wanted) -> list[str]:
+def _incomplete(record: RunRecord) -> Iterator[Finding]:
+    """What keeps the record from being judged as a whole; no waiver makes up for it."""
+    if not record.measurements:
+        why = "the record has no measurements"
+        yield Finding("record", "measurements", Status.UNKNOWN, MEASURED, "none", why, "run gpuprep validate")
+    if record.error:
+        why = f"the run ended with an error: {record.error.splitlines()[0]}"
+        yield Finding("record", "ended", Status.UNKNOWN, "a run that ended", "an error", why, "validate again")
+
+
+def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:
     """Probes that must have an answer: those that are there, and those that this validation was to make."""
     record = recorded.record
     there = [result.probe for result in record.measurements]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprep.paths import cache_dir
-from gpuprep.workflows.runs import Run
+from gpuprep.workflows.runs import ProfileRun
 
 # A mirror's name ─► the role variable that holds the URL of what it mirrors.
 MIRRORED = {"ffmpeg": "gpu_codec_ffmpeg_url", "nv_codec_headers": "gpu_codec_headers_url"}
 
 
-def run_variables(run: Run, roles: Mapping[str, Any]) -> dict[str, Any]:
+def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
     """`roles` (of plan.role_variables) and what this run adds. This machine itself is never rebooted under the user."""
     may_reboot = run.options.reboot and not run.target.local
     return {

@@ -12,11 +12,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuprep import __version__, errorlog
+from gpuprep import __version__, checks, errorlog
+from gpuprep.checks.judgement import Judgement, Terms
 from gpuprep.desired.loading import Profile
 from gpuprep.desired.probes import Kind
+from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
 from gpuprep.paths import private_folder, private_text, state_dir
 from gpuprep.provisioning.ansible_events import Progress
@@ -31,12 +33,11 @@ from gpuprep.records import (
     RunRecord,
     Snapshot,
     Source,
-    Verdict,
     to_json,
 )
 from gpuprep.records.baseline import Baseline, Measured
 from gpuprep.records.ids import new_run_id, now
-from gpuprep.remote import Host, HostLock, LockOwner, Target
+from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client
 from gpuprep.settings import Builds
 from gpuprep.workflows import remaining
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from gpuprep.store import Store
 
 UNEXPECTED = 3
+
+_Run = TypeVar("_Run", bound="Run")
 
 
 @dataclass(frozen=True)
@@ -94,40 +97,44 @@ class Line:
     estimates: bool = False  # whether somebody sees how long a run is still going to take
 
 
-class Run:
-    """The record of one run, filled in stage by stage."""
+@dataclass
+class Draft:
+    """What the record of a run holds so far, so that a run that fails keeps its evidence.
 
-    def __init__(self, command: str, target: Target, profile: Profile | None, options: Options, line: Line) -> None:
+    Stages only write it. What one stage knows goes to the next as a value of its own type, never through the draft.
+    """
+
+    before: Snapshot | None = None
+    after: Snapshot | None = None
+    plan: Plan | None = None
+    playbook: PlaybookResult | None = None
+    measurements: tuple[ProbeResult, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what the plan comes from; those of a judgement take their place
+    judgement: Judgement | None = None
+    drift: DriftFacts | None = None
+    nightly: NightlyFacts | None = None
+
+
+class Run:
+    """One run of a command on one host. `draft` becomes its record."""
+
+    def __init__(
+        self, command: str, target: Target, options: Options, line: Line, profile: ProfileRef | None = None
+    ) -> None:
         self.command = command
         self.target = target
-        self._profile = profile
         self.options = options
         self.cancelled = line.cancelled
         self._line = line
+        self._profile = profile
         self._began = time.monotonic()
         self.started_at = now()
         self.run_id = new_run_id()
         self.log_dir: Path = state_dir() / "runs" / self.run_id
-        self.exit_code = 0
-        self.error: str | None = None
-        self.before: Snapshot | None = None
-        self.after: Snapshot | None = None
-        self.plan: Plan | None = None
-        self.playbook: PlaybookResult | None = None
-        self.measurements: tuple[ProbeResult, ...] = ()
+        self.draft = Draft()
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
-        self.findings: tuple[Finding, ...] = ()
-        self.verdict: Verdict | None = None
-        self.drift: DriftFacts | None = None
-        self.nightly: NightlyFacts | None = None
 
-    @property
-    def profile(self) -> Profile:
-        """Only of a command that takes one."""
-        assert self._profile is not None
-        return self._profile
-
-    def record(self, body: Callable[[Run], None], *, keep: bool = True) -> RunRecord:
+    def record(self: _Run, body: Callable[[_Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its errors into the record's, store the record and return it.
 
         An error inside gpuprep is one of this run, too: what one host said must not end the runs of the others.
@@ -136,67 +143,56 @@ class Run:
             self.stop_if_cancelled()
             body(self)
         except GpuprepError as error:
-            self._fail(error.explain(), error.exit_code)
+            made = self.as_record(error.explain(), error.exit_code)
         except Exception as error:  # noqa: BLE001  in full in its log, and in short in the record
-            self._fail(unexpected(error, self.target), UNEXPECTED)
+            made = self.as_record(unexpected(error, self.target), UNEXPECTED)
         except BaseException as error:  # somebody ends the program
-            self._fail(f"ended by {type(error).__name__}", UNEXPECTED)
-            self._store(keep)
+            self._stored(self.as_record(f"ended by {type(error).__name__}", UNEXPECTED), keep)
             raise
-        return self._store(keep)
+        else:
+            made = self.as_record()
+        return self._stored(made, keep)
 
-    def _fail(self, error: str, exit_code: int) -> None:
-        self.error, self.exit_code = error, exit_code
-
-    def _store(self, keep: bool) -> RunRecord:
-        record = self.as_record()
-        if not keep or self._line.store is None:
+    def _stored(self, record: RunRecord, keep: bool) -> RunRecord:
+        """The record as it is now stored. What cannot be written is left out: then the record says that alone."""
+        store = self._line.store
+        if not keep or store is None:
             return record
         try:
-            self._write(record)
-            self._line.store.append(record, self.baseline)
+            self._append(store, record, self.baseline)
         except StoreError as error:
-            self._fail_too(error.explain(), error.exit_code)
-            return self.as_record()
-        except Exception as error:  # noqa: BLE001  what it holds can be neither written nor stored, so it is not shown
-            self._fail_too(unexpected(error, self.target), UNEXPECTED)
-            self._drop_evidence()
-            return self._store_error()
+            return self._not_stored(record, error.explain(), error.exit_code)
+        except Exception as error:  # noqa: BLE001  something that it holds
+            self.draft = Draft()
+            record = self._not_stored(record, unexpected(error, self.target), UNEXPECTED)
+            try:
+                self._append(store, record, {})
+            except StoreError as again:
+                return self._not_stored(record, again.explain(), again.exit_code)
         return record
 
-    def _write(self, record: RunRecord) -> None:
-        """A copy in plain sight. Raises StoreError where it cannot be written: a full disk, for example."""
+    def _append(self, store: Store, record: RunRecord, baseline: Measured) -> None:
+        """Into the store, and a copy in plain sight. Raises StoreError where a disk is full, for example."""
         try:
             private_folder(self.log_dir)
             private_text(self.log_dir / "record.json", to_json(record, indent=2) + "\n")
         except OSError as error:
             raise StoreError(f"{self.log_dir} cannot be written: {error.strerror}", "see XDG_STATE_HOME") from error
+        store.append(record, baseline)
 
-    def _fail_too(self, error: str, exit_code: int) -> None:
+    def _not_stored(self, record: RunRecord, error: str, exit_code: int) -> RunRecord:
         copy = self.log_dir / "record.json"
         kept = f"; its record is {copy}" if copy.exists() else ""
-        said = [self.error, error, f"this run is not in the store{kept}"]
-        self._fail("\n".join(filter(None, said)), max(self.exit_code, exit_code))
+        lines = [record.error, error, f"this run is not in the store{kept}"]
+        return self.as_record("\n".join(filter(None, lines)), max(record.exit_code, exit_code))
 
-    def _drop_evidence(self) -> None:
-        self.before = self.after = self.plan = self.playbook = self.verdict = self.drift = self.nightly = None
-        self.measurements, self.findings, self.baseline = (), (), {}
-
-    def _store_error(self) -> RunRecord:
-        """That it failed is stored, without what it failed for."""
-        record = self.as_record()
-        assert self._line.store is not None
-        try:
-            self._write(record)
-            self._line.store.append(record)
-        except StoreError as error:
-            self._fail_too(error.explain(), error.exit_code)
-            return self.as_record()
-        return record
-
-    def as_record(self) -> RunRecord:
-        seen = self.after or self.before
+    def as_record(self, error: str | None = None, exit_code: int | None = None) -> RunRecord:
+        """The draft as a record. `exit_code` is that of an error; without one the judgement's counts."""
+        draft, judged = self.draft, self.draft.judgement
+        seen = draft.after or draft.before
         simulated = Source.SIMULATED if self.target.simulated else Source.MEASURED
+        if exit_code is None:
+            exit_code = judged.exit_code if judged else 0
         return RunRecord(
             run_id=self.run_id,
             command=self.command,
@@ -204,20 +200,20 @@ class Run:
             started_at=self.started_at,
             ended_at=now(),
             source=seen.source if seen else simulated,
-            exit_code=self.exit_code,
+            exit_code=exit_code,
             gpuprep_version=__version__,
-            profile=ProfileRef(self.profile.name, self.profile.path, self.profile.sha256) if self._profile else None,
-            plan=self.plan,
-            playbook=self.playbook,
-            before=self.before,
-            after=self.after,
-            measurements=self.measurements,
-            verdict=self.verdict,
-            findings=self.findings,
-            error=self.error,
+            profile=self._profile,
+            plan=draft.plan,
+            playbook=draft.playbook,
+            before=draft.before,
+            after=draft.after,
+            measurements=draft.measurements,
+            verdict=judged.verdict if judged else None,
+            findings=judged.findings if judged else draft.findings,
+            error=error,
             options=self.options.as_recorded(),
-            drift=self.drift,
-            nightly=self.nightly,
+            drift=draft.drift,
+            nightly=draft.nightly,
         )
 
     @contextmanager
@@ -258,6 +254,29 @@ class Run:
     def stage(self, what: str, probe: str = "") -> None:
         self.tell(Progress("stage", "", probe, what, time.monotonic() - self._began))
 
+    def tell(self, progress: Progress) -> None:
+        self._line.progress(self.target.name, progress)
+
+    def stop_if_cancelled(self) -> None:
+        if self.cancelled():
+            raise Interrupted(f"{self.target.name}: interrupted", "run the same command again")
+
+
+class ProfileRun(Run):
+    """A run of a command that takes a profile."""
+
+    def __init__(self, command: str, target: Target, profile: Profile, options: Options, line: Line) -> None:
+        super().__init__(command, target, options, line, ProfileRef(profile.name, profile.path, profile.sha256))
+        self.profile = profile
+
+    def look(self, host: Host, what: str = "reading facts") -> Snapshot:
+        """All facts that the profile needs, as root."""
+        self.stage(what)
+        return agent_client.snapshot(host, checks.request(self.profile), become=True)
+
+    def terms(self, wanted: Wanted) -> Terms:
+        return Terms.of(self.profile, self.target.name, wanted, self.started_at)
+
     def expect(self, roles: Sequence[str], kinds: Sequence[Kind]) -> None:
         """Tell which steps this run is going to have, with their times in earlier runs."""
         if not self._line.estimates or not (roles or kinds):
@@ -269,7 +288,7 @@ class Run:
 
     def _earlier(self) -> tuple[list[RunRecord], list[RunRecord]]:
         """Runs of the same kind that ended well: of this host, and of its profile on the same system."""
-        seen = self.after or self.before
+        seen = self.draft.after or self.draft.before
         if self._line.store is None or seen is None:
             return [], []
         ask = functools.partial(self._line.store.ended_well, self.command, seen.source)
@@ -280,13 +299,6 @@ class Run:
         options = self.options.as_recorded()
         ours, alike = ([run for run in runs if remaining.same_kind(run, options)] for runs in found)
         return ours, [run for run in alike if (then := run.after or run.before) and then.os == seen.os]
-
-    def tell(self, progress: Progress) -> None:
-        self._line.progress(self.target.name, progress)
-
-    def stop_if_cancelled(self) -> None:
-        if self.cancelled():
-            raise Interrupted(f"{self.target.name}: interrupted", "run the same command again")
 
 
 def unexpected(error: Exception, target: Target) -> str:

@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 
 from gpuprep import __version__, catalogue, checks
 from gpuprep.agent.identity import identity
-from gpuprep.checks import baseline as history
-from gpuprep.checks import drift, waivers
-from gpuprep.checks import verdict as judging
+from gpuprep.checks import drift, quick
+from gpuprep.checks.baseline import has_quick
+from gpuprep.checks.verdict import believed
 from gpuprep.desired import probes
 from gpuprep.desired.loading import Profile
 from gpuprep.desired.state import Wanted
@@ -35,14 +35,24 @@ from gpuprep.nightly.units import (
     WANTED_BY,
     files,
 )
-from gpuprep.records import DecodeError, Missing, NightlyFacts, ProfileRef, RunRecord, Source, Status, from_json
+from gpuprep.records import (
+    DecodeError,
+    Missing,
+    NightlyFacts,
+    ProfileRef,
+    RunRecord,
+    Snapshot,
+    Source,
+    Status,
+    from_json,
+)
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.ids import MOMENT, at_host, of_host
 from gpuprep.remote import Host, Target, agent_client
 from gpuprep.store import Store
 from gpuprep.untrusted.plaintext import command, one_line
 from gpuprep.workflows.provision import play
-from gpuprep.workflows.runs import Line, Options, Run
+from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
 from gpuprep.workflows.schedule_state import Found, look, must, read
 
 AGENT_ROLE = "gpu_agent"
@@ -52,12 +62,12 @@ MOST_KNOWN = 1000  # run ids that go along in one command line
 
 def schedule(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """Let the host check itself every night, by profile.drift. Exit code 0: the timer runs."""
-    return Run("schedule", target, profile, options, line).record(_schedule)
+    return ProfileRun("schedule", target, profile, options, line).record(_schedule)
 
 
 def unschedule(target: Target, options: Options, line: Line) -> RunRecord:
     """Take the timer, its service and its plan away; the results stay."""
-    return Run("unschedule", target, None, options, line).record(_unschedule)
+    return Run("unschedule", target, options, line).record(_unschedule)
 
 
 def last(target: Target, options: Options, line: Line) -> RunRecord:
@@ -67,7 +77,7 @@ def last(target: Target, options: Options, line: Line) -> RunRecord:
     with exit code 3: nobody knows how the host is now.
     """
     found: list[RunRecord] = []
-    asked = Run("last", target, None, options, line).record(lambda run: _last(run, line.store, found), keep=False)
+    asked = Run("last", target, options, line).record(lambda run: _last(run, line.store, found), keep=False)
     if not found:
         return asked
     return dataclasses.replace(found[0], error=asked.error, exit_code=asked.exit_code) if asked.error else found[0]
@@ -76,21 +86,19 @@ def last(target: Target, options: Options, line: Line) -> RunRecord:
 # ---------------------------------------------------------------- schedule
 
 
-def _schedule(run: Run) -> None:
+def _schedule(run: ProfileRun) -> None:
     with run.connect() as host:
         there = look(host)
         _refuse(host, there)
         with run.lock(host) as lock:
-            run.stage("reading facts")
-            run.before = run.after = agent_client.snapshot(host, checks.request(run.profile), become=True)
-            past = drift.Past(_recorded(run, _plan_there(there)), None)
-            wanted = drift.resolve(run.profile, run.after, past)
+            facts = run.draft.before = run.draft.after = run.look(host)
+            past = drift.Past(_recorded(run, facts, _plan_there(there)), None)
+            wanted = drift.resolve(run.profile, facts, past)
             if not _is_ours(there):
                 _install_agent(run, host, wanted)
-                run.stage("reading facts again")
-                run.after = agent_client.snapshot(host, checks.request(run.profile), become=True)
-                wanted = drift.resolve(run.profile, run.after, past)
-            plan, notes = _plan(run, wanted, _plan_there(there))
+                facts = run.draft.after = run.look(host, "reading facts again")
+                wanted = drift.resolve(run.profile, facts, past)
+            plan, notes = _plan(run, facts, wanted, _plan_there(there))
             run.stage("writing the schedule")
             changed = _write(host, there, plan)
             if lock.lost is not None:
@@ -103,7 +111,7 @@ def _schedule(run: Run) -> None:
             where=host.name,
         )
     wish = run.profile.drift
-    run.nightly = NightlyFacts(
+    run.draft.nightly = NightlyFacts(
         True, wish.at, wish.random_delay_minutes, wish.probe, timer.next_at, tuple(changed), tuple(notes)
     )
 
@@ -152,7 +160,7 @@ def _is_ours(there: Found) -> bool:
     return there.word("agent") == identity() and bool(there.word("program"))
 
 
-def _install_agent(run: Run, host: Host, wanted: Wanted) -> None:
+def _install_agent(run: ProfileRun, host: Host, wanted: Wanted) -> None:
     _refuse_unknown_system(host, wanted)
     run.stage("installing the agent, which judges there")
     play(run, "provision.yml", wanted, [AGENT_ROLE], run.options)
@@ -172,12 +180,12 @@ def _plan_there(there: Found) -> NightlyPlan | None:
         return None
 
 
-def _plan(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyPlan, list[str]]:
+def _plan(run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyPlan, list[str]]:
     """What the host shall have, and what a reader must know of it."""
     profile = run.profile
-    certified, notes = _certified(run, wanted, there)
+    certified, notes = _certified(run, facts, wanted, there)
     baseline = run.baseline_of_host()
-    notes += _without_baseline(run, wanted, baseline)
+    notes += _without_baseline(run, facts, wanted, baseline)
     plan = NightlyPlan(
         host=run.target.name,
         profile=ProfileRef(profile.name, profile.path, profile.sha256),
@@ -199,26 +207,24 @@ def _plan(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyP
     return plan, notes
 
 
-def _recorded(run: Run, there: NightlyPlan | None) -> RunRecord | None:
+def _recorded(run: Run, facts: Snapshot, there: NightlyPlan | None) -> RunRecord | None:
     """The certified run of the store; without one that of the plan on the host, if it did not come in an image."""
     of_store = run.certified()
     if of_store is not None or there is None or there.certified is None:
         return of_store
-    assert run.after is not None
-    return None if freshness.why_not_of(there.certified, freshness.Machine.of(run.after)) else there.certified
+    return None if freshness.why_not_of(there.certified, freshness.Machine.of(facts)) else there.certified
 
 
-def _certified(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[RunRecord | None, list[str]]:
+def _certified(
+    run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan | None
+) -> tuple[RunRecord | None, list[str]]:
     """The run whose facts the host compares with: a recorded one, or this one if the host passes now."""
-    assert run.after is not None
     host = run.target.name
-    recorded = _recorded(run, there)
+    recorded = _recorded(run, facts, there)
     if recorded is not None:
         note = f"no run in this store has certified {host}: it is compared with run {recorded.run_id}, as before"
         return nightlyplan.certified_part(recorded), [] if run.certified() else [note]
-    found = drift.findings(wanted, run.after, drift.Past(None, None), thresholds=run.profile.thresholds)
-    counted = waivers.apply(run.profile.waivers, host, found, run.started_at[:10])
-    verdict = judging.judge(wanted, counted)
+    verdict = drift.judge(run.terms(wanted), facts, drift.Past(None, None)).verdict
     if verdict.status is Status.PASS:
         note = f"no run in this store has certified {host}; it passes now, so it is compared with what it is now"
         return nightlyplan.certified_part(run.as_record()), [note]
@@ -228,17 +234,15 @@ def _certified(run: Run, wanted: Wanted, there: NightlyPlan | None) -> tuple[Run
     ]
 
 
-def _without_baseline(run: Run, wanted: Wanted, baseline: Baseline) -> list[str]:
+def _without_baseline(run: ProfileRun, facts: Snapshot, wanted: Wanted, baseline: Baseline) -> list[str]:
     """A note where the nights will measure and have nothing to compare with; simulated GPUs never have."""
-    facts = run.after
-    assert facts is not None
     if run.profile.drift.probe != "quick" or facts.source is not Source.MEASURED or isinstance(facts.gpus, Missing):
         return []
-    kinds = probes.chosen(wanted, probes=probes.QUICK)
+    kinds = quick.chosen(wanted)
     lacking = [
         f"gpu {gpu.index}"
         for gpu in facts.gpus
-        if not all(history.has_quick(baseline, gpu.uuid, kind.name, facts.agent_version) for kind in kinds)
+        if not all(has_quick(baseline, gpu.uuid, kind.name, facts.agent_version) for kind in kinds)
     ]
     if not lacking:
         return []
@@ -308,7 +312,7 @@ def _unschedule(run: Run) -> None:
                 _remove(host, metrics)
         if metrics:
             notes.append(f"its metrics are gone ({metrics}), so that no alarm waits for the next check")
-    run.nightly = NightlyFacts(False, changed=tuple(paths), notes=tuple(notes))
+    run.draft.nightly = NightlyFacts(False, changed=tuple(paths), notes=tuple(notes))
 
 
 def _remove(host: Host, metrics: str) -> None:
@@ -439,7 +443,7 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
             where=run.target.name,
         ) from error
     source = Source.SIMULATED if run.target.simulated else record.source
-    return judging.believed(dataclasses.replace(record, host=run.target.name, source=source))
+    return believed(dataclasses.replace(record, host=run.target.name, source=source))
 
 
 def _refuse_other(record: RunRecord) -> None:

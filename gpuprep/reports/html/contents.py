@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuprep.records import Finding, OptStr, RunRecord, Snapshot, Source, Status
+from gpuprep.records.findings import findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.html import drawings
@@ -22,9 +23,9 @@ STAND_IN = "SIMULATED: no figure here is of a real GPU"
 def contents(record: RunRecord) -> dict[str, Any]:
     """The variables of page.html."""
     word, line = outcome(record)
-    findings = record.verdict.findings if record.verdict else record.findings
+    findings = findings_of(record)
     simulated = measured.simulated(record)
-    bad = [one for status in BAD_FIRST for one in findings if one.status is status]
+    bad = in_order(findings, BAD_FIRST)
     bandwidths = measured.bandwidths(record)
     return {
         "record": record,

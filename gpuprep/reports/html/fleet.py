@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuprep import __version__
 from gpuprep.records import RunRecord, Status
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import drifted, fleet
 from gpuprep.reports.html.contents import STAND_IN, Pairs
@@ -43,8 +44,8 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _host(record: RunRecord) -> dict[str, Any]:
-    findings = fleet.findings_of(record)
-    bad = [one for status in fleet.GRAVE for one in findings if one.status is status]
+    findings = findings_of(record)
+    bad = in_order(findings, PROBLEMS)
     waived = [one for one in findings if one.status is Status.WAIVED]
     put_back = drifted.put_back(record)
     return {
@@ -104,7 +105,7 @@ def _tiles(records: Sequence[RunRecord]) -> list[dict[str, str]]:
     found = [
         {"word": word, "value": str(words[word]), "unit": _noun(words[word], "host"), "what": ""} for word in shown
     ]
-    waived = [sum(one.status is Status.WAIVED for one in fleet.findings_of(record)) for record in records]
+    waived = [sum(one.status is Status.WAIVED for one in findings_of(record)) for record in records]
     if total := sum(waived):
         what = f"on {_several(sum(map(bool, waived)), 'host')}"
         tile = {"word": Status.WAIVED.value, "value": str(total), "unit": _noun(total, "finding"), "what": what}

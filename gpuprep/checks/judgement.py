@@ -1,0 +1,45 @@
+"""Findings ► waivers ► verdict ► exit code, for provision, validate, drift, the night and judge alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprep.checks import verdict, waivers
+from gpuprep.desired.profile import Profile, Waiver
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, Verdict
+
+Adjust = Callable[[tuple[Finding, ...]], Sequence[Finding]]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a host is judged by. The controller has it from the profile, the nightly check from its plan."""
+
+    host: str  # the controller's name of it: a waiver may be meant for some hosts
+    wanted: Wanted
+    thresholds: Mapping[str, Any]
+    waivers: Sequence[Waiver]
+    moment: str  # UTC, ISO 8601: waivers hold or have expired by its day, and drift dates its findings with it
+
+    @classmethod
+    def of(cls, profile: Profile, host: str, wanted: Wanted, moment: str) -> Terms:
+        return cls(host, wanted, profile.thresholds, profile.waivers, moment)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    findings: tuple[Finding, ...]  # in the order of the checks; the verdict has the same, gravest first
+    verdict: Verdict
+
+    @property
+    def exit_code(self) -> int:
+        return verdict.exit_code(self.verdict)
+
+
+def judge(terms: Terms, findings: Sequence[Finding], adjust: Adjust = tuple) -> Judgement:
+    """`adjust` is what a command does to the findings between waivers and verdict: leave parts out, add dates."""
+    adjusted = tuple(adjust(waivers.apply(terms.waivers, terms.host, findings, terms.moment[:10])))
+    return Judgement(adjusted, verdict.judge(terms.wanted, adjusted))

@@ -1,0 +1,20 @@
+"""The findings of a record, and what their statuses mean to all who read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuprep.records import Finding, RunRecord, Status
+
+PROBLEMS = (Status.FAIL, Status.UNKNOWN, Status.WARN)  # what counts against a host, gravest first
+DONE = (Status.PASS, Status.SKIP)  # nothing is to be done about it; WAIVED is in neither
+
+
+def findings_of(record: RunRecord) -> tuple[Finding, ...]:
+    """Those of the verdict, gravest first; of a run without a verdict those of its plan."""
+    return record.verdict.findings if record.verdict else record.findings
+
+
+def in_order(findings: Sequence[Finding], statuses: Iterable[Status]) -> list[Finding]:
+    """Those with one of `statuses`, in the order of these."""
+    return [finding for status in statuses for finding in findings if finding.status is status]
