@@ -463,7 +463,7 @@ def test_fix_puts_back_and_shows_before_and_after(stage: Stage) -> None:
 def test_a_fix_that_fails_stops_no_other_and_the_verdict_decides(stage: Stage) -> None:
     stage.certify()
     assert isinstance(FINISHED.gpus, tuple)
-    name = WANTED.driver_packages[0]
+    name = WANTED.driver.packages[0]
     unheld = {**FINISHED.packages, name: dataclasses.replace(FINISHED.packages[name], held=False)}
     both = dataclasses.replace(UNTUNED, packages=unheld)
     stage.script.commands = {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import with_parts
 from nightsfortests import (
     ANSWERS,
     WISH,
@@ -243,7 +244,7 @@ def test_nights_that_do_not_measure_keep_when_it_was_measured_last(
 def test_a_profile_without_cuda_is_asked_for_no_speed(host: Nights) -> None:
     """Its night is SKIP for good, and nobody is to be told every week that it was not measured."""
     plan = a_plan(drift=QUICK)
-    plan = dataclasses.replace(plan, wanted=dataclasses.replace(plan.wanted, cuda_version="none"))
+    plan = dataclasses.replace(plan, wanted=with_parts(plan.wanted, cuda={"version": "none"}))
     assert noted(host.night(host.agent(facts()), plan)) == ("", "")
 
 

@@ -73,8 +73,8 @@ def findings(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[F
     return [
         _system(snapshot, certified),
         _kernel(snapshot, certified),
-        _packages("driver", wanted.driver_packages, snapshot.driver.module_version, changed, snapshot, certified),
-        _packages("cuda", wanted.cuda_packages, snapshot.cuda.nvcc_version, changed, snapshot, certified),
+        _packages("driver", wanted.driver.packages, snapshot.driver.module_version, changed, snapshot, certified),
+        _packages("cuda", wanted.cuda.packages, snapshot.cuda.nvcc_version, changed, snapshot, certified),
         _libraries(snapshot, certified, changed),
         _contents(snapshot, certified, changed),
         _files(snapshot, certified),

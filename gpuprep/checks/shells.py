@@ -21,10 +21,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found = []
     for way, (path, pattern, words) in WAYS.items():
         tools: dict[str, OptStr] = getattr(snapshot.shells, way)
-        if wanted.cuda_version != "none" and snapshot.cuda.nvcc_path is not None:
+        if wanted.cuda.version != "none" and snapshot.cuda.nvcc_path is not None:
             found.append(_tool(way, words, tools, "nvcc", snapshot.cuda.nvcc_path, "gpu_cuda", exact=False))
             found.append(_environment(way, words, path, pattern, snapshot))
-        if wanted.ffmpeg_version != "none" and snapshot.codec.ffmpeg_path is not None:
+        if wanted.codec.ffmpeg != "none" and snapshot.codec.ffmpeg_path is not None:
             found.append(_tool(way, words, tools, "ffmpeg", snapshot.codec.ffmpeg_path, "gpu_codec", exact=True))
     return found
 

@@ -21,7 +21,7 @@ STARTS_AT_BOOT = ("enabled", "static")
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found = [_settings(wanted, snapshot)]
-    if wanted.persistence:
+    if wanted.tuning.persistence:
         found += _unit(
             snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver awake"
         )
@@ -100,17 +100,17 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     text = snapshot.files.get(DROP_IN, Missing("not_installed", f"{DROP_IN} was not looked at"))
     on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
     unit = snapshot.units.get(PERSISTENCED)
-    place = DROP_IN
-    if on == wanted.persistence and unit is not None and unit.command:  # all files of the unit read together
+    place, want = DROP_IN, wanted.tuning.persistence
+    if on == want and unit is not None and unit.command:  # all files of the unit read together
         on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else DROP_IN
     return check(
         PERSISTENCED.removesuffix(".service"),
         "mode_at_boot",
         text,
-        isinstance(text, str) and on == wanted.persistence,
-        expected="on" if wanted.persistence else "off",
+        isinstance(text, str) and on == want,
+        expected="on" if want else "off",
         shown=f"{DROP_IN} is absent" if text is None else "on" if on else "off",
-        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if wanted.persistence else 'off'} ({place})",
+        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if want else 'off'} ({place})",
         role=ROLE,
     )
 
@@ -163,7 +163,7 @@ def _lost(gpu: GpuFacts) -> bool:
 
 def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
     found = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
-    if wanted.ecc != "keep":
+    if wanted.tuning.ecc != "keep":
         found.append(_ecc(wanted, gpu))
     else:
         found.append(_ecc_kept(gpu))
@@ -172,21 +172,21 @@ def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
 
 def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:
     mode = gpu.persistence_mode
-    shown = "on" if mode is True else "off"
+    shown, want = "on" if mode is True else "off", wanted.tuning.persistence
     return check(
         f"gpu {gpu.index}",
         "persistence_mode",
         mode,
-        mode == wanted.persistence,
-        expected="on" if wanted.persistence else "off",
+        mode == want,
+        expected="on" if want else "off",
         shown=shown,
-        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if wanted.persistence else 'off'} is wanted",
+        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if want else 'off'} is wanted",
         role=ROLE,
     )
 
 
 def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
-    subject, limits, wish = f"gpu {gpu.index}", gpu.power, wanted.power_limit_watts
+    subject, limits, wish = f"gpu {gpu.index}", gpu.power, wanted.tuning.power_limit_watts
     current, usual = limits.current_watts, limits.default_watts
     target = usual if isinstance(wish, str) else float(wish)
     if isinstance(current, Missing) and current.reason == "not_supported" and wish == "default":
@@ -209,10 +209,11 @@ def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
 
 
 def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
-    want = wanted.ecc == "enabled"
+    wish = wanted.tuning.ecc
+    want = wish == "enabled"
     for reading in (gpu.ecc_current, gpu.ecc_pending):
         if isinstance(reading, Missing):
-            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wanted.ecc, role=ROLE)
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wish, role=ROLE)
     shown = "enabled" if gpu.ecc_current else "disabled"
     waits = gpu.ecc_pending == want and gpu.ecc_current != want
     return check(
@@ -220,9 +221,9 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
         "ecc",
         gpu.ecc_current,
         gpu.ecc_current == want and gpu.ecc_pending == want,
-        expected=wanted.ecc,
+        expected=wish,
         shown=shown + (", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""),
-        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wanted.ecc}"),
+        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wish}"),
         role=ROLE,
     )
 
@@ -251,8 +252,8 @@ def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
         f"gpu {gpu.index}",
         "compute_mode",
         gpu.compute_mode,
-        gpu.compute_mode == wanted.compute_mode,
-        expected=wanted.compute_mode,
-        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.compute_mode} is wanted",
+        gpu.compute_mode == wanted.tuning.compute_mode,
+        expected=wanted.tuning.compute_mode,
+        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.tuning.compute_mode} is wanted",
         role=ROLE,
     )

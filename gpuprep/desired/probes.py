@@ -42,7 +42,7 @@ def chosen(
     wanted: Wanted, *, probes: Collection[str] = (), without: Collection[str] = (), measure: bool = True
 ) -> tuple[Kind, ...]:
     """The probes of one run: `probes` (empty: all), minus those of steps that the profile lacks or `without` names."""
-    absent = {"cuda": wanted.cuda_version, "cudnn": wanted.cudnn_version, "codec": wanted.ffmpeg_version}
+    absent = {"cuda": wanted.cuda.version, "cudnn": wanted.cudnn.version, "codec": wanted.codec.ffmpeg}
     return tuple(
         kind
         for kind in KINDS

@@ -125,11 +125,11 @@ def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Findin
 
 
 def _hold_driver(wanted: Wanted, snapshot: Snapshot) -> str:
-    return _hold(wanted.driver_packages if wanted.driver_hold else (), snapshot)
+    return _hold(wanted.driver.packages if wanted.driver.hold else (), snapshot)
 
 
 def _hold_cuda(wanted: Wanted, snapshot: Snapshot) -> str:
-    return _hold(wanted.cuda_packages if wanted.cuda_hold else (), snapshot)
+    return _hold(wanted.cuda.packages if wanted.cuda.hold else (), snapshot)
 
 
 def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
@@ -151,31 +151,31 @@ def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
 
 
 def _ffmpeg(wanted: Wanted, _: Snapshot) -> str:
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return ""
     folder = wanted.ffmpeg_directory
-    current = f"{wanted.codec_prefix}/ffmpeg/current"
+    current = f"{wanted.codec.prefix}/ffmpeg/current"
     programs = {f"{PATH_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2], **programs})}"
 
 
 def _headers(wanted: Wanted, _: Snapshot) -> str:
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return ""
-    folder = f"{wanted.codec_prefix}/nv-codec-headers/{wanted.headers_version}"
+    folder = wanted.headers_directory
     return f"{_whole(folder)} && {_links({PKG_CONFIG_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
 
 
 def _cudnn(wanted: Wanted, _: Snapshot) -> str:
-    if wanted.cudnn_version == "none":
+    if wanted.cudnn.version == "none":
         return ""
     folder = wanted.cudnn_directory
-    current = f"{wanted.cudnn_prefix}/current"
+    current = f"{wanted.cudnn.prefix}/current"
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})} && ldconfig"
 
 
 def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
-    return "" if wanted.cuda_version == "none" else "ldconfig"
+    return "" if wanted.cuda.version == "none" else "ldconfig"
 
 
 def _whole(folder: str) -> str:
