@@ -11,6 +11,7 @@ from typing import Any
 from gpuprep import __version__, catalogue
 from gpuprep.catalogue import Gpu, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
+from gpuprep.catalogue.roles import cuda_packages, driver_packages
 from gpuprep.desired import host_rules
 from gpuprep.desired import profile_rules as rules
 from gpuprep.desired.profile import CodecWish, MountWish, Profile, TuningWish
@@ -123,8 +124,9 @@ class _Choice:
     cuda: str | None
 
     @property
-    def installs(self) -> bool:
-        return self.release is not None and self.driver is not None and self.cuda is not None
+    def archive(self) -> OsRelease | None:
+        """The release, if all that is wished can be installed from it."""
+        return None if self.driver is None or self.cuda is None else self.release
 
     @property
     def cuda_major(self) -> str:
@@ -155,7 +157,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     refusals += host_rules.tuning(profile, snapshot, gpus)
     if not judging:
         refusals += obstacles
-    if refusals or not (choice.installs or judging):
+    if refusals or not (choice.archive or judging):
         raise PlanRefused(
             [str(refusal) for refusal in dict.fromkeys(refusals)],
             "nothing was changed on the host; change the profile or the host as named, then run again",
@@ -167,7 +169,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         gpus=_gpus(snapshot, gpus),
         agent=WantedAgent(__version__, agent_libraries(choice.cuda_major)),
         driver=_driver(profile, snapshot, choice),
-        cuda=_cuda(profile, snapshot, choice),
+        cuda=_cuda(profile, choice),
         cudnn=cudnn,
         codec=profile.codec,
         build_key=key,
@@ -175,7 +177,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         extras=extras,
         mount=profile.extras.mount,
         min_free_mib=min_free_mib,
-        installs=choice.installs,
+        installs=choice.archive is not None,
         decisions=_decisions(profile, gpus, choice),
     )
 
@@ -196,7 +198,7 @@ def _choose(
 
 
 def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriver:
-    wish = profile.driver
+    wish, archive = profile.driver, choice.archive
     return WantedDriver(
         source=wish.source,
         version=_driver_version(profile, snapshot, choice.driver),
@@ -204,7 +206,7 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         flavour=choice.flavour,
         hold=wish.hold,
         gpu_firmware=wish.gpu_firmware,
-        packages=catalogue.packages(snapshot.os.id, wish.source, choice.flavour)[0] if choice.installs else (),
+        packages=driver_packages(archive, wish.source, choice.flavour) if archive else (),
     )
 
 
@@ -215,11 +217,10 @@ def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) ->
     return str(catalogue.branch(version)) if isinstance(version, str) else ANY
 
 
-def _cuda(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedCuda:
-    packages: tuple[str, ...] = ()
-    if choice.installs and choice.cuda != "none":
-        packages = catalogue.packages(snapshot.os.id, profile.driver.source, choice.flavour)[1]
-    return WantedCuda(choice.cuda or profile.cuda.version, choice.cuda_major, profile.cuda.hold, packages)
+def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
+    wish, archive = profile.cuda, choice.archive
+    packages = cuda_packages(archive, profile.driver.source) if archive and choice.cuda != "none" else ()
+    return WantedCuda(choice.cuda or wish.version, choice.cuda_major, wish.hold, packages)
 
 
 def _cudnn(profile: Profile, snapshot: Snapshot, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:
