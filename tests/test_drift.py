@@ -254,7 +254,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     agent = tmp_path / "gpuprep-agent"
     agent.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path}/facts.json\n")
     agent.chmod(0o755)
-    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
+    monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
     folder = tmp_path / "sshd"
     folder.mkdir()
     server = Sshd(folder, home, "LogLevel VERBOSE")

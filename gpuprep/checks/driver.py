@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
+from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST
 from gpuprep.checks import modprobe
 from gpuprep.checks.common import check, skip, unknown
 from gpuprep.desired.profile_rules import OPEN
@@ -14,9 +15,6 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import AptFacts, Finding, Missing, Snapshot
 
 ROLE = "gpu_driver"
-OPTIONS_FILE = "/etc/modprobe.d/gpuprep-nvidia.conf"
-NOUVEAU_FILE = "/etc/modprobe.d/gpuprep-nouveau.conf"
-HOLDS_FILE = "/etc/apt/apt.conf.d/52gpuprep-holds"
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
@@ -108,10 +106,10 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if not wanted.driver.hold:
         return []
-    text: object = snapshot.files.get(HOLDS_FILE, Missing("not_installed", f"{HOLDS_FILE} was not looked at"))
+    text: object = snapshot.files.get(HOLDS, Missing("not_installed", f"{HOLDS} was not looked at"))
     patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
     free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
-    lacks = f"{HOLDS_FILE} does not name"
+    lacks = f"{HOLDS} does not name"
     if not free and isinstance(snapshot.apt, AptFacts):  # our file is right; what do all of apt's files say together?
         text = snapshot.apt.blacklist
         patterns = [] if isinstance(text, Missing) else list(text)
@@ -127,9 +125,7 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             shown=f"{lacks} {', '.join(free)}" if free else "kept off the driver",
             why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
             role=ROLE,
-            remedy=""
-            if lacks.startswith(HOLDS_FILE)
-            else f"`apt-config dump {BLACKLIST}` and the files there say more",
+            remedy="" if lacks.startswith(HOLDS) else f"`apt-config dump {BLACKLIST}` and the files there say more",
         )
     ]
 
@@ -147,7 +143,7 @@ def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
 
 def _nouveau(snapshot: Snapshot) -> list[Finding]:
     loaded = snapshot.driver.nouveau_loaded
-    text = snapshot.files.get(NOUVEAU_FILE, Missing("not_installed", f"{NOUVEAU_FILE} was not looked at"))
+    text = snapshot.files.get(NOUVEAU_BLACKLIST, Missing("not_installed", f"{NOUVEAU_BLACKLIST} was not looked at"))
     ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
     return [
         check(
@@ -165,7 +161,7 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
             text,
             ok,
             expected="blacklisted",
-            shown="blacklisted" if ok else f"not in {NOUVEAU_FILE}",
+            shown="blacklisted" if ok else f"not in {NOUVEAU_BLACKLIST}",
             why="nouveau is not blacklisted: it may take the GPU at the next boot",
             role=ROLE,
         ),
@@ -173,7 +169,7 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
 
 
 def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(OPTIONS_FILE, Missing("not_installed", f"{OPTIONS_FILE} was not looked at"))
+    text = snapshot.files.get(MODULE_OPTIONS, Missing("not_installed", f"{MODULE_OPTIONS} was not looked at"))
     options = module_options(text) if isinstance(text, str) else {}
     restrict = "0" if wanted.tuning.profiling_counters == "open" else "1"
     wrong = []
@@ -184,7 +180,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         wrong.append("NVreg_EnableGpuFirmware=0")
     if wanted.driver.gpu_firmware and firmware == "0":
         wrong.append("no NVreg_EnableGpuFirmware=0")
-    place = OPTIONS_FILE
+    place = MODULE_OPTIONS
     if not wrong:
         others = modprobe.overriding(snapshot, {
             "NVreg_RestrictProfilingToAdminUsers": restrict,
@@ -200,7 +196,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         shown="as wanted" if not wrong else f"lacks {', '.join(wrong)}",
         why=f"the next load of the module would not have {', '.join(wrong)} ({place})",
         role=ROLE,
-        remedy="" if place == OPTIONS_FILE else f"take the line out of {place}",
+        remedy="" if place == MODULE_OPTIONS else f"take the line out of {place}",
     )
 
 

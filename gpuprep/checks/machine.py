@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks.common import check
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
@@ -33,7 +34,7 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             isinstance(provenance, dict) and bool(provenance),
             expected="present",
             shown="present" if provenance else "absent",
-            why="nothing on the host says who installed what (/etc/gpuprep/provenance.json)",
+            why=f"nothing on the host says who installed what ({PROVENANCE})",
             role=AGENT_ROLE,
         ),
     ]

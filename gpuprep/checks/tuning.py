@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
 from gpuprep.checks import clocks
 from gpuprep.checks.common import check, skip, unknown, why_missing
 from gpuprep.desired import host_rules
@@ -11,9 +12,6 @@ from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
 
 ROLE = "gpu_tuning"
-SETTINGS = "/etc/gpuprep/tuning.json"
-UDEV_RULE = "/etc/udev/rules.d/60-gpuprep-tune.rules"
-DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
 PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
 NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
 STARTS_AT_BOOT = ("enabled", "static")
@@ -39,9 +37,9 @@ def _never_set_up(snapshot: Snapshot) -> bool:
 
 
 def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(SETTINGS, Missing("not_installed", f"{SETTINGS} was not looked at"))
+    text = snapshot.files.get(TUNING, Missing("not_installed", f"{TUNING} was not looked at"))
     expected = tuning_document(wanted)
-    differing = _differences(text, expected) if isinstance(text, str) else [f"{SETTINGS} is absent"]
+    differing = _differences(text, expected) if isinstance(text, str) else [f"{TUNING} is absent"]
     return check(
         "gpuprep-tune",
         "settings",
@@ -58,9 +56,9 @@ def _differences(text: str, expected: dict[str, object]) -> list[str]:
     try:
         document = json.loads(text)
     except ValueError:
-        return [f"{SETTINGS} is not JSON"]
+        return [f"{TUNING} is not JSON"]
     if not isinstance(document, dict):
-        return [f"{SETTINGS} holds no object"]
+        return [f"{TUNING} holds no object"]
     return [
         f"{key} is {json.dumps(document.get(key))}, wanted {json.dumps(value)}"
         for key, value in expected.items()
@@ -97,33 +95,33 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
 
 def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
-    text = snapshot.files.get(DROP_IN, Missing("not_installed", f"{DROP_IN} was not looked at"))
+    text = snapshot.files.get(PERSISTENCE_DROP_IN, Missing("not_installed", f"{PERSISTENCE_DROP_IN} was not looked at"))
     on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
     unit = snapshot.units.get(PERSISTENCED)
-    place, want = DROP_IN, wanted.tuning.persistence
+    place, want = PERSISTENCE_DROP_IN, wanted.tuning.persistence
     if on == want and unit is not None and unit.command:  # all files of the unit read together
-        on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else DROP_IN
+        on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else PERSISTENCE_DROP_IN
     return check(
         PERSISTENCED.removesuffix(".service"),
         "mode_at_boot",
         text,
         isinstance(text, str) and on == want,
         expected="on" if want else "off",
-        shown=f"{DROP_IN} is absent" if text is None else "on" if on else "off",
+        shown=f"{PERSISTENCE_DROP_IN} is absent" if text is None else "on" if on else "off",
         why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if want else 'off'} ({place})",
         role=ROLE,
     )
 
 
 def _udev_rule(snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(UDEV_RULE, Missing("not_installed", f"{UDEV_RULE} was not looked at"))
+    text = snapshot.files.get(TUNE_RULE, Missing("not_installed", f"{TUNE_RULE} was not looked at"))
     return check(
         "gpuprep-tune",
         "driver_reload",
         text,
         isinstance(text, str) and "gpuprep-tune" in text,
         expected="applied again",
-        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{UDEV_RULE} absent",
+        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{TUNE_RULE} absent",
         why="the clocks are back at the default after a reload of the driver",
         role=ROLE,
     )

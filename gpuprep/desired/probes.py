@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.agent.probes import PROBES
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 
@@ -46,8 +45,7 @@ def chosen(
     return tuple(
         kind
         for kind in KINDS
-        if kind.name in PROBES
-        and (not probes or kind.name in probes)
+        if (not probes or kind.name in probes)
         and absent[kind.step] != "none"
         and kind.step not in without
         and (measure or not kind.measures)

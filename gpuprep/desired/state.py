@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import __version__, catalogue
+from gpuprep.agent.host_paths import CUDNN_PREFIX
 from gpuprep.catalogue import Gpu, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import cuda_packages, driver_packages
@@ -32,7 +33,6 @@ __all__ = [
     "tuning_document",
 ]
 
-CUDNN_PREFIX = "/opt/gpuprep/cudnn"
 ANY = "any"
 
 

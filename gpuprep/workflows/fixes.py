@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from gpuprep.agent.host_paths import AGENT_PROGRAM, HEADERS_LINK, PROGRAM_LINKS
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Snapshot, Status
 from gpuprep.remote import Host
@@ -25,9 +26,6 @@ from gpuprep.remote import Host
 TIMEOUT_SECONDS = 120.0
 LAST_CHARACTERS = 300
 PERSISTENCED, TUNE, FABRIC = "nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service"
-AGENT = "/usr/local/bin/gpuprep-agent"
-PATH_LINKS = "/usr/local/bin"
-PKG_CONFIG_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 PROGRAMS = ("ffmpeg", "ffprobe")
 
 
@@ -155,7 +153,7 @@ def _ffmpeg(wanted: Wanted, _: Snapshot) -> str:
         return ""
     folder = wanted.ffmpeg_directory
     current = f"{wanted.codec.prefix}/ffmpeg/current"
-    programs = {f"{PATH_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
+    programs = {f"{PROGRAM_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2], **programs})}"
 
 
@@ -163,7 +161,7 @@ def _headers(wanted: Wanted, _: Snapshot) -> str:
     if wanted.codec.ffmpeg == "none":
         return ""
     folder = wanted.headers_directory
-    return f"{_whole(folder)} && {_links({PKG_CONFIG_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
+    return f"{_whole(folder)} && {_links({HEADERS_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
 
 
 def _cudnn(wanted: Wanted, _: Snapshot) -> str:
@@ -180,7 +178,7 @@ def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
 
 def _whole(folder: str) -> str:
     """Nothing is linked to a folder that is not there, or not as its manifest says."""
-    return f"{AGENT} whole {shlex.quote(folder)}"
+    return f"{AGENT_PROGRAM} whole {shlex.quote(folder)}"
 
 
 # What is there and is no link is somebody's: it goes to the first name that is free. mv -n may skip and succeed.
