@@ -9,6 +9,8 @@ import builders
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
+from gpuprep.agent.probes import PROBES
+from gpuprep.desired import probes
 from gpuprep.desired.loading import Profile
 from gpuprep.desired.profile import CodecWish
 from gpuprep.desired.state import build_key, check_profile, resolve, tuning_document
@@ -277,3 +279,7 @@ def test_room_is_counted_by_mount_point() -> None:
     assert reason.startswith("host.disk: /opt has 800 MiB free, and cudnn, codec need 2200 MiB there")
     roomy = dataclasses.replace(split, disk_free_mib={"/": 11000, "/opt": 2300})
     assert resolve(load(), roomy).min_free_mib == {"/": 10000, "/opt": 2200}
+
+
+def test_a_run_asks_for_the_probes_that_the_agent_has() -> None:
+    assert sorted(probes.NAMES) == sorted(PROBES)
