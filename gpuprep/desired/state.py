@@ -20,18 +20,7 @@ from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rul
 from gpuprep.errors import PlanRefused
 from gpuprep.records import ClockPair, Snapshot
 
-__all__ = [
-    "Wanted",
-    "WantedAgent",
-    "WantedCuda",
-    "WantedCudnn",
-    "WantedDriver",
-    "WantedGpu",
-    "build_key",
-    "check_profile",
-    "resolve",
-    "tuning_document",
-]
+__all__ = ["Wanted", "WantedGpu", "build_key", "check_profile", "resolve", "tuning_document"]
 
 ANY = "any"
 
