@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuprep import __version__, catalogue
 from gpuprep.catalogue.agent import agent_libraries
@@ -43,6 +43,7 @@ from gpuprep.records import (
     from_json_value,
 )
 
+Nested = TypeVar("Nested", Profile, Wanted)
 NO_DRIVER = Missing("driver_not_loaded", "NVML: Driver Not Loaded")
 KERNELS = {"debian12": "6.1.0-49-cloud-amd64", "debian13": "6.12.117+deb13-cloud-amd64"}
 NEWER = {"debian12": "6.1.0-50-cloud-amd64", "debian13": "6.12.120+deb13-cloud-amd64"}
@@ -62,12 +63,16 @@ def shipped(name: str) -> Profile:
 
 def load(name: str = "t4", **parts: Any) -> Profile:
     """A shipped profile with some wishes changed: load("t4", driver={"flavour": "open"}, gpus=("t4", "v100"))."""
-    base = shipped(name)
-    changed = {
+    return with_parts(shipped(name), **parts)
+
+
+def with_parts(base: Nested, **parts: Any) -> Nested:
+    """`base` with other parts, or with some other fields in a part: with_parts(wanted, cuda={"version": "none"})."""
+    new = {
         part: dataclasses.replace(getattr(base, part), **values) if isinstance(values, dict) else values
         for part, values in parts.items()
     }
-    return dataclasses.replace(base, **changed)
+    return dataclasses.replace(base, **new)
 
 
 def pci(models: Sequence[str]) -> tuple[PciDevice, ...]:
@@ -136,7 +141,7 @@ FILES = (
 
 def with_driver(snapshot: Snapshot, wanted: Wanted, *, loaded: bool) -> Snapshot:
     """The driver's packages installed and its module built; loaded, as after a reboot, or not yet."""
-    version, flavour = wanted.driver_archive_version, wanted.driver_flavour
+    version, flavour = wanted.driver.archive_version, wanted.driver.flavour
     kernel = snapshot.kernel.running
     return dataclasses.replace(
         snapshot,
@@ -151,19 +156,19 @@ def with_driver(snapshot: Snapshot, wanted: Wanted, *, loaded: bool) -> Snapshot
             nvml_version=version if loaded else NO_DRIVER,
             runfile=None,
             nouveau_loaded=False,
-            counters_restricted=(wanted.profiling_counters == "restricted") if loaded else None,
+            counters_restricted=(wanted.tuning.profiling_counters == "restricted") if loaded else None,
             dkms=(DkmsModule("nvidia-current", version, kernel, "installed"),),
         ),
         packages={
             **snapshot.packages,
-            **{name: Package(f"{version}-1", wanted.driver_hold) for name in wanted.driver_packages},
+            **{name: Package(f"{version}-1", wanted.driver.hold) for name in wanted.driver.packages},
         },
         gpus=tuple(gpu_facts(i, d, wanted) for i, d in enumerate(snapshot.pci_gpus)) if loaded else NO_DRIVER,
         files={
             **snapshot.files,
             "/etc/modprobe.d/gpuprep-nvidia.conf": modprobe_file(wanted),
             "/etc/modprobe.d/gpuprep-nouveau.conf": "blacklist nouveau\noptions nouveau modeset=0\n",
-            "/etc/apt/apt.conf.d/52gpuprep-holds": holds_file(wanted.driver_packages) if wanted.driver_hold else None,
+            "/etc/apt/apt.conf.d/52gpuprep-holds": holds_file(wanted.driver.packages) if wanted.driver.hold else None,
         },
         libraries={name: f"/usr/lib/x86_64-linux-gnu/{name}" for name in NEEDED},
     )
@@ -175,8 +180,8 @@ def holds_file(names: Sequence[str]) -> str:
 
 
 def modprobe_file(wanted: Wanted) -> str:
-    restrict = 0 if wanted.profiling_counters == "open" else 1
-    firmware = "" if wanted.driver_gpu_firmware else " NVreg_EnableGpuFirmware=0"
+    restrict = 0 if wanted.tuning.profiling_counters == "open" else 1
+    firmware = "" if wanted.driver.gpu_firmware else " NVreg_EnableGpuFirmware=0"
     return f"options nvidia-current NVreg_RestrictProfilingToAdminUsers={restrict}{firmware}\n"
 
 
@@ -186,7 +191,7 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
     top = gpu.clocks or ClockPair(2619, 1980)
     supported = (top, *(ClockPair(top.memory_mhz, top.graphics_mhz - 15 * step) for step in range(1, 40)))
     watts = gpu.power_watts
-    limit = wanted.power_limit_watts
+    limit = wanted.tuning.power_limit_watts
     facts = GpuFacts(
         index=index,
         uuid=f"GPU-{index}",
@@ -195,7 +200,7 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
         pci_device_id=device.device_id,
         serial="0",
         memory_total_mib=gpu.memory_gib * 1024,
-        persistence_mode=wanted.persistence,
+        persistence_mode=wanted.tuning.persistence,
         application_clocks=supported[20],
         default_application_clocks=supported[20],
         supported_clocks=supported,
@@ -203,9 +208,9 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
         graphics_clock_mhz=top.graphics_mhz,
         memory_clock_mhz=top.memory_mhz,
         power=PowerLimits(float(watts if isinstance(limit, str) else limit), float(watts), watts * 0.5, float(watts)),
-        ecc_current=wanted.ecc != "disabled",
-        ecc_pending=wanted.ecc != "disabled",
-        compute_mode=wanted.compute_mode,
+        ecc_current=wanted.tuning.ecc != "disabled",
+        ecc_pending=wanted.tuning.ecc != "disabled",
+        compute_mode=wanted.tuning.compute_mode,
         temperature_c=40,
         event_reasons=0,
         ecc_errors=EccErrors(0, 0, 0, 0),
@@ -231,7 +236,7 @@ def finished_snapshot(wanted: Wanted, base: Snapshot | None = None) -> Snapshot:
 
 
 def daemon_file(wanted: Wanted) -> str:
-    option = "" if wanted.persistence else " --no-persistence-mode"
+    option = "" if wanted.tuning.persistence else " --no-persistence-mode"
     return f"[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --user nvpd{option}\n"
 
 
@@ -246,14 +251,14 @@ def _with_tuning(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
             "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf": daemon_file(wanted),
             "/etc/udev/rules.d/60-gpuprep-tune.rules": 'ACTION=="add", ENV{SYSTEMD_WANTS}="gpuprep-tune.service"\n',
         },
-        agent_installed_version=wanted.agent_version,
-        agent_libraries={"pip": "25.1.1", **agent_libraries(wanted.cudnn_cuda_major)},
-        provenance={"gpuprep_version": wanted.agent_version},
+        agent_installed_version=wanted.agent.version,
+        agent_libraries={"pip": "25.1.1", **agent_libraries(wanted.cuda.major)},
+        provenance={"gpuprep_version": wanted.agent.version},
     )
 
 
 def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
-    cuda, cudnn, ffmpeg = (v != "none" for v in (wanted.cuda_version, wanted.cudnn_version, wanted.ffmpeg_version))
+    cuda, cudnn, ffmpeg = (v != "none" for v in (wanted.cuda.version, wanted.cudnn.version, wanted.codec.ffmpeg))
     library = f"{wanted.cudnn_directory}/lib/libcudnn.so.9"
     program = f"{wanted.ffmpeg_directory}/bin/ffmpeg"
     tools: dict[str, OptStr] = {
@@ -265,20 +270,20 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
         files["/etc/profile.d/gpuprep.sh"] = "export CUDA_HOME=/usr/lib/cuda\n"
         files["/etc/environment"] = 'PATH="/usr/local/bin:/usr/bin:/bin"\nCUDA_HOME=/usr/lib/cuda\n'
         files["/etc/systemd/system.conf.d/gpuprep.conf"] = "[Manager]\nDefaultEnvironment=CUDA_HOME=/usr/lib/cuda\n"
-    short = ".".join(wanted.cudnn_version.split(".")[:3])
+    short = ".".join(wanted.cudnn.version.split(".")[:3])
     return dataclasses.replace(
         snapshot,
         packages={
             **snapshot.packages,
             **{
-                name: Package(CUDA_FULL.get(wanted.cuda_version, "0"), wanted.cuda_hold)
-                for name in wanted.cuda_packages
+                name: Package(CUDA_FULL.get(wanted.cuda.version, "0"), wanted.cuda.hold)
+                for name in wanted.cuda.packages
             },
         },
         libraries={**snapshot.libraries, **toolkit_libraries(wanted)} if cuda else snapshot.libraries,
         cuda=CudaFacts(
             "/usr/bin/nvcc",
-            wanted.cuda_version,
+            wanted.cuda.version,
             "/usr/lib/x86_64-linux-gnu/libcupti.so.12",
             ("/usr/lib/x86_64-linux-gnu",),
         )
@@ -288,20 +293,20 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
             library,
             short,
             f"{wanted.cudnn_directory}/include/cudnn_version.h",
-            wanted.cudnn_version,
-            wanted.cudnn_cuda_major,
+            wanted.cudnn.version,
+            wanted.cuda.major,
             manifest_intact=True,
         )
         if cudnn
         else snapshot.cudnn,
         codec=CodecFacts(
-            wanted.headers_version,
+            wanted.codec.headers,
             "/usr/local/bin/ffmpeg",
             program,
-            wanted.ffmpeg_version,
+            wanted.codec.ffmpeg,
             wanted.build_key,
             True,
-            not wanted.npp,
+            not wanted.codec.npp,
             headers_intact=True,
         )
         if ffmpeg
@@ -312,7 +317,7 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
 
 
 def toolkit_libraries(wanted: Wanted) -> dict[str, OptStr]:
-    major = wanted.cuda_version.split(".")[0]
+    major = wanted.cuda.version.split(".")[0]
     names = [f"{stem}{major}" for stem in ("libcublas.so.", "libcublasLt.so.", "libcudart.so.")]
     return {name: f"/usr/lib/x86_64-linux-gnu/{name}.1.2" for name in names}
 
@@ -322,9 +327,9 @@ def _with_extras(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
     mounts = (Mount(mount.device, mount.path, mount.fstype),) if mount else ()
     return dataclasses.replace(
         snapshot,
-        packages={**snapshot.packages, **{name: Package("1", False) for name in wanted.extras_packages}},
-        commands={**snapshot.commands, **{name: f"/usr/bin/{name}" for name in wanted.extras_commands}},
-        python_modules={**snapshot.python_modules, **dict.fromkeys(wanted.extras_python_modules, "1.0")},
+        packages={**snapshot.packages, **{name: Package("1", False) for name in wanted.extras.packages}},
+        commands={**snapshot.commands, **{name: f"/usr/bin/{name}" for name in wanted.extras.commands}},
+        python_modules={**snapshot.python_modules, **dict.fromkeys(wanted.extras.python_modules, "1.0")},
         mounts=(*snapshot.mounts, *mounts),
     )
 
@@ -346,15 +351,15 @@ def good_probes(wanted: Wanted) -> tuple[ProbeResult, ...]:
         "indevs": "indev",
     }
     codec = {
-        "encoders": list(wanted.parts.get("encoders", ())),
-        "decoders": list(wanted.parts.get("decoders", ())),
-        "filters": list(wanted.parts.get("filters", ())),
+        "encoders": list(wanted.codec.parts.get("encoders", ())),
+        "decoders": list(wanted.codec.parts.get("decoders", ())),
+        "filters": list(wanted.codec.parts.get("filters", ())),
         "hwaccels": ["cuda"],
-        "buildconf": [f"--enable-{singular[k]}={n}" for k in singular for n in wanted.parts.get(k, ())],
-        "version": wanted.ffmpeg_version,
+        "buildconf": [f"--enable-{singular[k]}={n}" for k in singular for n in wanted.codec.parts.get(k, ())],
+        "version": wanted.codec.ffmpeg,
         "path": "/usr/local/bin/ffmpeg",
     }
-    toolkit = {"compiles": True, "nvcc": "/usr/bin/nvcc", "version": wanted.cuda_version, "output": "", "seconds": 3.0,
+    toolkit = {"compiles": True, "nvcc": "/usr/bin/nvcc", "version": wanted.cuda.version, "output": "", "seconds": 3.0,
                "runs": True, "run_output": "", "host_compiler": "gcc 14.2.0",
                "cupti": {"path": "/usr/lib/x86_64-linux-gnu/libcupti.so.12", "version": 22, "counters": True,
                          "as_user": "nobody", "detail": ""}}  # fmt: skip

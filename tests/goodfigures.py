@@ -38,7 +38,7 @@ def _peer(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def cudnn(wanted: Wanted) -> dict[str, Any]:
-    version = ".".join(wanted.cudnn_version.split(".")[:3])
+    version = ".".join(wanted.cudnn.version.split(".")[:3])
     path = f"{wanted.cudnn_directory}/lib/libcudnn.so.{version}"
     right = {
         "max_relative_error": 0.0003,

@@ -11,17 +11,18 @@ from typing import Any
 from builders import bare_snapshot, finished_snapshot
 from fakehost import FakeHost, Script
 
+from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
 from gpuprep.agent.identity import identity
 from gpuprep.desired import loading, state
 from gpuprep.errors import HostError
-from gpuprep.nightly.units import LAST, PLAN, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.nightly.units import SERVICE, TIMER
 from gpuprep.remote import CommandResult, Target
 from gpuprep.workflows import schedule_state
 
 T4 = loading.load("t4")
 FINISHED = finished_snapshot(state.resolve(T4, bare_snapshot()))
 NOW = "2026-11-21T11:00:00+00:00"
-UNITS = [SERVICE_FILE, TIMER_FILE]
+UNITS = [DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE]
 
 
 @dataclass
@@ -100,12 +101,14 @@ class PlayedHost(FakeHost):
         mark = re.match("mark='(== [0-9a-f]{32})'\n", command)
         if mark and command.endswith(schedule_state.LOOK):
             assert become
-            return CommandResult(0, self.machine.answer([PLAN, SERVICE_FILE, TIMER_FILE], mark[1]), "")
+            return CommandResult(
+                0, self.machine.answer([DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE], mark[1]), ""
+            )
         if mark and command.endswith(schedule_state.READ):
             assert not become, "last asks for no root"
             known = command.removesuffix(schedule_state.READ)
             kept = [path for path in self.machine.files if "/results/" in path and Path(path).stem not in known]
-            return CommandResult(0, self.machine.answer([LAST, PLAN, *kept], mark[1]), "")
+            return CommandResult(0, self.machine.answer([DRIFT_LAST, DRIFT_PLAN, *kept], mark[1]), "")
         assert become
         return self.machine.obey(command)
 

@@ -39,7 +39,7 @@ def test_it_is_judged_and_not_provisioned(wish: Profile, snapshot: Snapshot) -> 
     assert not resolved.installs
     assert found["host.provisioning"].status is Status.SKIP
     assert "Ubuntu" in found["host.provisioning"].actual
-    assert (resolved.cuda_version, found["cuda.version"].status) == ("13.0", Status.PASS)
+    assert (resolved.cuda.version, found["cuda.version"].status) == ("13.0", Status.PASS)
     assert found["driver.loaded"].status is found["driver.nvml_version"].status is Status.PASS
     assert found["gpu 0.clocks"].status is Status.PASS
     assert not any("held" in key or "packages" in key or "unit" in key for key in found)

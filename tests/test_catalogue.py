@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuprep import catalogue
 
@@ -105,13 +104,3 @@ def test_cudnn_for_every_cuda_that_an_archive_has() -> None:
             for cuda in source.cuda:
                 for architecture in release.architectures:
                     assert architecture in checksums[cuda.split(".")[0]]
-
-
-@pytest.mark.parametrize("flavour", ["proprietary", "open"])
-@pytest.mark.parametrize("release", ["Debian-12", "Debian-13"])
-def test_the_driver_role_installs_and_holds_what_is_checked(release: str, flavour: str) -> None:
-    role = yaml.safe_load((ROLES / "gpu_driver" / "vars" / f"{release}.yml").read_text())
-    data = role["gpu_driver_sources"]["distribution"]
-    installed = {*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"]}
-    driver, _ = catalogue.packages("debian", "distribution", flavour)
-    assert set(driver) <= installed

@@ -417,11 +417,11 @@ def test_gpu_firmware_is_checked_both_ways() -> None:
 
 
 def test_every_part_of_the_driver_is_kept_from_unattended_upgrades() -> None:
-    for text in (holds_file(WANTED.driver_packages[1:]), holds_file(["("]), "# nothing"):
+    for text in (holds_file(WANTED.driver.packages[1:]), holds_file(["("]), "# nothing"):
         snapshot = entry("files", "/etc/apt/apt.conf.d/52gpuprep-holds", text)(FINISHED)
         (finding,) = bad(WANTED, snapshot)
         assert finding.key == "driver.unattended_upgrades"
-        assert WANTED.driver_packages[0] in finding.reason
+        assert WANTED.driver.packages[0] in finding.reason
     by_family = entry(
         "files", "/etc/apt/apt.conf.d/52gpuprep-holds", holds_file(["(lib)?(nvidia|cuda|nvcuvid|firmware).*"])
     )

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from gpuprep.desired import state as wanted
+from gpuprep.desired.profile import CodecWish
 
 ROLE = Path(__file__).parents[1] / "playbooks" / "roles" / "gpu_codec"
 CODEC = ROLE / "files" / "codec"
@@ -91,7 +92,9 @@ def key_of_the_role(tmp_path: Path, npp: Any, parts: dict[str, list[str]]) -> st
     ],
 )
 def test_role_and_python_compute_the_same_key(tmp_path: Path, npp: bool, parts: dict[str, list[str]]) -> None:
-    expected = wanted.build_key("debian-13", "x86_64", "7.1.5", "12.1.14.0", npp, parts)
+    names = {kind: tuple(listed) for kind, listed in parts.items()}
+    codec = CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", npp, "auto", names)
+    expected = wanted.build_key("debian-13", "x86_64", codec)
     assert key_of_the_role(tmp_path, npp, parts) == expected
     assert len(expected) == 12
 

@@ -52,7 +52,7 @@ ABSENT = CommandResult(agent_client.OTHER_AGENT, "", "")
 def test_the_agent_is_its_room_and_what_that_imports() -> None:
     names = set(sources())
     assert {"__init__.py", "records/__init__.py", "agent/__main__.py", "agent/probes/codec.py"} <= names
-    assert {name.partition("/")[0] for name in names} == {"__init__.py", "errors.py", "agent", "records", "untrusted"}
+    assert {name.partition("/")[0] for name in names} == {"__init__.py", "agent", "records", "untrusted"}
 
 
 def test_a_streamed_agent_reads_this_machine(host: Host) -> None:
@@ -101,7 +101,7 @@ def test_an_installed_agent_of_this_version_is_used(tmp_path: Path, monkeypatch:
     agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
     root = str(Path(gpuprep.__file__).parent.parent)
     monkeypatch.setenv("PYTHONPATH", root)
-    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
+    monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
     monkeypatch.setattr(agent_client, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
     agent_client.probe(Host(HERE), "codec", NO_FFMPEG)
     assert used.read_text() == f"probe codec --expect {identity()}\n"
@@ -112,7 +112,7 @@ def test_another_agent_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monkey
     agent = tmp_path / "gpuprep-agent"
     agent.write_text(f"#!/bin/sh\n{script}\n")
     agent.chmod(0o755)
-    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
+    monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
     assert agent_client.probe(Host(HERE), "codec", NO_FFMPEG).probe == "codec"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import goodfigures
 import pytest
-from builders import finished_snapshot, resolved
+from builders import finished_snapshot, resolved, with_parts
 from test_bandwidth_probe import simulated_vm
 from test_gemm_simulated import Boot, booted
 
@@ -247,5 +247,5 @@ def test_no_evidence_is_unknown(values: dict[str, Any] | Missing) -> None:
 
 
 def test_a_profile_without_cudnn_is_not_judged() -> None:
-    without = dataclasses.replace(WANTED, cudnn_version="none")
+    without = with_parts(WANTED, cudnn={"version": "none"})
     assert judge.findings(Evidence(without, finished_snapshot(WANTED), {"cudnn": good()})) == []

@@ -254,7 +254,7 @@ def test_a_check_is_one_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     agent = tmp_path / "gpuprep-agent"
     agent.write_text(f"#!/bin/sh\ncat >/dev/null\ncat {tmp_path}/facts.json\n")
     agent.chmod(0o755)
-    monkeypatch.setattr(agent_client, "INSTALLED", str(agent))
+    monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
     folder = tmp_path / "sshd"
     folder.mkdir()
     server = Sshd(folder, home, "LogLevel VERBOSE")
@@ -463,7 +463,7 @@ def test_fix_puts_back_and_shows_before_and_after(stage: Stage) -> None:
 def test_a_fix_that_fails_stops_no_other_and_the_verdict_decides(stage: Stage) -> None:
     stage.certify()
     assert isinstance(FINISHED.gpus, tuple)
-    name = WANTED.driver_packages[0]
+    name = WANTED.driver.packages[0]
     unheld = {**FINISHED.packages, name: dataclasses.replace(FINISHED.packages[name], held=False)}
     both = dataclasses.replace(UNTUNED, packages=unheld)
     stage.script.commands = {

@@ -75,7 +75,7 @@ def test_settings_that_are_not_the_wanted_ones_are_not_applied() -> None:
 
 
 def test_only_what_is_installed_and_free_is_held() -> None:
-    free, gone = WANTED.driver_packages[:2]
+    free, gone = WANTED.driver.packages[:2]
     packages = {**FINISHED.packages, free: Package("550.163.01-2", False)}
     del packages[gone]
     snapshot = dataclasses.replace(FINISHED, packages=packages)
@@ -144,7 +144,7 @@ def test_what_is_waived_is_not_undone_together_with_what_failed(key: str, accept
 def test_waivers_of_something_else_forbid_nothing() -> None:
     others = waived("gpu 0.memory_errors", "driver.version", "gpuprep-tune.enabled", "cuda.held", "ffmpeg.files")
     keys = ("driver.held", "gpu 0.clocks", "nvidia-persistenced.active", "ffmpeg.path", "libcuda.loader")
-    free = dataclasses.replace(FINISHED, packages={WANTED.driver_packages[0]: Package("1", False)})
+    free = dataclasses.replace(FINISHED, packages={WANTED.driver.packages[0]: Package("1", False)})
     planned = fixes.plan(WANTED, free, [*failed(*keys), *others])
     assert {key for one in planned for key in one.findings} == set(keys)
 
@@ -174,8 +174,8 @@ def test_settings_are_applied_only_where_they_are_known_to_be_the_wanted_ones(st
 
 @pytest.mark.parametrize(("failing", "accepted"), [("driver.held", "cuda.held"), ("cuda.held", "driver.held")])
 def test_packages_whose_hold_is_waived_are_not_held(failing: str, accepted: str) -> None:
-    names = {"driver.held": WANTED.driver_packages, "cuda.held": WANTED.cuda_packages}
-    free = {name: Package("1", False) for name in (*WANTED.driver_packages, *WANTED.cuda_packages)}
+    names = {"driver.held": WANTED.driver.packages, "cuda.held": WANTED.cuda.packages}
+    free = {name: Package("1", False) for name in (*WANTED.driver.packages, *WANTED.cuda.packages)}
     snapshot = dataclasses.replace(FINISHED, packages=free)
     (planned,) = fixes.plan(WANTED, snapshot, [*failed(failing), *waived(accepted)])
     assert planned.findings == (failing,)

@@ -19,11 +19,12 @@ import pytest
 from nightlymachine import FINISHED, T4, UNITS, Machine, PlayedHost
 from records_for_tests import PASSED, record
 
+from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_RESULTS, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
 from gpuprep.agent.identity import identity
 from gpuprep.desired import loading, state
 from gpuprep.errors import HostError, HostUnreachable
 from gpuprep.nightly import nightlyplan, units
-from gpuprep.nightly.units import LAST, PLAN, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.nightly.units import SERVICE, TIMER
 from gpuprep.records import DriftFacts, Finding, RunRecord, Snapshot, Source, Status, Verdict, to_json
 from gpuprep.records.baseline import BaselineKey
 from gpuprep.remote import CommandResult, Host, LockOwner, Target
@@ -57,7 +58,7 @@ class Stage:
 
     @property
     def plan(self) -> nightlyplan.NightlyPlan:
-        return nightlyplan.from_text(self.machine.files[PLAN])
+        return nightlyplan.from_text(self.machine.files[DRIFT_PLAN])
 
 
 @pytest.fixture
@@ -89,9 +90,9 @@ def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> N
     made = stage.schedule()
     left = facts(made)
     assert (made.command, made.exit_code) == ("schedule", 0)
-    assert left.changed == (PLAN, *UNITS)
+    assert left.changed == (DRIFT_PLAN, *UNITS)
     assert (left.at, left.random_delay_minutes, left.next_at) == ("02:30", 30, "2026-11-22T02:41:07+00:00")
-    assert "OnCalendar=*-*-* 02:30:00\nRandomizedDelaySec=30m\n" in stage.machine.files[TIMER_FILE]
+    assert "OnCalendar=*-*-* 02:30:00\nRandomizedDelaySec=30m\n" in stage.machine.files[DRIFT_TIMER_FILE]
     assert (stage.plan.host, stage.plan.profile.sha256, stage.plan.made_by) == ("sim:t4", T4.sha256, "0.1.0")
     assert stage.plan.wanted == state.resolve(T4, FINISHED, judging=True)
     assert stage.plan.probe_arguments["quick"] is True
@@ -101,7 +102,7 @@ def test_a_schedule_is_a_plan_two_units_and_a_timer_that_runs(stage: Stage) -> N
 def test_systemd_leaves_out_the_night_in_which_summer_time_begins_and_the_timer_does_not(stage: Stage) -> None:
     """02:30 of 2026-03-29 does not exist in Berlin. 25 hours after the check of the 28th are the 29th."""
     stage.schedule()
-    timer = stage.machine.files[TIMER_FILE]
+    timer = stage.machine.files[DRIFT_TIMER_FILE]
     assert "\nOnUnitInactiveSec=25h\n" in timer
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd here that could be asked")
@@ -124,8 +125,8 @@ def test_a_second_time_nothing_is_changed(stage: Stage) -> None:
 def test_another_hour_changes_plan_and_timer_and_makes_no_missed_night(stage: Stage) -> None:
     stage.schedule()
     left = facts(stage.schedule(at="05:15", random_delay_minutes=0))
-    assert left.changed == (PLAN, TIMER_FILE)
-    assert "OnCalendar=*-*-* 05:15:00\nRandomizedDelaySec=0m\n" in stage.machine.files[TIMER_FILE]
+    assert left.changed == (DRIFT_PLAN, DRIFT_TIMER_FILE)
+    assert "OnCalendar=*-*-* 05:15:00\nRandomizedDelaySec=0m\n" in stage.machine.files[DRIFT_TIMER_FILE]
     (restart,) = [command for command in stage.machine.done if "enable" in command]
     assert restart.startswith(f"systemctl stop {TIMER} && systemctl clean --what=state {TIMER} && ")
     assert (stage.plan.drift.at, stage.plan.drift.random_delay_minutes) == ("05:15", 0)
@@ -140,16 +141,16 @@ def test_a_timer_that_somebody_stopped_is_started_again(stage: Stage) -> None:
 
 def test_a_unit_that_somebody_changed_is_put_back(stage: Stage) -> None:
     stage.schedule()
-    stage.machine.files[SERVICE_FILE] += "Nice=-19\n"
-    assert facts(stage.schedule()).changed == (SERVICE_FILE,)
-    assert stage.machine.done == [SERVICE_FILE, "systemctl daemon-reload"]
-    assert "Nice=-19" not in stage.machine.files[SERVICE_FILE]
+    stage.machine.files[DRIFT_SERVICE_FILE] += "Nice=-19\n"
+    assert facts(stage.schedule()).changed == (DRIFT_SERVICE_FILE,)
+    assert stage.machine.done == [DRIFT_SERVICE_FILE, "systemctl daemon-reload"]
+    assert "Nice=-19" not in stage.machine.files[DRIFT_SERVICE_FILE]
 
 
 def test_a_plan_that_cannot_be_read_is_written_anew(stage: Stage) -> None:
     stage.schedule()
-    stage.machine.files[PLAN] = stage.machine.files[PLAN][:100]
-    assert facts(stage.schedule()).changed == (PLAN,)
+    stage.machine.files[DRIFT_PLAN] = stage.machine.files[DRIFT_PLAN][:100]
+    assert facts(stage.schedule()).changed == (DRIFT_PLAN,)
     assert stage.plan.host == "sim:t4"
 
 
@@ -162,7 +163,7 @@ def test_the_certified_run_of_the_store_goes_along_and_a_newer_one_replaces_it(s
         run = record(f"20261120-10000{number}-abc12", command="provision", after=FINISHED, verdict=passed, exit_code=0)
         stage.store.append(dataclasses.replace(run, started_at=f"2026-11-20T10:00:0{number}+00:00"))
         left = facts(stage.schedule())
-        assert left.changed[:1] == (PLAN,)
+        assert left.changed[:1] == (DRIFT_PLAN,)
         assert left.notes == ()
         assert stage.plan.certified is not None
         assert stage.plan.certified.run_id == run.run_id
@@ -254,7 +255,7 @@ def test_an_agent_that_is_not_ours_is_installed_by_its_role(
 
     monkeypatch.setattr(nightly, "play", play)
     stage.machine.agent = agent
-    assert facts(stage.schedule()).changed == (PLAN, *UNITS)
+    assert facts(stage.schedule()).changed == (DRIFT_PLAN, *UNITS)
     assert played == [("provision.yml", ["gpu_agent"])]
     assert [event for event in stage.machine.script.events if "facts" in event] == ["facts as root"] * 2
 
@@ -268,10 +269,10 @@ def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, monkeyp
     assert identity() in made.error
 
 
-@pytest.mark.parametrize("refuses", [PLAN, SERVICE_FILE, TIMER_FILE, "daemon-reload", "enable"])
+@pytest.mark.parametrize("refuses", [DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE, "daemon-reload", "enable"])
 def test_what_breaks_off_leaves_the_old_timer_and_goes_on_when_run_again(stage: Stage, refuses: str) -> None:
     stage.schedule()
-    stage.machine.files[SERVICE_FILE] += "# old\n"
+    stage.machine.files[DRIFT_SERVICE_FILE] += "# old\n"
     stage.machine.refuses = refuses
     made = stage.schedule(at="06:00")
     assert made.exit_code == 3
@@ -324,12 +325,12 @@ def test_another_run_that_took_the_lock_meanwhile_is_told(stage: Stage, monkeypa
 def test_unschedule_takes_all_away_but_the_results(stage: Stage) -> None:
     stage.schedule()
     metrics = f"{T4.drift.textfile_directory}/gpuprep.prom"
-    stage.machine.files |= {LAST: "kept", metrics: "gpuprep_drift 1\n"}
+    stage.machine.files |= {DRIFT_LAST: "kept", metrics: "gpuprep_drift 1\n"}
     left = facts(stage.unschedule())
-    assert set(left.changed) == {PLAN, *UNITS}
+    assert set(left.changed) == {DRIFT_PLAN, *UNITS}
     assert any("/var/lib/gpuprep/drift" in note for note in left.notes)
     assert any(metrics in note for note in left.notes)
-    assert stage.machine.files == {LAST: "kept"}
+    assert stage.machine.files == {DRIFT_LAST: "kept"}
     assert not stage.machine.active
     again = facts(stage.unschedule())
     assert (again.changed, again.notes) == ((), ("there was no schedule",))
@@ -343,7 +344,7 @@ def test_what_breaks_off_before_the_plan_is_gone_still_knows_the_metrics(stage: 
     stage.machine.files[metrics] = "gpuprep_drift 1\n"
     stage.unschedule()
     (removal,) = [command for command in stage.machine.done if "rm -f" in command]
-    stop, first, second = (removal.index(word) for word in ("systemctl stop", metrics, PLAN))
+    stop, first, second = (removal.index(word) for word in ("systemctl stop", metrics, DRIFT_PLAN))
     assert stop < first < second
     assert f"rm -f -- {metrics} && rm -f -- " in removal, "where they cannot be removed, the plan stays"
     assert metrics not in stage.machine.files
@@ -353,7 +354,7 @@ def test_a_plan_that_cannot_be_read_leaves_no_metrics_in_the_usual_folder(stage:
     assert T4.drift.textfile_directory == units.METRICS_FOLDER
     stage.schedule()
     metrics = f"{units.METRICS_FOLDER}/gpuprep.prom"
-    stage.machine.files |= {PLAN: "{", metrics: "gpuprep_drift 1\n"}
+    stage.machine.files |= {DRIFT_PLAN: "{", metrics: "gpuprep_drift 1\n"}
     facts(stage.unschedule())
     assert stage.machine.files == {}
     stage.machine.files[metrics] = "of a whole fleet, by `drift --last --output`"
@@ -367,9 +368,9 @@ def test_another_folder_for_metrics_leaves_none_in_the_old_one(stage: Stage) -> 
     stage.machine.files[metrics] = "gpuprep_drift 1\n"
     assert facts(stage.schedule()).changed == ()
     assert metrics in stage.machine.files
-    assert facts(stage.schedule(textfile_directory="/srv/metrics")).changed == (PLAN, f"{metrics} (removed)")
+    assert facts(stage.schedule(textfile_directory="/srv/metrics")).changed == (DRIFT_PLAN, f"{metrics} (removed)")
     assert metrics not in stage.machine.files
-    assert stage.machine.done.index(f"rm -f -- {metrics}") < stage.machine.done.index(PLAN)
+    assert stage.machine.done.index(f"rm -f -- {metrics}") < stage.machine.done.index(DRIFT_PLAN)
     stage.machine.files["/srv/metrics/gpuprep.prom"] = "gpuprep_drift 1\n"
     facts(stage.schedule(textfile_directory=""))
     assert "/srv/metrics/gpuprep.prom" not in stage.machine.files
@@ -398,7 +399,7 @@ def passed_last_night() -> RunRecord:
 
 def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> None:
     found = found_last_night()
-    stage.machine.files[LAST] = to_json(found) + "\n"
+    stage.machine.files[DRIFT_LAST] = to_json(found) + "\n"
     for _ in range(2):
         assert stage.last() == found
     assert [run.run_id for run in stage.store.runs()] == [found.run_id]
@@ -413,13 +414,13 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeyp
 
     def keep(day: int) -> None:
         kept = to_json(night(day))
-        stage.machine.files |= {LAST: kept, f"{RESULTS}/results/{night(day).run_id}.json": kept}
+        stage.machine.files |= {DRIFT_LAST: kept, f"{DRIFT_RESULTS}/results/{night(day).run_id}.json": kept}
 
     keep(19)
     stage.last()
     keep(20)
     keep(21)
-    stage.machine.files[f"{RESULTS}/results/20261118-023107-0a1b2.json"] = "{"
+    stage.machine.files[f"{DRIFT_RESULTS}/results/20261118-023107-0a1b2.json"] = "{"
     assert stage.last() == night(21)
     assert [run.run_id for run in stage.store.runs()] == [night(day).run_id for day in (21, 20, 19)]
     assert any("20261118-023107-0a1b2.json there is no result" in told for told in stage.told)
@@ -445,7 +446,7 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeyp
 )
 def test_what_no_page_could_show_is_no_result(stage: Stage, changed: dict[str, Any], said: str) -> None:
     """One host that writes nonsense must not keep a fleet from its page."""
-    stage.machine.files[LAST] = to_json(found_last_night(**changed))
+    stage.machine.files[DRIFT_LAST] = to_json(found_last_night(**changed))
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
@@ -454,14 +455,14 @@ def test_what_no_page_could_show_is_no_result(stage: Stage, changed: dict[str, A
 
 
 def test_last_is_told_by_the_name_that_this_controller_gives_the_host(stage: Stage) -> None:
-    stage.machine.files[LAST] = to_json(found_last_night(host="elsewhere"))
+    stage.machine.files[DRIFT_LAST] = to_json(found_last_night(host="elsewhere"))
     assert stage.last().host == "sim:t4"
     assert stage.store.runs()[0].host == "sim:t4"
 
 
 def test_last_says_which_profile_the_host_compares_with(stage: Stage) -> None:
     stage.schedule()
-    stage.machine.files[LAST] = to_json(found_last_night())
+    stage.machine.files[DRIFT_LAST] = to_json(found_last_night())
     stage.last()
     assert any(T4.sha256[:12] in told for told in stage.told)
     assert "next check at 2026-11-22T02:41:07+00:00" in stage.told
@@ -487,7 +488,7 @@ def test_no_result_is_not_a_good_one(stage: Stage, scheduled: bool, hint: str) -
 def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> None:
     if scheduled:
         stage.schedule()
-    stage.machine.files[LAST] = to_json(passed_last_night())
+    stage.machine.files[DRIFT_LAST] = to_json(passed_last_night())
     delay = timedelta(minutes=T4.drift.random_delay_minutes if scheduled else 0)
     oldest = datetime.fromisoformat("2026-11-23T03:31:08+00:00") + delay
     stage.machine.now = oldest.isoformat()
@@ -503,7 +504,7 @@ def test_an_old_result_says_nothing_of_now(stage: Stage, scheduled: bool) -> Non
 
 def test_a_result_from_later_than_now_is_shown_and_not_believed(stage: Stage) -> None:
     """The clock was wrong in the night and is right again: such a result would never be old."""
-    stage.machine.files[LAST] = to_json(passed_last_night())
+    stage.machine.files[DRIFT_LAST] = to_json(passed_last_night())
     stage.machine.now = "2026-11-21T02:25:00+00:00"
     found = stage.last()
     assert (found.exit_code, found.run_id) == (3, found_last_night().run_id)
@@ -518,8 +519,8 @@ def test_a_result_from_later_than_now_is_shown_and_not_believed(stage: Stage) ->
 @pytest.mark.parametrize("moment", ["started_at", "ended_at"])
 def test_a_kept_night_of_the_future_is_not_stored(moment: str, stage: Stage) -> None:
     night = found_last_night(run_id="20271121-023107-0a1b2", **{moment: "2027-11-21T02:31:08+00:00"})
-    path = f"{RESULTS}/results/{night.run_id}.json"
-    stage.machine.files |= {LAST: to_json(found_last_night()), path: to_json(night)}
+    path = f"{DRIFT_RESULTS}/results/{night.run_id}.json"
+    stage.machine.files |= {DRIFT_LAST: to_json(found_last_night()), path: to_json(night)}
     stage.last()
     assert [run.run_id for run in stage.store.runs()] == [found_last_night().run_id]
     assert any(told.startswith(f"{path} is not stored: it is of ") for told in stage.told)
@@ -527,18 +528,18 @@ def test_a_kept_night_of_the_future_is_not_stored(moment: str, stage: Stage) -> 
 
 def test_what_is_no_check_of_a_host_is_none_of_its_results(stage: Stage) -> None:
     """Else a host's word would be what this controller certified."""
-    path = f"{RESULTS}/results/20261120-023107-0a1b2.json"
+    path = f"{DRIFT_RESULTS}/results/20261120-023107-0a1b2.json"
     passed = Verdict(Status.PASS, "PASS", ())
     forged = found_last_night(command="validate", exit_code=0, verdict=passed, after=FINISHED)
     stage.machine.hostname = FINISHED.hostname
     stage.machine.files |= {
-        LAST: to_json(forged),
+        DRIFT_LAST: to_json(forged),
         path: to_json(dataclasses.replace(forged, run_id="20261120-023107-0a1b2")),
     }
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
-    assert f"{LAST} there is no result: it is of command 'validate', not of drift" in found.error
+    assert f"{DRIFT_LAST} there is no result: it is of command 'validate', not of drift" in found.error
     assert stage.store.runs() == []
     assert stage.store.certified("sim:t4") is None
 
@@ -548,8 +549,8 @@ def test_a_result_of_the_machine_that_this_one_was_copied_from(stage: Stage) -> 
     stored = len(stage.store.runs())
     kept = found_last_night(run_id="20261120-023107-0a1b2")
     stage.machine.files |= {
-        LAST: to_json(passed_last_night()),
-        f"{RESULTS}/results/{kept.run_id}.json": to_json(kept),
+        DRIFT_LAST: to_json(passed_last_night()),
+        f"{DRIFT_RESULTS}/results/{kept.run_id}.json": to_json(kept),
     }
     stage.machine.hostname = "t4-copy"
     found = stage.last()
@@ -564,11 +565,11 @@ def test_a_result_of_the_machine_that_this_one_was_copied_from(stage: Stage) -> 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", "cat: permission denied\n"])
 def test_a_damaged_result_is_none(stage: Stage, text: str) -> None:
-    stage.machine.files[LAST] = text
+    stage.machine.files[DRIFT_LAST] = text
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None
-    assert f"{LAST} there is no result" in found.error
+    assert f"{DRIFT_LAST} there is no result" in found.error
     assert stage.store.runs() == []
 
 
@@ -589,7 +590,7 @@ def test_a_real_machine_without_a_schedule_answers(ask: Callable[[Host], schedul
         found = ask(host)
     assert found.now.tzinfo is not None
     assert not found.timer.runs
-    assert (found.timer.next_at, found.text(PLAN)) == ("", "")
+    assert (found.timer.next_at, found.text(DRIFT_PLAN)) == ("", "")
     if ask is schedule_state.read:
         assert os.uname().nodename in found.machine.names
         assert found.machine.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -601,7 +602,7 @@ def test_a_file_comes_back_to_the_last_byte(tmp_path: Path, monkeypatch: pytest.
     for name, text in {"one": "a\n\nb\n", "two": "no newline", "empty": "", "newline": "\n"}.items():
         path = tmp_path / name
         path.write_text(text)
-        monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(LAST, str(path)))
+        monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(DRIFT_LAST, str(path)))
         with Host(Target("here", local=True)) as host:
             assert schedule_state.read(host).text(str(path)) == text
         monkeypatch.undo()
@@ -611,7 +612,7 @@ def test_results_that_are_known_do_not_travel(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "results").mkdir()
     for name in ("one", "two", "three"):
         (tmp_path / f"results/{name}.json").write_text(f"{name}\n")
-    monkeypatch.setattr(schedule_state, "RESULTS", str(tmp_path))
+    monkeypatch.setattr(schedule_state, "DRIFT_RESULTS", str(tmp_path))
     monkeypatch.setattr(
         schedule_state, "READ", schedule_state.READ.replace("/var/lib/gpuprep/drift/results", f"{tmp_path}/results")
     )

@@ -3,17 +3,20 @@
 import dataclasses
 import json
 from datetime import datetime
+from pathlib import Path
 
 import pytest
-from builders import finished_snapshot
+from builders import bare_snapshot, finished_snapshot, load, with_parts
 from hypothesis import given
 from hypothesis import strategies as st
 from nightsfortests import a_plan, certified
 
 from gpuprep import checks
-from gpuprep.desired.profile import Waiver
+from gpuprep.desired.profile import MountWish, Waiver
+from gpuprep.desired.state import resolve
 from gpuprep.nightly import nightlyplan
-from gpuprep.records import DecodeError, Finding, Missing, Status, Verdict, to_json
+from gpuprep.nightly.nightlyplan import NightlyPlan
+from gpuprep.records import ClockPair, DecodeError, Finding, Missing, Status, Verdict, to_json
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey
 
 FIGURES: Baseline = {
@@ -87,14 +90,79 @@ def test_the_plan_knows_what_did_not_pass_when_certified() -> None:
 
 def test_a_damaged_plan_names_the_field() -> None:
     document = json.loads(nightlyplan.to_text(a_plan()))
-    del document["wanted"]["clocks"]
-    with pytest.raises(DecodeError, match=r"NightlyPlan\.wanted\.clocks: missing"):
+    del document["wanted"]["tuning"]["clocks"]
+    with pytest.raises(DecodeError, match=r"NightlyPlan\.wanted\.tuning\.clocks: missing"):
         nightlyplan.from_text(json.dumps(document))
     with pytest.raises(DecodeError, match="not JSON"):
         nightlyplan.from_text(nightlyplan.to_text(a_plan())[:-20])
 
 
 def test_a_plan_of_a_newer_form_is_refused() -> None:
-    text = nightlyplan.to_text(a_plan(schema_version=2, made_by="9.0.0"))
-    with pytest.raises(DecodeError, match=r"its form is 2, by gpuprep 9\.0\.0"):
-        nightlyplan.from_text(text)
+    document = json.loads(nightlyplan.to_text(a_plan(schema_version=3, made_by="9.0.0")))
+    with pytest.raises(DecodeError, match=r"its form is 3, by gpuprep 9\.0\.0; this one reads 2"):
+        nightlyplan.from_text(json.dumps(document))
+    document["wanted"] = "a word that this gpuprep does not know"
+    with pytest.raises(DecodeError, match=r"its form is 3, by gpuprep 9\.0\.0; this one reads 2"):
+        nightlyplan.from_text(json.dumps(document))
+
+
+# ---------------------------------------------------------------- form 1, whose `wanted` was flat
+
+FORM_1 = Path(__file__).parent / "cases" / "nightlyplan" / "form-1.json"
+
+
+def the_same_today() -> NightlyPlan:
+    """The plan of the case, made by today's code: the case was written by the last gpuprep of form 1."""
+    profile = load(
+        "v100",
+        tuning={"clocks": ClockPair(877, 1530), "power_limit_watts": 250},
+        extras={"mount": MountWish("/dev/vdb", "/data", "ext4", "defaults"), "tools": ("tmux",)},
+    )
+    waiver = Waiver("gpu *.power_limit", "gpu-*", "a weak supply", "2026-12-31")
+    return a_plan("v100", wanted=resolve(profile, bare_snapshot(gpus=["1db1"])), waivers=(waiver,))
+
+
+def test_a_plan_of_form_1_means_what_it_meant() -> None:
+    read = nightlyplan.from_text(FORM_1.read_text(encoding="utf-8"))
+    today = the_same_today().wanted
+    # It was written when three packages that the role holds were not checked.
+    assert set(read.wanted.driver.packages) < set(today.driver.packages)
+    today = with_parts(today, driver={"packages": read.wanted.driver.packages})
+    assert read.wanted == today
+    assert read.schema_version == nightlyplan.SCHEMA_VERSION
+    assert read.certified is not None
+    facts = finished_snapshot(read.wanted)
+    assert checks.compare(read.wanted, facts) == checks.compare(today, facts)
+    assert nightlyplan.from_text(nightlyplan.to_text(read)) == read
+
+
+def test_a_plan_of_form_1_from_before_some_of_its_fields() -> None:
+    document = json.loads(FORM_1.read_text(encoding="utf-8"))
+    for name in ("installs", "decisions", "agent_libraries"):
+        del document["wanted"][name]
+    read = nightlyplan.from_text(json.dumps(document))
+    assert (read.wanted.installs, read.wanted.decisions, read.wanted.agent.libraries) == (True, (), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("clocks", None, r"NightlyPlan\.wanted\.tuning\.clocks: missing"),
+        ("driver_hold", "yes", r"NightlyPlan\.wanted\.driver\.hold: want bool"),
+        ("npp", None, r"NightlyPlan\.wanted\.codec\.npp: missing"),
+        ("gpus", 7, r"NightlyPlan\.wanted\.gpus: want a list"),
+    ],
+)
+def test_a_damaged_plan_of_form_1_names_the_field(name: str, value: object, says: str) -> None:
+    document = json.loads(FORM_1.read_text(encoding="utf-8"))
+    document["wanted"].pop(name)
+    document["wanted"] |= {} if value is None else {name: value}
+    with pytest.raises(DecodeError, match=says):
+        nightlyplan.from_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("wanted", [None, 1, [], "flat"])
+def test_a_plan_of_form_1_without_a_wish_is_refused(wanted: object) -> None:
+    document = json.loads(FORM_1.read_text(encoding="utf-8")) | {"wanted": wanted}
+    with pytest.raises(DecodeError, match=r"NightlyPlan\.wanted: want an object"):
+        nightlyplan.from_text(json.dumps(document))

@@ -24,6 +24,7 @@ from builders import (
     modprobe_file,
     resolved,
     with_driver,
+    with_parts,
 )
 
 from gpuprep.checks import compare
@@ -91,7 +92,7 @@ def kernel_updated_and_rebooted(bare: Snapshot, wanted: Wanted) -> Snapshot:
 
 def counters_restricted(bare: Snapshot, wanted: Wanted) -> Snapshot:
     done = finished(bare, wanted)
-    restricted = modprobe_file(dataclasses.replace(wanted, profiling_counters="restricted"))
+    restricted = modprobe_file(with_parts(wanted, tuning={"profiling_counters": "restricted"}))
     return dataclasses.replace(
         done,
         driver=dataclasses.replace(done.driver, counters_restricted=True),
@@ -108,7 +109,7 @@ def hold_missing(bare: Snapshot, wanted: Wanted) -> Snapshot:
 def split_by_upgrade(bare: Snapshot, wanted: Wanted) -> Snapshot:
     """An automatic upgrade replaced the libraries under the loaded module."""
     done = finished(bare, wanted)
-    other = f"{wanted.driver_version}.999.01"
+    other = f"{wanted.driver.version}.999.01"
     mismatch = Missing("version_mismatch", "NVML: Driver/library version mismatch")
     return dataclasses.replace(
         done,

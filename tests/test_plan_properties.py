@@ -96,12 +96,12 @@ def test_what_is_resolved_can_be(profile: Profile, bare: Snapshot) -> None:
     if wanted is None:
         return
     if has_volta(bare):
-        assert wanted.driver_flavour == "proprietary"
-        assert catalogue.branch(wanted.driver_archive_version) <= 580
-        assert wanted.cuda_version == "none" or catalogue.parse(wanted.cuda_version) < (13,)
-        assert wanted.cudnn_version == "none" or catalogue.parse(wanted.cudnn_version)[:3] <= (9, 10, 2)
-    if wanted.ffmpeg_version != "none":
-        assert catalogue.ffmpeg_accepts(wanted.ffmpeg_version, wanted.headers_version)
+        assert wanted.driver.flavour == "proprietary"
+        assert catalogue.branch(wanted.driver.archive_version) <= 580
+        assert wanted.cuda.version == "none" or catalogue.parse(wanted.cuda.version) < (13,)
+        assert wanted.cudnn.version == "none" or catalogue.parse(wanted.cudnn.version)[:3] <= (9, 10, 2)
+    if wanted.codec.ffmpeg != "none":
+        assert catalogue.ffmpeg_accepts(wanted.codec.ffmpeg, wanted.codec.headers)
     if profile.codec.nvenc == "required":
         assert all(gpu.nvenc_engines for gpu in wanted.gpus)
     assert len(wanted.gpus) == len(bare.pci_gpus)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import with_parts
 from nightsfortests import (
     ANSWERS,
     WISH,
@@ -30,6 +31,7 @@ from nightsfortests import (
 )
 
 from gpuprep import checks
+from gpuprep.agent import host_paths
 from gpuprep.agent.identity import sources
 from gpuprep.agent.parts import INSTALLED
 from gpuprep.desired.profile import DriftWish, NotifyWish, Waiver
@@ -243,7 +245,7 @@ def test_nights_that_do_not_measure_keep_when_it_was_measured_last(
 def test_a_profile_without_cuda_is_asked_for_no_speed(host: Nights) -> None:
     """Its night is SKIP for good, and nobody is to be told every week that it was not measured."""
     plan = a_plan(drift=QUICK)
-    plan = dataclasses.replace(plan, wanted=dataclasses.replace(plan.wanted, cuda_version="none"))
+    plan = dataclasses.replace(plan, wanted=with_parts(plan.wanted, cuda={"version": "none"}))
     assert noted(host.night(host.agent(facts()), plan)) == ("", "")
 
 
@@ -601,10 +603,10 @@ def test_two_at_once(tmp_path: Path) -> None:
 def test_a_difference_is_told_from_a_crash(tmp_path: Path) -> None:
     """A Python that cannot start the program ends with 1: systemd must not take that for a check that did its work."""
     unit = configparser.ConfigParser(strict=False)
-    unit.read_string(units.files(WISH)[units.SERVICE_FILE])
+    unit.read_string(units.files(WISH)[host_paths.DRIFT_SERVICE_FILE])
     program, *words = unit["Service"]["ExecStart"].split()
     good = {0, int(unit["Service"]["SuccessExitStatus"])}
-    assert program == units.PROGRAM
+    assert program == host_paths.DRIFT_PROGRAM
     gone = dataclasses.replace(facts(), gpus=())
     (tmp_path / "facts.json").write_text(to_json(gone))
     plan = write_plan(tmp_path / "drift.json", a_plan())

@@ -64,7 +64,7 @@ def whole(wanted: Any = WANTED) -> Snapshot:
         made,
         gpus=gpus,
         modprobe=(options,),
-        apt=AptFacts(tuple(f"^{name}$" for name in wanted.driver_packages), ()),
+        apt=AptFacts(tuple(f"^{name}$" for name in wanted.driver.packages), ()),
         digests={SMI: "a1", "/usr/bin/nvcc": "b2"},
         units={
             **made.units,

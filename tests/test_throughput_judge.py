@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import finished_snapshot, load, resolved
+from builders import finished_snapshot, load, resolved, with_parts
 
 from gpuprep import catalogue
 from gpuprep.catalogue.codecs import engine_rate
@@ -324,7 +324,7 @@ def test_the_floor_is_the_profiles_and_named() -> None:
 
 
 def test_a_profile_without_ffmpeg_asks_nothing() -> None:
-    wanted = dataclasses.replace(WANTED, ffmpeg_version="none")
+    wanted = with_parts(WANTED, codec={"ffmpeg": "none"})
     evidence = Evidence(wanted, finished_snapshot(WANTED), {"throughput": {}}, {})
     assert throughput.findings(evidence) == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import os
 import pwd
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import finished_snapshot, resolved
+from builders import finished_snapshot, resolved, with_parts
 from test_gemm_simulated import Boot, booted
 
 from gpuprep.agent import counters, driver, system
@@ -23,7 +22,7 @@ from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted"]
 RECORDS = Path(__file__).parent / "cases" / "records"
-WANTED = dataclasses.replace(resolved("h200", gpus=["h200"]), cuda_version="13.0")
+WANTED = with_parts(resolved("h200", gpus=["h200"]), cuda={"version": "13.0"})
 COMPILER = "host compiler: gcc 14.2.0\n"
 
 
@@ -180,7 +179,7 @@ def real() -> dict[str, Any]:
 
 
 def bad(values: dict[str, Any] | Missing, **wanted: Any) -> dict[str, Finding]:
-    evidence = Evidence(dataclasses.replace(WANTED, **wanted), finished_snapshot(WANTED), {"toolkit": values})
+    evidence = Evidence(with_parts(WANTED, **wanted), finished_snapshot(WANTED), {"toolkit": values})
     return {finding.key: finding for finding in toolkitprobe.findings(evidence) if finding.status is not Status.PASS}
 
 
@@ -223,7 +222,7 @@ def test_what_does_not_compile_is_not_run() -> None:
 
 
 def test_restricted_counters_may_be_wished() -> None:
-    found = bad({**real(), "cupti": REFUSED}, profiling_counters="restricted")
+    found = bad({**real(), "cupti": REFUSED}, tuning={"profiling_counters": "restricted"})
     assert {key: finding.status for key, finding in found.items()} == {"cupti.counters": Status.SKIP}
 
 

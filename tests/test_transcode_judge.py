@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import DEVICE_IDS, finished_snapshot, resolved
+from builders import DEVICE_IDS, finished_snapshot, resolved, with_parts
 
 from gpuprep.agent.clips import SPECS, Clip
 from gpuprep.agent.ffmpegerrors import cause
@@ -192,7 +191,7 @@ def test_not_built_is_a_failure_only_where_the_profile_asks() -> None:
     (finding,) = changed("scale-npp")
     assert finding.status is Status.SKIP
     record = machine("t4")
-    npp = dataclasses.replace(WANTED, npp=True)
+    npp = with_parts(WANTED, codec={"npp": True})
     (finding,) = [one for one in judged(record, npp) if one.subject == "transcode scale-npp"]
     assert finding.status is Status.FAIL
 
@@ -320,7 +319,7 @@ def test_a_gpu_that_the_catalogue_lacks_is_judged_by_the_drivers_words() -> None
 
 
 def test_nothing_is_judged_where_the_profile_wants_no_ffmpeg() -> None:
-    assert judged(machine("t4"), dataclasses.replace(WANTED, ffmpeg_version="none")) == []
+    assert judged(machine("t4"), with_parts(WANTED, codec={"ffmpeg": "none"})) == []
 
 
 def test_a_quick_run_is_complete_with_the_quick_cases() -> None:

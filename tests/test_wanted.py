@@ -9,7 +9,10 @@ import builders
 import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
+from gpuprep.agent.probes import PROBES
+from gpuprep.desired import probes
 from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import CodecWish
 from gpuprep.desired.state import build_key, check_profile, resolve, tuning_document
 from gpuprep.errors import PlanRefused
 from gpuprep.records import ClockPair, Missing, Mount, Package, Snapshot
@@ -34,9 +37,9 @@ def machine(snapshot: Snapshot, part: str, **values: Any) -> Snapshot:
 )
 def test_auto_takes_what_the_archive_has(gpu: str, os: str, branch: str, cuda: str, major: str) -> None:
     wanted = resolved(gpu, os)
-    assert (wanted.driver_version, wanted.cuda_version, wanted.cudnn_cuda_major) == (branch, cuda, major)
-    assert wanted.driver_flavour == "proprietary"
-    assert set(wanted.cudnn_sha256) >= {"x86_64"}
+    assert (wanted.driver.version, wanted.cuda.version, wanted.cuda.major) == (branch, cuda, major)
+    assert wanted.driver.flavour == "proprietary"
+    assert set(wanted.cudnn.sha256) >= {"x86_64"}
 
 
 def test_max_clocks_are_the_pair_of_each_variant() -> None:
@@ -49,13 +52,13 @@ def test_max_clocks_are_the_pair_of_each_variant() -> None:
 def test_one_volta_decides_for_all_gpus_of_a_host() -> None:
     profile = load("t4", gpus=("t4", "v100"), driver={"flavour": "auto"})
     wanted = resolve(profile, bare_snapshot(gpus=["t4", "v100"]))
-    assert wanted.driver_flavour == "proprietary"
+    assert wanted.driver.flavour == "proprietary"
     assert [gpu.model for gpu in wanted.gpus] == ["t4", "v100"]
 
 
 def test_an_exact_driver_version_stays_exact() -> None:
     wanted = resolve(load("t4", driver={"version": "550.163.01"}), bare_snapshot())
-    assert wanted.driver_version == "550.163.01"
+    assert wanted.driver.version == "550.163.01"
 
 
 @pytest.mark.parametrize("release", ["debian12", "debian13"])
@@ -81,16 +84,16 @@ def test_a_finished_host_needs_no_more_room() -> None:
 
 
 def test_the_build_key_names_what_makes_a_build() -> None:
-    parts = {"encoders": ("b", "a"), "decoders": ("c",)}
-    key = build_key("debian-13", "x86_64", "7.1.5", "12.1.14.0", False, parts)
+    codec = CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", False, "auto", {"encoders": ("b", "a"), "decoders": ("c",)})
+    key = build_key("debian-13", "x86_64", codec)
     # printf '{"arch":"x86_64","ffmpeg":"7.1.5","headers":"12.1.14.0","npp":false,"os":"debian-13",'\
     #        '"parts":{"decoders":["c"],"encoders":["a","b"]}}' | sha256sum
     assert key == "f5784c1f01bb"
-    assert key == build_key(
-        "debian-13", "x86_64", "7.1.5", "12.1.14.0", False, {"decoders": ["c"], "encoders": ["a", "b"]}
-    )
-    assert key != build_key("debian-12", "x86_64", "7.1.5", "12.1.14.0", False, parts)
-    assert key != build_key("debian-13", "x86_64", "7.1.5", "12.1.14.0", True, parts)
+    other_order = {"decoders": ("c",), "encoders": ("a", "b")}
+    elsewhere = dataclasses.replace(codec, parts=other_order, prefix="/srv", nvenc="required")
+    assert key == build_key("debian-13", "x86_64", elsewhere)
+    assert key != build_key("debian-12", "x86_64", codec)
+    assert key != build_key("debian-13", "x86_64", dataclasses.replace(codec, npp=True))
 
 
 # ---------------------------------------------------------------- refused by the profile alone
@@ -216,7 +219,7 @@ def test_no_torch_with_cuda_on_debian_12() -> None:
     assert reasons == (
         "extras.framework: the archive of Debian 12 has no torch built with CUDA; works: none, or torch on Debian 13",
     )
-    assert "python3-torch-cuda" in resolve(load("t4", extras={"framework": "torch"}), bare_snapshot()).extras_packages
+    assert "python3-torch-cuda" in resolve(load("t4", extras={"framework": "torch"}), bare_snapshot()).extras.packages
 
 
 def test_clocks_are_asked_of_the_device_once_it_can_answer() -> None:
@@ -225,7 +228,8 @@ def test_clocks_are_asked_of_the_device_once_it_can_answer() -> None:
     (reason,) = refusals(profile, snapshot)
     assert "gpu 0 (T4) does not support 5001,1234 MHz" in reason
     assert reason.endswith("works: 5001,1230, 5001,1245 or 5001,1215")
-    assert resolve(load("t4", tuning={"clocks": ClockPair(5001, 1245)}), snapshot).clocks == ClockPair(5001, 1245)
+    on_device = resolve(load("t4", tuning={"clocks": ClockPair(5001, 1245)}), snapshot)
+    assert on_device.tuning.clocks == ClockPair(5001, 1245)
 
 
 @pytest.mark.parametrize(("watts", "works"), [(20, "35"), (71, "70")])
@@ -238,7 +242,7 @@ def test_power_limits_are_asked_of_the_device(watts: int, works: str) -> None:
 
 def test_a_key_of_secure_boot_that_was_enrolled_counts() -> None:
     snapshot = machine(finished_snapshot(resolved()), "kernel", secure_boot=True)
-    assert resolve(load(), snapshot).driver_version == "550"
+    assert resolve(load(), snapshot).driver.version == "550"
 
 
 def test_headers_of_the_next_kernel_are_enough() -> None:
@@ -246,7 +250,7 @@ def test_headers_of_the_next_kernel_are_enough() -> None:
     waiting = machine(
         bare, "kernel", headers_available=False, next_boot=builders.NEWER["debian13"], headers_next_boot=True
     )
-    assert resolve(load(), waiting).driver_version == "550"
+    assert resolve(load(), waiting).driver.version == "550"
 
 
 def test_what_cannot_be_read_is_not_refused() -> None:
@@ -255,7 +259,7 @@ def test_what_cannot_be_read_is_not_refused() -> None:
     )
     image = f"linux-image-{unread.kernel.running}"
     cloud = dataclasses.replace(unread, packages={**unread.packages, image: Package("6.12", held=False)})
-    assert resolve(load(), cloud).driver_version == "550"
+    assert resolve(load(), cloud).driver.version == "550"
 
 
 def test_a_kernel_of_nobodys_package_has_no_headers_even_before_the_lists_are_fetched() -> None:
@@ -275,3 +279,7 @@ def test_room_is_counted_by_mount_point() -> None:
     assert reason.startswith("host.disk: /opt has 800 MiB free, and cudnn, codec need 2200 MiB there")
     roomy = dataclasses.replace(split, disk_free_mib={"/": 11000, "/opt": 2300})
     assert resolve(load(), roomy).min_free_mib == {"/": 10000, "/opt": 2200}
+
+
+def test_a_run_asks_for_the_probes_that_the_agent_has() -> None:
+    assert sorted(probes.NAMES) == sorted(PROBES)

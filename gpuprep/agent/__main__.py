@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import List, Optional
 
 from gpuprep import __version__
-from gpuprep.agent import children
+from gpuprep.agent import children, host_paths
 from gpuprep.agent.probes import PROBES
 from gpuprep.agent.run import ReadingFailed
 from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument("--expect", metavar="IDENTITY", help=argparse.SUPPRESS)
     tune = verbs.add_parser("tune", help="set or compare persistence, clocks, power limit, ECC, compute mode")
     tune.add_argument("action", choices=("apply", "check"))
-    tune.add_argument("--settings", default="/etc/gpuprep/tuning.json", metavar="FILE")
+    tune.add_argument("--settings", default=host_paths.TUNING, metavar="FILE")
     whole = verbs.add_parser("whole", help="whether a folder that gpuprep installed is as its manifest says")
     whole.add_argument("folder")
     return parser

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple, Union
 
-from gpuprep.agent import children, trusted
+from gpuprep.agent import children, host_paths, trusted
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path
 from gpuprep.records import Missing
@@ -97,7 +97,7 @@ ENCODERS = {
         ("av1_nvenc", ("-preset", "p4", *RATE)),
     ),
 }
-AGENT = Path("/opt/gpuprep/agent/current/lib")
+AGENT = Path(host_paths.AGENT_LIBRARIES)
 REMEDY = "install imageio-ffmpeg for gpuprep's agent or a distribution's ffmpeg; either brings the encoder"
 SOFTWARE_ROW = re.compile(r"^ V[A-Z.]{5} (\S+) ", re.MULTILINE)
 

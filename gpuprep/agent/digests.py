@@ -12,14 +12,14 @@ import os
 from pathlib import Path
 from typing import Dict, Iterable, Union
 
-from gpuprep.agent import atomicfile
+from gpuprep.agent import atomicfile, host_paths
 from gpuprep.agent.managed import AGENT_HOME
 from gpuprep.agent.modulecache import file_identity
 from gpuprep.agent.run import read_text
 from gpuprep.records import Missing, Str
 from gpuprep.untrusted.limits import open_regular
 
-CACHE = Path("/var/lib/gpuprep/digests.json")
+CACHE = Path(host_paths.DIGEST_CACHE)
 CHUNK = 1 << 20
 
 

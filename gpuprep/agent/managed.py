@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Tuple, Union
 
-from gpuprep.agent import parse
+from gpuprep.agent import host_paths, parse
 from gpuprep.agent.run import read_text, run
 from gpuprep.records import DecodeError, LockedClocks, Missing, OptStr, UnitFacts, from_json_value, to_json_value
 
@@ -20,23 +20,21 @@ UNITS = (
     "apt-daily-upgrade.timer",
 )
 FILES = (
-    "/etc/gpuprep/tuning.json",
-    "/etc/modprobe.d/gpuprep-nvidia.conf",
-    "/etc/modprobe.d/gpuprep-nouveau.conf",
-    "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf",
-    "/etc/systemd/system/gpuprep-tune.service",
-    "/etc/udev/rules.d/60-gpuprep-tune.rules",
-    "/etc/profile.d/gpuprep.sh",
-    "/etc/environment",
-    "/etc/systemd/system.conf.d/gpuprep.conf",
-    "/etc/ld.so.conf.d/gpuprep.conf",
-    "/etc/apt/apt.conf.d/52gpuprep-holds",
+    host_paths.TUNING,
+    host_paths.MODULE_OPTIONS,
+    host_paths.NOUVEAU_BLACKLIST,
+    host_paths.PERSISTENCE_DROP_IN,
+    host_paths.TUNE_UNIT,
+    host_paths.TUNE_RULE,
+    host_paths.LOGIN_ENVIRONMENT,
+    host_paths.ENVIRONMENT,
+    host_paths.SERVICE_ENVIRONMENT,
+    host_paths.LOADER_LIST,
+    host_paths.HOLDS,
     "/etc/ld.so.preload",  # not ours: what every program is made to load
 )
-PROVENANCE = "/etc/gpuprep/provenance.json"
-LOCKED_CLOCKS = Path("/run/gpuprep/locked-clocks.json")
-INSTALLED_AGENT = "/usr/local/bin/gpuprep-agent"
-AGENT_HOME = Path("/opt/gpuprep/agent")
+LOCKED_CLOCKS = Path(host_paths.LOCKED_CLOCKS)
+AGENT_HOME = Path(host_paths.AGENT_HOME)
 
 
 def unit_facts() -> Dict[str, UnitFacts]:
@@ -50,14 +48,14 @@ def file_texts() -> Dict[str, OptStr]:
 
 
 def provenance() -> Union[Dict[str, Any], Missing, None]:
-    text = read_text(PROVENANCE)
+    text = read_text(host_paths.PROVENANCE)
     if not isinstance(text, str):
         return text
     try:
         document = json.loads(text)
     except ValueError as error:
-        return Missing("unparsable", f"{PROVENANCE}: {error}")
-    return document if isinstance(document, dict) else Missing("unparsable", f"{PROVENANCE} holds no object")
+        return Missing("unparsable", f"{host_paths.PROVENANCE}: {error}")
+    return document if isinstance(document, dict) else Missing("unparsable", f"{host_paths.PROVENANCE} holds no object")
 
 
 def read_locked_clocks(path: Path = LOCKED_CLOCKS) -> Tuple[LockedClocks, ...]:
@@ -75,7 +73,7 @@ def locked_clocks_document(locked: Tuple[LockedClocks, ...]) -> str:
     return json.dumps({"locked": [to_json_value(item) for item in locked]}, indent=1) + "\n"
 
 
-def installed_agent_version(program: str = INSTALLED_AGENT, home: Path = AGENT_HOME) -> OptStr:
+def installed_agent_version(program: str = host_paths.AGENT_PROGRAM, home: Path = AGENT_HOME) -> OptStr:
     """The version of the agent under /opt, read from its sources; None where there is none."""
     if not Path(program).exists():
         return None

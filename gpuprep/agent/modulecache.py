@@ -13,12 +13,12 @@ import os
 from pathlib import Path
 from typing import Callable, Dict, Optional, Tuple, Union
 
-from gpuprep.agent import atomicfile
+from gpuprep.agent import atomicfile, host_paths
 from gpuprep.agent.managed import AGENT_HOME
 from gpuprep.agent.run import read_text
 from gpuprep.records import Missing
 
-CACHE = Path("/var/lib/gpuprep/modules.json")
+CACHE = Path(host_paths.MODULE_CACHE)
 VersionAndFlavour = Union[Tuple[str, str], Missing]
 
 

@@ -3,7 +3,7 @@
 # Facts, probes and tuning: sent along to a machine without an agent. Python 3.9 or newer, stdlib and pynvml;
 # psutil where it is installed, as it is beside an installed agent.
 STREAMED = (
-    "__init__.py", "errors.py", "agent/**/*.py", "untrusted/*.py",
+    "__init__.py", "agent/**/*.py", "untrusted/*.py",
     "records/__init__.py", "records/codec.py", "records/gpu.py",
 )  # fmt: skip
 # Judgement, for the nightly check on the machine itself. PyYAML and prometheus-client too, Python 3.10 or newer.
@@ -12,6 +12,7 @@ JUDGING = (
     "catalogue/*.yml",
     "checks/*.py",
     "desired/*.py",
+    "errors.py",
     "nightly/*.py",
     "performance/*.py",
     "records/*.py",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Sequence, Tuple
 
-from gpuprep.agent import parse
+from gpuprep.agent import host_paths, parse
 from gpuprep.agent.run import read_text, run
 from gpuprep.records import Missing, OptStr, ShellFacts, Str
 
@@ -84,7 +84,7 @@ def login_environment() -> Tuple[Str, Str]:
 
 def non_login_path() -> Str:
     """`ssh HOST COMMAND`: /etc/environment by pam_env, else sshd's own default."""
-    text = read_text("/etc/environment")
+    text = read_text(host_paths.ENVIRONMENT)
     if isinstance(text, Missing):
         return text
     return parse.key_values(text or "").get("PATH") or SSHD_PATH

@@ -16,7 +16,9 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-FOLDER = Path("/run/gpuprep-sim/nvml")
+from gpuprep.agent import host_paths
+
+FOLDER = Path(host_paths.SIMULATED_GPUS)
 
 
 def read(folder: Path = FOLDER) -> Dict[str, Dict[str, str]]:

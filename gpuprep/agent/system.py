@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Dict, List, Tuple, Union
 
 from gpuprep import __version__
-from gpuprep.agent import apt, codec, cuda, driver, managed, modprobe, osfacts, packages, shells, xids
+from gpuprep.agent import apt, codec, cuda, driver, host_paths, managed, modprobe, osfacts, packages, shells, xids
 from gpuprep.agent.digests import Digests
 from gpuprep.agent.loader import Loader
 from gpuprep.agent.nvml import Nvml
 from gpuprep.records import DRIVER_LIBRARIES, LIBRARIES, FactsRequest, GpuFacts, Missing, OptStr, Snapshot, Source
 
 PROGRAMS = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced")
-SIMULATION_MARK = Path("/etc/gpuprep-sim")
+SIMULATION_MARK = Path(host_paths.SIMULATION_MARK)
 
 
 def source() -> Source:

@@ -45,7 +45,6 @@ __all__ = [
     "models",
     "npp_limits",
     "open_only_from_branch",
-    "packages",
     "parse",
     "series",
     "source",
@@ -280,15 +279,9 @@ def archive(os_key: str) -> OsRelease | None:
     return archives().get(os_key)
 
 
-def packages(os_id: str, source_name: str, flavour: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(driver packages, CUDA packages) that must be installed."""
-    entry = _data("archives")["packages"][os_id][source_name]
-    return (*entry["driver_modules"][flavour], *entry["driver"]), tuple(entry["cuda"])
-
-
 def has_fabric_manager(os_id: str, source_name: str) -> bool:
     """Whether this source packages Fabric Manager, without which GPUs behind an NVSwitch do not start CUDA."""
-    return bool(_data("archives")["packages"].get(os_id, {}).get(source_name, {}).get("fabric_manager"))
+    return source_name in _data("archives")["fabric_manager"].get(os_id, ())
 
 
 def disk_mib(step: str) -> Mapping[str, int]:

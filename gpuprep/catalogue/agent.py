@@ -1,4 +1,7 @@
-"""Which libraries the agent's environment has: the data of the role gpu_agent, which installs them by hash."""
+"""Which libraries the agent's environment has: the data of the role gpu_agent, which installs them by hash.
+
+Stdlib only: the wheel's build runs this file by its path.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-REQUIREMENTS = "playbooks/roles/gpu_agent/files/requirements"
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,12 @@ class Pin:
     sha256: tuple[str, ...]  # of the wheels that may be installed, one for each Python and machine, in hex digits
 
 
+def role_folder(role: str) -> Path:
+    """In a wheel the playbooks are inside the package, in a source tree beside it."""
+    places = (folder / "playbooks/roles" / role for folder in (PACKAGE, PACKAGE.parent))
+    return next(folder for folder in places if folder.is_dir())
+
+
 def agent_libraries(cuda_major: str) -> dict[str, str]:
     """Name ► version, for a toolkit of this major version; "" for none."""
     return {name: pin.version for name, pin in agent_pins(cuda_major).items()}
@@ -27,9 +35,7 @@ def agent_libraries(cuda_major: str) -> dict[str, str]:
 @cache
 def agent_pins(cuda_major: str) -> dict[str, Pin]:
     """Name ► Pin, for a toolkit of this major version; "" for none."""
-    # In a wheel the playbooks are inside the package, in a source tree beside it.
-    folder = next(path for path in (PACKAGE / REQUIREMENTS, PACKAGE.parent / REQUIREMENTS) if path.is_dir())
-    known = {path.name: path for path in folder.glob("*.txt")}
+    known = {path.name: path for path in (role_folder("gpu_agent") / "files/requirements").glob("*.txt")}
     wanted = [known["base.txt"], known.get(f"cuda{cuda_major}.txt")]
     return {name: pin for path in wanted if path for name, pin in read_pins(path.read_text(encoding="utf-8")).items()}
 

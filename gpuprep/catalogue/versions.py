@@ -39,5 +39,8 @@ def branch(version: str) -> int:
 
 
 def matches(version: str, wish: str) -> bool:
-    """Whether `version` fits the wanted version: equal, or begins with it ("550" fits "550.163.01")."""
+    """Whether `version` fits the wanted version: equal, or begins with it ("550" fits "550.163.01").
+
+    The role gpu_driver decides the same about packages (gpu_driver_fits).
+    """
     return is_version(version) and (version == wish or version.startswith(f"{wish}."))

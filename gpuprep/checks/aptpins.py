@@ -40,7 +40,7 @@ def described(pin: AptPin) -> str:
 
 def touched(pin: AptPin, wanted: Wanted, snapshot: Snapshot) -> list[str]:
     """Packages of the driver and the toolkit that are installed and that the pin means."""
-    names = [name for name in (*wanted.driver_packages, *wanted.cuda_packages) if name in snapshot.packages]
+    names = [name for name in (*wanted.driver.packages, *wanted.cuda.packages) if name in snapshot.packages]
     return [name for name in names if any(_means(word, name) for word in pin.packages.split())]
 
 

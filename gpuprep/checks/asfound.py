@@ -20,9 +20,9 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found += _driver(wanted, snapshot)
     found += libraries.findings(snapshot)
     found += tuning.gpus(wanted, snapshot)
-    if wanted.cuda_version != "none":
+    if wanted.cuda.version != "none":
         found += toolkit.found(wanted, snapshot)
-    if wanted.ffmpeg_version != "none":
+    if wanted.codec.ffmpeg != "none":
         found.append(_ffmpeg(snapshot))
     return [_by_hand(finding, name) for finding in found]
 

@@ -30,7 +30,7 @@ ALONE = "stop what uses the GPU (nvidia-smi shows it), then measure again"
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Three of memory, two of copies to and from the host and one of the link for each GPU; one or two a pair."""
-    if evidence.wanted.cuda_version == "none":
+    if evidence.wanted.cuda.version == "none":
         return []
     values = evidence.results["bandwidth"]
     if isinstance(values, Missing):

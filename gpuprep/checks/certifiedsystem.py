@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from gpuprep.agent import host_paths
 from gpuprep.checks import aptpins, modprobe
 from gpuprep.checks.certified import Certified, Difference, Unread
 from gpuprep.checks.common import show, skip
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
 
-TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
-LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
 MOST = 5  # differences that are named one by one
 # Names of the packages of a snapshot (agent/packages.py) ► whose they are.
 TOOLKIT = re.compile(
@@ -25,18 +24,18 @@ DRIVER = re.compile(
 # File that gpuprep writes ► the checks of the profile that say that it, or what must be in it, is gone. Settings and
 # module options are compared by what they mean and not by their text.
 FILES = {
-    TUNE_UNIT: ("gpuprep-tune.enabled",),
-    "/etc/udev/rules.d/60-gpuprep-tune.rules": ("gpuprep-tune.driver_reload",),
-    "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf": ("nvidia-persistenced.mode_at_boot",),
-    "/etc/profile.d/gpuprep.sh": ("login_shell.environment",),
-    "/etc/systemd/system.conf.d/gpuprep.conf": ("systemd_service.environment",),
-    LOADER_LIST: ("cudnn.library",),
-    "/etc/modprobe.d/gpuprep-nouveau.conf": ("nouveau.blacklist",),
-    "/etc/environment": ("non_login_shell.environment",),
+    host_paths.TUNE_UNIT: ("gpuprep-tune.enabled",),
+    host_paths.TUNE_RULE: ("gpuprep-tune.driver_reload",),
+    host_paths.PERSISTENCE_DROP_IN: ("nvidia-persistenced.mode_at_boot",),
+    host_paths.LOGIN_ENVIRONMENT: ("login_shell.environment",),
+    host_paths.SERVICE_ENVIRONMENT: ("systemd_service.environment",),
+    host_paths.LOADER_LIST: ("cudnn.library",),
+    host_paths.NOUVEAU_BLACKLIST: ("nouveau.blacklist",),
+    host_paths.ENVIRONMENT: ("non_login_shell.environment",),
     "/etc/ld.so.preload": (),
 }
 # What the finding must name where that is not the file.
-NAMED = {TUNE_UNIT: "gpuprep-tune.service is not installed", LOADER_LIST: ""}
+NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
 # Of a file that is everybody's, the lines that decide which toolkit a program gets.
 ENVIRONMENT = re.compile(r"(export\s+)?(PATH|CUDA_\w+|LD_\w+)\s*=")
 UNITS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
@@ -73,8 +72,8 @@ def findings(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[F
     return [
         _system(snapshot, certified),
         _kernel(snapshot, certified),
-        _packages("driver", wanted.driver_packages, snapshot.driver.module_version, changed, snapshot, certified),
-        _packages("cuda", wanted.cuda_packages, snapshot.cuda.nvcc_version, changed, snapshot, certified),
+        _packages("driver", wanted.driver.packages, snapshot.driver.module_version, changed, snapshot, certified),
+        _packages("cuda", wanted.cuda.packages, snapshot.cuda.nvcc_version, changed, snapshot, certified),
         _libraries(snapshot, certified, changed),
         _contents(snapshot, certified, changed),
         _files(snapshot, certified),
@@ -255,7 +254,7 @@ def _meant(path: str, text: str | None) -> list[str]:
     """The lines that mean something: neither comments nor empty ones. No file means what an empty one does."""
     lines = [line.strip() for line in (text or "").splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
-    return [line for line in lines if ENVIRONMENT.match(line)] if path == "/etc/environment" else lines
+    return [line for line in lines if ENVIRONMENT.match(line)] if path == host_paths.ENVIRONMENT else lines
 
 
 def _units(snapshot: Snapshot, certified: Certified) -> Finding:

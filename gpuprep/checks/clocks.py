@@ -12,9 +12,9 @@ NO_APPLICATION_CLOCKS = ("not_supported", "deprecated", "function_not_found")
 
 def wanted_pair(wanted: Wanted, gpu: GpuFacts) -> ClockPair | Missing | None:
     """The pair this GPU shall have; None: the driver's default."""
-    if isinstance(wanted.clocks, ClockPair):
-        return wanted.clocks
-    if wanted.clocks == "default":
+    if isinstance(wanted.tuning.clocks, ClockPair):
+        return wanted.tuning.clocks
+    if wanted.tuning.clocks == "default":
         return None
     known = next((g.catalogue_clocks for g in wanted.gpus if g.pci_device_id == gpu.pci_device_id.lower()), None)
     supported = gpu.supported_clocks

@@ -10,7 +10,7 @@ ROLE = "gpu_codec"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return [
             skip("ffmpeg", "version", expected="none", actual="not checked", reason="the profile asks for no FFmpeg")
         ]
@@ -19,9 +19,9 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         "nv-codec-headers",
         "version",
         facts.headers_version,
-        facts.headers_version == wanted.headers_version,
-        expected=wanted.headers_version,
-        why=f"nv-codec-headers are {facts.headers_version or 'not installed'}, and {wanted.headers_version} are wanted",
+        facts.headers_version == wanted.codec.headers,
+        expected=wanted.codec.headers,
+        why=f"nv-codec-headers are {facts.headers_version or 'not installed'}, and {wanted.codec.headers} are wanted",
         role=ROLE,
     )
     found = [headers, *_headers_files(wanted, snapshot)]
@@ -49,9 +49,9 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             "ffmpeg",
             "version",
             facts.ffmpeg_version,
-            facts.ffmpeg_version == wanted.ffmpeg_version,
-            expected=wanted.ffmpeg_version,
-            why=f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}, wanted {wanted.ffmpeg_version}",
+            facts.ffmpeg_version == wanted.codec.ffmpeg,
+            expected=wanted.codec.ffmpeg,
+            why=f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}, wanted {wanted.codec.ffmpeg}",
             role=ROLE,
         ),
         check(
@@ -77,8 +77,8 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             "ffmpeg",
             "redistributable",
             facts.redistributable,
-            facts.redistributable is (not wanted.npp),
-            expected="no" if wanted.npp else "yes",
+            facts.redistributable is (not wanted.codec.npp),
+            expected="no" if wanted.codec.npp else "yes",
             why="the build's mark does not say whether it may be redistributed (npp makes it nonfree)",
             role=ROLE,
         ),
@@ -91,7 +91,7 @@ def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if isinstance(facts.headers_version, Missing):
         why = "which headers these are could not be told: nv-codec-headers.version says why"
         return [skip("nv-codec-headers", "files", expected=expected, actual="not compared", reason=why)]
-    if facts.headers_version != wanted.headers_version or facts.headers_intact == NOT_READ:
+    if facts.headers_version != wanted.codec.headers or facts.headers_intact == NOT_READ:
         return []
     return [
         check(

@@ -18,7 +18,7 @@ ELSEWHERE = "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; gpupr
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Library, version, one of each convolution."""
-    if evidence.wanted.cudnn_version == "none":
+    if evidence.wanted.cudnn.version == "none":
         return []
     values = evidence.results["cudnn"]
     if isinstance(values, Missing):
@@ -58,7 +58,7 @@ def _library(evidence: Evidence, values: Mapping[str, Any]) -> list[Finding]:
     if not wanted.installs and isinstance(installed, Missing):
         found = unknown("cudnn", "loaded", installed, expected="the installed one", remedy=AGAIN)
     version = loaded[0][1]
-    asked = ".".join(wanted.cudnn_version.split(".")[:3]) if wanted.installs else evidence.snapshot.cudnn.version
+    asked = ".".join(wanted.cudnn.version.split(".")[:3]) if wanted.installs else evidence.snapshot.cudnn.version
     if not isinstance(asked, str):
         reading = asked if isinstance(asked, Missing) else Missing("not_installed", "no header beside the library")
         return [found, unknown("cudnn", "loaded_version", reading, expected="the installed one", remedy=AGAIN)]

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
+from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST
 from gpuprep.checks import modprobe
 from gpuprep.checks.common import check, skip, unknown
 from gpuprep.desired.profile_rules import OPEN
@@ -14,9 +15,6 @@ from gpuprep.desired.state import Wanted
 from gpuprep.records import AptFacts, Finding, Missing, Snapshot
 
 ROLE = "gpu_driver"
-OPTIONS_FILE = "/etc/modprobe.d/gpuprep-nvidia.conf"
-NOUVEAU_FILE = "/etc/modprobe.d/gpuprep-nouveau.conf"
-HOLDS_FILE = "/etc/apt/apt.conf.d/52gpuprep-holds"
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
@@ -50,23 +48,23 @@ def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _absent(wanted: Wanted, snapshot: Snapshot) -> bool:
     driver = snapshot.driver
     nothing = driver.module_version is None and driver.loaded_version is None and driver.library_version is None
-    return nothing and not any(name in snapshot.packages for name in wanted.driver_packages)
+    return nothing and not any(name in snapshot.packages for name in wanted.driver.packages)
 
 
 def _version(wanted: Wanted, snapshot: Snapshot) -> Finding:
     actual = catalogue.host_version(snapshot.driver.module_version)
-    ok = isinstance(actual, str) and catalogue.matches(actual, wanted.driver_version)
+    ok = isinstance(actual, str) and catalogue.matches(actual, wanted.driver.version)
     if _absent(wanted, snapshot):
         why = "no NVIDIA driver is installed"
     elif actual is None:
         why = f"there is no NVIDIA kernel module for the running kernel {snapshot.kernel.running}"
     else:
-        why = f"driver {actual} is installed, and {wanted.driver_version} is wanted"
-    return check("driver", "version", actual, ok, expected=wanted.driver_version, why=why, role=ROLE)
+        why = f"driver {actual} is installed, and {wanted.driver.version} is wanted"
+    return check("driver", "version", actual, ok, expected=wanted.driver.version, why=why, role=ROLE)
 
 
 def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    absent = [name for name in wanted.driver_packages if name not in snapshot.packages]
+    absent = [name for name in wanted.driver.packages if name not in snapshot.packages]
     found = [
         check(
             "driver",
@@ -81,7 +79,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     ]
     return (
         found
-        + holds("driver", wanted.driver_packages, wanted.driver_hold, snapshot, ROLE)
+        + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
         + _blacklist(wanted, snapshot)
     )
 
@@ -106,16 +104,16 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
 
 
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    if not wanted.driver_hold:
+    if not wanted.driver.hold:
         return []
-    text: object = snapshot.files.get(HOLDS_FILE, Missing("not_installed", f"{HOLDS_FILE} was not looked at"))
+    text: object = snapshot.files.get(HOLDS, Missing("not_installed", f"{HOLDS} was not looked at"))
     patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
-    free = [name for name in wanted.driver_packages if not _blacklisted(name, patterns)]
-    lacks = f"{HOLDS_FILE} does not name"
+    free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
+    lacks = f"{HOLDS} does not name"
     if not free and isinstance(snapshot.apt, AptFacts):  # our file is right; what do all of apt's files say together?
         text = snapshot.apt.blacklist
         patterns = [] if isinstance(text, Missing) else list(text)
-        free = [name for name in wanted.driver_packages if not _blacklisted(name, patterns)]
+        free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
         lacks = "another file of /etc/apt/apt.conf.d undoes the list for"
     return [
         check(
@@ -127,9 +125,7 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             shown=f"{lacks} {', '.join(free)}" if free else "kept off the driver",
             why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
             role=ROLE,
-            remedy=""
-            if lacks.startswith(HOLDS_FILE)
-            else f"`apt-config dump {BLACKLIST}` and the files there say more",
+            remedy="" if lacks.startswith(HOLDS) else f"`apt-config dump {BLACKLIST}` and the files there say more",
         )
     ]
 
@@ -147,7 +143,7 @@ def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
 
 def _nouveau(snapshot: Snapshot) -> list[Finding]:
     loaded = snapshot.driver.nouveau_loaded
-    text = snapshot.files.get(NOUVEAU_FILE, Missing("not_installed", f"{NOUVEAU_FILE} was not looked at"))
+    text = snapshot.files.get(NOUVEAU_BLACKLIST, Missing("not_installed", f"{NOUVEAU_BLACKLIST} was not looked at"))
     ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
     return [
         check(
@@ -165,7 +161,7 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
             text,
             ok,
             expected="blacklisted",
-            shown="blacklisted" if ok else f"not in {NOUVEAU_FILE}",
+            shown="blacklisted" if ok else f"not in {NOUVEAU_BLACKLIST}",
             why="nouveau is not blacklisted: it may take the GPU at the next boot",
             role=ROLE,
         ),
@@ -173,22 +169,22 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
 
 
 def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(OPTIONS_FILE, Missing("not_installed", f"{OPTIONS_FILE} was not looked at"))
+    text = snapshot.files.get(MODULE_OPTIONS, Missing("not_installed", f"{MODULE_OPTIONS} was not looked at"))
     options = module_options(text) if isinstance(text, str) else {}
-    restrict = "0" if wanted.profiling_counters == "open" else "1"
+    restrict = "0" if wanted.tuning.profiling_counters == "open" else "1"
     wrong = []
     if options.get("NVreg_RestrictProfilingToAdminUsers") != restrict:
         wrong.append(f"NVreg_RestrictProfilingToAdminUsers={restrict}")
     firmware = options.get("NVreg_EnableGpuFirmware")
-    if not wanted.driver_gpu_firmware and firmware != "0":
+    if not wanted.driver.gpu_firmware and firmware != "0":
         wrong.append("NVreg_EnableGpuFirmware=0")
-    if wanted.driver_gpu_firmware and firmware == "0":
+    if wanted.driver.gpu_firmware and firmware == "0":
         wrong.append("no NVreg_EnableGpuFirmware=0")
-    place = OPTIONS_FILE
+    place = MODULE_OPTIONS
     if not wrong:
         others = modprobe.overriding(snapshot, {
             "NVreg_RestrictProfilingToAdminUsers": restrict,
-            "NVreg_EnableGpuFirmware": None if wanted.driver_gpu_firmware else "0",
+            "NVreg_EnableGpuFirmware": None if wanted.driver.gpu_firmware else "0",
         })  # fmt: skip
         wrong, place = [said for said, _ in others], ", ".join(file for _, file in others)
     return check(
@@ -200,7 +196,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         shown="as wanted" if not wrong else f"lacks {', '.join(wrong)}",
         why=f"the next load of the module would not have {', '.join(wrong)} ({place})",
         role=ROLE,
-        remedy="" if place == OPTIONS_FILE else f"take the line out of {place}",
+        remedy="" if place == MODULE_OPTIONS else f"take the line out of {place}",
     )
 
 
@@ -217,11 +213,11 @@ def module_options(text: str) -> dict[str, str]:
 
 def _flavour(wanted: Wanted, snapshot: Snapshot) -> Finding:
     actual = snapshot.driver.module_flavour
-    why = f"the installed kernel modules are {actual or 'absent'}, and {wanted.driver_flavour} ones are wanted"
-    if wanted.driver_flavour != OPEN and actual == OPEN:
+    why = f"the installed kernel modules are {actual or 'absent'}, and {wanted.driver.flavour} ones are wanted"
+    if wanted.driver.flavour != OPEN and actual == OPEN:
         why += ": a GPU before Turing does not work with open ones" if _volta(wanted) else ""
-    ok = actual == wanted.driver_flavour
-    return check("driver", "flavour", actual, ok, expected=wanted.driver_flavour, why=why, role=ROLE)
+    ok = actual == wanted.driver.flavour
+    return check("driver", "flavour", actual, ok, expected=wanted.driver.flavour, why=why, role=ROLE)
 
 
 def _volta(wanted: Wanted) -> bool:
@@ -305,15 +301,15 @@ def _nvml(snapshot: Snapshot) -> Finding:
 
 def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
     reading = snapshot.driver.counters_restricted
-    actual = None if reading is None else "restricted" if reading else "open"
+    actual, wish = None if reading is None else "restricted" if reading else "open", wanted.tuning.profiling_counters
     return check(
         "driver",
         "profiling_counters",
         reading,
-        actual == wanted.profiling_counters,
-        expected=wanted.profiling_counters,
+        actual == wish,
+        expected=wish,
         shown=actual,
-        why=f"the profiling counters are {actual}, and {wanted.profiling_counters} ones are wanted: the module has to"
+        why=f"the profiling counters are {actual}, and {wish} ones are wanted: the module has to"
         " be loaded again with its options",
         role=ROLE,
     )

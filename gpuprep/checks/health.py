@@ -45,7 +45,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     for gpu in gpus:
         found += _lost(gpu) or _gpu(gpu, len(gpus))
     found += _xids(snapshot, gpus)
-    if wanted.cuda_version != "none":
+    if wanted.cuda.version != "none":
         found += toolkit_libraries(snapshot)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuprep.agent.host_paths import PROVENANCE
 from gpuprep.checks.common import check
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
@@ -14,15 +15,15 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     provenance = snapshot.provenance
     why = "gpuprep's agent is not installed: nothing would set the clocks at boot"
     if isinstance(installed, str):
-        why = f"gpuprep's agent is of version {installed}, and this is {wanted.agent_version}"
+        why = f"gpuprep's agent is of version {installed}, and this is {wanted.agent.version}"
     return [
         *_libraries(wanted, snapshot),
         check(
             "agent",
             "version",
             installed,
-            installed == wanted.agent_version,
-            expected=wanted.agent_version,
+            installed == wanted.agent.version,
+            expected=wanted.agent.version,
             why=why,
             role=AGENT_ROLE,
         ),
@@ -33,7 +34,7 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             isinstance(provenance, dict) and bool(provenance),
             expected="present",
             shown="present" if provenance else "absent",
-            why="nothing on the host says who installed what (/etc/gpuprep/provenance.json)",
+            why=f"nothing on the host says who installed what ({PROVENANCE})",
             role=AGENT_ROLE,
         ),
     ]
@@ -43,7 +44,7 @@ def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """What the probes are bound to. Nothing without an agent: agent.version says that."""
     if not isinstance(snapshot.agent_installed_version, str):
         return []
-    pins, there = wanted.agent_libraries, snapshot.agent_libraries
+    pins, there = wanted.agent.libraries, snapshot.agent_libraries
     wrong = [f"{name} {there.get(name) or 'absent'}" for name, version in pins.items() if there.get(name) != version]
     named = ", ".join(f"{name} {version}" for name, version in pins.items() if there.get(name) != version)
     return [
@@ -56,10 +57,10 @@ def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    found = [_command(name, snapshot) for name in wanted.extras_commands]
-    found += [_module(name, snapshot) for name in wanted.extras_python_modules]
-    absent = [name for name in wanted.extras_packages if name not in snapshot.packages]
-    if wanted.extras_packages:
+    found = [_command(name, snapshot) for name in wanted.extras.commands]
+    found += [_module(name, snapshot) for name in wanted.extras.python_modules]
+    absent = [name for name in wanted.extras.packages if name not in snapshot.packages]
+    if wanted.extras.packages:
         found.append(
             check(
                 "extras",

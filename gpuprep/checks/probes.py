@@ -42,9 +42,9 @@ def findings(
 
 def _codec(evidence: Evidence) -> list[Finding]:
     wanted, values = evidence.wanted, evidence.results["codec"]
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return []
-    return [_kind(kind, names, values) for kind, names in wanted.parts.items() if names]
+    return [_kind(kind, names, values) for kind, names in wanted.codec.parts.items() if names]
 
 
 def _kind(kind: str, names: Sequence[str], values: Values) -> Finding:

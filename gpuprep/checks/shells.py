@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
+from gpuprep.agent.host_paths import ENVIRONMENT, LOGIN_ENVIRONMENT, SERVICE_ENVIRONMENT
 from gpuprep.checks.common import check, unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Str
 
 # Way of starting ► (field of the snapshot, file that prepares it, what the file must say, in words).
 WAYS = {
-    "login_shell": ("/etc/profile.d/gpuprep.sh", r"\bCUDA_HOME=", "a login shell"),
-    "non_login_shell": ("/etc/environment", r"^\s*PATH=", "a non-login shell (ssh HOST COMMAND)"),
-    "systemd_service": ("/etc/systemd/system.conf.d/gpuprep.conf", r"\bCUDA_HOME=", "a systemd service"),
+    "login_shell": (LOGIN_ENVIRONMENT, r"\bCUDA_HOME=", "a login shell"),
+    "non_login_shell": (ENVIRONMENT, r"^\s*PATH=", "a non-login shell (ssh HOST COMMAND)"),
+    "systemd_service": (SERVICE_ENVIRONMENT, r"\bCUDA_HOME=", "a systemd service"),
 }
 
 
@@ -21,10 +22,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found = []
     for way, (path, pattern, words) in WAYS.items():
         tools: dict[str, OptStr] = getattr(snapshot.shells, way)
-        if wanted.cuda_version != "none" and snapshot.cuda.nvcc_path is not None:
+        if wanted.cuda.version != "none" and snapshot.cuda.nvcc_path is not None:
             found.append(_tool(way, words, tools, "nvcc", snapshot.cuda.nvcc_path, "gpu_cuda", exact=False))
             found.append(_environment(way, words, path, pattern, snapshot))
-        if wanted.ffmpeg_version != "none" and snapshot.codec.ffmpeg_path is not None:
+        if wanted.codec.ffmpeg != "none" and snapshot.codec.ffmpeg_path is not None:
             found.append(_tool(way, words, tools, "ffmpeg", snapshot.codec.ffmpeg_path, "gpu_codec", exact=True))
     return found
 

@@ -28,7 +28,7 @@ RETRY = "run the series' command by hand on the host; it is in the record"
 
 def findings(evidence: Evidence) -> list[Finding]:
     values = evidence.results["throughput"]
-    if evidence.wanted.ffmpeg_version == "none":
+    if evidence.wanted.codec.ffmpeg == "none":
         return []
     if isinstance(values, Missing):
         return [unknown("throughput", FPS, values, expected="measured", role="gpu_codec")]
@@ -116,7 +116,7 @@ def _lost(gpu: Mapping[str, Any]) -> Finding:
 
 def _not_built(evidence: Evidence, judged: Judged) -> Finding:
     name = f"{judged.codec}_nvenc"
-    if name in evidence.wanted.parts.get("encoders", ()):
+    if name in evidence.wanted.codec.parts.get("encoders", ()):
         reading = Missing("not_installed", judged.decisive)
         return unknown(judged.subject, FPS, reading, expected="measured", role="gpu_codec")
     reason = f"the profile builds FFmpeg without {name}"

@@ -12,11 +12,11 @@ CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
 
 
 def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    if wanted.cuda_version == "none":
+    if wanted.cuda.version == "none":
         return [skip("cuda", "version", expected="none", actual="not checked", reason="the profile asks for no CUDA")]
     version, cupti = found(wanted, snapshot)
-    absent = [name for name in wanted.cuda_packages if name not in snapshot.packages]
-    if snapshot.cuda.nvcc_version is None and len(absent) == len(wanted.cuda_packages):
+    absent = [name for name in wanted.cuda.packages if name not in snapshot.packages]
+    if snapshot.cuda.nvcc_version is None and len(absent) == len(wanted.cuda.packages):
         return [version]
     return [
         version,
@@ -31,7 +31,7 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             role=CUDA_ROLE,
         ),
         cupti,
-        *holds("cuda", wanted.cuda_packages, wanted.cuda_hold, snapshot, CUDA_ROLE),
+        *holds("cuda", wanted.cuda.packages, wanted.cuda.hold, snapshot, CUDA_ROLE),
     ]
 
 
@@ -43,11 +43,11 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
         "cuda",
         "version",
         told,
-        isinstance(told, str) and catalogue.matches(told, wanted.cuda_version),
-        expected=wanted.cuda_version,
+        isinstance(told, str) and catalogue.matches(told, wanted.cuda.version),
+        expected=wanted.cuda.version,
         why="no CUDA toolkit is installed (no nvcc)"
         if facts.nvcc_version is None
-        else f"nvcc is of CUDA {facts.nvcc_version}, and {wanted.cuda_version} is wanted",
+        else f"nvcc is of CUDA {facts.nvcc_version}, and {wanted.cuda.version} is wanted",
         role=CUDA_ROLE,
     )
     cupti = check(
@@ -63,7 +63,7 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
 
 
 def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    if wanted.cudnn_version == "none":
+    if wanted.cudnn.version == "none":
         return [skip("cudnn", "version", expected="none", actual="not checked", reason="the profile asks for no cuDNN")]
     facts, role = snapshot.cudnn, CUDNN_ROLE
     path = facts.library_path
@@ -72,7 +72,7 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return [check("cudnn", "library", path, False, expected=wanted.cudnn_directory, why=why, role=role)]
     home = f"{wanted.cudnn_directory}/"
     wheel, major = facts.wheel_version, facts.cuda_major
-    short = ".".join(wanted.cudnn_version.split(".")[:3])
+    short = ".".join(wanted.cudnn.version.split(".")[:3])
     identity = next((part for part in (wheel, major) if isinstance(part, Missing)), f"{wheel} for CUDA {major}")
     return [
         check(
@@ -88,8 +88,8 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             "cudnn",
             "version",
             identity,
-            wheel == wanted.cudnn_version and major == wanted.cudnn_cuda_major,
-            expected=f"{wanted.cudnn_version} for CUDA {wanted.cudnn_cuda_major}",
+            wheel == wanted.cudnn.version and major == wanted.cuda.major,
+            expected=f"{wanted.cudnn.version} for CUDA {wanted.cuda.major}",
             why=f"the cuDNN that the loader finds is {wheel or 'of unknown origin'} for CUDA {major or 'unknown'}",
             role=role,
         ),

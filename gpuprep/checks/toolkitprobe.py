@@ -23,7 +23,7 @@ RUN_REMEDIES = {
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Compiles, with which nvcc; runs; counters. What was not compiled is not asked whether it runs."""
-    if evidence.wanted.cuda_version == "none":
+    if evidence.wanted.cuda.version == "none":
         return []
     values = evidence.results["toolkit"]
     compiled = _compiles(values)
@@ -42,7 +42,7 @@ def _compiles(values: Mapping[str, Any] | Missing) -> Finding:
 
 
 def _compiler(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
-    version, wanted = values.get("version"), evidence.wanted.cuda_version
+    version, wanted = values.get("version"), evidence.wanted.cuda.version
     named = version if isinstance(version, str) else Missing("unparsable", "the probe names no version")
     reading = catalogue.host_version(named)
     good = isinstance(reading, str) and catalogue.matches(reading, wanted)
@@ -63,7 +63,7 @@ def _runs(values: Mapping[str, Any]) -> Finding:
 
 
 def _counters(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
-    cupti, wish = values.get("cupti"), evidence.wanted.profiling_counters
+    cupti, wish = values.get("cupti"), evidence.wanted.tuning.profiling_counters
     if wish != "open":
         reason = "the profile leaves the performance counters to administrators"
         return skip("cupti", "counters", expected=wish, actual="not checked", reason=reason)

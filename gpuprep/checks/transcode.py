@@ -36,7 +36,7 @@ KINDS = {"encoder": "encoders", "decoder": "decoders", "filter": "filters", "hwa
 
 def findings(evidence: Evidence) -> list[Finding]:
     values = evidence.results["transcode"]
-    if evidence.wanted.ffmpeg_version == "none":
+    if evidence.wanted.codec.ffmpeg == "none":
         return []
     if isinstance(values, Missing):
         return [
@@ -113,10 +113,10 @@ def _not_built(evidence: Evidence, subject: str, case: Mapping[str, Any]) -> Fin
 
 def _is_asked(evidence: Evidence, part: str) -> bool:
     kind, _, name = part.partition(" ")
-    wanted = evidence.wanted.parts.get(KINDS.get(kind, ""), ())
+    wanted = evidence.wanted.codec.parts.get(KINDS.get(kind, ""), ())
     if kind == "hwaccel":  # a profile names h264_nvdec, FFmpeg lists all of them as cuda
         return bool(wanted)
-    return name in wanted or (name == "scale_npp" and evidence.wanted.npp)
+    return name in wanted or (name == "scale_npp" and evidence.wanted.codec.npp)
 
 
 def _not_run(subject: str, case: Mapping[str, Any]) -> Finding:

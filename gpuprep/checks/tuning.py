@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
 from gpuprep.checks import clocks
 from gpuprep.checks.common import check, skip, unknown, why_missing
 from gpuprep.desired import host_rules
@@ -11,9 +12,6 @@ from gpuprep.desired.state import Wanted, tuning_document
 from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
 
 ROLE = "gpu_tuning"
-SETTINGS = "/etc/gpuprep/tuning.json"
-UDEV_RULE = "/etc/udev/rules.d/60-gpuprep-tune.rules"
-DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
 PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
 NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
 STARTS_AT_BOOT = ("enabled", "static")
@@ -21,7 +19,7 @@ STARTS_AT_BOOT = ("enabled", "static")
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found = [_settings(wanted, snapshot)]
-    if wanted.persistence:
+    if wanted.tuning.persistence:
         found += _unit(
             snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver awake"
         )
@@ -39,9 +37,9 @@ def _never_set_up(snapshot: Snapshot) -> bool:
 
 
 def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(SETTINGS, Missing("not_installed", f"{SETTINGS} was not looked at"))
+    text = snapshot.files.get(TUNING, Missing("not_installed", f"{TUNING} was not looked at"))
     expected = tuning_document(wanted)
-    differing = _differences(text, expected) if isinstance(text, str) else [f"{SETTINGS} is absent"]
+    differing = _differences(text, expected) if isinstance(text, str) else [f"{TUNING} is absent"]
     return check(
         "gpuprep-tune",
         "settings",
@@ -58,9 +56,9 @@ def _differences(text: str, expected: dict[str, object]) -> list[str]:
     try:
         document = json.loads(text)
     except ValueError:
-        return [f"{SETTINGS} is not JSON"]
+        return [f"{TUNING} is not JSON"]
     if not isinstance(document, dict):
-        return [f"{SETTINGS} holds no object"]
+        return [f"{TUNING} holds no object"]
     return [
         f"{key} is {json.dumps(document.get(key))}, wanted {json.dumps(value)}"
         for key, value in expected.items()
@@ -97,33 +95,33 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
 
 def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
-    text = snapshot.files.get(DROP_IN, Missing("not_installed", f"{DROP_IN} was not looked at"))
+    text = snapshot.files.get(PERSISTENCE_DROP_IN, Missing("not_installed", f"{PERSISTENCE_DROP_IN} was not looked at"))
     on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
     unit = snapshot.units.get(PERSISTENCED)
-    place = DROP_IN
-    if on == wanted.persistence and unit is not None and unit.command:  # all files of the unit read together
-        on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else DROP_IN
+    place, want = PERSISTENCE_DROP_IN, wanted.tuning.persistence
+    if on == want and unit is not None and unit.command:  # all files of the unit read together
+        on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else PERSISTENCE_DROP_IN
     return check(
         PERSISTENCED.removesuffix(".service"),
         "mode_at_boot",
         text,
-        isinstance(text, str) and on == wanted.persistence,
-        expected="on" if wanted.persistence else "off",
-        shown=f"{DROP_IN} is absent" if text is None else "on" if on else "off",
-        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if wanted.persistence else 'off'} ({place})",
+        isinstance(text, str) and on == want,
+        expected="on" if want else "off",
+        shown=f"{PERSISTENCE_DROP_IN} is absent" if text is None else "on" if on else "off",
+        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if want else 'off'} ({place})",
         role=ROLE,
     )
 
 
 def _udev_rule(snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(UDEV_RULE, Missing("not_installed", f"{UDEV_RULE} was not looked at"))
+    text = snapshot.files.get(TUNE_RULE, Missing("not_installed", f"{TUNE_RULE} was not looked at"))
     return check(
         "gpuprep-tune",
         "driver_reload",
         text,
         isinstance(text, str) and "gpuprep-tune" in text,
         expected="applied again",
-        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{UDEV_RULE} absent",
+        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{TUNE_RULE} absent",
         why="the clocks are back at the default after a reload of the driver",
         role=ROLE,
     )
@@ -163,7 +161,7 @@ def _lost(gpu: GpuFacts) -> bool:
 
 def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
     found = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
-    if wanted.ecc != "keep":
+    if wanted.tuning.ecc != "keep":
         found.append(_ecc(wanted, gpu))
     else:
         found.append(_ecc_kept(gpu))
@@ -172,21 +170,21 @@ def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
 
 def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:
     mode = gpu.persistence_mode
-    shown = "on" if mode is True else "off"
+    shown, want = "on" if mode is True else "off", wanted.tuning.persistence
     return check(
         f"gpu {gpu.index}",
         "persistence_mode",
         mode,
-        mode == wanted.persistence,
-        expected="on" if wanted.persistence else "off",
+        mode == want,
+        expected="on" if want else "off",
         shown=shown,
-        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if wanted.persistence else 'off'} is wanted",
+        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if want else 'off'} is wanted",
         role=ROLE,
     )
 
 
 def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
-    subject, limits, wish = f"gpu {gpu.index}", gpu.power, wanted.power_limit_watts
+    subject, limits, wish = f"gpu {gpu.index}", gpu.power, wanted.tuning.power_limit_watts
     current, usual = limits.current_watts, limits.default_watts
     target = usual if isinstance(wish, str) else float(wish)
     if isinstance(current, Missing) and current.reason == "not_supported" and wish == "default":
@@ -209,10 +207,11 @@ def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
 
 
 def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
-    want = wanted.ecc == "enabled"
+    wish = wanted.tuning.ecc
+    want = wish == "enabled"
     for reading in (gpu.ecc_current, gpu.ecc_pending):
         if isinstance(reading, Missing):
-            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wanted.ecc, role=ROLE)
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wish, role=ROLE)
     shown = "enabled" if gpu.ecc_current else "disabled"
     waits = gpu.ecc_pending == want and gpu.ecc_current != want
     return check(
@@ -220,9 +219,9 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
         "ecc",
         gpu.ecc_current,
         gpu.ecc_current == want and gpu.ecc_pending == want,
-        expected=wanted.ecc,
+        expected=wish,
         shown=shown + (", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""),
-        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wanted.ecc}"),
+        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wish}"),
         role=ROLE,
     )
 
@@ -251,8 +250,8 @@ def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
         f"gpu {gpu.index}",
         "compute_mode",
         gpu.compute_mode,
-        gpu.compute_mode == wanted.compute_mode,
-        expected=wanted.compute_mode,
-        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.compute_mode} is wanted",
+        gpu.compute_mode == wanted.tuning.compute_mode,
+        expected=wanted.tuning.compute_mode,
+        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.tuning.compute_mode} is wanted",
         role=ROLE,
     )

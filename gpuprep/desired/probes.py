@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.agent.probes import PROBES
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 
@@ -42,12 +41,11 @@ def chosen(
     wanted: Wanted, *, probes: Collection[str] = (), without: Collection[str] = (), measure: bool = True
 ) -> tuple[Kind, ...]:
     """The probes of one run: `probes` (empty: all), minus those of steps that the profile lacks or `without` names."""
-    absent = {"cuda": wanted.cuda_version, "cudnn": wanted.cudnn_version, "codec": wanted.ffmpeg_version}
+    absent = {"cuda": wanted.cuda.version, "cudnn": wanted.cudnn.version, "codec": wanted.codec.ffmpeg}
     return tuple(
         kind
         for kind in KINDS
-        if kind.name in PROBES
-        and (not probes or kind.name in probes)
+        if (not probes or kind.name in probes)
         and absent[kind.step] != "none"
         and kind.step not in without
         and (measure or not kind.measures)

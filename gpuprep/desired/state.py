@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import __version__, catalogue
-from gpuprep.catalogue import Gpu, OsRelease
+from gpuprep.agent.host_paths import CUDNN_PREFIX
+from gpuprep.catalogue import Gpu, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
+from gpuprep.catalogue.roles import cuda_packages, driver_packages
 from gpuprep.desired import host_rules
 from gpuprep.desired import profile_rules as rules
-from gpuprep.desired.profile import MountWish, Profile
+from gpuprep.desired.profile import CodecWish, MountWish, Profile, TuningWish
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rules
 from gpuprep.errors import PlanRefused
 from gpuprep.records import ClockPair, Snapshot
 
 __all__ = ["Wanted", "WantedGpu", "build_key", "check_profile", "resolve", "tuning_document"]
 
-CUDNN_PREFIX = "/opt/gpuprep/cudnn"
 ANY = "any"
 
 
@@ -37,65 +38,88 @@ class WantedGpu:
 
 
 @dataclass(frozen=True)
+class WantedAgent:
+    version: str
+    libraries: Mapping[str, str]  # in the agent's environment: name ► version
+
+
+@dataclass(frozen=True)
+class WantedDriver:
+    source: str
+    version: str  # branch "550" or exact "550.163.01", as wished
+    archive_version: str  # the newest fitting one the catalogue knows
+    flavour: str  # "open" | "proprietary"
+    hold: bool
+    gpu_firmware: bool
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WantedCuda:
+    version: str  # "12.4" | "none"
+    major: str  # "12"; "" without CUDA
+    hold: bool
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WantedCudnn:
+    version: str  # "9.10.2.21" | "none"
+    sha256: Mapping[str, str]  # architecture ► sha256 of the wheel
+    prefix: str
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What one host shall be. Nothing in it is "auto"; "none" means: leave this part alone."""
 
     profile: str
-    profile_sha256: str
-    os_id: str  # "debian"
     os_key: str  # "debian-13"
-    architecture: str  # "x86_64"
     gpus: tuple[WantedGpu, ...]
-    agent_version: str
-
-    driver_source: str
-    driver_version: str  # branch "550" or exact "550.163.01", as wished
-    driver_archive_version: str  # the newest fitting one the catalogue knows
-    driver_flavour: str  # "open" | "proprietary"
-    driver_hold: bool
-    driver_gpu_firmware: bool
-    driver_packages: tuple[str, ...]
-    profiling_counters: str  # "open" | "restricted"
-
-    cuda_version: str  # "12.4" | "none"
-    cuda_hold: bool
-    cuda_packages: tuple[str, ...]
-
-    cudnn_version: str  # "9.10.2.21" | "none"
-    cudnn_cuda_major: str
-    cudnn_sha256: Mapping[str, str]  # architecture ► sha256 of the wheel
-    cudnn_prefix: str
-
-    ffmpeg_version: str  # "7.1.5" | "none"
-    headers_version: str
-    codec_prefix: str
-    npp: bool
-    parts: Mapping[str, tuple[str, ...]]
-    build_key: str
-
-    persistence: bool
-    clocks: str | ClockPair  # "max" | "default" | a pair
-    power_limit_watts: str | int  # "default" | watts
-    ecc: str
-    compute_mode: str
-
-    extras_packages: tuple[str, ...]
-    extras_commands: tuple[str, ...]
-    extras_python_modules: tuple[str, ...]
+    agent: WantedAgent
+    driver: WantedDriver
+    cuda: WantedCuda
+    cudnn: WantedCudnn
+    codec: CodecWish  # as in the profile
+    build_key: str  # of the FFmpeg that `codec` asks for
+    tuning: TuningWish  # as in the profile
+    extras: Tool  # all tools and the framework together
     mount: MountWish | None
-
     min_free_mib: Mapping[str, int]  # by mount point: room the steps not yet done need
-    installs: bool = True  # False: gpuprep has no packages for this host; what is there is judged as it was found
-    decisions: tuple[str, ...] = ()  # what was chosen for the user, and why; sentences
-    agent_libraries: Mapping[str, str] = field(default_factory=dict)  # in the agent's environment: name ► version
+    installs: bool  # False: gpuprep has no packages for this host; what is there is judged as it was found
+    decisions: tuple[str, ...]  # what was chosen for the user, and why; sentences
 
     @property
     def ffmpeg_directory(self) -> str:
-        return f"{self.codec_prefix}/ffmpeg/{self.ffmpeg_version}-{self.build_key}"
+        return f"{self.codec.prefix}/ffmpeg/{self.codec.ffmpeg}-{self.build_key}"
+
+    @property
+    def headers_directory(self) -> str:
+        return f"{self.codec.prefix}/nv-codec-headers/{self.codec.headers}"
 
     @property
     def cudnn_directory(self) -> str:
-        return f"{self.cudnn_prefix}/{self.cudnn_version}-cuda{self.cudnn_cuda_major}"
+        return f"{self.cudnn.prefix}/{self.cudnn.version}-cuda{self.cuda.major}"
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What is chosen for one host from what its OS release offers. None: it offers nothing that fits."""
+
+    release: OsRelease | None
+    flavour: str
+    why_flavour: str
+    driver: str | None  # exact
+    cuda: str | None
+
+    @property
+    def archive(self) -> OsRelease | None:
+        """The release, if all that is wished can be installed from it."""
+        return None if self.driver is None or self.cuda is None else self.release
+
+    @property
+    def cuda_major(self) -> str:
+        return "" if self.cuda is None or self.cuda == "none" else str(catalogue.parse(self.cuda)[0])
 
 
 def check_profile(profile: Profile) -> list[str]:
@@ -110,108 +134,98 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     no reason to refuse; where the archive has no answer, what is on the host is taken as the wish.
     """
     refusals: list[Refusal] = []
+    obstacles: list[Refusal] = []
     gpus = host_rules.gpus(profile, snapshot, refusals)
     refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
-    obstacles: list[Refusal] = []
-    offer = host_rules.offer(profile, snapshot, obstacles)
-    flavour, why_flavour = _flavour(profile, gpus)
-    driver = host_rules.driver(profile, offer, flavour, obstacles) if offer else None
-    cuda = host_rules.cuda(profile, offer, obstacles) if offer else None
-    if driver is not None and profile.driver.version == "auto":
-        obstacles += driver_rules(profile, driver, cuda)
-    found_cuda = catalogue.host_version(snapshot.cuda.nvcc_version)
-    if judging and cuda is None and profile.cuda.version != "none" and isinstance(found_cuda, str):
-        cuda = found_cuda
-    cuda_major = str(catalogue.parse(cuda)[0]) if cuda not in (None, "none") and cuda else ""
-    checksums = host_rules.cudnn(profile, snapshot, cuda_major, obstacles)
-    extras = host_rules.extras(profile, offer, obstacles)
-    key = build_key(
-        offer.key if offer else "",
-        snapshot.os.architecture,
-        profile.codec.ffmpeg,
-        profile.codec.headers,
-        profile.codec.npp,
-        profile.codec.parts,
-    )
-    needs = host_rules.free_space(profile, snapshot, key, obstacles)
+    choice = _choose(profile, snapshot, gpus, obstacles, judging=judging)
+    cudnn = _cudnn(profile, snapshot, choice, obstacles)
+    extras = host_rules.extras(profile, choice.release, obstacles)
+    key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
+    min_free_mib = host_rules.free_space(profile, snapshot, key, obstacles)
     obstacles += host_rules.in_the_way(profile, snapshot)
     refusals += host_rules.tuning(profile, snapshot, gpus)
-    installs = offer is not None and driver is not None and cuda is not None
     if not judging:
         refusals += obstacles
-    if refusals or not (installs or judging):
+    if refusals or not (choice.archive or judging):
         raise PlanRefused(
             [str(refusal) for refusal in dict.fromkeys(refusals)],
             "nothing was changed on the host; change the profile or the host as named, then run again",
             where=snapshot.hostname,
         )
-    driver_packages, cuda_packages = (
-        catalogue.packages(snapshot.os.id, profile.driver.source, flavour) if installs else ((), ())
-    )
-    codec, tuning = profile.codec, profile.tuning
     return Wanted(
         profile=profile.name,
-        profile_sha256=profile.sha256,
-        os_id=snapshot.os.id,
-        os_key=offer.key if offer else f"{snapshot.os.id}-{snapshot.os.version_id}",
-        architecture=snapshot.os.architecture,
-        gpus=_wanted_gpus(snapshot, gpus),
-        agent_version=__version__,
-        driver_source=profile.driver.source,
-        driver_version=_driver_version(profile, snapshot, driver),
-        driver_archive_version=driver or "",
-        driver_flavour=flavour,
-        driver_hold=profile.driver.hold,
-        driver_gpu_firmware=profile.driver.gpu_firmware,
-        driver_packages=driver_packages,
-        profiling_counters=tuning.profiling_counters,
-        cuda_version=cuda or profile.cuda.version,
-        cuda_hold=profile.cuda.hold,
-        cuda_packages=() if cuda == "none" else cuda_packages,
-        cudnn_version=profile.cudnn.version,
-        cudnn_cuda_major=cuda_major,
-        cudnn_sha256=checksums,
-        cudnn_prefix=CUDNN_PREFIX,
-        ffmpeg_version=codec.ffmpeg,
-        headers_version=codec.headers,
-        codec_prefix=codec.prefix,
-        npp=codec.npp,
-        parts=codec.parts,
+        os_key=choice.release.key if choice.release else f"{snapshot.os.id}-{snapshot.os.version_id}",
+        gpus=_gpus(snapshot, gpus),
+        agent=WantedAgent(__version__, agent_libraries(choice.cuda_major)),
+        driver=_driver(profile, snapshot, choice),
+        cuda=_cuda(profile, choice),
+        cudnn=cudnn,
+        codec=profile.codec,
         build_key=key,
-        persistence=tuning.persistence,
-        clocks=tuning.clocks,
-        power_limit_watts=tuning.power_limit_watts,
-        ecc=tuning.ecc,
-        compute_mode=tuning.compute_mode,
-        extras_packages=extras.packages,
-        extras_commands=extras.commands,
-        extras_python_modules=extras.python_modules,
+        tuning=profile.tuning,
+        extras=extras,
         mount=profile.extras.mount,
-        min_free_mib=needs,
-        installs=installs,
-        decisions=_decisions(profile, gpus, offer, driver, flavour, why_flavour, cuda),
-        agent_libraries=agent_libraries(cuda_major),
+        min_free_mib=min_free_mib,
+        installs=choice.archive is not None,
+        decisions=_decisions(profile, gpus, choice),
+    )
+
+
+def _choose(
+    profile: Profile, snapshot: Snapshot, gpus: Sequence[Gpu], obstacles: list[Refusal], *, judging: bool
+) -> _Choice:
+    release = host_rules.offer(profile, snapshot, obstacles)
+    flavour, why_flavour = _flavour(profile, gpus)
+    driver = host_rules.driver(profile, release, flavour, obstacles) if release else None
+    cuda = host_rules.cuda(profile, release, obstacles) if release else None
+    if driver is not None and profile.driver.version == "auto":
+        obstacles += driver_rules(profile, driver, cuda)
+    on_host = catalogue.host_version(snapshot.cuda.nvcc_version)
+    if judging and cuda is None and profile.cuda.version != "none" and isinstance(on_host, str):
+        cuda = on_host
+    return _Choice(release, flavour, why_flavour, driver, cuda)
+
+
+def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriver:
+    wish, archive = profile.driver, choice.archive
+    return WantedDriver(
+        source=wish.source,
+        version=_driver_version(profile, snapshot, choice.driver),
+        archive_version=choice.driver or "",
+        flavour=choice.flavour,
+        hold=wish.hold,
+        gpu_firmware=wish.gpu_firmware,
+        packages=driver_packages(archive, wish.source, choice.flavour) if archive else (),
     )
 
 
 def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) -> str:
     if profile.driver.version != "auto":
         return profile.driver.version
-    found = driver or catalogue.host_version(snapshot.driver.loaded_version)
-    return str(catalogue.branch(found)) if isinstance(found, str) else ANY
+    version = driver or catalogue.host_version(snapshot.driver.loaded_version)
+    return str(catalogue.branch(version)) if isinstance(version, str) else ANY
 
 
-def build_key(
-    os_key: str, architecture: str, ffmpeg: str, headers: str, npp: bool, parts: Mapping[str, Sequence[str]]
-) -> str:
+def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
+    wish, archive = profile.cuda, choice.archive
+    packages = cuda_packages(archive, profile.driver.source) if archive and choice.cuda != "none" else ()
+    return WantedCuda(choice.cuda or wish.version, choice.cuda_major, wish.hold, packages)
+
+
+def _cudnn(profile: Profile, snapshot: Snapshot, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:
+    checksums = host_rules.cudnn(profile, snapshot, choice.cuda_major, obstacles)
+    return WantedCudnn(profile.cudnn.version, checksums, CUDNN_PREFIX)
+
+
+def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:
     """12 hex digits that name one FFmpeg build: the same for hosts that may share it. Order of parts is no matter."""
     document = {
         "os": os_key,
         "arch": architecture,
-        "ffmpeg": ffmpeg,
-        "headers": headers,
-        "npp": npp,
-        "parts": {kind: sorted(names) for kind, names in parts.items()},
+        "ffmpeg": codec.ffmpeg,
+        "headers": codec.headers,
+        "npp": codec.npp,
+        "parts": {kind: sorted(names) for kind, names in codec.parts.items()},
     }
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
@@ -219,13 +233,13 @@ def build_key(
 
 def tuning_document(wanted: Wanted) -> dict[str, Any]:
     """What /etc/gpuprep/tuning.json shall say; the agent on the host applies it at every boot."""
-    clocks = wanted.clocks
+    tuning = wanted.tuning
     return {
-        "persistence": wanted.persistence,
-        "clocks": clocks if isinstance(clocks, str) else _pair(clocks),
-        "power_limit_watts": wanted.power_limit_watts,
-        "ecc": wanted.ecc,
-        "compute_mode": wanted.compute_mode,
+        "persistence": tuning.persistence,
+        "clocks": tuning.clocks if isinstance(tuning.clocks, str) else _pair(tuning.clocks),
+        "power_limit_watts": tuning.power_limit_watts,
+        "ecc": tuning.ecc,
+        "compute_mode": tuning.compute_mode,
         "models": {gpu.pci_device_id: _pair(gpu.catalogue_clocks) for gpu in wanted.gpus if gpu.catalogue_clocks},
     }
 
@@ -234,7 +248,7 @@ def _pair(pair: ClockPair) -> dict[str, int]:
     return {"memory_mhz": pair.memory_mhz, "graphics_mhz": pair.graphics_mhz}
 
 
-def _wanted_gpus(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[WantedGpu, ...]:
+def _gpus(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[WantedGpu, ...]:
     devices = host_rules.nvidia_gpus(snapshot)
     return tuple(
         WantedGpu(d.address, d.device_id.lower(), g.model.key, g.name, g.clocks, g.model.nvenc_engines)
@@ -259,18 +273,11 @@ def _flavour(profile: Profile, gpus: Sequence[Gpu]) -> tuple[str, str]:
     return OPEN, "NVIDIA recommends them from Turing on"
 
 
-def _decisions(
-    profile: Profile,
-    gpus: Sequence[Gpu],
-    offer: OsRelease | None,
-    driver: str | None,
-    flavour: str,
-    why_flavour: str,
-    cuda: str | None,
-) -> tuple[str, ...]:
-    if offer is None or driver is None or cuda is None:
+def _decisions(profile: Profile, gpus: Sequence[Gpu], choice: _Choice) -> tuple[str, ...]:
+    driver, cuda, flavour = choice.driver, choice.cuda, choice.flavour
+    if choice.release is None or driver is None or cuda is None:
         return ()
-    offered = offer.sources[profile.driver.source].drivers
+    offered = choice.release.sources[profile.driver.source].drivers
     said = []
     if profile.driver.version == "auto":
         said.append(f"driver branch {catalogue.branch(driver)}: what the archive has ({driver})")
@@ -279,7 +286,7 @@ def _decisions(
     if newest != driver:
         said.append(f"driver {driver}, not {newest}: the archive has {flavour} kernel modules only of the older one")
     if profile.driver.flavour == "auto":
-        said.append(f"{flavour} kernel modules: {why_flavour}")
+        said.append(f"{flavour} kernel modules: {choice.why_flavour}")
     if profile.cuda.version == "auto":
         said.append(f"CUDA {cuda}: what the archive has")
     silent = sorted({g.model.title for g in gpus if g.model.nvenc_engines == 0})

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpuprep.agent import host_paths
 from gpuprep.nightly import journal
 
 DIFFERS, COULD_NOT_TELL = 1, 3
@@ -67,12 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuprep-drift", description="Is this GPU machine still what was certified?")
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="check now, as the timer does every night; needs root")
-    run.add_argument("--plan", type=Path, metavar="FILE", help="other than /etc/gpuprep/drift.json")
+    run.add_argument("--plan", type=Path, metavar="FILE", help=f"other than {host_paths.DRIFT_PLAN}")
     run.add_argument("--service", action="store_true", help=f"a difference ends with {SERVICE_DIFFERS}, not {DIFFERS}")
     last = verbs.add_parser("last", help="show the newest result")
     last.add_argument("--json", action="store_true", help="the whole record (docs/records.md)")
     for verb in (run, last):
-        verb.add_argument("--results", type=Path, metavar="FOLDER", help="other than /var/lib/gpuprep/drift")
+        verb.add_argument("--results", type=Path, metavar="FOLDER", help=f"other than {host_paths.DRIFT_RESULTS}")
     verbs.add_parser("slurm", help="for Slurm's HealthCheckProgram; see its --help")
     verbs.add_parser("npd", help="for node-problem-detector; see its --help")
     return parser

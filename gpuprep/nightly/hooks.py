@@ -28,12 +28,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from gpuprep.agent import host_paths
 from gpuprep.nightly import freshness, results
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.untrusted.limits import file_text
 
 LAST = results.FOLDER / results.LAST
-PLAN = Path("/etc/gpuprep/drift.json")
+PLAN = Path(host_paths.DRIFT_PLAN)
 HOSTNAME = Path("/etc/hostname")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FIT = (Status.PASS, Status.WARN)

@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from gpuprep.desired.profile import DriftWish, Waiver
 from gpuprep.desired.state import Wanted
+from gpuprep.nightly.nightlyplan1 import as_form_2
 from gpuprep.records import (
     DecodeError,
     FactsRequest,
@@ -22,13 +23,14 @@ from gpuprep.records import (
     ProfileRef,
     RunRecord,
     Snapshot,
-    from_json,
     to_json,
 )
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey
+from gpuprep.records.codec import from_json_value, plain_json, shown
 from gpuprep.records.findings import DONE, findings_of
+from gpuprep.untrusted.plaintext import one_line
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NOT_COMPARED = Missing("not_recorded", "left out of the host's copy of the certified run: nothing compares it")
 
 
@@ -69,13 +71,13 @@ def to_text(plan: NightlyPlan) -> str:
 
 
 def from_text(text: str) -> NightlyPlan:
-    """Raises DecodeError that names the field, or says that a newer gpuprep wrote it."""
-    plan = from_json(NightlyPlan, text)
-    if plan.schema_version > SCHEMA_VERSION:
-        raise DecodeError(
-            f"its form is {plan.schema_version}, by gpuprep {plan.made_by}; this one reads {SCHEMA_VERSION}"
-        )
-    return plan
+    """A plan of any form so far. Raises DecodeError that names the field, or says that a newer gpuprep wrote it."""
+    document = plain_json(text)
+    form = document.get("schema_version") if isinstance(document, dict) else None
+    if type(form) is int and form > SCHEMA_VERSION:  # its other fields may mean something else, or be absent
+        maker = one_line(str(document.get("made_by")), 40)
+        raise DecodeError(f"its form is {shown(form)}, by gpuprep {maker}; this one reads {SCHEMA_VERSION}")
+    return from_json_value(NightlyPlan, as_form_2(document) if type(form) is int and form == 1 else document)
 
 
 def entries(baseline: Baseline) -> tuple[BaselineEntry, ...]:

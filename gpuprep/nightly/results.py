@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprep.agent import atomicfile
+from gpuprep.agent import atomicfile, host_paths
 from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.records import DecodeError, RunRecord, Source, from_json, to_json
 from gpuprep.untrusted.limits import file_text
 
-FOLDER = Path("/var/lib/gpuprep/drift")
+FOLDER = Path(host_paths.DRIFT_RESULTS)
 LAST = "last.json"
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{5}")
 

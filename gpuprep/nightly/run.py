@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuprep import __version__, checks
+from gpuprep.agent import host_paths
 from gpuprep.agent.system import source
 from gpuprep.checks import drift, quick
 from gpuprep.checks.judgement import Judgement, Terms
@@ -33,8 +34,8 @@ from gpuprep.records.baseline import compared
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.untrusted.limits import file_text
 
-PLAN = Path("/etc/gpuprep/drift.json")
-CONTROLLERS_LOCK = Path("/run/gpuprep/lock")  # remote/lock.py: held while gpuprep changes this machine
+PLAN = Path(host_paths.DRIFT_PLAN)
+CONTROLLERS_LOCK = Path(host_paths.LOCK)
 COULD_NOT_TELL = 3
 PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 

@@ -65,22 +65,22 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
     tuning = tuning_document(wanted)
     variables: dict[str, Any] = {
         "gpu_preflight_min_free_mib": dict(wanted.min_free_mib),
-        "gpu_driver_source": wanted.driver_source,
-        "gpu_driver_version": wanted.driver_version,
-        "gpu_driver_flavour": wanted.driver_flavour,
-        "gpu_driver_hold": wanted.driver_hold,
-        "gpu_driver_gpu_firmware": wanted.driver_gpu_firmware,
-        "gpu_driver_profiling_counters": wanted.profiling_counters,
-        "gpu_agent_version": wanted.agent_version,
-        "gpu_agent_cuda_major": wanted.cudnn_cuda_major,
+        "gpu_driver_source": wanted.driver.source,
+        "gpu_driver_version": wanted.driver.version,
+        "gpu_driver_flavour": wanted.driver.flavour,
+        "gpu_driver_hold": wanted.driver.hold,
+        "gpu_driver_gpu_firmware": wanted.driver.gpu_firmware,
+        "gpu_driver_profiling_counters": wanted.tuning.profiling_counters,
+        "gpu_agent_version": wanted.agent.version,
+        "gpu_agent_cuda_major": wanted.cuda.major,
         **{f"gpu_tuning_{key}": value for key, value in tuning.items()},
-        "gpu_cuda_version": wanted.cuda_version,
-        "gpu_cuda_hold": wanted.cuda_hold,
-        "gpu_cudnn_version": wanted.cudnn_version,
-        "gpu_cudnn_cuda_major": wanted.cudnn_cuda_major,
-        "gpu_cudnn_sha256": dict(wanted.cudnn_sha256),
-        "gpu_cudnn_prefix": wanted.cudnn_prefix,
-        "gpu_extras_packages": list(wanted.extras_packages),
+        "gpu_cuda_version": wanted.cuda.version,
+        "gpu_cuda_hold": wanted.cuda.hold,
+        "gpu_cudnn_version": wanted.cudnn.version,
+        "gpu_cudnn_cuda_major": wanted.cuda.major,
+        "gpu_cudnn_sha256": dict(wanted.cudnn.sha256),
+        "gpu_cudnn_prefix": wanted.cudnn.prefix,
+        "gpu_extras_packages": list(wanted.extras.packages),
         "gpu_extras_pip": [],
         "gpu_extras_mount": _mount(wanted),
     }
@@ -96,18 +96,18 @@ def _mount(wanted: Wanted) -> dict[str, str]:
 
 def _codec(wanted: Wanted) -> dict[str, Any]:
     variables: dict[str, Any] = {
-        "gpu_codec_ffmpeg_version": wanted.ffmpeg_version,
-        "gpu_codec_headers_version": wanted.headers_version,
-        "gpu_codec_prefix": wanted.codec_prefix,
-        "gpu_codec_npp": wanted.npp,
-        "gpu_codec_parts": {kind: list(names) for kind, names in wanted.parts.items()},
+        "gpu_codec_ffmpeg_version": wanted.codec.ffmpeg,
+        "gpu_codec_headers_version": wanted.codec.headers,
+        "gpu_codec_prefix": wanted.codec.prefix,
+        "gpu_codec_npp": wanted.codec.npp,
+        "gpu_codec_parts": {kind: list(names) for kind, names in wanted.codec.parts.items()},
         "gpu_codec_build_key": wanted.build_key,
     }
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return variables
     for name, kind, version in (
-        ("ffmpeg", "ffmpeg", wanted.ffmpeg_version),
-        ("headers", "nv_codec_headers", wanted.headers_version),
+        ("ffmpeg", "ffmpeg", wanted.codec.ffmpeg),
+        ("headers", "nv_codec_headers", wanted.codec.headers),
     ):
         source = catalogue.source(kind)[version]
         variables[f"gpu_codec_{name}_url"] = source.url

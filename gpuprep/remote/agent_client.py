@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpuprep.agent.host_paths import AGENT_PROGRAM
 from gpuprep.agent.identity import identity, sources
 from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
@@ -21,7 +22,6 @@ from gpuprep.records.codec import from_last_line
 from gpuprep.remote import CommandResult, Host
 from gpuprep.untrusted.plaintext import one_line
 
-INSTALLED = "/usr/local/bin/gpuprep-agent"
 FACTS_TIMEOUT = 180.0
 PROBE_TIMEOUT = 600.0
 LAST_LINES = 5
@@ -74,7 +74,7 @@ def probe(
 
 
 def _ask(host: Host, record: type[_Record], words: list[str], request: str, *, become: bool, timeout: float) -> _Record:
-    asked = f"{INSTALLED} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
+    asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
     result = host.run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
     allowed = not (become and _refused(result))
     try:
@@ -89,7 +89,7 @@ def _ask(host: Host, record: type[_Record], words: list[str], request: str, *, b
 
 def _here(asked: str) -> str:
     """Run the installed agent as the login user; NOT_OURS: there is none."""
-    return f"test -x {INSTALLED} || exit {OTHER_AGENT}; exec {asked}"
+    return f"test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; exec {asked}"
 
 
 def _as_root(asked: str) -> str:
@@ -98,7 +98,7 @@ def _as_root(asked: str) -> str:
     sudo is first asked whether a rule exists (also a rule for all commands), without the command's input.
     """
     return (
-        f'test -x {INSTALLED} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
+        f'test -x {AGENT_PROGRAM} || exit {OTHER_AGENT}; if test "$(id -u)" -eq 0; then exec {asked}; fi; '
         f"timeout {SUDO_TIMEOUT:g} sudo -k -n -l -- {asked} </dev/null >/dev/null 2>&1 || exit {NO_RULE}; "
         f"LC_ALL=C exec sudo -n -- {asked}"
     )
@@ -112,7 +112,7 @@ def _refused(result: CommandResult) -> bool:
 
 def rule(words: Sequence[str], user: str = "USER") -> str:
     """The line of sudoers (sudo 1.9.10 or newer) that lets `user` ask the agent for this as root, and nothing else."""
-    return f"{user} ALL=(root) NOPASSWD: {INSTALLED} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
+    return f"{user} ALL=(root) NOPASSWD: {AGENT_PROGRAM} ^{' '.join(words)} --expect [0-9A-Za-z.+-]+$"
 
 
 def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another: bool) -> NoPrivilege:

@@ -21,13 +21,13 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
 
+from gpuprep.agent.host_paths import LOCK
 from gpuprep.errors import GpuprepError, HostError, HostLocked
 from gpuprep.remote.connection import Process
 from gpuprep.remote.limits import NAME_LETTERS, TOLD_LETTERS
 from gpuprep.remote.types import LockOwner
 from gpuprep.untrusted.plaintext import one_line
 
-LOCK_FILE = "/run/gpuprep/lock"
 HEARTBEAT_SECONDS = 15.0
 HEARTBEAT_LIMIT = 90
 ANSWER_TIMEOUT = 30.0
@@ -38,9 +38,7 @@ NO_PYTHON = "python"
 class HostLock:
     """Context manager. `lost` is set when another run took the lock while this host was rebooting."""
 
-    def __init__(
-        self, where: str, owner: LockOwner, start: Callable[[str], Process], *, lock_file: str = LOCK_FILE
-    ) -> None:
+    def __init__(self, where: str, owner: LockOwner, start: Callable[[str], Process], *, lock_file: str = LOCK) -> None:
         self.lost: HostLocked | None = None
         self._where = where
         self._start = start
@@ -128,7 +126,7 @@ class HostLock:
         process.ended(HEARTBEAT_SECONDS)
 
 
-def command(owner: LockOwner, lock_file: str = LOCK_FILE) -> str:
+def command(owner: LockOwner, lock_file: str = LOCK) -> str:
     """The command that holds the lock on the host, for a POSIX shell of root. It first prints its result."""
     words = [lock_file, json.dumps(asdict(owner)), str(HEARTBEAT_LIMIT)]
     # -I and -S: nothing of the folder it runs in, of the environment or of site packages.

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from gpuprep.agent.host_paths import SIMULATED_GPUS
 from gpuprep.errors import GpuprepError
 from gpuprep.sim import boot, cgroup, ids, mounts, store, sysfs
 
@@ -105,7 +106,7 @@ def nspawn_command(description: store.Description, folder: Path, first_id: int |
     # Of what gpuprep keeps for a machine, the machine writes the state of its GPUs, and nothing else.
     binds = [
         f"--bind-ro={folder / 'run'}:/run/gpuprep-sim",
-        f"--bind={folder / 'run/nvml'}:/run/gpuprep-sim/nvml",
+        f"--bind={folder / 'run/nvml'}:{SIMULATED_GPUS}",
         f"--bind-ro=/sys/module:{sysfs.HOST_MODULES}",
     ]
     binds += [

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from gpuprep.agent.host_paths import AGENT_PROGRAM, HEADERS_LINK, PROGRAM_LINKS
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Snapshot, Status
 from gpuprep.remote import Host
@@ -25,9 +26,6 @@ from gpuprep.remote import Host
 TIMEOUT_SECONDS = 120.0
 LAST_CHARACTERS = 300
 PERSISTENCED, TUNE, FABRIC = "nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service"
-AGENT = "/usr/local/bin/gpuprep-agent"
-PATH_LINKS = "/usr/local/bin"
-PKG_CONFIG_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 PROGRAMS = ("ffmpeg", "ffprobe")
 
 
@@ -125,11 +123,11 @@ def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Findin
 
 
 def _hold_driver(wanted: Wanted, snapshot: Snapshot) -> str:
-    return _hold(wanted.driver_packages if wanted.driver_hold else (), snapshot)
+    return _hold(wanted.driver.packages if wanted.driver.hold else (), snapshot)
 
 
 def _hold_cuda(wanted: Wanted, snapshot: Snapshot) -> str:
-    return _hold(wanted.cuda_packages if wanted.cuda_hold else (), snapshot)
+    return _hold(wanted.cuda.packages if wanted.cuda.hold else (), snapshot)
 
 
 def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
@@ -151,36 +149,36 @@ def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
 
 
 def _ffmpeg(wanted: Wanted, _: Snapshot) -> str:
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return ""
     folder = wanted.ffmpeg_directory
-    current = f"{wanted.codec_prefix}/ffmpeg/current"
-    programs = {f"{PATH_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
+    current = f"{wanted.codec.prefix}/ffmpeg/current"
+    programs = {f"{PROGRAM_LINKS}/{name}": f"{current}/bin/{name}" for name in PROGRAMS}
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2], **programs})}"
 
 
 def _headers(wanted: Wanted, _: Snapshot) -> str:
-    if wanted.ffmpeg_version == "none":
+    if wanted.codec.ffmpeg == "none":
         return ""
-    folder = f"{wanted.codec_prefix}/nv-codec-headers/{wanted.headers_version}"
-    return f"{_whole(folder)} && {_links({PKG_CONFIG_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
+    folder = wanted.headers_directory
+    return f"{_whole(folder)} && {_links({HEADERS_LINK: f'{folder}/lib/pkgconfig/ffnvcodec.pc'})}"
 
 
 def _cudnn(wanted: Wanted, _: Snapshot) -> str:
-    if wanted.cudnn_version == "none":
+    if wanted.cudnn.version == "none":
         return ""
     folder = wanted.cudnn_directory
-    current = f"{wanted.cudnn_prefix}/current"
+    current = f"{wanted.cudnn.prefix}/current"
     return f"{_whole(folder)} && {_links({current: folder.rpartition('/')[2]})} && ldconfig"
 
 
 def _loader_cache(wanted: Wanted, _: Snapshot) -> str:
-    return "" if wanted.cuda_version == "none" else "ldconfig"
+    return "" if wanted.cuda.version == "none" else "ldconfig"
 
 
 def _whole(folder: str) -> str:
     """Nothing is linked to a folder that is not there, or not as its manifest says."""
-    return f"{AGENT} whole {shlex.quote(folder)}"
+    return f"{AGENT_PROGRAM} whole {shlex.quote(folder)}"
 
 
 # What is there and is no link is somebody's: it goes to the first name that is free. mv -n may skip and succeed.

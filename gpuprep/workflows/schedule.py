@@ -11,6 +11,16 @@ import shlex
 from datetime import datetime, timezone
 
 from gpuprep import __version__, catalogue, checks
+from gpuprep.agent.host_paths import (
+    AGENT_PROGRAM,
+    DRIFT_LAST,
+    DRIFT_PLAN,
+    DRIFT_RESULTS,
+    DRIFT_SERVICE_FILE,
+    DRIFT_TIMER_FILE,
+    DRIFT_TIMER_LINK,
+    DRIFT_TIMER_STAMP,
+)
 from gpuprep.agent.identity import identity
 from gpuprep.checks import drift, quick
 from gpuprep.checks.baseline import has_quick
@@ -21,20 +31,7 @@ from gpuprep.desired.state import Wanted
 from gpuprep.errors import AgentFailed, HostError, PlanRefused
 from gpuprep.nightly import freshness, nightlyplan
 from gpuprep.nightly.nightlyplan import NightlyPlan
-from gpuprep.nightly.units import (
-    LAST,
-    METRICS,
-    METRICS_FOLDER,
-    PLAN,
-    RESULTS,
-    SERVICE,
-    SERVICE_FILE,
-    STAMP,
-    TIMER,
-    TIMER_FILE,
-    WANTED_BY,
-    files,
-)
+from gpuprep.nightly.units import METRICS, METRICS_FOLDER, SERVICE, TIMER, files
 from gpuprep.records import (
     DecodeError,
     Missing,
@@ -48,7 +45,7 @@ from gpuprep.records import (
 )
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.ids import MOMENT, at_host, of_host
-from gpuprep.remote import Host, Target, agent_client
+from gpuprep.remote import Host, Target
 from gpuprep.store import Store
 from gpuprep.untrusted.plaintext import command, one_line
 from gpuprep.workflows.provision import play
@@ -167,7 +164,7 @@ def _install_agent(run: ProfileRun, host: Host, wanted: Wanted) -> None:
     if not _is_ours(look(host)):
         raise AgentFailed(
             f"{host.name}: the agent that was installed is not the one of this gpuprep ({identity()})",
-            f"look at what answers there: {agent_client.INSTALLED} identity",
+            f"look at what answers there: {AGENT_PROGRAM} identity",
             where=host.name,
         )
 
@@ -175,7 +172,7 @@ def _install_agent(run: ProfileRun, host: Host, wanted: Wanted) -> None:
 def _plan_there(there: Found) -> NightlyPlan | None:
     """None where there is none, and where it is one that cannot be read: it is then written anew."""
     try:
-        return nightlyplan.from_text(there.text(PLAN)) if there.word(PLAN) else None
+        return nightlyplan.from_text(there.text(DRIFT_PLAN)) if there.word(DRIFT_PLAN) else None
     except DecodeError:
         return None
 
@@ -257,10 +254,10 @@ def _without_baseline(run: ProfileRun, facts: Snapshot, wanted: Wanted, baseline
 def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
     """Write what differs and make systemd know it; the paths that were written."""
     units = files(plan.drift)
-    wanted = {PLAN: nightlyplan.to_text(plan), **units}
+    wanted = {DRIFT_PLAN: nightlyplan.to_text(plan), **units}
     changed = [path for path, text in wanted.items() if there.text(path) != text]
-    if PLAN in changed:
-        must(host, f"install -d -m 0755 {shlex.quote(PLAN.rpartition('/')[0])}", "cannot make the plan's folder")
+    if DRIFT_PLAN in changed:
+        must(host, f"install -d -m 0755 {shlex.quote(DRIFT_PLAN.rpartition('/')[0])}", "cannot make the plan's folder")
     # Before the plan, which alone says where they are: what breaks off in between is gone on with.
     left = _metrics_there(there)
     removed = left if left and left != _metrics(plan) else ""
@@ -269,9 +266,9 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
     for path in changed:
         host.put(wanted[path].encode(), path, become=True)
     # A run that broke off may have written them and gone no further.
-    if SERVICE_FILE in changed or TIMER_FILE in changed or "yes" in there.word("reload"):
+    if DRIFT_SERVICE_FILE in changed or DRIFT_TIMER_FILE in changed or "yes" in there.word("reload"):
         must(host, "systemctl daemon-reload", "systemd does not read its units anew")
-    if TIMER_FILE in changed:
+    if DRIFT_TIMER_FILE in changed:
         # Without its stamp: another hour of the day is no night that was missed.
         must(
             host,
@@ -293,7 +290,7 @@ def _metrics_there(there: Found) -> str:
     """The file of the metrics by the plan there; the usual one where that cannot be read, "" where there is none."""
     plan = _plan_there(there)
     if plan is None:
-        return f"{METRICS_FOLDER}/{METRICS}" if there.word(PLAN) else ""
+        return f"{METRICS_FOLDER}/{METRICS}" if there.word(DRIFT_PLAN) else ""
     return _metrics(plan)
 
 
@@ -303,9 +300,9 @@ def _metrics_there(there: Found) -> str:
 def _unschedule(run: Run) -> None:
     with run.connect() as host:
         there = look(host)
-        paths = [path for path in (TIMER_FILE, SERVICE_FILE, PLAN) if there.word(path)]
+        paths = [path for path in (DRIFT_TIMER_FILE, DRIFT_SERVICE_FILE, DRIFT_PLAN) if there.word(path)]
         metrics = _metrics_there(there)
-        notes = [f"the results stay in {RESULTS}"] if paths else ["there was no schedule"]
+        notes = [f"the results stay in {DRIFT_RESULTS}"] if paths else ["there was no schedule"]
         with run.lock(host):
             if paths or there.timer.active or there.timer.enabled:
                 run.stage("taking the schedule away")
@@ -320,7 +317,7 @@ def _remove(host: Host, metrics: str) -> None:
 
     The metrics next, and the plan last: it alone says where they are, and without a check they would be an alarm.
     """
-    files = " ".join((TIMER_FILE, WANTED_BY, STAMP, SERVICE_FILE, PLAN))
+    files = " ".join((DRIFT_TIMER_FILE, DRIFT_TIMER_LINK, DRIFT_TIMER_STAMP, DRIFT_SERVICE_FILE, DRIFT_PLAN))
     first = f"rm -f -- {shlex.quote(metrics)} && " if metrics else ""
     must(
         host,
@@ -350,21 +347,21 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
     _tell_schedule(run, there, plan)
     profile = plan.profile.name if plan else "PROFILE"  # a word of the host's
     again = command("gpuprep", "drift", "schedule", "--profile", profile, about=run.target.name)
-    if not there.word(LAST):
+    if not there.word(DRIFT_LAST):
         when = f"; the first check comes at {timer.next_at}" if timer.runs and timer.next_at else ""
         raise HostError(
             f"{run.target.name}: it has not checked itself yet{when}",
             f"wait for it, or make one now there: sudo systemctl start {SERVICE}" if timer.runs else f"run `{again}`",
             where=run.target.name,
         )
-    newest = [record for path, record in kept.items() if there.text(path) == there.text(LAST)]
-    record = newest[0] if newest else _decoded(run, LAST, there.text(LAST))
+    newest = [record for path, record in kept.items() if there.text(path) == there.text(DRIFT_LAST)]
+    record = newest[0] if newest else _decoded(run, DRIFT_LAST, there.text(DRIFT_LAST))
     foreign = freshness.why_not_of(record, there.machine)
     if store is not None and not newest and record.run_id not in known:
-        record = _store_own(run, store, LAST, record, there)
+        record = _store_own(run, store, DRIFT_LAST, record, there)
     if not foreign:
         found.append(record)
-    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(PLAN)))
+    why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(DRIFT_PLAN)))
     if not why and freshness.is_ahead(record, _latest(there)):
         why = f"last check {record.ended_at} is later than now here: is its clock right?"
     if why:
@@ -394,7 +391,7 @@ def _kept(run: Run, there: Found) -> dict[str, RunRecord]:
         except AgentFailed as error:
             run.stage(error.what)
             continue
-        if path == f"{RESULTS}/results/{record.run_id}.json":
+        if path == f"{DRIFT_RESULTS}/results/{record.run_id}.json":
             found[path] = record
         else:
             run.stage(f"{path} is not stored: it is run {record.run_id}")
@@ -456,8 +453,8 @@ def _tell_schedule(run: Run, there: Found, plan: NightlyPlan | None) -> None:
     """Which profile the host compares with, and when it does so next: lines of progress."""
     if plan is not None:
         run.stage(f"compares with profile {plan.profile.name} ({plan.profile.sha256[:12]}), scheduled {plan.made_at}")
-    elif there.word(PLAN):
-        run.stage(f"{PLAN} there is no plan that this gpuprep reads: schedule it again")
+    elif there.word(DRIFT_PLAN):
+        run.stage(f"{DRIFT_PLAN} there is no plan that this gpuprep reads: schedule it again")
     timer = there.timer
     run.stage(
         f"next check at {timer.next_at or 'a time systemd does not say'}" if timer.runs else "no timer runs there"

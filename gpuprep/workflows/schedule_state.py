@@ -9,17 +9,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from gpuprep.agent.host_paths import (
+    AGENT_PROGRAM,
+    DRIFT_LAST,
+    DRIFT_PLAN,
+    DRIFT_PROGRAM,
+    DRIFT_RESULTS,
+    DRIFT_SERVICE_FILE,
+    DRIFT_TIMER_FILE,
+)
 from gpuprep.errors import HostError
 from gpuprep.nightly.freshness import Machine, moment
-from gpuprep.nightly.units import LAST, PLAN, PROGRAM, RESULTS, SERVICE, SERVICE_FILE, TIMER, TIMER_FILE
+from gpuprep.nightly.units import SERVICE, TIMER
 from gpuprep.remote import CommandResult, Host
-from gpuprep.remote.agent_client import INSTALLED
 from gpuprep.untrusted.limits import FILE_BYTES, MIB
 from gpuprep.untrusted.plaintext import one_line
 
 TIMEOUT_SECONDS = 60.0
 _LAST_LETTERS = 2000
-FILES = (PLAN, SERVICE_FILE, TIMER_FILE)
+FILES = (DRIFT_PLAN, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE)
 _TIMER_PROPERTIES = "ActiveState,UnitFileState,NextElapseUSecRealtime,LastTriggerUSec"
 
 # Sections, each after a line of $mark and its name. The mark is another one in each call, so that no file can have it.
@@ -38,8 +46,8 @@ section timer; LC_ALL=C TZ=UTC systemctl show {TIMER} -p {_TIMER_PROPERTIES} 2>/
 LOOK = f"""{_HEAD}
 section python; python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null
 section systemd; if test -d /run/systemd/system; then echo yes; fi
-section agent; {INSTALLED} identity 2>/dev/null
-section program; if test -x {PROGRAM}; then echo yes; fi
+section agent; {AGENT_PROGRAM} identity 2>/dev/null
+section program; if test -x {DRIFT_PROGRAM}; then echo yes; fi
 section reload; systemctl show {TIMER} {SERVICE} -p NeedDaemonReload --value 2>/dev/null
 {"".join(f"file {path}; " for path in FILES)}
 {_TIMER_STATE}
@@ -50,10 +58,10 @@ MOST_KEPT = 100
 MOST_KEPT_BYTES = 24 * MIB
 # $known: ids of results that the asker has already.
 READ = f"""{_HEAD}
-file {LAST}
-file {PLAN}
-for id in $(ls -r {RESULTS}/results 2>/dev/null | sed -n 's/[.]json$//p' | head -n {MOST_KEPT}); do
-  case " $known " in *" $id "*) ;; *) file "{RESULTS}/results/$id.json" ;; esac
+file {DRIFT_LAST}
+file {DRIFT_PLAN}
+for id in $(ls -r {DRIFT_RESULTS}/results 2>/dev/null | sed -n 's/[.]json$//p' | head -n {MOST_KEPT}); do
+  case " $known " in *" $id "*) ;; *) file "{DRIFT_RESULTS}/results/$id.json" ;; esac
 done
 {_MACHINE}
 {_TIMER_STATE}
@@ -90,7 +98,7 @@ class Found:
         """Path ─► text of the kept results, oldest first: the newest MOST_KEPT, of at most MOST_KEPT_BYTES together."""
         found: dict[str, str] = {}
         room = MOST_KEPT_BYTES
-        name = re.compile(rf"{re.escape(RESULTS)}/results/[0-9A-Za-z-]{{1,64}}\.json")
+        name = re.compile(rf"{re.escape(DRIFT_RESULTS)}/results/[0-9A-Za-z-]{{1,64}}\.json")
         for path in sorted(filter(name.fullmatch, self.sections), reverse=True)[:MOST_KEPT]:
             room -= len(self.sections[path])
             if room < 0:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from gpuprep.agent.host_paths import SIMULATION_MARK
 from gpuprep.errors import UsageError
 from gpuprep.provisioning.ansible_environment import ansible_program, role_variable_names
 from gpuprep.remote.types import Target
@@ -67,7 +68,7 @@ def _parse_one(text: str) -> Target:
     help_line = f"HOST is {FORMS}; with -i a pattern of the inventory"
     check_word("HOST", text, help_line)
     if text == "local":
-        return Target(name="local", local=True, simulated=Path("/etc/gpuprep-sim").exists())
+        return Target(name="local", local=True, simulated=Path(SIMULATION_MARK).exists())
     if text.startswith("sim:"):
         from gpuprep import sim
 

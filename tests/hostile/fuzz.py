@@ -30,13 +30,12 @@ from nightsfortests import a_plan, facts, result  # noqa: E402
 from records_for_tests import SNAPSHOT, record  # noqa: E402
 
 from gpuprep import settings  # noqa: E402
-from gpuprep.agent import apt, ffmpegerrors, modprobe, parse, xids  # noqa: E402
+from gpuprep.agent import apt, ffmpegerrors, host_paths, modprobe, parse, xids  # noqa: E402
 from gpuprep.agent.progress import Progress, steady_state  # noqa: E402
 from gpuprep.catalogue import versions  # noqa: E402
 from gpuprep.desired import loading  # noqa: E402
 from gpuprep.errors import GpuprepError, HostError, UsageError  # noqa: E402
 from gpuprep.nightly import freshness, hooks, metrics, nightlyplan, notify  # noqa: E402
-from gpuprep.nightly import units as nightlyunits  # noqa: E402
 from gpuprep.provisioning.ansible_events import Events  # noqa: E402
 from gpuprep.records import DecodeError, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json  # noqa: E402
 from gpuprep.remote import CommandResult, hostkeys, sshconfig  # noqa: E402
@@ -206,7 +205,7 @@ def decoders(folder: Path) -> list[Decoder]:
                 return CommandResult(0, text.replace("== ", f"{mark} ") if "§" not in text else text, "")
 
         found = schedule_state.read(Host())  # type: ignore[arg-type]
-        return found.now, found.timer, found.machine, found.kept, freshness.fresh_for(found.text(nightlyunits.PLAN))
+        return found.now, found.timer, found.machine, found.kept, freshness.fresh_for(found.text(host_paths.DRIFT_PLAN))
 
     def ssh_config(text: str) -> object:
         """The user's own file: paramiko's complaints of its lines are read_ssh_config's."""
@@ -228,8 +227,8 @@ def decoders(folder: Path) -> list[Decoder]:
         return steady_state([told])
 
     answer = "".join(f"\n== {name}\n{text}" for name, text in {
-        nightlyunits.LAST: small, nightlyunits.PLAN: '{"drift": {"random_delay_minutes": 30}}',
-        f"{nightlyunits.RESULTS}/results/20261121-023107-0a1b2.json": small, "hostname": "t4\n", "boot": "b\n",
+        host_paths.DRIFT_LAST: small, host_paths.DRIFT_PLAN: '{"drift": {"random_delay_minutes": 30}}',
+        f"{host_paths.DRIFT_RESULTS}/results/20261121-023107-0a1b2.json": small, "hostname": "t4\n", "boot": "b\n",
         "now": "2026-11-21T11:00:00+00:00",
         "timer": "NextElapseUSecRealtime=Sun 2026-11-22 02:41:07 UTC\nLastTriggerUSec=\nActiveState=active\n",
     }.items())  # fmt: skip

@@ -13,9 +13,9 @@ import pytest
 from nightlymachine import NOW
 from records_for_tests import FINDINGS, PASSED, record
 
+from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_RESULTS
 from gpuprep.checks import verdict
 from gpuprep.errors import HostError
-from gpuprep.nightly.units import LAST, RESULTS
 from gpuprep.records import Finding, RunRecord, Status, Verdict, to_json
 from gpuprep.records.ids import at_host, of_host
 from gpuprep.remote import CommandResult, Host, Target
@@ -38,7 +38,7 @@ class Answering:
     name = "gpu-1"
 
     def __init__(self, sections: dict[str, str] | None = None, raw: str = "") -> None:
-        usual = {"hostname": "t4", "boot": "b", "now": NOW, "timer": "", LAST: to_json(night())}
+        usual = {"hostname": "t4", "boot": "b", "now": NOW, "timer": "", DRIFT_LAST: to_json(night())}
         self.sections = {**usual, **(sections or {})}
         self.raw = raw
 
@@ -73,7 +73,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunRec
 
 FORGED = {
     "a section of before": "\n== now\n2999-01-01T00:00:00+00:00\n",
-    "a section in a result": f"\n== {LAST}\n{{}}\n",
+    "a section in a result": f"\n== {DRIFT_LAST}\n{{}}\n",
     "a mark of another call": f"\n== {'0' * 32} now\n2999-01-01T00:00:00+00:00\n",
 }
 
@@ -83,7 +83,7 @@ def test_a_file_on_the_host_makes_no_section(attack: str, tmp_path: Path, monkey
     """With the host's real shell."""
     path = tmp_path / "last.json"
     path.write_text("{}" + FORGED[attack])
-    monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(LAST, str(path)))
+    monkeypatch.setattr(schedule_state, "READ", schedule_state.READ.replace(DRIFT_LAST, str(path)))
     with Host(Target("here", local=True)) as host:
         found = schedule_state.read(host)
     assert found.now.year < 2900
@@ -110,7 +110,7 @@ ANSWERS: dict[str, tuple[dict[str, str], str, str]] = {
     "a time without a zone": ({"now": "2026-11-21T11:00:00"}, "", "is no time of day"),
     "a year that is none": ({"now": "0001-01-01T00:00:00+00:00"}, "", "is no time of day"),
     "a time with an escape": ({"now": "\x1b[2J"}, "", "is no time of day"),
-    "a section of 17 MB": ({LAST: "x" * 17_000_000}, "", "is larger than 16 MiB"),
+    "a section of 17 MB": ({DRIFT_LAST: "x" * 17_000_000}, "", "is larger than 16 MiB"),
 }
 
 
@@ -126,14 +126,16 @@ def test_an_answer_that_is_none_is_that_hosts_error(attack: str, ask: Callable[.
 
 
 def test_more_nights_than_the_cap_are_not_kept() -> None:
-    nights = {f"{RESULTS}/results/20261120-02{n // 60:02d}{n % 60:02d}-0a1b2.json": "{}" for n in range(500)}
+    nights = {f"{DRIFT_RESULTS}/results/20261120-02{n // 60:02d}{n % 60:02d}-0a1b2.json": "{}" for n in range(500)}
     found = schedule_state.read(Answering(nights))  # type: ignore[arg-type]
     assert len(found.kept) == schedule_state.MOST_KEPT
     large = dict.fromkeys(list(nights)[:4], "x" * 10_000_000)
     assert len(schedule_state.read(Answering(large)).kept) == 2  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", [f"{RESULTS}/results/../../x.json", f"{RESULTS}/results/a/b.json", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", [f"{DRIFT_RESULTS}/results/../../x.json", f"{DRIFT_RESULTS}/results/a/b.json", "/etc/passwd"]
+)
 def test_a_section_that_nobody_asked_for_is_no_night(path: str) -> None:
     assert schedule_state.read(Answering({path: "{}"})).kept == {}  # type: ignore[arg-type]
 
@@ -161,14 +163,14 @@ VERDICTS: dict[str, tuple[RunRecord, Status, int]] = {
 @pytest.mark.parametrize("attack", VERDICTS)
 def test_the_verdict_of_a_host_is_that_of_its_findings(attack: str, ask: Callable[..., RunRecord]) -> None:
     told, status, code = VERDICTS[attack]
-    found = ask(Answering({LAST: to_json(told)}))
+    found = ask(Answering({DRIFT_LAST: to_json(told)}))
     assert found.verdict is not None
     assert (found.verdict.status, found.exit_code) == (status, code)
     assert found.verdict.summary.startswith(status.value)
 
 
 def test_no_verdict_and_no_error_is_unknown(ask: Callable[..., RunRecord]) -> None:
-    found = ask(Answering({LAST: to_json(night(verdict=None, findings=FINDINGS))}))
+    found = ask(Answering({DRIFT_LAST: to_json(night(verdict=None, findings=FINDINGS))}))
     assert (found.exit_code, found.error) == (3, "it came to no verdict")
 
 
@@ -183,14 +185,14 @@ def test_an_honest_night_stays_as_it_is(ask: Callable[..., RunRecord]) -> None:
 def test_a_host_takes_no_id_of_another_hosts_run(ask: Callable[..., RunRecord]) -> None:
     store: Store = ask.store  # type: ignore[attr-defined]
     mine = night()
-    ask(Answering({LAST: to_json(mine)}), "hostile")
-    found = ask(Answering({LAST: to_json(dataclasses.replace(mine, error="mine"))}), "honest")
+    ask(Answering({DRIFT_LAST: to_json(mine)}), "hostile")
+    found = ask(Answering({DRIFT_LAST: to_json(dataclasses.replace(mine, error="mine"))}), "honest")
     assert found.run_id == of_host(mine.run_id, "honest")
     assert store.get(mine.run_id).host == "hostile"
     assert store.get(found.run_id).error == "mine"
     assert {run.host for run in store.runs()} == {"hostile", "honest"}
     assert any("its own is the id of a run of hostile" in told for told in ask.told)  # type: ignore[attr-defined]
-    ask(Answering({LAST: to_json(dataclasses.replace(mine, error="mine"))}), "honest")
+    ask(Answering({DRIFT_LAST: to_json(dataclasses.replace(mine, error="mine"))}), "honest")
     assert len(store.runs()) == 2, "once, however often it is asked"
 
 
@@ -204,7 +206,7 @@ def test_a_host_takes_no_id_of_a_controllers_run(ask: Callable[..., RunRecord]) 
 
 @pytest.mark.parametrize("run_id", ["29990101-000000-00000", "zzz", "last"])
 def test_an_id_that_may_become_ours_is_marked_as_the_hosts(run_id: str, ask: Callable[..., RunRecord]) -> None:
-    found = ask(Answering({LAST: to_json(night(run_id))}))
+    found = ask(Answering({DRIFT_LAST: to_json(night(run_id))}))
     assert found.run_id == of_host(run_id, "gpu-1")
     assert at_host(found.run_id, "gpu-1") == run_id
 
@@ -215,7 +217,7 @@ def test_a_host_whose_clock_is_ahead_stores_no_night_of_the_future(field: str, a
     later = (datetime.now(timezone.utc) + timedelta(minutes=6)).isoformat(timespec="seconds")
     far = "2999-01-01T00:00:00+00:00"
     for moment in (later, far):
-        found = ask(Answering({LAST: to_json(night(**{field: moment})), "now": moment}))
+        found = ask(Answering({DRIFT_LAST: to_json(night(**{field: moment})), "now": moment}))
         assert found.exit_code == 3
         assert "so nobody knows how it is now" in (found.error or "")
     store: Store = ask.store  # type: ignore[attr-defined]
@@ -223,7 +225,7 @@ def test_a_host_whose_clock_is_ahead_stores_no_night_of_the_future(field: str, a
 
 
 def test_a_night_under_the_name_of_another_is_not_stored(ask: Callable[..., RunRecord]) -> None:
-    path = f"{RESULTS}/results/20261119-023107-0a1b2.json"
+    path = f"{DRIFT_RESULTS}/results/20261119-023107-0a1b2.json"
     ask(Answering({path: to_json(night("20261118-023107-0a1b2"))}))
     store: Store = ask.store  # type: ignore[attr-defined]
     assert [run.run_id for run in store.runs()] == [night().run_id]

@@ -16,8 +16,8 @@ from nightlymachine import NOW
 from records_for_tests import PASSED, record
 from test_cli import Shell
 
+from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state
-from gpuprep.nightly.units import LAST
 from gpuprep.records import RunRecord, Snapshot, to_json
 from gpuprep.remote import CommandResult, Target
 from gpuprep.workflows import runs, schedule_state
@@ -86,7 +86,7 @@ class FleetHost(FakeHost):
         mark = command.partition("'")[2].partition("'")[0]
         number = self.name.removeprefix("gpu-")
         night = tell({**NIGHT, "run_id": f"20261121-0231{number}-0a1b2", "host": self.name})
-        told = {LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
+        told = {DRIFT_LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
         return CommandResult(0, "".join(f"\n{mark} {name}\n{text}\n" for name, text in told.items()), "")
 
 

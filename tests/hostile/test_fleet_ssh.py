@@ -13,7 +13,7 @@ import pytest
 from nightlymachine import NOW
 from test_cli import Shell
 
-from gpuprep.nightly.units import LAST
+from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.workflows import schedule_state
 from hostile.sshd import HostileSshd, Session
 from hostile.test_fleet import FACTS, HOSTILE, NIGHT, SAID, TWENTY, verdicts
@@ -31,7 +31,7 @@ def answers(name: str, tell: Tell = json.dumps) -> Callable[[Session], None]:
         if command.endswith(schedule_state.READ):
             mark = re.findall(r"^mark='(.*)'$", command, re.MULTILINE)[0]
             night = tell({**NIGHT, "run_id": f"20261121-0231{name.removeprefix('gpu-')}-0a1b2", "host": name})
-            told = {LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
+            told = {DRIFT_LAST: night, "hostname": "t4", "boot": "b", "now": NOW, "timer": ""}
             said = "".join(f"\n{mark} {part}\n{text}\n" for part, text in told.items())
         session.say(said.encode(errors="surrogatepass"))
         session.end()

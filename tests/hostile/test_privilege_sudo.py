@@ -52,7 +52,7 @@ class Stage:
             folder / "gpuprep-agent", f"#!/bin/sh\necho \"$*\" >>{folder}/used\ncat >/dev/null\necho '{ANSWER}'\n"
         )
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-        monkeypatch.setattr(agent_client, "INSTALLED", str(self.agent))
+        monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(self.agent))
         monkeypatch.setattr(
             agent_client, "agent_archive", lambda: pytest.fail("the agent was sent although it is there")
         )

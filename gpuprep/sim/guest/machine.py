@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprep.agent import simgpu, simstate
+from gpuprep.agent import host_paths, simgpu, simstate
 from gpuprep.sim.guest.commandline import Command, File
 from gpuprep.sim.guest.mapping import Media
 
 # Where an ffmpeg with software encoders may be: the agent's environment has the Python package imageio-ffmpeg.
 SOFTWARE = (
     ("/usr/lib/gpuprep-sim", "ffmpeg-software"),
-    ("/opt/gpuprep/agent/current/lib", "python3*/site-packages/imageio_ffmpeg/binaries/ffmpeg-*"),
+    (host_paths.AGENT_LIBRARIES, "python3*/site-packages/imageio_ffmpeg/binaries/ffmpeg-*"),
     ("/usr/bin", "ffmpeg"),
 )
 DEFAULT_HEADERS = "12.1"

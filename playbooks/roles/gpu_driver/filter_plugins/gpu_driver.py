@@ -8,13 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 def gpu_driver_upstream(version: str) -> str:
     """The driver's own version within a package's: "535.309.01-0+deb12u1" ► "535.309.01"."""
-    return re.sub(r"^\d+:", "", version).split("-")[0]
+    return re.sub(r"^[0-9]+:", "", version).split("-")[0]
 
 
 def gpu_driver_fits(version: str, wish: str) -> bool:
-    """Is a package's or driver's version the wished one? A wish is exact ("550.163.01") or a branch ("550")."""
+    """Is a package's or driver's version the wished one? A wish is exact ("550.163.01") or a branch ("550").
+
+    As gpuprep's catalogue decides (catalogue/versions.py, which is not there where a role runs alone): tests compare.
+    """
     upstream = gpu_driver_upstream(version)
-    return upstream == wish or upstream.startswith(f"{wish}.")
+    is_version = re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9}){0,7}", upstream) is not None
+    return is_version and (upstream == wish or upstream.startswith(f"{wish}."))
 
 
 def gpu_driver_installed(installed: Mapping[str, str], packages: Sequence[str], wish: str) -> str:
@@ -46,8 +50,6 @@ def gpu_driver_offered(madison: Iterable[str], packages: Sequence[str], wish: st
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
-            "gpu_driver_upstream": gpu_driver_upstream,
-            "gpu_driver_fits": gpu_driver_fits,
             "gpu_driver_installed": gpu_driver_installed,
             "gpu_driver_offered": gpu_driver_offered,
         }

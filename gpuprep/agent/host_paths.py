@@ -1,0 +1,45 @@
+"""Paths on the host that gpuprep writes or reads as its own, for agent, judges and controller. Nothing is imported.
+
+The roles repeat some of them in YAML; tests/test_host_paths.py compares.
+"""
+
+# What the roles write.
+TUNING = "/etc/gpuprep/tuning.json"
+PROVENANCE = "/etc/gpuprep/provenance.json"
+MODULE_OPTIONS = "/etc/modprobe.d/gpuprep-nvidia.conf"
+NOUVEAU_BLACKLIST = "/etc/modprobe.d/gpuprep-nouveau.conf"
+PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
+TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
+TUNE_RULE = "/etc/udev/rules.d/60-gpuprep-tune.rules"
+LOGIN_ENVIRONMENT = "/etc/profile.d/gpuprep.sh"
+ENVIRONMENT = "/etc/environment"  # everybody's; a role adds lines
+SERVICE_ENVIRONMENT = "/etc/systemd/system.conf.d/gpuprep.conf"
+LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
+HOLDS = "/etc/apt/apt.conf.d/52gpuprep-holds"
+AGENT_HOME = "/opt/gpuprep/agent"
+AGENT_LIBRARIES = f"{AGENT_HOME}/current/lib"
+AGENT_PROGRAM = "/usr/local/bin/gpuprep-agent"
+CUDNN_PREFIX = "/opt/gpuprep/cudnn"
+PROGRAM_LINKS = "/usr/local/bin"  # of ffmpeg and ffprobe
+HEADERS_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
+
+# What the agent and the controller write.
+LOCK = "/run/gpuprep/lock"  # held while gpuprep changes the host
+LOCKED_CLOCKS = "/run/gpuprep/locked-clocks.json"
+MODULE_CACHE = "/var/lib/gpuprep/modules.json"
+DIGEST_CACHE = "/var/lib/gpuprep/digests.json"
+
+# The nightly check.
+DRIFT_PROGRAM = "/usr/local/bin/gpuprep-drift"
+DRIFT_PLAN = "/etc/gpuprep/drift.json"
+DRIFT_RESULTS = "/var/lib/gpuprep/drift"
+DRIFT_LAST = f"{DRIFT_RESULTS}/last.json"
+DRIFT_SERVICE_FILE = "/etc/systemd/system/gpuprep-drift.service"
+DRIFT_TIMER_FILE = "/etc/systemd/system/gpuprep-drift.timer"
+DRIFT_TIMER_LINK = "/etc/systemd/system/timers.target.wants/gpuprep-drift.timer"  # what `systemctl enable` makes
+# By its time systemd knows which nights were missed.
+DRIFT_TIMER_STAMP = "/var/lib/systemd/timers/stamp-gpuprep-drift.timer"
+
+# Simulated machines alone.
+SIMULATION_MARK = "/etc/gpuprep-sim"
+SIMULATED_GPUS = "/run/gpuprep-sim/nvml"

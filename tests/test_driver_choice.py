@@ -1,0 +1,124 @@
+"""Which driver version is the wished one, and which of an archive's is taken: the plan and the role decide alike."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from builders import load
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpuprep import catalogue
+from gpuprep.catalogue import Archive, ArchiveDriver, OsRelease
+from gpuprep.catalogue.roles import driver_packages
+from gpuprep.desired import host_rules
+from gpuprep.desired.profile_rules import Refusal
+
+FILTERS = Path(__file__).parents[1] / "playbooks/roles/gpu_driver/filter_plugins/gpu_driver.py"
+FLAVOURS = ("proprietary", "open")
+
+
+def filters() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_driver", FILTERS)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+ROLE = filters()
+
+# ---------------------------------------------------------------- is this version the wished one?
+
+numbers = st.sampled_from(["0", "1", "01", "5", "53", "163", "535", "550", "5501", "٥٥٠", "", "x", "99999999999"])
+dotted = st.lists(numbers, min_size=1, max_size=4).map(".".join)
+versions = st.one_of(dotted, st.text(alphabet="0159.:-+~ \n٥x", max_size=12))
+revisions = st.sampled_from(["", "-1", "-0+deb12u1", "-0ubuntu0.22.04.1", "-1-2"])
+epochs = st.sampled_from(["", "0:", "1:", "12:"])
+
+
+@given(versions, dotted | versions, epochs, revisions)
+@example("550.163.01", "550", "", "-2")
+@example("550.163.01", "550.163.01", "1:", "-2")
+@example("550.163.01", "55", "", "-2")
+@example("550.163.01\n", "550.163.01", "", "")
+@example("550.x", "550", "", "-1")
+@example("٥٥٠.1", "٥٥٠", "", "-1")
+@example("550", "", "", "")
+def test_plan_and_role_agree_on_what_was_wished(version: str, wish: str, epoch: str, revision: str) -> None:
+    package = f"{epoch}{version}{revision}"
+    assert ROLE.gpu_driver_fits(package, wish) == catalogue.matches(ROLE.gpu_driver_upstream(package), wish)
+
+
+@given(versions.filter(catalogue.is_version), dotted | versions, epochs, revisions)
+def test_a_packages_epoch_and_revision_are_no_part_of_it(version: str, wish: str, epoch: str, revision: str) -> None:
+    assert ROLE.gpu_driver_upstream(f"{epoch}{version}{revision}") == version
+    assert ROLE.gpu_driver_fits(f"{epoch}{version}{revision}", wish) == catalogue.matches(version, wish)
+
+
+def test_a_version_that_is_none_is_no_offer() -> None:
+    lines = ["libcuda1 | 550.163.01+really-1 | trixie/non-free", "libcuda1 | 550.90.07-1 | trixie/non-free"]
+    assert ROLE.gpu_driver_offered(lines, ["libcuda1"], "550") == {"libcuda1": "550.90.07-1"}
+
+
+# ---------------------------------------------------------------- which version of an archive is taken?
+
+parts = st.sampled_from([0, 1, 3, 54, 90, 163, 261, 309])
+upstreams = st.builds("{}.{}.{:02}".format, st.sampled_from([535, 550, 580]), parts, parts)
+offers = st.lists(
+    st.builds(ArchiveDriver, upstreams, st.lists(st.sampled_from(FLAVOURS), unique=True).map(tuple)),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda driver: catalogue.parse(driver.version),
+).map(lambda drivers: sorted(drivers, key=lambda driver: catalogue.parse(driver.version), reverse=True))
+
+
+def release_of(drivers: Sequence[ArchiveDriver]) -> OsRelease:
+    return OsRelease("debian-13", "Debian 13", ("x86_64",), {"distribution": Archive(tuple(drivers), ("12.4",))})
+
+
+def madison(drivers: Sequence[ArchiveDriver], packages: Sequence[str], flavour: str) -> list[str]:
+    """What `apt-cache madison` prints of that archive: libraries of each version, kernel modules where it has them."""
+    return [
+        f" {package} | {driver.version}-1 | trixie/non-free"
+        for package in packages
+        for driver in drivers
+        if "kernel" not in package or flavour in driver.modules
+    ]
+
+
+def both_choose(drivers: Sequence[ArchiveDriver], wish: str, flavour: str) -> tuple[str | None, str | None]:
+    """(what the plan says, what the role installs); the role is told the branch that the plan chose for `auto`."""
+    release, refusals = release_of(drivers), list[Refusal]()
+    profile = load("t4", driver={"version": wish, "flavour": flavour})
+    planned = host_rules.driver(profile, release, flavour, refusals)
+    assert (planned is None) == bool(refusals)
+    told = wish if wish != "auto" else str(catalogue.branch(planned)) if planned else "no branch"
+    packages = [name for name in driver_packages(release, "distribution", flavour) if name not in OWN_VERSION]
+    offered = ROLE.gpu_driver_offered(madison(drivers, packages, flavour), packages, told)
+    assert set(offered) in (set(), set(packages))
+    return planned, next((ROLE.gpu_driver_upstream(version) for version in offered.values()), None)
+
+
+OWN_VERSION = ("nvidia-modprobe", "nvidia-persistenced")
+
+
+@given(offers, st.one_of(st.just("auto"), upstreams, st.sampled_from(["535", "550", "580", "590"])), st.data())
+def test_plan_and_role_take_the_same_version(drivers: list[ArchiveDriver], wish: str, data: st.DataObject) -> None:
+    flavour = data.draw(st.sampled_from(FLAVOURS))
+    exact = data.draw(st.sampled_from([wish, *(driver.version for driver in drivers)]))
+    planned, installed = both_choose(drivers, exact, flavour)
+    assert planned == installed
+
+
+@pytest.mark.parametrize("key", sorted(catalogue.archives()))
+def test_plan_and_role_take_the_same_of_todays_archives(key: str) -> None:
+    drivers = catalogue.archives()[key].sources["distribution"].drivers
+    for wish in ("auto", str(catalogue.branch(drivers[0].version)), *(driver.version for driver in drivers)):
+        planned, installed = both_choose(drivers, wish, "proprietary")
+        assert planned == installed is not None

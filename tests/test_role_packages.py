@@ -1,0 +1,120 @@
+"""The packages that the roles install and hold are those that gpuprep checks and holds again: Ansible says which."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import bare_snapshot, finished_snapshot, load
+
+from gpuprep import catalogue, checks
+from gpuprep.catalogue.roles import driver_packages
+from gpuprep.desired.state import Wanted, resolve
+from gpuprep.records import Finding, Status
+from gpuprep.workflows import fixes
+
+ROLES = Path(__file__).parents[1] / "playbooks" / "roles"
+SYSTEMS = sorted(path.stem for path in (ROLES / "gpu_preflight" / "vars").glob("*.yml"))
+FLAVOURS = ("proprietary", "open")
+# Role ► the file of its tasks that holds its packages.
+HOLDING = {"gpu_driver": "hold_apt.yml", "gpu_cuda": "toolkit.yml"}
+# Held by the role from the first day; checks, drift and --fix had a list of their own without them.
+NOT_SEEN_ONCE = ("libnvidia-pkcs11-openssl3", "nvidia-alternative", "nvidia-legacy-check")
+
+
+def holds_of(role: str) -> str:
+    """The template of what a role holds, from its own tasks."""
+    tasks = yaml.safe_load((ROLES / role / "tasks" / HOLDING[role]).read_text(encoding="utf-8"))
+    (hold,) = [task["vars"]["gpu_preflight_hold"] for task in tasks if "gpu_preflight_hold" in task.get("vars", {})]
+    return str(hold)
+
+
+def tasks_for(system: str, flavour: str, file: Path) -> list[dict[str, Any]]:
+    known = {"gpu_preflight_system": system, "gpu_driver_flavour": flavour}
+    data = [
+        {"name": f"Load {role}", "ansible.builtin.include_role": {"name": role, "tasks_from": "data"}, "vars": known}
+        for role in HOLDING
+    ]
+    templates = {f"{role}_holds": holds_of(role) for role in HOLDING}
+    cuda = {"gpu_cuda_data": "{{ gpu_cuda_sources['distribution'] }}"}  # gpu_cuda's main.yml gives its tasks this
+    names = ", ".join(f"'{role}': {role}_holds" for role in HOLDING)
+    copy = {"content": f"{{{{ {{{names}}} | to_json }}}}", "dest": str(file)}
+    return [*data, {"name": "Write what is held", "ansible.builtin.copy": copy, "vars": {**known, **cuda, **templates}}]
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], dict[str, list[str]]]:
+    """(system, flavour) ► role ► what it holds."""
+    folder = tmp_path_factory.mktemp("held")
+    files = {(system, flavour): folder / f"{system}-{flavour}" for system in SYSTEMS for flavour in FLAVOURS}
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {
+            "gpu_preflight_package_manager": "apt",
+            "gpu_preflight_family": "Debian",
+            "ansible_facts": {"distribution": "", "distribution_major_version": "", "kernel": ""},
+        },
+        "tasks": [task for (system, flavour), file in files.items() for task in tasks_for(system, flavour, file)],
+    }
+    book = folder / "book.yml"
+    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
+    extra = json.dumps({"ansible_python_interpreter": sys.executable})
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-e", extra, str(book)]
+    places = {"ANSIBLE_LOCAL_TEMP": str(folder / "tmp"), "ANSIBLE_HOME": str(folder), "ANSIBLE_ROLES_PATH": str(ROLES)}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items()}
+
+
+def wanted(system: str) -> Wanted:
+    return resolve(load("t4"), bare_snapshot(system.lower().replace("-", "")))
+
+
+def keys(findings: Sequence[Finding]) -> set[str]:
+    return {finding.key for finding in findings if finding.status not in (Status.PASS, Status.SKIP)}
+
+
+def test_the_catalogue_and_the_roles_serve_the_same_releases() -> None:
+    assert sorted(release.title.replace(" ", "-") for release in catalogue.archives().values()) == SYSTEMS
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_the_roles_hold_is_what_is_checked(
+    system: str, held: Mapping[tuple[str, str], dict[str, list[str]]]
+) -> None:
+    wish = wanted(system)
+    assert held[system, "proprietary"] == {
+        "gpu_driver": list(wish.driver.packages),
+        "gpu_cuda": list(wish.cuda.packages),
+    }
+    release = catalogue.archives()[system.lower()]
+    assert held[system, "open"]["gpu_driver"] == list(driver_packages(release, "distribution", "open"))
+    assert set(wish.driver.packages) >= {*NOT_SEEN_ONCE, "libcuda1"}
+    assert len(wish.driver.packages) == 15
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("name", NOT_SEEN_ONCE)
+def test_a_hold_that_only_the_role_knew_of_is_missed_and_put_back(system: str, name: str) -> None:
+    wish = wanted(system)
+    good = finished_snapshot(wish)
+    assert keys(checks.compare(wish, good)) == set()
+    free = dataclasses.replace(
+        good, packages={**good.packages, name: dataclasses.replace(good.packages[name], held=False)}
+    )
+    (finding,) = [finding for finding in checks.compare(wish, free) if finding.status is Status.FAIL]
+    assert (finding.key, finding.actual) == ("driver.held", f"not held: {name}")
+    (planned,) = fixes.plan(wish, free, [finding])
+    assert planned.command == f"apt-mark hold {name}"
+    without = dataclasses.replace(good, packages={key: one for key, one in good.packages.items() if key != name})
+    assert "driver.packages" in keys(checks.compare(wish, without))
