@@ -15,5 +15,6 @@ JUDGING = (
     "nightly/*.py",
     "performance/*.py",
     "records/*.py",
+    "records/evidence/*.py",
 )
 INSTALLED = (*STREAMED, *JUDGING)
