@@ -210,7 +210,7 @@ def _throughput(values: object) -> Iterator[tuple[str, str, float]]:
         gpu = series.gpu or delivered.gpu
         best = max((step.fps for step in series.steps if not isinstance(step.fps, Missing)), default=math.nan)
         words = [series.kind, series.codec, series.preset, f"{series.width}x{series.height}"]
-        if gpu is not None and best > 0:
+        if gpu is not None and not isinstance(gpu, Missing) and best > 0:
             yield gpu.uuid, " ".join(word for word in words if word), best
 
 

@@ -33,13 +33,14 @@ def findings(evidence: Evidence) -> list[Finding]:
         return []
     if isinstance(values, Missing):
         return [unknown("throughput", FPS, values, expected="measured", role="gpu_codec")]
-    gpus = list(values.gpus) or [gpu for gpu in (values.gpu,) if gpu is not None]
+    listed = values.gpus or ((values.gpu,) if values.gpu else ())
+    gpus = [gpu for gpu in listed if not isinstance(gpu, Missing)]
     several = len(gpus) > 1
     series = [(one, _gpu_of(one, gpus)) for one in values.series]
     if not gpus or not (series or any(gpu.error for gpu in gpus)):
         return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
     found = [_lost(gpu) for gpu in gpus if gpu.error]
-    found += absent_gpus(evidence, "throughput", gpus)
+    found += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
     for gpu in gpus:
         ran = [one for one, its in series if its is gpu and one.outcome != "no_time"]
         if not ran and not gpu.error:
@@ -240,6 +241,8 @@ def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
     named = series.gpu
     if named is None:
         return gpus[0] if len(gpus) == 1 else ThroughputGpu()
+    if isinstance(named, Missing):
+        return ThroughputGpu()
     return next((gpu for gpu in gpus if gpu.index == named.index), named)
 
 

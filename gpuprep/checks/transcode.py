@@ -83,7 +83,7 @@ def _lacking(case: Case, known: frozenset[str] | None) -> list[str]:
 def _capabilities(case: Case) -> tuple[str, ...]:
     """Those that can be read; of what cannot, transcodeoutput says that the GPU's work is not proven."""
     listed = case.needs if isinstance(case.needs, Missing) else case.needs.capabilities
-    return () if isinstance(listed, Missing) else tuple(name for name in listed if "." in name)
+    return () if isinstance(listed, Missing) else listed
 
 
 def _beyond(subject: str, title: str, lacking: Sequence[str]) -> list[Finding]:

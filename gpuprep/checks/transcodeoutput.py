@@ -9,7 +9,7 @@ from typing import Union
 
 from gpuprep.checks.common import unknown
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.transcode import Case, Expected, GpuProof, Needs, Output
+from gpuprep.records.evidence.transcode import NOT_ASKED, Case, Expected, GpuProof, Needs, Output
 
 DURATION_SECONDS = 0.1  # an AAC frame is 21 ms, and a container rounds
 BIT_RATE_PERCENT = 20.0
@@ -18,8 +18,6 @@ BLACK_SECONDS = FROZEN_SECONDS = 0.0
 NVENC_USED = re.compile(r"-> .*\(\w+_nvenc\)|Nvenc initialized successfully")
 NVDEC_USED = re.compile(r"format supported: yes|CUVID capabilities for|pix_?fmt: ?cuda")
 NVDEC_LEFT = re.compile(r"Failed setup for format cuda")
-# The `audio` of an output of which no sound, and no silence, was asked for.
-NOT_ASKED = Expected().audio
 Reading = Union[str, int, float, Missing, None]
 Agrees = Callable[[Reading, Reading], bool]
 REMEDY = "run the case's command by hand on the host, look at what FFmpeg says, and report it with the record"
@@ -139,14 +137,16 @@ def _quality(subject: str, output: Output) -> list[Finding]:
     name, expected = output.name, _asked(output)
     if output.error:
         return []
-    floors = (("psnr_db", output.psnr_db, _number(expected.psnr_db) or 30.0),
-              ("ssim", output.ssim, _number(expected.ssim) or 0.9))  # fmt: skip
+    floors = (("psnr_db", output.psnr_db, expected.psnr_db or 30.0), ("ssim", output.ssim, expected.ssim or 0.9))
     limits = (("black_seconds", output.black_seconds, BLACK_SECONDS),
               ("frozen_seconds", output.frozen_seconds, FROZEN_SECONDS))  # fmt: skip
     found = []
     if output.quality_judged is not False:
         for key, actual, floor in floors:
-            found += _compare(subject, key, name, f"≥{floor:g}", actual, _at_least(floor))
+            if isinstance(floor, Missing):
+                found += _compare(subject, key, name, floor, actual, _same)
+            else:
+                found += _compare(subject, key, name, f"≥{floor:g}", actual, _at_least(floor))
     for key, actual, limit in limits:
         found += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
     return found

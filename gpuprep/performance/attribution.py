@@ -25,6 +25,7 @@ from gpuprep.performance import gemm_shapes, roofline
 from gpuprep.performance.clock_events import clock_cause
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their roof; beyond this something is off
@@ -79,11 +80,17 @@ def sustained(gemm: Product) -> Product | None:
         gemm,
         tflops=lasting.tflops,
         graphics_clock_mhz=lasting.graphics_clock_mhz,
-        power_watts=lasting.power_watts,
-        temperature_c=lasting.temperature_c,
-        event_reasons=lasting.event_reasons,
+        memory_clock_mhz=_own(lasting.memory_clock_mhz, gemm.memory_clock_mhz),
+        power_watts=_own(lasting.power_watts, gemm.power_watts),
+        temperature_c=_own(lasting.temperature_c, gemm.temperature_c),
+        event_reasons=_own(lasting.event_reasons, gemm.event_reasons),
         telemetry=lasting.telemetry,
     )
+
+
+def _own(lasting: Figure, burst: Figure) -> Figure:
+    """The burst's where nobody recorded it of the long run."""
+    return burst if isinstance(lasting, Missing) and lasting.reason == "not_recorded" else lasting
 
 
 def explain(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None = None) -> Attribution | Missing:

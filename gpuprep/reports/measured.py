@@ -147,7 +147,7 @@ def throughputs(record: RunRecord) -> list[Series]:
     several = len(found.gpus) > 1
     made = []
     for series in found.series:
-        one = _series(gpu_of(series.gpu or found.gpu), series, source)
+        one = _series(gpu_of(found.gpu if isinstance(series.gpu, Missing) else series.gpu or found.gpu), series, source)
         subject = f"throughput {one.name}" + (f" gpu {one.gpu.index}" if several else "")
         made.append(dataclasses.replace(one, status=_judged(record, subject)))
     return made

@@ -136,7 +136,7 @@ def _part(spec: dataclasses.Field[Any], hint: Any) -> tuple[str, str, Decode, An
     unfit = default
     if Missing in typing.get_args(plain) and not isinstance(default, Missing):
         unfit = NOT_RECORDED
-    return spec.name, key, decoder(hint), default, unfit
+    return spec.name, key, decoder(hint), default, spec.metadata.get("unfit", unfit)
 
 
 def key_of(spec: dataclasses.Field[Any]) -> str:
@@ -167,6 +167,10 @@ def _names(value: Any) -> Any:
     return tuple(value) if whole else UNFIT
 
 
+def _capabilities(value: Any) -> Any:
+    return UNFIT if (found := _names(value)) is UNFIT or not all("." in name for name in found) else found
+
+
 def _error(value: Any) -> Any:
     if value is None:
         return ""
@@ -181,5 +185,6 @@ Word = Annotated[str, _word]  # a text that is not empty
 Size = Annotated[Optional[int], _size]  # a whole number above 0
 Written = Annotated[float, _written]  # a finite number as it was written, for words: 5 is not shown as 5.0
 Names = Annotated[Union[tuple[str, ...], Missing], _names]  # a list of texts and nothing else
+Capabilities = Annotated[Union[tuple[str, ...], Missing], _capabilities]  # names such as nvenc.h264
 Error = Annotated[str, _error]  # what went wrong, also where the error itself is Missing; "" where nothing did
 Column = tuple[Optional[float], ...]  # of telemetry; None where a reading failed

@@ -31,6 +31,7 @@ class Sustained:
     seconds: Figure = NOT_RECORDED
     tflops: Figure = NOT_RECORDED
     graphics_clock_mhz: Figure = NOT_RECORDED
+    memory_clock_mhz: Figure = NOT_RECORDED
     power_watts: Figure = NOT_RECORDED
     temperature_c: Figure = NOT_RECORDED
     event_reasons: Figure = NOT_RECORDED  # NVML's bit mask

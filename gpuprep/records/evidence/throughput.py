@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Series:
-    gpu: Optional[ThroughputGpu] = None  # None: the record has one GPU
+    gpu: Union[ThroughputGpu, Missing, None] = None  # None: the record has one GPU
     kind: str = ""  # "decode" | "encode" | "transcode"
     codec: str = ""
     preset: str = ""
@@ -77,5 +77,5 @@ class Throughput:
     quick: Optional[bool] = None
     ffmpeg: Union[Ffmpeg, Missing, None] = None
     gpu: Optional[ThroughputGpu] = None
-    gpus: tuple[ThroughputGpu, ...] = ()
+    gpus: tuple[Union[ThroughputGpu, Missing], ...] = ()
     series: tuple[Series, ...] = ()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional, Union
 
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Names, Size, Word, Written
+from gpuprep.records.evidence.decode import NOT_RECORDED, Capabilities, Error, Figure, Names, Size, Word, Written
 from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu
 
 # What ffprobe says of an output: None where the output has none of it, Missing where that was not read.
 Text = Union[str, Missing, None]
 Number = Union[Written, Missing, None]
+NOT_ASKED = Missing("not_asked")  # of an output of which neither sound nor silence was asked for
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Needs:
     encoders: Names = ()
     decoders: Names = ()
     filters: Names = ()
-    capabilities: Names = ()
+    capabilities: Capabilities = ()
     lines: Names = ()  # what FFmpeg says when it uses the features that were asked for
 
 
@@ -36,7 +37,7 @@ class Expected:
     height: Number = None
     frames: Number = None
     duration_seconds: Number = None
-    audio: Text = NOT_RECORDED
+    audio: Text = field(default=NOT_ASKED, metadata={"unfit": NOT_RECORDED})
     b_frames: Text = None  # "present" | "absent"
     bit_rate_kbps: Number = None
     asked_kbps: Number = None
@@ -47,7 +48,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Output:
-    name: Word = "?"
+    name: str = "?"
     expected: Union[Expected, Missing] = Expected()
     codec: Text = NOT_RECORDED
     profile: Text = NOT_RECORDED
