@@ -15,6 +15,8 @@ from gpuprep import catalogue
 from gpuprep.performance import attribution, gemm_shapes, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Missing
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
 
 
 def known(device: str) -> catalogue.Gpu:
@@ -32,8 +34,16 @@ CAPPED: dict[str, Any] = {
 }  # fmt: skip
 
 
+def product(**changed: Any) -> Product:
+    found = measured(Product, {**CAPPED, **changed})
+    assert isinstance(found, Product)
+    return found
+
+
 def explain(gpu: catalogue.Gpu = T4, around: dict[str, Any] | None = None, **changed: Any) -> Attribution:
-    found = attribution.explain({**CAPPED, **changed}, gpu, around)
+    entry = measured(GemmGpu, around or {})
+    assert isinstance(entry, GemmGpu)
+    found = attribution.explain(product(**changed), gpu, entry)
     assert isinstance(found, Attribution), found
     return found
 
@@ -91,10 +101,13 @@ def test_the_factors_multiply_to_the_measured_figure(
     )
 )
 def test_damage_is_missing_or_explained_never_a_traceback(changes: dict[str, Any]) -> None:
-    found = attribution.explain({**CAPPED, **changes}, T4, changes)
+    around, made = measured(GemmGpu, changes), product(**changes)
+    assert isinstance(around, GemmGpu)
+    found = attribution.explain(made, T4, around)
     assert isinstance(found, (Attribution, Missing))
-    attribution.explain(attribution.sustained({**CAPPED, **changes}), T4)
-    roofline.points([{**CAPPED, **changes}], T4)
+    long = attribution.sustained(made)
+    assert long is None or isinstance(attribution.explain(long, T4), (Attribution, Missing))
+    roofline.points([made], T4)
 
 
 @given(st.lists(st.floats(-500, 2000), min_size=5, max_size=5))
@@ -188,8 +201,8 @@ def test_a_v100s_ridge_and_intensities() -> None:
 
 
 def test_points_for_a_plot() -> None:
-    thin = {**CAPPED, "n": 128, "m": 8192, "k": 8192, "graphics_clock_mhz": 1530, "memory_clock_mhz": 877}
-    first, second = roofline.points([thin, {**CAPPED, "graphics_clock_mhz": None}, {"dtype": "fp16"}], V100)
+    thin = product(n=128, m=8192, k=8192, graphics_clock_mhz=1530, memory_clock_mhz=877)
+    first, second = roofline.points([thin, product(graphics_clock_mhz=None), Product(dtype="fp16")], V100)
     assert first.memory_bound
     assert first.attainable_tflops == pytest.approx(124.12 * 0.9, abs=0.05)
     assert not second.memory_bound
@@ -271,11 +284,18 @@ def test_blocks_that_share_an_sm_or_stay(
 
 def test_a_real_h200_is_explained() -> None:
     path = Path(__file__).parent / "cases/records/h200-gemm.json"
-    (gpu,) = json.loads(path.read_text(encoding="utf-8"))["values"]["gpus"]
-    for gemm in [*gpu["gemms"], *(attribution.sustained(g) for g in gpu["gemms"] if g["sustained"])]:
+    values = measured(Gemm, json.loads(path.read_text(encoding="utf-8"))["values"])
+    assert isinstance(values, Gemm)
+    (gpu,) = values.gpus
+    assert isinstance(gpu, GemmGpu)
+    products = [gemm for gemm in gpu.gemms if isinstance(gemm, Product)]
+    assert len(products) == len(gpu.gemms)
+    long = [made for gemm in products if (made := attribution.sustained(gemm)) is not None]
+    assert long
+    for gemm in [*products, *long]:
         found = attribution.explain(gemm, H200, gpu)
         assert isinstance(found, Attribution)
-        assert math.prod(f.value for f in found.factors) * found.peak_tflops == pytest.approx(gemm["tflops"])
+        assert math.prod(f.value for f in found.factors) * found.peak_tflops == pytest.approx(gemm.tflops)
         assert 0.75 < value(found, "kernel") < 1.0, found.words
         assert found.notes == ()
         assert "lost to the 700 W power cap" in found.words or value(found, "clock") > 0.99

@@ -16,6 +16,7 @@ from gpuprep.checks import bandwidth, links
 from gpuprep.checks.evidence import Evidence
 from gpuprep.desired.loading import load
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
+from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie
 
 RECORDS = Path(__file__).parent / "cases" / "records"
 LINKS = {"t4": (3, 16), "v100": (3, 16), "a100": (4, 16), "h200": (5, 16)}
@@ -134,7 +135,7 @@ def test_a_link_with_a_quarter_of_its_lanes_fails_and_its_copies_are_judged_as_i
 )
 def test_links_below_their_best(link: dict[str, int], status: Status, says: str) -> None:
     full = {"generation": 5, "width": 16, "max_generation": 5, "max_width": 16}
-    found = links.link("gpu 0", {"pcie": {**full, **link}})
+    found = links.link("gpu 0", BandwidthGpu(pcie=Pcie(**{**full, **link})))
     assert (found.status, says in found.reason) == (status, True)
     assert found.remedy
 

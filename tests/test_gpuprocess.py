@@ -20,6 +20,8 @@ from test_nvml import FakePynvml, refuse, t4_answers
 from gpuprep.agent import gpuprocess, nvml
 from gpuprep.checks.gpuprocesses import MOST_LETTERS, listed, named, span
 from gpuprep.records import Missing, ProcessOnGpu, from_json_value
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.shared import Process
 from gpuprep.records.gpu import NOT_READ
 from gpuprep.remote.agent_client import agent_archive
 
@@ -256,6 +258,13 @@ def test_the_agent_that_is_sent_along_leaves_out_what_only_psutil_tells(tmp_path
 # ---------------------------------------------------------------- words
 
 
+def read(**values: Any) -> Process:
+    """A process as a measurement has it."""
+    found = measured(Process, values)
+    assert isinstance(found, Process)
+    return found
+
+
 def test_a_record_of_before_is_still_read() -> None:
     process = from_json_value(ProcessOnGpu, {"pid": 77, "name": "python3", "memory_mib": 300})
     assert (process.owner, process.age_seconds) == (NOT_READ, NOT_READ)
@@ -277,16 +286,16 @@ def test_a_record_of_before_is_still_read() -> None:
     ],
 )
 def test_how_a_process_is_named(process: ProcessOnGpu | dict[str, Any], words: str) -> None:
-    assert named(process) == words
+    assert named(process if isinstance(process, ProcessOnGpu) else read(**process)) == words
 
 
 def test_a_long_name_is_cut() -> None:
-    text = named({"pid": 7, "name": "n" * 10**6, "owner": "o" * 10**6})
+    text = named(read(pid=7, name="n" * 10**6, owner="o" * 10**6))
     assert len(text) < 2 * MOST_LETTERS + 20
 
 
 def test_several() -> None:
-    assert listed([{"pid": 1, "name": "a"}, ProcessOnGpu(2, "b", 1)]) == "a (pid 1), b (pid 2)"
+    assert listed([read(pid=1, name="a"), ProcessOnGpu(2, "b", 1)]) == "a (pid 1), b (pid 2)"
     assert listed([]) == ""
 
 

@@ -16,5 +16,6 @@ JUDGING = (
     "nightly/*.py",
     "performance/*.py",
     "records/*.py",
+    "records/evidence/*.py",
 )
 INSTALLED = (*STREAMED, *JUDGING)

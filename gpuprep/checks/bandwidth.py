@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpuprep import catalogue
 from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, figure, floor
-from gpuprep.checks.links import link, peers, rate
-from gpuprep.performance.roofline import number
+from gpuprep.checks.links import link, named, peers, rate
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
+from gpuprep.records.evidence.decode import Figure
 
-KINDS = {"copy": "device copy", "read": "device read", "triad": "device triad"}
-WAYS = {"h2d": ("host_to_device", "host to device"), "d2h": ("device_to_host", "device to host")}
 # A copy engine's copy does not reach what kernels reach: on one A100 SXM4 of 80 GB 1371 and 1769 GB/s (SuperBench's
 # D2D and gpu-benches' stream, both right). The profile's floor is for kernels.
 COPY_SHARE = 0.8
@@ -32,27 +28,26 @@ def findings(evidence: Evidence) -> list[Finding]:
     """Three of memory, two of copies to and from the host and one of the link for each GPU; one or two a pair."""
     if evidence.wanted.cuda.version == "none":
         return []
-    values = evidence.results["bandwidth"]
+    values = evidence.of(Bandwidth, "bandwidth")
     if isinstance(values, Missing):
         return [unknown("bandwidth", "measured", values, expected="measured", remedy=BINDINGS)]
-    gpus = values.get("gpus")
-    if not isinstance(gpus, list) or not gpus:
+    if not values.gpus:
         nothing = Missing("unparsable", "the probe lists no GPU")
         return [unknown("bandwidth", "measured", nothing, expected="measured", remedy="measure again")]
-    seen = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
-    found = absent_gpus(evidence, "bandwidth", seen, len(gpus) - len(seen))
+    seen = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
+    found = absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
     found += [finding for gpu in seen for finding in _gpu(evidence, gpu)]
-    return [*found, *peers(values.get("peers"), seen)]
+    return [*found, *peers(values.peers, seen)]
 
 
-def _gpu(evidence: Evidence, gpu: Mapping[str, Any]) -> list[Finding]:
-    subject = f"gpu {gpu.get('index', '?')}"
-    error = gpu.get("error")
-    if error:
-        return [_failed(subject, str(error))]
+def _gpu(evidence: Evidence, gpu: BandwidthGpu) -> list[Finding]:
+    subject = named(gpu.index)
+    if gpu.error:
+        return [_failed(subject, gpu.error)]
     busy = occupied(gpu)
-    memory = [_memory(evidence, subject, gpu, kind, busy) for kind in KINDS]
-    return [*memory, link(subject, gpu), *(_host(evidence, subject, gpu, way, busy) for way in WAYS)]
+    memory = [_memory(evidence, subject, gpu, what, reached, busy) for what, reached in gpu.memory.items()]
+    host = [_host(evidence, subject, gpu, what, reached, busy) for what, reached in gpu.host.items()]
+    return [*memory, link(subject, gpu), *host]
 
 
 def _failed(subject: str, error: str) -> Finding:
@@ -67,28 +62,27 @@ def _failed(subject: str, error: str) -> Finding:
     return Finding(subject, prop, Status.UNKNOWN, "measured", "failed", why, remedy)
 
 
-def occupied(gpu: Mapping[str, Any]) -> str:
+def occupied(gpu: BandwidthGpu) -> str:
     """Why the figures of this GPU do not count; "" where it was alone, or the record is silent about it."""
-    others = gpu.get("other_processes", [])
-    if not isinstance(others, list):
+    others = gpu.other_processes
+    if isinstance(others, Missing):
         return "whether another process used the GPU could not be read"
-    names = gpuprocesses.listed([one for one in others if isinstance(one, Mapping)][:3])
+    names = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
     return f"another process used the GPU while it was measured: {names}" if names else ""
 
 
-def _memory(evidence: Evidence, subject: str, gpu: Mapping[str, Any], kind: str, busy: str) -> Finding:
-    prop, what = f"memory_{kind}", KINDS[kind]
-    facts = catalogue.gpu(str(gpu.get("pci_device_id", "")))
+def _memory(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: Figure, busy: str) -> Finding:
+    prop = what.replace("device ", "memory_")
+    facts = catalogue.gpu(gpu.pci_device_id)
     peak, least = facts.memory_gb_per_s if facts else None, floor(evidence, "memory_percent_of_peak")
-    reached = number(gpu, f"{kind}_gb_per_s")
     if isinstance(reached, Missing):
-        what = f"the {what} of {subject}"
-        return unknown(subject, prop, reached, expected="measured", what=what, remedy=BINDINGS)
+        said = f"the {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=said, remedy=BINDINGS)
     if peak is None or least is None:
         lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
         remedy = "say memory_percent_of_peak under thresholds in the profile" if peak is not None else "update gpuprep"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
-    if kind == "copy":
+    if what == "device copy":
         least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
     expected = least.of(peak, "GB/s")
     percent = 100 * reached / peak
@@ -110,9 +104,9 @@ def _settled(
     return Finding(subject, prop, Status.PASS, expected, shown) if percent >= least.percent else None
 
 
-def _slow(gpu: Mapping[str, Any], facts: catalogue.Gpu | None, said: str) -> tuple[str, str]:
+def _slow(gpu: BandwidthGpu, facts: catalogue.Gpu | None, said: str) -> tuple[str, str]:
     """(why the memory is slow, what to do): its clock, or the memory itself."""
-    clock, top = number(gpu, "memory_clock_mhz"), facts.memory_mhz if facts else None
+    clock, top = gpu.memory_clock_mhz, facts.memory_mhz if facts else None
     if isinstance(clock, Missing) or top is None:
         return f"{said}; its clock is not known", "measure again; if it stays, show the provider this report"
     if clock < FULL_CLOCK * top:
@@ -122,12 +116,11 @@ def _slow(gpu: Mapping[str, Any], facts: catalogue.Gpu | None, said: str) -> tup
     return why, "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), and ask for another GPU"
 
 
-def _host(evidence: Evidence, subject: str, gpu: Mapping[str, Any], way: str, busy: str) -> Finding:
+def _host(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: Figure, busy: str) -> Finding:
     """Against what the link carries as it is: a link below its own maximum is the link's finding."""
-    prop, what = WAYS[way]
-    reached = number(gpu, f"{way}_gb_per_s")
+    prop = what.replace(" ", "_")
     least = floor(evidence, "host_link_percent_of_peak")
-    carries = rate(gpu.get("pcie"), "generation", "width")
+    carries = rate(gpu.pcie)
     if isinstance(reached, Missing):
         said = f"the copy {what} of {subject}"
         return unknown(subject, prop, reached, expected="measured", what=said, remedy="measure again")

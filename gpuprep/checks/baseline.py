@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from gpuprep.checks import gemmrecord, gemmtrust
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import below, figure, floor
-from gpuprep.performance.roofline import number
+from gpuprep.performance.attribution import sustained
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
+from gpuprep.records.evidence import NO_ANSWER, measured
+from gpuprep.records.evidence.bandwidth import Bandwidth
+from gpuprep.records.evidence.gemm import Gemm, Product
+from gpuprep.records.evidence.shared import AnyProbe
+from gpuprep.records.evidence.throughput import Throughput
 
 NAMED = 3  # figures named in one finding
 QUICK = "quick"  # among the versions of what `--quick` measured
-BANDWIDTHS = {
-    "copy_gb_per_s": "device copy", "read_gb_per_s": "device read", "triad_gb_per_s": "device triad",
-    "h2d_gb_per_s": "host to device", "d2h_gb_per_s": "device to host",
-}  # fmt: skip
 REMEDY = (
     "compare with the run of the baseline (gpuprep report RUN): clocks, power, temperature, other users of the "
     "machine; then measure again"
@@ -41,9 +41,10 @@ def figures_of(results: Mapping[str, object], agent_version: str) -> Measured:
     found: dict[BaselineKey, dict[str, float]] = {}
     for probe, read in READERS.items():
         values = results.get(probe)
-        if not isinstance(values, Mapping):
+        around = measured(AnyProbe, values)
+        if isinstance(around, Missing):
             continue
-        versions = _versions(values, agent_version)
+        versions = _versions(around, agent_version)
         for uuid, name, value in read(values):
             if uuid and value > 0:
                 of_gpu = found.setdefault(BaselineKey(uuid, probe, versions), {})
@@ -106,11 +107,11 @@ def _is_real(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> bool:
 
 def _slack(evidence: Evidence, key: BaselineKey) -> Mapping[str, float]:
     """By how many per cent a figure varied, for those that varied too much for a few per cent to mean anything."""
-    values = evidence.results[key.probe]
-    if key.probe != "gemm" or isinstance(values, Missing):
+    values = evidence.of(Gemm, key.probe) if key.probe == "gemm" else NO_ANSWER
+    if isinstance(values, Missing):
         return {}
     spreads = {
-        _name(gemm): number(gemm, "rel_stdev_percent")
+        _name(gemm): gemm.rel_stdev_percent
         for gpu in gemmrecord.gpus(values)
         if gpu.uuid == key.gpu_uuid
         for gemm in gpu.gemms
@@ -162,61 +163,55 @@ def _subject(snapshot: Snapshot, uuid: str) -> str:
     return f"gpu {known[uuid]}" if uuid in known else uuid
 
 
-def _versions(values: Mapping[str, Any], agent_version: str) -> str:
+def _versions(values: AnyProbe, agent_version: str) -> str:
     """What the figures depend on besides the GPU: the probe, the libraries, and whether it was hurried."""
     said = [f"gpuprep {agent_version}"]
-    libraries = values.get("libraries")
-    for library in _objects(libraries):
-        said.append(f"{library.get('name')} {library.get('version')}")
-    ffmpeg = values.get("ffmpeg")
-    if isinstance(ffmpeg, Mapping):
-        said.append(f"ffmpeg {ffmpeg.get('version')}")
-    if values.get("quick") is True:
+    said += [f"{library.name} {library.version}" for library in values.libraries]
+    if values.ffmpeg is not None:
+        said.append(f"ffmpeg {values.ffmpeg.version}")
+    if values.quick is True:
         said.append(QUICK)
     return ", ".join([said[0], *sorted(said[1:])])
 
 
-def _gemm(values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    for gpu in gemmrecord.gpus(values):
+def _gemm(values: object) -> Iterator[tuple[str, str, float]]:
+    products = measured(Gemm, values)
+    for gpu in () if isinstance(products, Missing) else gemmrecord.gpus(products):
         disturbed, _ = gemmtrust.alone(gpu)
         for gemm in () if disturbed else gpu.gemms:
             if gemmrecord.unsound(gemm):
                 continue
-            yield gpu.uuid, _name(gemm), gemmrecord.speed(gemm)
-            lasting = number(gemm.get("sustained"), "tflops")
-            if not isinstance(lasting, Missing):
-                yield gpu.uuid, f"{_name(gemm)} sustained", lasting
+            yield gpu.uuid, _name(gemm), gemmrecord.speed(gemm.tflops)
+            lasting = sustained(gemm)
+            if lasting is not None and not isinstance(lasting.tflops, Missing):
+                yield gpu.uuid, f"{_name(gemm)} sustained", lasting.tflops
 
 
-def _name(gemm: Mapping[str, Any]) -> str:
+def _name(gemm: Product) -> str:
     dtype, accumulate = gemmrecord.kind_of(gemm)
     kind = f"{dtype}/{accumulate}" if accumulate else dtype
-    return f"{kind} {gemmrecord.shape_of(gemm)} {gemm.get('layout', '')}".strip()
+    return f"{kind} {gemmrecord.shape_of(gemm)} {gemm.layout}".strip()
 
 
-def _bandwidth(values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    for gpu in _objects(values.get("gpus")):
-        for key, name in BANDWIDTHS.items():
-            value = number(gpu, key)
-            if not isinstance(value, Missing):
-                yield str(gpu.get("uuid") or ""), name, value
+def _bandwidth(values: object) -> Iterator[tuple[str, str, float]]:
+    moved = measured(Bandwidth, values)
+    for gpu in () if isinstance(moved, Missing) else moved.gpus:
+        if not isinstance(gpu, Missing):
+            for name, value in {**gpu.memory, **gpu.host}.items():
+                if not isinstance(value, Missing):
+                    yield gpu.uuid, name, value
 
 
-def _throughput(values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    only = values.get("gpu")
-    for series in _objects(values.get("series")):
-        gpu = series.get("gpu") or only
-        fps = [number(step, "fps") for step in _objects(series.get("steps"))]
-        best = max((value for value in fps if not isinstance(value, Missing)), default=math.nan)
-        words = [series.get(key) for key in ("kind", "codec", "preset")] + [
-            f"{series.get('width')}x{series.get('height')}"
-        ]
-        if isinstance(gpu, Mapping) and best > 0:
-            yield str(gpu.get("uuid") or ""), " ".join(str(word) for word in words if word), best
+def _throughput(values: object) -> Iterator[tuple[str, str, float]]:
+    delivered = measured(Throughput, values)
+    if isinstance(delivered, Missing):
+        return
+    for series in delivered.series:
+        gpu = series.gpu or delivered.gpu
+        best = max((step.fps for step in series.steps if not isinstance(step.fps, Missing)), default=math.nan)
+        words = [series.kind, series.codec, series.preset, f"{series.width}x{series.height}"]
+        if gpu is not None and not isinstance(gpu, Missing) and best > 0:
+            yield gpu.uuid, " ".join(word for word in words if word), best
 
 
 READERS = {"gemm": _gemm, "bandwidth": _bandwidth, "throughput": _throughput}
-
-
-def _objects(listed: object) -> list[Mapping[str, Any]]:
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, (list, tuple)) else []

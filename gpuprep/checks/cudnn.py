@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.cudnn import Convolution, Cudnn
 
 ROLE = "gpu_cudnn"
 AGAIN = "measure again"
@@ -20,16 +17,14 @@ def findings(evidence: Evidence) -> list[Finding]:
     """Library, version, one of each convolution."""
     if evidence.wanted.cudnn.version == "none":
         return []
-    values = evidence.results["cudnn"]
+    values = evidence.of(Cudnn, "cudnn")
     if isinstance(values, Missing):
         return [unknown("cudnn", "convolutions", values, expected="right", remedy=MEASURE)]
-    listed = values.get("convolutions")
-    cases = [case for case in listed if isinstance(case, Mapping)] if isinstance(listed, list) else []
-    if not cases:
+    if not values.convolutions:
         nothing = Missing("unparsable", "the probe lists no convolution")
         return [*_library(evidence, values), unknown("cudnn", "convolutions", nothing, expected="right", remedy=AGAIN)]
-    found = [*_library(evidence, values), *map(_convolution, cases)]
-    have = {(str(case.get("dtype")), str(case.get("layout"))) for case in cases}
+    found = [*_library(evidence, values), *map(_convolution, values.convolutions)]
+    have = {(case.dtype, case.layout) for case in values.convolutions}
     absent = [f"{dtype} {layout}" for dtype in ("fp16", "fp32") for layout in ("NHWC", "NCHW")
               if (dtype, layout) not in have]  # fmt: skip
     if absent:
@@ -38,11 +33,9 @@ def findings(evidence: Evidence) -> list[Finding]:
     return found
 
 
-def _library(evidence: Evidence, values: Mapping[str, Any]) -> list[Finding]:
+def _library(evidence: Evidence, values: Cudnn) -> list[Finding]:
     """Which file ran: the one that facts found, where gpuprep put it, and no second one beside it."""
-    libraries = values.get("libraries")
-    entries = [lib for lib in libraries if isinstance(lib, Mapping)] if isinstance(libraries, list) else []
-    loaded = [(str(lib.get("path", "")), str(lib.get("version", ""))) for lib in entries if lib.get("name") == "cudnn"]
+    loaded = [(lib.path, lib.version or "") for lib in values.libraries if lib.name == "cudnn"]
     wanted, installed = evidence.wanted, evidence.snapshot.cudnn.library_path
     if not loaded:
         reading = Missing("unparsable", "the probe names no cudnn among its libraries")
@@ -70,23 +63,21 @@ def _ours(path: str, installed: object, home: str, installs: bool) -> bool:
     return path.startswith(home) if installs else path == installed
 
 
-def _convolution(case: Mapping[str, Any]) -> Finding:
-    dtype, layout = str(case.get("dtype", "?")), str(case.get("layout", "?"))
+def _convolution(case: Convolution) -> Finding:
+    dtype, layout = case.dtype, case.layout or "?"
     prop, what = f"convolution_{dtype}_{layout}".lower(), f"{dtype.upper()} {layout}"
-    error = case.get("error")
-    if error:
-        last = str(error).strip().splitlines()[-1] if str(error).strip() else "no message"
+    if case.error:
+        last = case.error.strip().splitlines()[-1] if case.error.strip() else "no message"
         why = f"the convolution in {what} did not run: {last}"
         remedy = "see whether this cuDNN still knows the GPU (9.11 dropped Volta) and fits the driver"
         return Finding("cudnn", prop, Status.FAIL, "runs", "failed", why, remedy)
-    off, allowed = number(case, "max_relative_error"), number(case, "error_tolerance")
-    for reading in (off, allowed):
-        if isinstance(reading, Missing):
-            compared = f"the result in {what}"
-            return unknown("cudnn", prop, reading, expected="compared with FP64", what=compared, remedy=AGAIN)
-    assert not isinstance(off, Missing)
-    assert not isinstance(allowed, Missing)
-    expected, speed = f"off by at most {allowed:g}", number(case, "tflops")
+    off, allowed = case.max_relative_error, case.error_tolerance
+    compared = f"the result in {what}"
+    if isinstance(off, Missing):
+        return unknown("cudnn", prop, off, expected="compared with FP64", what=compared, remedy=AGAIN)
+    if isinstance(allowed, Missing):
+        return unknown("cudnn", prop, allowed, expected="compared with FP64", what=compared, remedy=AGAIN)
+    expected, speed = f"off by at most {allowed:g}", case.tflops
     shown = f"{off:.2g}" + ("" if isinstance(speed, Missing) else f" at {speed:.0f} TFLOPS")
     if 0 <= off <= allowed:
         return Finding("cudnn", prop, Status.PASS, expected, shown)

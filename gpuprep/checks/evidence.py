@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from gpuprep.checks.common import unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot
 from gpuprep.records.baseline import Baseline
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.shared import NamedGpu
 
 Values = Union[dict[str, Any], Missing]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -27,17 +30,19 @@ class Evidence:
     thresholds: Mapping[str, Any] = field(default_factory=dict)
     baseline: Baseline = field(default_factory=dict)  # of this host; {} where it has none, or is simulated
 
+    def of(self, kind: type[_T], probe: str) -> _T | Missing:
+        """What `probe` measured; Missing where it gave no answer or was not asked."""
+        return measured(kind, self.results.get(probe))
+
     def not_measured(self, uuids: Collection[str]) -> list[str]:
         """GPUs that NVML showed and that are not among `uuids`: ["gpu 1"]; [] where NVML showed none."""
         facts = self.snapshot.gpus
         return [] if isinstance(facts, Missing) else [f"gpu {gpu.index}" for gpu in facts if gpu.uuid not in uuids]
 
 
-def absent_gpus(
-    evidence: Evidence, subject: str, measured: Sequence[Mapping[str, Any]], unreadable: int = 0
-) -> list[Finding]:
+def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unreadable: int = 0) -> list[Finding]:
     """UNKNOWN where a GPU that NVML showed was not measured, or an entry is none; nothing where all are there."""
-    absent = evidence.not_measured({str(gpu.get("uuid")) for gpu in measured})
+    absent = evidence.not_measured({gpu.uuid for gpu in gpus})
     if not absent and not unreadable:
         return []
     gone = Missing("not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is no GPU")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
 from gpuprep.checks.gemmrecord import Gpu, speed, spread, unit
 from gpuprep.performance import attribution
-from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Gemm, Together
 
 TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
 REMEDY = (
@@ -18,7 +17,7 @@ REMEDY = (
 )
 
 
-def findings(evidence: Evidence, gpus: Sequence[Gpu], values: Mapping[str, Any]) -> list[Finding]:
+def findings(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
     if len(gpus) < 2:
         return []
     return [*(_against_best(evidence, gpu, gpus) for gpu in gpus), *_together(evidence, gpus, values)]
@@ -65,15 +64,15 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
     return percent, varied, f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {unit(kind[0])} ({both[0]})"
 
 
-def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Mapping[str, Any]) -> list[Finding]:
+def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
     """All at once: heat and power supply are shared. Slower than alone by the limit of peers is worth knowing."""
     limit = floor(evidence, "peers_fail_percent")
-    listed = values.get("together")
-    entries = [e for e in listed if isinstance(e, Mapping)] if isinstance(listed, (list, tuple)) else []
-    if not entries and (values.get("quick") is True or gpus[0].published):
+    quick = values.quick is True
+    if not values.together and (quick or values.published):
         return []
-    quick = values.get("quick") is True
-    return [_one_together(gpu, [e for e in entries if e.get("index") == gpu.index], gpus, limit, quick) for gpu in gpus]
+    return [
+        _one_together(gpu, [e for e in values.together if e.index == gpu.index], gpus, limit, quick) for gpu in gpus
+    ]
 
 
 def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
@@ -82,21 +81,22 @@ def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
     A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
     """
     kin = [gpu, *(other for other in gpus if other.pci_device_id == gpu.pci_device_id)]
-    lasting = [lasts for one in kin for gemm in one.sound((dtype, "")) if (lasts := speed(attribution.sustained(gemm)))]
-    return lasting[0] if lasting else None
+    sound = [gemm for one in kin for gemm in one.sound((dtype, ""))]
+    lasting = [long for gemm in sound if (long := attribution.sustained(gemm)) is not None]
+    return next((lasts for long in lasting if (lasts := speed(long.tflops))), None)
 
 
 def _one_together(
-    gpu: Gpu, entries: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu], limit: Floor | None, quick: bool
+    gpu: Gpu, entries: Sequence[Together], gpus: Sequence[Gpu], limit: Floor | None, quick: bool
 ) -> Finding:
     expected = f"less than {limit.percent:g} % slower than alone ({limit.source})" if limit else "as fast as alone"
-    said = [f"{entry.get('dtype')} {figure(speed(entry))}" for entry in entries if speed(entry) > 0]
-    if said and quick and not any(_alone(gpu, str(entry.get("dtype")), gpus) for entry in entries):
+    said = [f"{entry.dtype} {figure(speed(entry.tflops))}" for entry in entries if speed(entry.tflops) > 0]
+    if said and quick and not any(_alone(gpu, entry.dtype, gpus) for entry in entries):
         why = "a common load is compared with a lasting one of a GPU alone, and none was measured (--quick has none)"
         return Finding(gpu.subject, "gemm_together", Status.SKIP, expected, ", ".join(said), why)
     drops = []
     for entry in entries:
-        dtype, mine = str(entry.get("dtype")), number(entry, "tflops")
+        dtype, mine = entry.dtype, entry.tflops
         alone = _alone(gpu, dtype, gpus)
         if alone and not isinstance(mine, Missing) and mine > 0:
             shown = f"{dtype} {figure(mine)} together, {figure(alone)} {unit(dtype)} alone"

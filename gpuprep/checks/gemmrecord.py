@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.performance.gemm_shapes import show
-from gpuprep.performance.roofline import number, whole
 from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
 
 # A burst ends when it is steady to 1 % or its time is over: under a power cap the clock moves within it, up to 16 % on
 # an H200 (measured). Up to STEADY its median is taken as it is; up to WILD it counts where the spread cannot turn the
@@ -22,13 +21,16 @@ class Gpu:
     """One GPU of the measurement."""
 
     index: int
-    uuid: str
     pci_device_id: str
     facts: catalogue.Gpu | None
-    values: Mapping[str, Any]
-    gemms: tuple[Mapping[str, Any], ...]
+    measured: GemmGpu
+    gemms: tuple[Product, ...]
     unreadable: int = 0  # entries among the products that are none
     published: bool = False  # figures from elsewhere, of which only the speed is known
+
+    @property
+    def uuid(self) -> str:
+        return self.measured.uuid
 
     @property
     def subject(self) -> str:
@@ -42,52 +44,45 @@ class Gpu:
         """(data type, "fp16" where it is also added in FP16) in the order in which they were measured."""
         return list(dict.fromkeys(kind_of(gemm) for gemm in self.gemms))
 
-    def of_kind(self, kind: tuple[str, str]) -> list[Mapping[str, Any]]:
+    def of_kind(self, kind: tuple[str, str]) -> list[Product]:
         return [gemm for gemm in self.gemms if kind_of(gemm) == kind]
 
-    def best(self, kind: tuple[str, str]) -> Mapping[str, Any] | None:
+    def best(self, kind: tuple[str, str]) -> Product | None:
         """The fastest product that was measured soundly."""
-        return max(self.sound(kind), key=speed, default=None)
+        return max(self.sound(kind), key=lambda gemm: speed(gemm.tflops), default=None)
 
-    def sound(self, kind: tuple[str, str]) -> list[Mapping[str, Any]]:
+    def sound(self, kind: tuple[str, str]) -> list[Product]:
         return [gemm for gemm in self.of_kind(kind) if unsound(gemm, published=self.published) is None]
 
     def by_shape(self, kind: tuple[str, str]) -> dict[str, float]:
-        return {shape_of(gemm): speed(gemm) for gemm in self.sound(kind)}
+        return {shape_of(gemm): speed(gemm.tflops) for gemm in self.sound(kind)}
 
 
-def gpus(values: Mapping[str, Any]) -> list[Gpu]:
-    listed = values.get("gpus")
-    entries = listed if isinstance(listed, (list, tuple)) else []
-    said = is_published(values)
-    return [_gpu(entry, position, said) for position, entry in enumerate(entries) if isinstance(entry, Mapping)]
+def gpus(values: Gemm) -> list[Gpu]:
+    """Those that can be read, in the order of the measurement."""
+    return [
+        _gpu(entry, position, bool(values.published))
+        for position, entry in enumerate(values.gpus)
+        if not isinstance(entry, Missing)
+    ]
 
 
-def is_published(values: Mapping[str, Any]) -> bool:
-    """Figures that someone published: `published` says who. No probe writes it."""
-    return isinstance(values.get("published"), str) and bool(values["published"])
-
-
-def _gpu(entry: Mapping[str, Any], position: int, published: bool) -> Gpu:
-    index, uuid, device = entry.get("index"), entry.get("uuid"), entry.get("pci_device_id")
-    listed = entry.get("gemms")
-    products = listed if isinstance(listed, (list, tuple)) else []
-    readable = tuple(product for product in products if isinstance(product, Mapping) and product)
+def _gpu(entry: GemmGpu, position: int, published: bool) -> Gpu:
+    device = entry.pci_device_id
+    readable = tuple(product for product in entry.gemms if not isinstance(product, Missing))
     return Gpu(
-        index=index if isinstance(index, int) and not isinstance(index, bool) else position,
-        uuid=uuid if isinstance(uuid, str) else "",
-        pci_device_id=device.lower() if isinstance(device, str) else "",
-        facts=catalogue.gpu(device) if isinstance(device, str) else None,
-        values=entry,
+        index=position if entry.index is None else entry.index,
+        pci_device_id=device.lower(),
+        facts=catalogue.gpu(device),
+        measured=entry,
         gemms=readable,
-        unreadable=len(products) - len(readable),
+        unreadable=len(entry.gemms) - len(readable),
         published=published,
     )
 
 
-def kind_of(gemm: Mapping[str, Any]) -> tuple[str, str]:
-    dtype, accumulate = str(gemm.get("dtype")), str(gemm.get("accumulate"))
-    return dtype, "fp16" if (dtype, accumulate) == ("fp16", "fp16") else ""
+def kind_of(gemm: Product) -> tuple[str, str]:
+    return gemm.dtype, "fp16" if (gemm.dtype, gemm.accumulate) == ("fp16", "fp16") else ""
 
 
 def prop(kind: tuple[str, str]) -> str:
@@ -99,29 +94,20 @@ def unit(dtype: str) -> str:
     return "TOPS" if dtype == "int8" else "TFLOPS"
 
 
-def speed(gemm: Mapping[str, Any]) -> float:
-    value = number(gemm, "tflops")
-    return 0.0 if isinstance(value, Missing) else value
+def speed(tflops: Figure) -> float:
+    """0 where it is not recorded."""
+    return 0.0 if isinstance(tflops, Missing) else tflops
 
 
-def error_of(values: Mapping[str, Any]) -> str:
-    """What went wrong; "" where nothing did."""
-    error = values.get("error")
-    if isinstance(error, Mapping) and "missing" in error:
-        return f"{error['missing']}: {error.get('detail', '')}".rstrip(": ")
-    return error if isinstance(error, str) else "" if error is None else f"an error that is no text: {error!r:.60}"
-
-
-def unsound(gemm: Mapping[str, Any], *, published: bool = False) -> str | None:
+def unsound(gemm: Product, *, published: bool = False) -> str | None:
     """Why this figure cannot be judged; None where it can."""
-    if error := error_of(gemm):
-        return error
-    shape = [whole(gemm, key) for key in ("m", "n", "k")]
-    if None in shape:
+    if gemm.error:
+        return gemm.error
+    if None in (gemm.m, gemm.n, gemm.k):
         return "its shape is not recorded"
-    if speed(gemm) <= 0:
+    if speed(gemm.tflops) <= 0:
         return "its speed is not recorded"
-    spread = number(gemm, "rel_stdev_percent")
+    spread = gemm.rel_stdev_percent
     if isinstance(spread, Missing):
         return None if published else "how steady it was is not recorded"
     if not 0 <= spread <= WILD_PERCENT:
@@ -131,27 +117,26 @@ def unsound(gemm: Mapping[str, Any], *, published: bool = False) -> str | None:
 
 def spread(gpu: Gpu, kind: tuple[str, str], shape: str) -> float:
     """By how many per cent this product varied; 0 where it was steady enough, or nothing is known of it."""
-    readings = [number(gemm, "rel_stdev_percent") for gemm in gpu.of_kind(kind) if shape_of(gemm) == shape]
+    readings = [gemm.rel_stdev_percent for gemm in gpu.of_kind(kind) if shape_of(gemm) == shape]
     return max((r for r in readings if not isinstance(r, Missing) and r > STEADY_PERCENT), default=0.0)
 
 
-def turning(gemm: Mapping[str, Any], percent: float, limit: float) -> str:
+def turning(gemm: Product, percent: float, limit: float) -> str:
     """Why a figure of `percent` cannot be told from `limit`: it varied too much for that; "" where it can."""
-    spread = number(gemm, "rel_stdev_percent")
+    spread = gemm.rel_stdev_percent
     if isinstance(spread, Missing) or spread <= STEADY_PERCENT:
         return ""
     low, high = percent * (1 - spread / 100), percent * (1 + spread / 100)
     return f"it varied by {spread:.1f} %, so {limit:g} % is within its spread" if low < limit <= high else ""
 
 
-def shape_of(gemm: Mapping[str, Any]) -> str:
-    m, n, k = (whole(gemm, key) or 0 for key in ("m", "n", "k"))
-    return show((m, n, k))
+def shape_of(gemm: Product) -> str:
+    return show((gemm.m or 0, gemm.n or 0, gemm.k or 0))
 
 
-def masks(gemm: Mapping[str, Any]) -> list[int | None]:
+def masks(gemm: Product) -> list[int | None]:
     """Event reasons of the burst and of the sustained load; None where they were not read."""
-    lasting = gemm.get("sustained")
-    parts: Sequence[Mapping[str, Any]] = (gemm, lasting) if isinstance(lasting, Mapping) else (gemm,)
-    found = [number(part, "event_reasons") for part in parts]
-    return [None if isinstance(mask, Missing) or mask < 0 else int(mask) for mask in found]
+    read = [gemm.event_reasons]
+    if gemm.sustained is not None:
+        read.append(gemm.sustained if isinstance(gemm.sustained, Missing) else gemm.sustained.event_reasons)
+    return [None if isinstance(mask, Missing) or mask < 0 else int(mask) for mask in read]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
@@ -14,6 +11,7 @@ from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import APPLICATION_CLOCKS, SW_POWER_CAP, SW_THERMAL, named
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Gemm, Product
 
 INCREDIBLE_PERCENT = 103.0  # of the peak at boost: the clock may be a little above it, the figure not by more
 NEAR_ROOF = 0.9  # below this share of the roof, memory decides
@@ -32,7 +30,7 @@ def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
     for kind in gpu.kinds():
         found.append(_burst(evidence, gpu, kind, disturbed))
         for gemm in gpu.of_kind(kind):
-            if isinstance(gemm.get("sustained"), Mapping):
+            if gemm.sustained is not None:
                 found.append(_sustained(evidence, gpu, kind, gemm, disturbed))
     return found + _not_measured(evidence, gpu)
 
@@ -45,25 +43,23 @@ def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) 
     return _judged(evidence, gpu, kind, prop(kind), best, disturbed)
 
 
-def _sustained(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], gemm: Mapping[str, Any], disturbed: str) -> Finding:
+def _sustained(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], gemm: Product, disturbed: str) -> Finding:
     lasting = attribution.sustained(gemm)
     name = f"{prop(kind)}_sustained"
-    if speed(lasting) <= 0:
+    if lasting is None or speed(lasting.tflops) <= 0:
         return _unknown(gpu, name, _expected(evidence, gpu, kind), "its speed is not recorded")
     return _judged(evidence, gpu, kind, name, lasting, disturbed)
 
 
-def _judged(
-    evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm: Mapping[str, Any], disturbed: str
-) -> Finding:
+def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm: Product, disturbed: str) -> Finding:
     expected, above = _expected(evidence, gpu, kind), _roof(gpu, kind)
     if isinstance(above, Missing):
         if above.reason == "no_such_units":
-            shown = f"{figure(speed(gemm))} {unit(kind[0])}"
+            shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}"
             return skip(gpu.subject, name, expected=expected, actual=shown, reason=above.detail)
         return _unknown(gpu, name, expected, above.detail, "judge it with a newer gpuprep, which may know this GPU")
-    percent = 100.0 * speed(gemm) / above.tflops
-    shown = f"{figure(speed(gemm))} {unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
+    percent = 100.0 * speed(gemm.tflops) / above.tflops
+    shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
     limit = _floor(evidence, kind, above)
     if disturbed:
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, disturbed, MEASURE_AGAIN)
@@ -75,7 +71,7 @@ def _judged(
         return skip(gpu.subject, name, expected=expected, actual=shown, reason=why)
     if why := turning(gemm, percent, limit.percent):
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
-    explained = attribution.explain(gemm, gpu.facts, gpu.values) if gpu.facts else Missing("not_in_catalogue")
+    explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
     if percent < limit.percent and isinstance(explained, Attribution):
         excused = _excused(explained, limit)
         if excused is Status.PASS:
@@ -99,7 +95,7 @@ def _judged(
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
 
 
-def _why(gemm: Mapping[str, Any], explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
+def _why(gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
     """(reason, remedy) of a figure below its floor: a low clock, or a GPU that is slow at its clock."""
     if isinstance(explained, Missing):
         return f"below the floor; why cannot be told: {explained.detail or explained.reason}", DEFECT
@@ -133,8 +129,8 @@ def _tiling(explained: Attribution) -> float:
     return explained.factor("tile").value * explained.factor("wave").value
 
 
-def _unthrottle(gemm: Mapping[str, Any]) -> str:
-    mask = roofline.number(gemm, "event_reasons")
+def _unthrottle(gemm: Product) -> str:
+    mask = gemm.event_reasons
     first = named(0 if isinstance(mask, Missing) or mask < 0 else int(mask))[:1]
     bit = first[0].bit if first else 0
     if bit == SW_POWER_CAP:
@@ -163,8 +159,8 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
 
 def evidence_is_short(evidence: Evidence) -> bool:
     """--quick measures some of the data types."""
-    values = evidence.results.get("gemm")
-    return isinstance(values, dict) and values.get("quick") is True
+    values = evidence.of(Gemm, "gemm")
+    return not isinstance(values, Missing) and values.quick is True
 
 
 def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:

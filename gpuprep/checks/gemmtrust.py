@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import posixpath
-from collections.abc import Mapping
-from typing import Any
 
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES
-from gpuprep.checks.gemmrecord import Gpu, error_of, masks, shape_of
+from gpuprep.checks.gemmrecord import Gpu, masks, shape_of
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
-from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Gemm, Product
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # how the codec keeps a float that is not finite
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 
 
 def results(gpu: Gpu) -> list[Finding]:
     """Wrong results are worse than slow ones; results that nobody compared are not known to be right."""
-    ran = [gemm for gemm in gpu.gemms if not error_of(gemm)]
+    ran = [gemm for gemm in gpu.gemms if not gemm.error]
     wrong = [said for said in map(_wrong, ran) if said]
     expected = "exact, or within the tolerance of the data type"
     if wrong:
@@ -32,41 +30,40 @@ def results(gpu: Gpu) -> list[Finding]:
                         "provider this report")]  # fmt: skip
     unproven = [gemm for gemm in ran if not _right(gemm)]
     if unproven or not ran:
-        named_first = f"{unproven[0].get('dtype')} {shape_of(unproven[0])}" if unproven else "nothing"
+        named_first = f"{unproven[0].dtype} {shape_of(unproven[0])}" if unproven else "nothing"
         why = f"{len(unproven)} of {len(ran)} results were not compared with anything ({named_first})"
         return [Finding(gpu.subject, "gemm_results", Status.UNKNOWN, expected, "not compared", why, "measure again")]
     return [Finding(gpu.subject, "gemm_results", Status.PASS, expected, f"{len(ran)} right")]
 
 
-def _wrong(gemm: Mapping[str, Any]) -> str:
-    what = f"{gemm.get('dtype')} {shape_of(gemm)}"
-    if gemm.get("exact") is False:
+def _wrong(gemm: Product) -> str:
+    what = f"{gemm.dtype} {shape_of(gemm)}"
+    if gemm.exact is False:
         return f"{what} differs from the exact result"
-    raw = gemm.get("max_relative_error")
-    if isinstance(raw, float) and not math.isfinite(raw):
+    error, tolerance = gemm.max_relative_error, gemm.error_tolerance
+    if isinstance(error, Missing) and error.detail in NO_NUMBERS:
         return f"{what} has results that are no numbers"
-    error, tolerance = number(gemm, "max_relative_error"), number(gemm, "error_tolerance")
     if not isinstance(error, Missing) and not isinstance(tolerance, Missing) and error > tolerance:
         return f"{what} is off by {error:.2g}, and {tolerance:.2g} is allowed"
     return ""
 
 
-def _right(gemm: Mapping[str, Any]) -> bool:
-    error, tolerance = number(gemm, "max_relative_error"), number(gemm, "error_tolerance")
+def _right(gemm: Product) -> bool:
+    error, tolerance = gemm.max_relative_error, gemm.error_tolerance
     within = not isinstance(error, Missing) and not isinstance(tolerance, Missing) and 0 <= error <= tolerance
-    return gemm.get("exact") is True or within
+    return gemm.exact is True or within
 
 
 def errors(gpu: Gpu) -> list[Finding]:
     """Products that failed; none is no finding."""
-    failed = [gemm for gemm in gpu.gemms if error_of(gemm)]
-    whole = error_of(gpu.values)
+    failed = [gemm for gemm in gpu.gemms if gemm.error]
+    whole = gpu.measured.error
     if not failed and not whole and not gpu.unreadable:
         return []
     said = [whole] if whole else []
     said += [f"{gpu.unreadable} entries are no products"] if gpu.unreadable else []
-    said += [f"{gemm.get('dtype')} {shape_of(gemm)}: {error_of(gemm)}" for gemm in failed[:3]]
-    lost = "lost" in whole or any("lost" in error_of(gemm) for gemm in failed)
+    said += [f"{gemm.dtype} {shape_of(gemm)}: {gemm.error}" for gemm in failed[:3]]
+    lost = "lost" in whole or any("lost" in gemm.error for gemm in failed)
     status = Status.FAIL if lost else Status.UNKNOWN
     count = len(failed) + gpu.unreadable
     shown = f"{count} of {len(gpu.gemms) + gpu.unreadable} failed" if count else "failed"
@@ -76,30 +73,25 @@ def errors(gpu: Gpu) -> list[Finding]:
 
 def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
     """(why the figures do not count, the finding): another process on the GPU takes what is measured."""
-    listed = gpu.values.get("other_processes")
+    listed = gpu.measured.other_processes
     expected = "no other process on the GPU"
     remedy = "stop what uses the GPU (nvidia-smi shows it), then measure again"
-    if not isinstance(listed, (list, tuple)):
-        said = listed.get("detail", "") if isinstance(listed, Mapping) else ""
-        why = f"whether another process used the GPU is not known{f' ({said})' if said else ''}"
+    if isinstance(listed, Missing):
+        why = f"whether another process used the GPU is not known{f' ({listed.detail})' if listed.detail else ''}"
         return why, [Finding(gpu.subject, "alone", Status.UNKNOWN, expected, "not known", why, remedy)]
     if not listed:
         return "", [Finding(gpu.subject, "alone", Status.PASS, expected, "none")]
-    names = ", ".join(_process(entry) for entry in listed[:3])
+    names = ", ".join(
+        "an entry that is none" if isinstance(one, Missing) else gpuprocesses.named(one) for one in listed[:3]
+    )
     why = f"another process used the GPU while it was measured: {names}"
     return why, [Finding(gpu.subject, "alone", Status.UNKNOWN, expected, names, why, remedy)]
-
-
-def _process(entry: object) -> str:
-    if not isinstance(entry, Mapping):
-        return f"{entry!r:.40}"
-    return gpuprocesses.named(entry)
 
 
 def slowdowns(gpu: Gpu) -> list[Finding]:
     """Hardware slowdowns fail; heat warns; the power cap is how these cards work under load."""
     expected = "no slowdown by heat or by the hardware"
-    read = [mask for gemm in gpu.gemms if not error_of(gemm) for mask in masks(gemm)]
+    read = [mask for gemm in gpu.gemms if not gemm.error for mask in masks(gemm)]
     known = [mask for mask in read if mask is not None]
     seen = 0
     for mask in known:
@@ -125,32 +117,29 @@ def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
     """(samples with one of these bits, samples in all) of every telemetry."""
     hits = samples = 0
     for gemm in gpu.gemms:
-        for part in (gemm, gemm.get("sustained")):
-            telemetry = part.get("telemetry") if isinstance(part, Mapping) else None
-            column = telemetry.get("event_reasons") if isinstance(telemetry, Mapping) else None
-            masks_read = [m for m in column if isinstance(m, int)] if isinstance(column, (list, tuple)) else []
-            samples += len(masks_read)
-            hits += sum(1 for mask in masks_read if mask & bits)
+        for part in (gemm, gemm.sustained):
+            telemetry = None if part is None or isinstance(part, Missing) else part.telemetry
+            read = [int(mask) for mask in telemetry.event_reasons if mask is not None] if telemetry else []
+            samples += len(read)
+            hits += sum(1 for mask in read if mask & bits)
     return hits, samples
 
 
-def library(values: Mapping[str, Any]) -> Finding:
+def library(values: Gemm) -> Finding:
     """The cuBLASLt that ran is the installed toolkit's: a figure of a bundled one says nothing of the installation."""
-    toolkit, listed = values.get("toolkit"), values.get("libraries")
-    entries = [lib for lib in listed if isinstance(lib, Mapping)] if isinstance(listed, (list, tuple)) else []
-    folders, version = _toolkit(toolkit)
-    named_so = [lib for lib in entries if str(lib.get("name", "")).lower().removeprefix("lib") == "cublaslt"]
+    folders, version = values.toolkit.library_dirs, values.toolkit.version
+    named_so = [lib for lib in values.libraries if lib.name.lower().removeprefix("lib") == "cublaslt"]
     # Where several were loaded, one that is not the toolkit's is what to tell.
-    strangers = [lib for lib in named_so if not any(_inside(str(lib.get("path")), folder) for folder in folders)]
+    strangers = [lib for lib in named_so if not any(_inside(lib.path, folder) for folder in folders)]
     loaded = next(iter([*strangers, *named_so]), None)
     expected = f"CUDA {version}'s, in {' or '.join(folders)}" if folders else "the installed toolkit's"
     remedy = "take the folder out of LD_LIBRARY_PATH or of the agent's environment; gpuprep provision sets the loader's"
-    path = loaded.get("path") if loaded else None
-    if not isinstance(path, str) or not path or not folders:
-        what = "where the toolkit's libraries are" if isinstance(path, str) and path else "which cuBLASLt was loaded"
+    path = loaded.path if loaded else ""
+    if not path or not folders:
+        what = "where the toolkit's libraries are" if path else "which cuBLASLt was loaded"
         return Finding("cuda", "cublaslt", Status.UNKNOWN, expected, "not recorded", f"{what} is not recorded",
                        "measure again")  # fmt: skip
-    own = str(loaded.get("version", "")) if loaded else ""
+    own = (loaded.version if loaded else None) or ""
     shown = f"{path} ({own or 'version not known'})"
     if not any(_inside(path, folder) for folder in folders):
         why = f"the products ran with {path}, not with the installed toolkit's libraries in {' or '.join(folders)}"
@@ -163,14 +152,6 @@ def library(values: Mapping[str, Any]) -> Finding:
         why = f"{path} is version {own}, and the installed toolkit is CUDA {version} (in {' or '.join(folders)})"
         return Finding("cuda", "cublaslt", Status.FAIL, expected, shown, why, remedy)
     return Finding("cuda", "cublaslt", Status.PASS, expected, shown)
-
-
-def _toolkit(toolkit: object) -> tuple[list[str], str]:
-    if not isinstance(toolkit, Mapping):
-        return [], ""
-    folders, version = toolkit.get("library_dirs"), toolkit.get("version")
-    texts = [f for f in folders if isinstance(f, str) and f] if isinstance(folders, (list, tuple)) else []
-    return texts, version if isinstance(version, str) else ""
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from gpuprep.records import ProcessOnGpu
+from gpuprep.records.evidence.shared import Process
 from gpuprep.untrusted.plaintext import one_line
 
 UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
@@ -12,19 +13,18 @@ MOST_LETTERS = 64  # of a name: a program and its owner call themselves what the
 MOST_SECONDS = 10**10  # three centuries: no program is older
 
 
-def named(process: ProcessOnGpu | Mapping[str, object]) -> str:
+def named(process: ProcessOnGpu | Process) -> str:
     """Of a record, or of the `other_processes` of a measurement; what was not read is left out."""
-    values = process if isinstance(process, Mapping) else vars(process)
-    name, owner, age = values.get("name"), values.get("owner"), values.get("age_seconds")
-    about = [f"pid {values.get('pid', '?')}"]
+    name, owner, age = process.name, process.owner, process.age_seconds
+    about = [f"pid {'?' if process.pid is None else process.pid}"]
     if isinstance(owner, str) and owner:
         about.append(one_line(owner, MOST_LETTERS))
     if isinstance(age, int) and 0 <= age < MOST_SECONDS:
         about.append(f"since {span(age)}")
-    return f"{one_line(name, MOST_LETTERS) if isinstance(name, str) and name else 'a program'} ({', '.join(about)})"
+    return f"{one_line(name, MOST_LETTERS) if name else 'a program'} ({', '.join(about)})"
 
 
-def listed(processes: Iterable[ProcessOnGpu | Mapping[str, object]]) -> str:
+def listed(processes: Iterable[ProcessOnGpu | Process]) -> str:
     return ", ".join(map(named, processes))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gpuprep.checks.common import unknown
-from gpuprep.performance.roofline import number
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie, Peer
 
 # GB/s of one lane in one direction, after line coding (PCI-SIG: 2.5, 5, 8, 16, 32, 64 GT/s; 8b/10b, then 128b/130b).
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -21,38 +20,40 @@ AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
 
 
-def rate(link_values: object, generation: str, width: str) -> float | None:
-    """GB/s in one direction that a link of this generation and width carries; None where one of them is not known."""
-    if not isinstance(link_values, Mapping):
-        return None
-    speed, lanes = number(link_values, generation), number(link_values, width)
-    if isinstance(speed, Missing) or isinstance(lanes, Missing) or int(speed) not in LANE_GB_PER_S or lanes <= 0:
-        return None
-    return LANE_GB_PER_S[int(speed)] * lanes
+def named(index: int | None) -> str:
+    return f"gpu {'?' if index is None else index}"
 
 
-def link(subject: str, gpu: Mapping[str, Any]) -> Finding:
+def rate(link: Pcie | Missing) -> float | None:
+    """GB/s in one direction that the link carries; None where its generation or width is not known."""
+    return None if isinstance(link, Missing) else _carries(link.generation, link.width)
+
+
+def _carries(generation: int | None, width: int | None) -> float | None:
+    lane = LANE_GB_PER_S.get(generation or 0)
+    return lane * width if lane and width else None
+
+
+def link(subject: str, gpu: BandwidthGpu) -> Finding:
     """Generation and width while copies kept the link busy, against the most that device and slot can do."""
-    values = gpu.get("pcie")
-    if isinstance(values, Mapping):
-        # NVML's maximum is that of device and slot together: a short slot would excuse itself.
-        alone, both = number(values, "device_width"), number(values, "max_width")
-        if not isinstance(alone, Missing) and not isinstance(both, Missing):
-            values = {**values, "max_width": int(max(alone, both))}
-    now, most = rate(values, "generation", "width"), rate(values, "max_generation", "max_width")
-    if now is None or most is None or not isinstance(values, Mapping):
-        said = values.get("detail", "") if isinstance(values, Mapping) else ""
+    pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    generation, width, best = pcie.generation, pcie.width, pcie.max_generation
+    # NVML's maximum is that of device and slot together: a short slot would excuse itself.
+    widest = max(pcie.max_width, pcie.device_width or 0) if pcie.max_width else None
+    now, most = _carries(generation, width), _carries(best, widest)
+    if now is None or most is None or not generation or not width or not best or not widest:
+        said = gpu.pcie.detail if isinstance(gpu.pcie, Missing) else ""
         lacking = Missing("unparsable", said or "generation and width under load are not recorded")
         return unknown(
             subject, "pcie_link", lacking, expected="as wide and fast as the device", what="the PCIe link", remedy=AGAIN
         )
-    shown = f"generation {values['generation']} x{values['width']}"
-    expected = f"generation {values['max_generation']} x{values['max_width']}"
+    shown = f"generation {generation} x{width}"
+    expected = f"generation {best} x{widest}"
     faults = []
-    if values["width"] < values["max_width"]:
-        faults.append(f"x{values['width']} of x{values['max_width']}")
-    if values["generation"] < values["max_generation"]:
-        faults.append(f"generation {values['generation']} of {values['max_generation']}")
+    if width < widest:
+        faults.append(f"x{width} of x{widest}")
+    if generation < best:
+        faults.append(f"generation {generation} of {best}")
     if not faults:
         return Finding(subject, "pcie_link", Status.PASS, expected, shown)
     status = Status.FAIL if now < FAULT_SHARE * most * 0.99 else Status.WARN
@@ -60,20 +61,19 @@ def link(subject: str, gpu: Mapping[str, Any]) -> Finding:
     return Finding(subject, "pcie_link", status, expected, shown, why, RESEAT)
 
 
-def peers(listed: object, gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def peers(pairs: Sequence[Peer], gpus: Sequence[BandwidthGpu]) -> list[Finding]:
     """Nothing on a machine with one GPU; UNKNOWN where several were not measured against each other."""
     if len(gpus) < 2:
         return []
-    pairs = [pair for pair in listed if isinstance(pair, Mapping)] if isinstance(listed, list) else []
     if not pairs:
         nothing = Missing("unparsable", "the probe lists no pair")
         return [
             unknown("gpus", "peers", nothing, expected="each pair measured", what="copies between GPUs", remedy=AGAIN)
         ]
-    by_index = {gpu.get("index"): gpu for gpu in gpus}
+    by_index = {gpu.index: gpu for gpu in gpus}
     found = [finding for pair in pairs for finding in _pair(pair, by_index)]
-    measured = {f"gpu {pair.get('from')} to gpu {pair.get('to')}" for pair in pairs}
-    wanted = [f"gpu {one} to gpu {other}" for one in by_index for other in by_index if one != other]
+    measured = {_subject(pair.start, pair.end) for pair in pairs}
+    wanted = [_subject(one, other) for one in by_index for other in by_index if one != other]
     gone = [pair for pair in wanted if pair not in measured]
     if gone:
         nothing = Missing("not_recorded", f"{', '.join(gone)} was not measured")
@@ -81,11 +81,15 @@ def peers(listed: object, gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return found
 
 
-def _pair(pair: Mapping[str, Any], gpus: Mapping[Any, Mapping[str, Any]]) -> list[Finding]:
-    subject = f"gpu {pair.get('from', '?')} to gpu {pair.get('to', '?')}"
-    origin, target = gpus.get(pair.get("from"), {}), gpus.get(pair.get("to"), {})
-    links = number(pair, "nvlinks")
-    wanted = min(NVLINKS.get(str(gpu.get("pci_device_id", "")), 0) for gpu in (origin, target))
+def _subject(start: int | None, end: int | None) -> str:
+    return f"{named(start)} to {named(end)}"
+
+
+def _pair(pair: Peer, gpus: Mapping[int | None, BandwidthGpu]) -> list[Finding]:
+    subject = _subject(pair.start, pair.end)
+    origin, target = gpus.get(pair.start, BandwidthGpu()), gpus.get(pair.end, BandwidthGpu())
+    links = pair.nvlinks
+    wanted = min(NVLINKS.get(gpu.pci_device_id, 0) for gpu in (origin, target))
     active = 0 if isinstance(links, Missing) else int(links)
     found = [] if not wanted else [_nvlinks(subject, links, wanted)]
     return [*found, _speed(subject, pair, active, origin, target)]
@@ -107,23 +111,21 @@ def _nvlinks(subject: str, links: float | Missing, wanted: int) -> Finding:
     return Finding(subject, "nvlinks", Status.FAIL, expected, f"{links:.0f}", why, "show the provider this report")
 
 
-def _speed(
-    subject: str, pair: Mapping[str, Any], links: int, origin: Mapping[str, Any], target: Mapping[str, Any]
-) -> Finding:
-    reached, error = number(pair, "gb_per_s"), pair.get("error")
+def _speed(subject: str, pair: Peer, links: int, origin: BandwidthGpu, target: BandwidthGpu) -> Finding:
+    reached, error = pair.gb_per_s, pair.error
     if error:
         remedy = "see the kernel's log for Xid 74 (NVLink) and the state of Fabric Manager"
         return Finding(subject, "peer_copy", Status.FAIL, "copies", "failed", f"a copy failed: {error}", remedy)
     if isinstance(reached, Missing):
         return unknown(subject, "peer_copy", reached, expected="measured", what=f"copies {subject}", remedy=AGAIN)
-    if pair.get("can_access") is not True:
+    if pair.can_access is not True:
         why = "the GPUs have no access to each other: copies go through the host's memory"
         if links:
             why += f", although {links} NVLinks are active"
             return Finding(subject, "peer_copy", Status.FAIL, "direct", f"{reached:.0f} GB/s", why,
                            "see that Fabric Manager runs and that no IOMMU or compute mode forbids it")  # fmt: skip
         return Finding(subject, "peer_copy", Status.SKIP, "direct", f"{reached:.0f} GB/s", why)
-    rates = [rate(gpu.get("pcie"), "generation", "width") for gpu in (origin, target)]
+    rates = [rate(gpu.pcie) for gpu in (origin, target)]
     slower = min((r for r in rates if r is not None), default=None)
     carries = links * NVLINK_GB_PER_S if links else slower
     if carries is None:

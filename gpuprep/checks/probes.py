@@ -13,8 +13,8 @@ from gpuprep.checks.evidence import Evidence, Values
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot
 from gpuprep.records.baseline import Baseline
+from gpuprep.records.evidence.codec import Codec
 
-LISTED = ("encoders", "decoders", "filters", "hwaccels")
 # Kinds that ffmpeg does not list, or lists under other names, are looked up among configure's arguments.
 CONFIGURED = {
     "muxers": "muxer", "demuxers": "demuxer", "parsers": "parser",
@@ -41,23 +41,24 @@ def findings(
 
 
 def _codec(evidence: Evidence) -> list[Finding]:
-    wanted, values = evidence.wanted, evidence.results["codec"]
+    wanted, values = evidence.wanted, evidence.of(Codec, "codec")
     if wanted.codec.ffmpeg == "none":
         return []
     return [_kind(kind, names, values) for kind, names in wanted.codec.parts.items() if names]
 
 
-def _kind(kind: str, names: Sequence[str], values: Values) -> Finding:
+def _kind(kind: str, names: Sequence[str], values: Codec | Missing) -> Finding:
     expected = f"{len(names)} {kind}"
     if isinstance(values, Missing):
         return unknown("ffmpeg", kind, values, expected=expected, role="gpu_codec")
-    source = kind if kind in LISTED else "buildconf"
-    listed = values.get(source)
-    texts = isinstance(listed, list) and all(isinstance(name, str) for name in listed)
-    if not isinstance(listed, list) or not texts or (kind not in LISTED and kind not in CONFIGURED):
+    own = {"encoders": values.encoders, "decoders": values.decoders, "filters": values.filters,
+           "hwaccels": values.hwaccels}  # fmt: skip
+    source = kind if kind in own else "buildconf"
+    listed = own.get(kind, values.buildconf)
+    if isinstance(listed, Missing) or (kind not in own and kind not in CONFIGURED):
         reading = Missing("unparsable", f"the probe lists no {source}")
         return unknown("ffmpeg", kind, reading, expected=expected, role="gpu_codec")
-    have = set(listed) if kind in LISTED else configured(listed, CONFIGURED[kind])
+    have = set(listed) if kind in own else configured(listed, CONFIGURED[kind])
     absent = [name for name in names if _listed_name(kind, name) not in have]
     return check(
         "ffmpeg",

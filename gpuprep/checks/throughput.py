@@ -6,8 +6,7 @@ whom), a low video clock, or engines that were busy and yet slow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.ffmpegerrors import cause
@@ -17,6 +16,8 @@ from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, floor
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.throughput import Series, Step, Throughput, ThroughputGpu
 
 DEFAULT_FLOOR = 85.0  # per cent; a real H200 reaches 90 with FFmpeg
 CLOCK_FLOOR, CLOCK_FAIL = 90.0, 50.0  # per cent of the engines' highest clock
@@ -27,23 +28,24 @@ RETRY = "run the series' command by hand on the host; it is in the record"
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    values = evidence.results["throughput"]
+    values = evidence.of(Throughput, "throughput")
     if evidence.wanted.codec.ffmpeg == "none":
         return []
     if isinstance(values, Missing):
         return [unknown("throughput", FPS, values, expected="measured", role="gpu_codec")]
-    gpus = [gpu for gpu in values.get("gpus") or [values.get("gpu")] if isinstance(gpu, dict)]
+    listed = values.gpus or ((values.gpu,) if values.gpu else ())
+    gpus = [gpu for gpu in listed if not isinstance(gpu, Missing)]
     several = len(gpus) > 1
-    series = [(one, _gpu_of(one, gpus)) for one in values.get("series") or [] if isinstance(one, dict)]
-    if not gpus or not (series or any(gpu.get("error") for gpu in gpus)):
+    series = [(one, _gpu_of(one, gpus)) for one in values.series]
+    if not gpus or not (series or any(gpu.error for gpu in gpus)):
         return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
-    found = [_lost(gpu) for gpu in gpus if gpu.get("error")]
-    found += absent_gpus(evidence, "throughput", gpus)
+    found = [_lost(gpu) for gpu in gpus if gpu.error]
+    found += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
     for gpu in gpus:
-        ran = [one for one, its in series if its is gpu and one.get("outcome") != "no_time"]
-        if not ran and not gpu.get("error"):
+        ran = [one for one, its in series if its is gpu and one.outcome != "no_time"]
+        if not ran and not gpu.error:
             nothing = Missing("not_recorded", "no series had its turn: the machine was too slow for the time there is")
-            subject = f"throughput gpu {gpu.get('index')}"
+            subject = f"throughput gpu {gpu.index}"
             found.append(unknown(subject, FPS, nothing, expected="measured", remedy="measure again, with less load"))
     for one, gpu in series:
         found += _series(evidence, Judged(one, gpu, several))
@@ -55,16 +57,16 @@ def findings(evidence: Evidence) -> list[Finding]:
 class Judged:
     """One series and the GPU it ran on, with what the catalogue says of them."""
 
-    def __init__(self, series: Mapping[str, Any], gpu: Mapping[str, Any], several: bool) -> None:
+    def __init__(self, series: Series, gpu: ThroughputGpu, several: bool) -> None:
         self.series = series
         self.gpu = gpu
-        self.kind, self.codec, self.preset = (str(series.get(key) or "") for key in ("kind", "codec", "preset"))
-        words = ["throughput", self.kind, self.codec, self.preset, f"gpu {gpu.get('index')}" if several else ""]
+        self.kind, self.codec, self.preset = series.kind, series.codec, series.preset
+        words = ["throughput", self.kind, self.codec, self.preset, f"gpu {gpu.index}" if several else ""]
         self.subject = " ".join(word for word in words if word)
-        known = catalogue.gpu(str(gpu.get("pci_device_id") or ""))
+        known = catalogue.gpu(gpu.pci_device_id)
         self.model = known.model if known else None
-        self.decisive = str(series.get("decisive_line") or "")
-        self.steps = [step for step in series.get("steps") or [] if isinstance(step, dict)]
+        self.decisive = series.decisive_line
+        self.steps = series.steps
 
     @property
     def engines(self) -> list[tuple[str, int, EngineRate | None]]:
@@ -80,10 +82,10 @@ class Judged:
         ]
 
     @property
-    def best(self) -> Mapping[str, Any] | None:
+    def best(self) -> Step | None:
         """The step with the most frames a second; None: nothing was delivered."""
-        delivered = [step for step in self.steps if _number(step.get("fps"))]
-        return max(delivered, key=lambda step: float(step["fps"]), default=None)
+        delivered = [step for step in self.steps if positive(step.fps)]
+        return max(delivered, key=lambda step: positive(step.fps), default=None)
 
     def count_in_words(self, part: str, count: int) -> str:
         word = {"decode": "decoder", "encode": "encoder"}[part] + ("" if count == 1 else "s")
@@ -93,7 +95,7 @@ class Judged:
 
 
 def _series(evidence: Evidence, judged: Judged) -> list[Finding]:
-    outcome = judged.series.get("outcome")
+    outcome = judged.series.outcome
     if outcome == "no_time":
         return [skip(judged.subject, FPS, expected="measured", actual="not run", reason=judged.decisive)]
     if outcome == "not_built":
@@ -109,9 +111,9 @@ def _series(evidence: Evidence, judged: Judged) -> list[Finding]:
     return [_speed(evidence, judged, best), *_died(judged)]
 
 
-def _lost(gpu: Mapping[str, Any]) -> Finding:
-    reading = Missing("gpu_is_lost", str(gpu["error"]))
-    return unknown(f"throughput gpu {gpu.get('index')}", FPS, reading, expected="measured")
+def _lost(gpu: ThroughputGpu) -> Finding:
+    reading = Missing("gpu_is_lost", gpu.error)
+    return unknown(f"throughput gpu {gpu.index}", FPS, reading, expected="measured")
 
 
 def _not_built(evidence: Evidence, judged: Judged) -> Finding:
@@ -130,7 +132,7 @@ def _without_engine(judged: Judged) -> Finding:
     expected = f"no {'decoder' if judged.kind == 'decode' else 'encoder'} on this {title}"
     if judged.best is not None:
         return Finding(
-            judged.subject, FPS, Status.WARN, expected, f"{judged.best['fps']:.0f} fps",
+            judged.subject, FPS, Status.WARN, expected, f"{positive(judged.best.fps):.0f} fps",
             f"it works, though by gpuprep's catalogue a {title} has none: one of the two is wrong",
             "compare the GPU's name with the one you ordered, and tell gpuprep's authors",
         )  # fmt: skip
@@ -156,27 +158,31 @@ def _failed(judged: Judged) -> Finding:
 
 def _died(judged: Judged) -> list[Finding]:
     for step in judged.steps:
-        if died := step.get("died"):
-            line = str(step.get("died_because") or judged.decisive)
+        died = step.died
+        if isinstance(died, Missing):
+            what = "whether its sessions ran to the end"
+            return [unknown(judged.subject, "sessions", died, expected="all run to the end", what=what)]
+        if died:
+            line = step.died_because or judged.decisive
             known = cause(line)
-            actual = f"{died} of {step.get('sessions')} ended early"
+            actual = f"{died} of {step.sessions} ended early"
             why = f"{known.meaning if known else 'they died'}: {line}"
             remedy = known.remedy if known else RETRY
             return [Finding(judged.subject, "sessions", Status.FAIL, "all run to the end", actual, why, remedy)]
     return []
 
 
-def _speed(evidence: Evidence, judged: Judged, best: Mapping[str, Any]) -> Finding:
-    fps, sessions, clock = float(best["fps"]), best.get("sessions"), _number(best.get("video_clock_mhz"))
+def _speed(evidence: Evidence, judged: Judged, best: Step) -> Finding:
+    fps, sessions, clock = positive(best.fps), best.sessions, positive(best.video_clock_mhz)
     measured = f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"
     if not judged.engines or any(rate is None for _, _, rate in judged.engines):
-        name = judged.model.title if judged.model else str(judged.gpu.get("name") or "this GPU")
+        name = judged.model.title if judged.model else judged.gpu.name or "this GPU"
         reason = f"no rate of NVIDIA's for {judged.kind} {judged.codec} on a {name} is in gpuprep's catalogue"
         return skip(judged.subject, FPS, expected="a published rate", actual=measured, reason=reason)
-    if clock is None:
+    if not clock:
         reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock to judge it by")
         return unknown(judged.subject, FPS, reading, expected="rate x engines x clock", what="the video clock")
-    if judged.model is None and not judged.gpu.get("pci_device_id"):
+    if judged.model is None and not judged.gpu.pci_device_id:
         return unknown(judged.subject, FPS, Missing("not_recorded", "which GPU it was"), expected="a published rate")
     total = {part: rate.at(clock) * count for part, count, rate in judged.engines if rate is not None}
     bound = min(total, key=lambda part: total[part])
@@ -200,45 +206,46 @@ def _speed(evidence: Evidence, judged: Judged, best: Mapping[str, Any]) -> Findi
     return Finding(judged.subject, FPS, Status.FAIL, expected, actual, loss.reason, loss.remedy)
 
 
-def _others(gpu: Mapping[str, Any]) -> str:
+def _others(gpu: ThroughputGpu) -> str:
     """Who else used this GPU, in words; "" for nobody."""
-    processes = gpu.get("other_processes")
-    if isinstance(processes, list) and processes:
-        names = gpuprocesses.listed([one for one in processes if isinstance(one, Mapping)][:3])
+    if gpu.other_processes:
+        names = gpuprocesses.listed(gpu.other_processes[:3])
         return f"another process uses the GPU: {names}"
-    before = gpu.get("before")
-    used = [_number(percent) or 0.0 for percent in before.values()] if isinstance(before, dict) else []
-    return f"its engines were {max(used):.0f} % busy before we began" if max(used, default=0) > IDLE_PERCENT else ""
+    used = max(gpu.before.encoder_utilization_percent or 0.0, gpu.before.decoder_utilization_percent or 0.0)
+    return f"its engines were {used:.0f} % busy before we began" if used > IDLE_PERCENT else ""
 
 
-def _clock(gpu: Mapping[str, Any], series: list[dict[str, Any]]) -> list[Finding]:
+def _clock(gpu: ThroughputGpu, series: Sequence[Series]) -> list[Finding]:
     """The engines' clock under load against their highest; the rates above are already at the clock that was seen."""
     best = [Judged(one, gpu, False).best for one in series]  # engines that are hardly used may clock lower
-    steps = [step for step in best if step is not None and _number(step.get("video_clock_mhz"))]
+    steps = [step for step in best if step is not None and positive(step.video_clock_mhz)]
     if not steps:
         return []
-    subject = f"gpu {gpu.get('index')}"
-    lowest = min(steps, key=lambda step: float(step["video_clock_mhz"]))
-    clock, highest = float(lowest["video_clock_mhz"]), _number(gpu.get("max_video_clock_mhz"))
-    if highest is None:
+    subject = f"gpu {gpu.index}"
+    lowest = min(steps, key=lambda step: positive(step.video_clock_mhz))
+    clock, highest = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
+    if not highest:
         reason = "NVML names no highest clock of the video engines on this driver"
         return [skip(subject, "video_clock", expected="near its highest", actual=f"{clock:.0f} MHz", reason=reason)]
     expected = f"at least {CLOCK_FLOOR:g} % of {highest:.0f} MHz"
     if clock >= highest * CLOCK_FLOOR / 100:
         return [Finding(subject, "video_clock", Status.PASS, expected, f"{clock:.0f} MHz")]
-    why, remedy = throughputloss.low_clock(lowest.get("event_reasons"))
+    why, remedy = throughputloss.low_clock(lowest.event_reasons)
     reason = f"the video engines ran at {100 * clock / highest:.0f} % of their clock: {why}"
     status = Status.FAIL if clock < highest * CLOCK_FAIL / 100 else Status.WARN
     return [Finding(subject, "video_clock", status, expected, f"{clock:.0f} MHz", reason, remedy)]
 
 
-def _gpu_of(series: Mapping[str, Any], gpus: list[dict[str, Any]]) -> dict[str, Any]:
+def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
     """The entry of `gpus` for this series; the only one where it names none."""
-    named = series.get("gpu")
-    if not isinstance(named, dict):
-        return gpus[0] if len(gpus) == 1 else {}
-    return next((gpu for gpu in gpus if gpu.get("index") == named.get("index")), named)
+    named = series.gpu
+    if named is None:
+        return gpus[0] if len(gpus) == 1 else ThroughputGpu()
+    if isinstance(named, Missing):
+        return ThroughputGpu()
+    return next((gpu for gpu in gpus if gpu.index == named.index), named)
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else None
+def positive(value: Figure) -> float:
+    """0 where it is not recorded, or is no figure that something running could have."""
+    return 0.0 if isinstance(value, Missing) else max(0.0, value)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.throughput import Step
 
 BUSY_PERCENT = 90  # an engine that is used less waits for someone
 CPU_FULL_PERCENT = 85
 STORAGE_PERCENT = 10  # of all CPUs' time
-USED = {"decode": "decoder_utilization_percent", "encode": "encoder_utilization_percent"}
 ENGINE = {"decode": "decoders", "encode": "encoders"}
 # NVML's nvmlClocksEventReasons, the ones that lower a clock.
 LOWERS = {
@@ -31,23 +33,23 @@ class Loss:
     remedy: str
 
 
-def explain(steps: Sequence[Mapping[str, Any]], best: Mapping[str, Any], bound: str, engines: int, rate: float) -> Loss:
+def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: float) -> Loss:
     """Of the step with the most frames a second. `bound` is the kind of engine that limits, `rate` the fps of one."""
-    if best.get("died"):
-        line = best.get("died_because") or "they died"
+    if best.died and not isinstance(best.died, Missing):
+        line = best.died_because or "they died"
         return Loss(
-            f"{best['died']} of {best.get('sessions')} sessions ended early ({line}), so the engines were not filled",
+            f"{best.died} of {best.sessions} sessions ended early ({line}), so the engines were not filled",
             "put that right first, then measure again",
         )
-    used = _percent(best.get(USED[bound]))
+    used = _known(best.decoder_utilization_percent if bound == "decode" else best.encoder_utilization_percent)
     if used is None:
         reason = f"NVML did not say how busy the {ENGINE[bound]} were, so it is open where the rest went"
         return Loss(reason, "look at `nvidia-smi dmon -s u` while FFmpeg runs")
     if used < BUSY_PERCENT:
         return _waited(best, bound, used)
-    alone = next((float(step["fps"]) for step in steps if step.get("sessions") == 1 and step.get("fps")), None)
+    alone = next((fps for step in steps if step.sessions == 1 and (fps := _known(step.fps))), None)
     if alone is not None and engines > 1 and alone >= 0.85 * rate:
-        works = float(best["fps"]) / alone
+        works = (_known(best.fps) or 0.0) / alone
         return Loss(
             f"one session alone reaches {alone:.0f} of {rate:.0f} fps, all together no more than {works:.1f} of them: "
             f"it looks like fewer than {engines} {ENGINE[bound]} at work",
@@ -59,9 +61,9 @@ def explain(steps: Sequence[Mapping[str, Any]], best: Mapping[str, Any], bound: 
     )
 
 
-def _waited(best: Mapping[str, Any], bound: str, used: float) -> Loss:
+def _waited(best: Step, bound: str, used: float) -> Loss:
     said = f"the {ENGINE[bound]} were only {used:.0f} % busy: "
-    storage, cpu = _percent(best.get("io_wait_percent")), _percent(best.get("cpu_percent"))
+    storage, cpu = _known(best.io_wait_percent), _known(best.cpu_percent)
     if storage is not None and storage >= STORAGE_PERCENT:
         return Loss(
             f"{said}they waited for the storage (the CPUs spent {storage:.0f} % of their time waiting for it)",
@@ -81,9 +83,9 @@ def _waited(best: Mapping[str, Any], bound: str, used: float) -> Loss:
     )
 
 
-def low_clock(event_reasons: object) -> tuple[str, str]:
+def low_clock(event_reasons: int | None) -> tuple[str, str]:
     """(why the clock was low, what to do) from NVML's event reasons."""
-    if not isinstance(event_reasons, int) or isinstance(event_reasons, bool):
+    if event_reasons is None:
         return "NVML did not say why", "look at `nvidia-smi -q -d PERFORMANCE` under load"
     known = [words for bit, words in LOWERS.items() if event_reasons & bit]
     if not known:
@@ -91,5 +93,5 @@ def low_clock(event_reasons: object) -> tuple[str, str]:
     return "; ".join(why for why, _ in known), known[-1][1]
 
 
-def _percent(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+def _known(value: Figure) -> float | None:
+    return None if isinstance(value, Missing) else value

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpuprep import catalogue
 from gpuprep.checks.common import check, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Finding, Missing
+from gpuprep.records.evidence.toolkit import Cupti, Toolkit
 
 CUDA_ROLE, DRIVER_ROLE = "gpu_cuda", "gpu_driver"
 # What a program prints that cannot run, and what that asks for.
@@ -25,34 +23,32 @@ def findings(evidence: Evidence) -> list[Finding]:
     """Compiles, with which nvcc; runs; counters. What was not compiled is not asked whether it runs."""
     if evidence.wanted.cuda.version == "none":
         return []
-    values = evidence.results["toolkit"]
+    values = evidence.of(Toolkit, "toolkit")
     compiled = _compiles(values)
     if isinstance(values, Missing):
         return [compiled]
-    runs = [_runs(values)] if values.get("compiles") is True else []
+    runs = [_runs(values)] if values.compiles is True else []
     return [compiled, _compiler(evidence, values), *runs, _counters(evidence, values)]
 
 
-def _compiles(values: Mapping[str, Any] | Missing) -> Finding:
-    compiles = values if isinstance(values, Missing) else values.get("compiles", Missing("unparsable", "no verdict"))
-    output = "" if isinstance(values, Missing) else str(values.get("output", "")).strip()
+def _compiles(values: Toolkit | Missing) -> Finding:
+    compiles = values if isinstance(values, Missing) else values.compiles
+    output = "" if isinstance(values, Missing) else values.output.strip()
     why = f"nvcc does not compile: {output.splitlines()[-1] if output else 'it said nothing'}"
     remedy = "gpuprep provision does it (step cuda); the probe's output has nvcc's last lines"
     return check("cuda", "compiles", compiles, compiles is True, expected="yes", why=why, role=CUDA_ROLE, remedy=remedy)
 
 
-def _compiler(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
-    version, wanted = values.get("version"), evidence.wanted.cuda.version
-    named = version if isinstance(version, str) else Missing("unparsable", "the probe names no version")
-    reading = catalogue.host_version(named)
+def _compiler(evidence: Evidence, values: Toolkit) -> Finding:
+    version, wanted = values.version, evidence.wanted.cuda.version
+    reading = catalogue.host_version(version or Missing("unparsable", "the probe names no version"))
     good = isinstance(reading, str) and catalogue.matches(reading, wanted)
     why = f"the nvcc that compiled is of CUDA {version}"
     return check("cuda", "compiler", reading, good, expected=wanted, why=why, role=CUDA_ROLE)
 
 
-def _runs(values: Mapping[str, Any]) -> Finding:
-    runs = reading(values, "runs")
-    output = str(values.get("run_output", "")).strip()
+def _runs(values: Toolkit) -> Finding:
+    runs, output = values.runs, values.run_output.strip()
     last = output.splitlines()[-1] if output else "it said nothing"
     remedy = next((advice for word, advice in RUN_REMEDIES.items() if word in last), "see the driver's findings")
     what = "whether a compiled CUDA program runs"
@@ -62,22 +58,19 @@ def _runs(values: Mapping[str, Any]) -> Finding:
     return check("cuda", "runs", runs, runs is True, expected="yes", why=why, remedy=remedy)
 
 
-def _counters(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
-    cupti, wish = values.get("cupti"), evidence.wanted.tuning.profiling_counters
+def _counters(evidence: Evidence, values: Toolkit) -> Finding:
+    wish = evidence.wanted.tuning.profiling_counters
     if wish != "open":
         reason = "the profile leaves the performance counters to administrators"
         return skip("cupti", "counters", expected=wish, actual="not checked", reason=reason)
-    table: Mapping[str, Any] = cupti if isinstance(cupti, Mapping) else {}
-    if "missing" in table:
-        table = {"counters": table}
-    counters, user = reading(table, "counters"), str(table.get("as_user", "an ordinary user"))
+    cupti = Cupti(counters=values.cupti) if isinstance(values.cupti, Missing) else values.cupti
+    counters, user = cupti.counters, cupti.as_user
     expected = f"readable by {user}"
     remedy = "gpuprep provision opens them (step driver: NVreg_RestrictProfilingToAdminUsers=0); it asks for a reboot"
     if isinstance(counters, Missing):
         what = "whether an ordinary user may read the performance counters"
         return unknown("cupti", "counters", counters, expected=expected, remedy="measure again", what=what)
-    detail = str(table.get("detail", ""))
-    why = f"{user} may not read the GPU's performance counters{f': {detail}' if detail else ''}"
+    why = f"{user} may not read the GPU's performance counters{f': {cupti.detail}' if cupti.detail else ''}"
     return check(
         "cupti",
         "counters",
@@ -89,13 +82,3 @@ def _counters(evidence: Evidence, values: Mapping[str, Any]) -> Finding:
         remedy=remedy,
         shown="readable" if counters is True else "restricted to administrators",
     )
-
-
-def reading(values: Mapping[str, Any], key: str) -> bool | Missing:
-    """A yes or no of the record; what is absent, or no such thing, is Missing."""
-    value = values.get(key)
-    if isinstance(value, Missing):
-        return value
-    if isinstance(value, Mapping) and "missing" in value:
-        return Missing(str(value["missing"]), str(value.get("detail", "")))
-    return value if isinstance(value, bool) else Missing("unparsable", f"the probe says nothing of {key}")

@@ -7,8 +7,7 @@ of FFmpeg's errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.ffmpegerrors import Cause, cause
@@ -17,8 +16,8 @@ from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks import transcodeoutput
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.performance.roofline import whole
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.transcode import Case, Transcode
 
 COMPLETED = "completed"
 CAPABILITY = "capability"
@@ -35,35 +34,31 @@ KINDS = {"encoder": "encoders", "decoder": "decoders", "filter": "filters", "hwa
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    values = evidence.results["transcode"]
+    values = evidence.of(Transcode, "transcode")
     if evidence.wanted.codec.ffmpeg == "none":
         return []
     if isinstance(values, Missing):
         return [
             unknown("transcode", COMPLETED, values, expected=EXPECTED, role=ROLE, what="whether the GPU transcodes")
         ]
-    cases = [case for case in values.get("cases") or [] if isinstance(case, dict)]
     model = _model(evidence, values)
     known = None if model is None else capabilities(model.key)
-    found = [finding for case in cases for finding in _case(evidence, case, model, known)]
-    return [*found, *_left_out(values, cases), *_chunks(values, known)]
+    found = [finding for case in values.cases for finding in _case(evidence, case, model, known)]
+    return [*found, *_left_out(values), *_chunks(values, known)]
 
 
-def _model(evidence: Evidence, values: Mapping[str, Any]) -> catalogue.Model | None:
+def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:
     """The GPU that transcoded; where the probe could not name it, the host's first one."""
-    named = values.get("gpu")
-    device = named.get("pci_device_id") if isinstance(named, dict) else None
-    if not isinstance(device, str) and evidence.wanted.gpus:
+    device = values.gpu.pci_device_id if values.gpu else ""
+    if not device and evidence.wanted.gpus:
         device = evidence.wanted.gpus[0].pci_device_id
-    known = catalogue.gpu(str(device))
+    known = catalogue.gpu(device)
     return None if known is None else known.model
 
 
-def _case(
-    evidence: Evidence, case: Mapping[str, Any], model: catalogue.Model | None, known: frozenset[str] | None
-) -> list[Finding]:
-    subject = f"transcode {case.get('id')}"
-    outcome = case.get("outcome")
+def _case(evidence: Evidence, case: Case, model: catalogue.Model | None, known: frozenset[str] | None) -> list[Finding]:
+    subject = f"transcode {case.id}"
+    outcome = case.outcome
     lacking = _lacking(case, known)
     if outcome == "completed":
         return [*_beyond(subject, _title(model), lacking), *transcodeoutput.findings(subject, case)]
@@ -80,10 +75,15 @@ def _title(model: catalogue.Model | None) -> str:
     return "this GPU" if model is None else model.title
 
 
-def _lacking(case: Mapping[str, Any], known: frozenset[str] | None) -> list[str]:
+def _lacking(case: Case, known: frozenset[str] | None) -> list[str]:
     """What the case needs and the catalogue denies this GPU."""
-    needs = case.get("needs") or {}
-    return [] if known is None else [name for name in needs.get("capabilities") or [] if name not in known]
+    return [] if known is None else [name for name in _capabilities(case) if name not in known]
+
+
+def _capabilities(case: Case) -> tuple[str, ...]:
+    """Those that can be read; of what cannot, transcodeoutput says that the GPU's work is not proven."""
+    listed = case.needs if isinstance(case.needs, Missing) else case.needs.capabilities
+    return () if isinstance(listed, Missing) else listed
 
 
 def _beyond(subject: str, title: str, lacking: Sequence[str]) -> list[Finding]:
@@ -100,8 +100,8 @@ def _beyond(subject: str, title: str, lacking: Sequence[str]) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _not_built(evidence: Evidence, subject: str, case: Mapping[str, Any]) -> Finding:
-    parts = [str(part) for part in case.get("missing_parts") or []]
+def _not_built(evidence: Evidence, subject: str, case: Case) -> Finding:
+    parts = case.missing_parts
     words = ", ".join(parts) or "a part"
     asked = [part for part in parts if _is_asked(evidence, part)]
     if asked:
@@ -119,8 +119,8 @@ def _is_asked(evidence: Evidence, part: str) -> bool:
     return name in wanted or (name == "scale_npp" and evidence.wanted.codec.npp)
 
 
-def _not_run(subject: str, case: Mapping[str, Any]) -> Finding:
-    line = str(case.get("decisive_line") or "")
+def _not_run(subject: str, case: Case) -> Finding:
+    line = case.decisive_line
     known = cause(line)
     reading = Missing("not_run", line)
     return unknown(
@@ -131,16 +131,15 @@ def _not_run(subject: str, case: Mapping[str, Any]) -> Finding:
 
 def _failed(
     subject: str,
-    case: Mapping[str, Any],
+    case: Case,
     model: catalogue.Model | None,
     known: frozenset[str] | None,
     lacking: Sequence[str],
 ) -> Finding:
     title = _title(model)
-    line = str(case.get("decisive_line") or "FFmpeg said nothing")
+    line = case.decisive_line or "FFmpeg said nothing"
     explained = cause(line)
-    needs = [str(name) for name in (case.get("needs") or {}).get("capabilities") or []]
-    refused = [name for name in needs if explained is not None and denies(explained, name)]
+    refused = [name for name in _capabilities(case) if explained is not None and denies(explained, name)]
     if refused and known is None:
         reason = f'the driver: "{line}"; the catalogue does not know this GPU'
         return skip(subject, COMPLETED, expected=EXPECTED, actual="refused by the driver", reason=reason)
@@ -162,7 +161,7 @@ def _failed(
             f'{title} has no {in_words(lacking)} (catalogue), but the driver said something else: "{line}"{meaning}',
             explained.remedy if explained else RETRY,
         )  # fmt: skip
-    actual = "stopped: it did not end" if case.get("outcome") == "timed_out" else f"exit code {case.get('exit_code')}"
+    actual = "stopped: it did not end" if case.outcome == "timed_out" else f"exit code {case.exit_code}"
     return Finding(
         subject,
         COMPLETED,
@@ -196,10 +195,10 @@ def in_words(names: Sequence[str]) -> str:
     return ", ".join(said)
 
 
-def _left_out(values: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _left_out(values: Transcode) -> list[Finding]:
     """Commands of the guide of which there is no word, in a run that was to try all of them."""
-    tried = {case.get("id") for case in cases}
-    wanted = [case.id for case in CASES if case.quick or not values.get("quick")]
+    tried = {case.id for case in values.cases}
+    wanted = [case.id for case in CASES if case.quick or not values.quick]
     absent = [name for name in wanted if name not in tried]
     if not absent:
         return []
@@ -207,27 +206,25 @@ def _left_out(values: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> 
     return [unknown("transcode", "cases", reading, expected=f"{len(wanted)} cases", what=f"{len(absent)} cases")]
 
 
-def _chunks(values: Mapping[str, Any], known: frozenset[str] | None) -> list[Finding]:
+def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
     """Chapter 6.2: one process for several files must not be slower than one for each output."""
     subject, prop, expected = "transcode chunks", "saved_seconds", "one process is faster"
-    chunks = values.get("chunks")
-    if values.get("quick"):
+    chunks = values.chunks
+    if values.quick:
         return []
-    if not isinstance(chunks, dict) or "missing" in chunks:
-        found = chunks if isinstance(chunks, dict) else {"missing": "not_recorded", "detail": ""}
-        reading = Missing(str(found["missing"]), str(found.get("detail", "")))
-        explained = cause(reading.detail)
+    if isinstance(chunks, Missing):
+        explained = cause(chunks.detail)
         without = known is not None and "nvenc.h264" not in known
         if explained is not None and denies(explained, "nvenc.h264") and (without or known is None):
-            reason = f'this GPU does not encode: "{reading.detail}"'
+            reason = f'this GPU does not encode: "{chunks.detail}"'
             return [skip(subject, prop, expected=expected, actual="not supported by this GPU", reason=reason)]
-        return [unknown(subject, prop, reading, expected=expected)]
-    one, many, saved = (chunks.get(key) for key in ("one_process_seconds", "many_processes_seconds", "saved_seconds"))
-    if not isinstance(one, (int, float)) or not isinstance(many, (int, float)) or not isinstance(saved, (int, float)):
+        return [unknown(subject, prop, chunks, expected=expected)]
+    one, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
+    if isinstance(one, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
         return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
     if one <= 0 or many <= 0:
         return [unknown(subject, prop, Missing("unparsable", "seconds that are none"), expected=expected)]
-    files, each = whole(chunks, "files"), whole(chunks, "renditions")
+    files, each = chunks.files, chunks.renditions
     shown = f"{one:.1f} s in one process, {many:.1f} s in {files * each if files and each else 'several'}"
     if saved > 0:
         return [Finding(subject, prop, Status.PASS, expected, shown)]

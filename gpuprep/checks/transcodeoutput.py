@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Union
 
 from gpuprep.checks.common import unknown
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.transcode import NOT_ASKED, Case, Expected, GpuProof, Needs, Output
 
 DURATION_SECONDS = 0.1  # an AAC frame is 21 ms, and a container rounds
 BIT_RATE_PERCENT = 20.0
@@ -16,13 +18,14 @@ BLACK_SECONDS = FROZEN_SECONDS = 0.0
 NVENC_USED = re.compile(r"-> .*\(\w+_nvenc\)|Nvenc initialized successfully")
 NVDEC_USED = re.compile(r"format supported: yes|CUVID capabilities for|pix_?fmt: ?cuda")
 NVDEC_LEFT = re.compile(r"Failed setup for format cuda")
-PLAIN = ("codec", "profile", "pixel_format", "width", "height", "frames", "audio", "bytes")
+Reading = Union[str, int, float, Missing, None]
+Agrees = Callable[[Reading, Reading], bool]
 REMEDY = "run the case's command by hand on the host, look at what FFmpeg says, and report it with the record"
 
 
-def findings(subject: str, case: Mapping[str, Any]) -> list[Finding]:
+def findings(subject: str, case: Case) -> list[Finding]:
     """Of a case that FFmpeg ended with 0: that alone proves nothing."""
-    outputs = [output for output in case.get("outputs") or [] if isinstance(output, dict)]
+    outputs = case.outputs
     if not outputs:
         absent = Missing("not_recorded", "no output is described")
         return [unknown(subject, "output", absent, expected="as asked for")]
@@ -36,32 +39,47 @@ def findings(subject: str, case: Mapping[str, Any]) -> list[Finding]:
     return [*wrong, *quality, *_gpu(subject, case), *_warnings(subject, case)]
 
 
-def _output(subject: str, output: Mapping[str, Any]) -> list[Finding]:
+def _output(subject: str, output: Output) -> list[Finding]:
     """One finding for each property that is not as expected; none where all are."""
-    name = str(output.get("name"))
-    if output.get("error"):
-        return [_wrong(subject, "output", name, "a file", str(output["error"]), f"{name}: {output['error']}")]
-    expected = output.get("expected") or {}
-    found = []
-    for key in PLAIN:
-        if key in expected and (expected[key] is not None or key == "audio"):
-            found += _compare(subject, key, name, expected[key], output.get(key, _NOT_RECORDED), _same)
-    for key, near in (("duration_seconds", _near), ("bit_rate_kbps", _rate), ("b_frames", _b_frames)):
-        if expected.get(key) is not None:
-            found += _compare(subject, key, name, expected[key], output.get(key, _NOT_RECORDED), near)
-    return found
+    name = output.name
+    if output.error:
+        return [_wrong(subject, "output", name, "a file", output.error, f"{name}: {output.error}")]
+    if isinstance(output.expected, Missing):
+        what = f"what was asked for in {name}"
+        return [unknown(subject, "output", output.expected, expected="as asked for", what=what, remedy=REMEDY)]
+    return [
+        finding
+        for key, want, actual, agrees in _rows(output.expected, output)
+        if want is not None or key == "audio"
+        for finding in _compare(subject, key, name, want, actual, agrees)
+    ]
 
 
-_NOT_RECORDED = {"missing": "not_recorded", "detail": ""}
+def _rows(want: Expected, have: Output) -> list[tuple[str, Reading, Reading, Agrees]]:
+    """Property, what was asked for, what came out, and when the two agree."""
+    rows: list[tuple[str, Reading, Reading, Agrees]] = [
+        ("codec", want.codec, have.codec, _same),
+        ("profile", want.profile, have.profile, _same),
+        ("pixel_format", want.pixel_format, have.pixel_format, _same),
+        ("width", want.width, have.width, _same),
+        ("height", want.height, have.height, _same),
+        ("frames", want.frames, have.frames, _same),
+        ("audio", want.audio, have.audio, _same),
+        ("bytes", want.bytes, have.bytes, _same),
+        ("duration_seconds", want.duration_seconds, have.duration_seconds, _near),
+        ("bit_rate_kbps", want.bit_rate_kbps, have.bit_rate_kbps, _rate),
+        ("b_frames", want.b_frames, have.b_frames, _b_frames),
+    ]
+    return [row for row in rows if row[0] != "audio" or want.audio != NOT_ASKED]
 
 
-def _compare(
-    subject: str, key: str, name: str, expected: Any, actual: Any, agrees: Callable[[Any, Any], bool]
-) -> list[Finding]:
+def _compare(subject: str, key: str, name: str, expected: Reading, actual: Reading, agrees: Agrees) -> list[Finding]:
     words = key.replace("_", " ")
-    if isinstance(actual, dict) and "missing" in actual:
-        reading = Missing(str(actual["missing"]), str(actual.get("detail", "")))
-        return [unknown(subject, key, reading, expected=str(expected), what=f"the {words} of {name}", remedy=REMEDY)]
+    if isinstance(expected, Missing):
+        what = f"the {words} that {name} should have"
+        return [unknown(subject, key, expected, expected="as asked for", what=what, remedy=REMEDY)]
+    if isinstance(actual, Missing):
+        return [unknown(subject, key, actual, expected=str(expected), what=f"the {words} of {name}", remedy=REMEDY)]
     if agrees(expected, actual):
         return []
     shown, want = ("none" if value is None else str(value) for value in (actual, expected))
@@ -72,26 +90,40 @@ def _wrong(subject: str, key: str, name: str, expected: str, actual: str, why: s
     return Finding(subject, key, Status.FAIL, f"{name}: {expected}", actual, why, REMEDY)
 
 
-def _same(expected: Any, actual: Any) -> bool:
-    return bool(expected == actual)
+def _same(expected: Reading, actual: Reading) -> bool:
+    return expected == actual
 
 
-def _near(expected: Any, actual: Any) -> bool:
-    return isinstance(actual, (int, float)) and abs(actual - expected) <= DURATION_SECONDS
+def _near(expected: Reading, actual: Reading) -> bool:
+    return _off(expected, actual) <= DURATION_SECONDS
 
 
-def _rate(expected: Any, actual: Any) -> bool:
-    return isinstance(actual, (int, float)) and abs(actual - expected) <= expected * BIT_RATE_PERCENT / 100
+def _rate(expected: Reading, actual: Reading) -> bool:
+    return isinstance(expected, (int, float)) and _off(expected, actual) <= expected * BIT_RATE_PERCENT / 100
 
 
-def _b_frames(expected: Any, actual: Any) -> bool:
+def _off(expected: Reading, actual: Reading) -> float:
+    """The difference; infinite where one of them is no number."""
+    both = isinstance(expected, (int, float)) and isinstance(actual, (int, float))
+    return abs(float(actual) - float(expected)) if both else math.inf  # type: ignore[arg-type]
+
+
+def _b_frames(expected: Reading, actual: Reading) -> bool:
     return isinstance(actual, int) and (actual > 0) == (expected == "present")
 
 
-def _ranks(subject: str, outputs: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _number(reading: Reading) -> float | None:
+    return reading if isinstance(reading, (int, float)) else None
+
+
+def _asked(output: Output) -> Expected:
+    return Expected() if isinstance(output.expected, Missing) else output.expected
+
+
+def _ranks(subject: str, outputs: Sequence[Output]) -> list[Finding]:
     """Several rates were asked for in one command, of clips too short to judge each: they must rise as asked."""
-    pairs = [((output.get("expected") or {}).get("asked_kbps"), output.get("bit_rate_kbps")) for output in outputs]
-    rows = [(asked, rate) for asked, rate in pairs if isinstance(asked, int) and isinstance(rate, (int, float))]
+    pairs = [(_number(_asked(output).asked_kbps), _number(output.bit_rate_kbps)) for output in outputs]
+    rows = [(asked, rate) for asked, rate in pairs if asked is not None and rate is not None]
     rates = [rate for _, rate in sorted(rows, key=lambda row: row[0])]
     if rates == sorted(rates):
         return []
@@ -100,46 +132,54 @@ def _ranks(subject: str, outputs: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return [_wrong(subject, "bit_rate_kbps", "outputs", "rates rise as asked", shown, why)]
 
 
-def _quality(subject: str, output: Mapping[str, Any]) -> list[Finding]:
+def _quality(subject: str, output: Output) -> list[Finding]:
     """Pictures near those of the source, none black, none frozen."""
-    name = str(output.get("name"))
-    if output.get("error"):
+    name, expected = output.name, _asked(output)
+    if output.error:
         return []
-    expected = output.get("expected") or {}
+    floors = (("psnr_db", output.psnr_db, expected.psnr_db or 30.0), ("ssim", output.ssim, expected.ssim or 0.9))
+    limits = (("black_seconds", output.black_seconds, BLACK_SECONDS),
+              ("frozen_seconds", output.frozen_seconds, FROZEN_SECONDS))  # fmt: skip
     found = []
-    if output.get("quality_judged", True):
-        for key, floor in (("psnr_db", expected.get("psnr_db") or 30.0), ("ssim", expected.get("ssim") or 0.9)):
-            found += _compare(subject, key, name, f"≥{floor:g}", output.get(key, _NOT_RECORDED), _at_least(floor))
-    for key, limit in (("black_seconds", BLACK_SECONDS), ("frozen_seconds", FROZEN_SECONDS)):
-        found += _compare(subject, key, name, f"≤{limit:g}", output.get(key, _NOT_RECORDED), _at_most(limit))
+    if output.quality_judged is not False:
+        for key, actual, floor in floors:
+            if isinstance(floor, Missing):
+                found += _compare(subject, key, name, floor, actual, _same)
+            else:
+                found += _compare(subject, key, name, f"≥{floor:g}", actual, _at_least(floor))
+    for key, actual, limit in limits:
+        found += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
     return found
 
 
-def _at_least(floor: float) -> Callable[[Any, Any], bool]:
+def _at_least(floor: float) -> Agrees:
     return lambda _, actual: isinstance(actual, (int, float)) and actual >= floor
 
 
-def _at_most(limit: float) -> Callable[[Any, Any], bool]:
+def _at_most(limit: float) -> Agrees:
     return lambda _, actual: isinstance(actual, (int, float)) and actual <= limit
 
 
-def _gpu(subject: str, case: Mapping[str, Any]) -> list[Finding]:
+def _gpu(subject: str, case: Case) -> list[Finding]:
     """The GPU did it: FFmpeg's own lines say so. A fall back to software ends with 0 as well."""
-    needs, proof = case.get("needs") or {}, case.get("gpu_proof")
-    engines = {str(name).partition(".")[0] for name in needs.get("capabilities") or []}
+    needs = Needs(capabilities=case.needs, lines=case.needs) if isinstance(case.needs, Missing) else case.needs
+    capabilities, lines, proof = needs.capabilities, needs.lines, case.gpu_proof
+    if isinstance(capabilities, Missing) or isinstance(lines, Missing):
+        absent = Missing("unparsable", "what the case needs of the GPU")
+        return [unknown(subject, "gpu", absent, expected="the GPU", what="whether the GPU did it")]
+    engines = {name.partition(".")[0] for name in capabilities}
     expected = " and ".join(sorted(name.upper() for name in engines)) or "the GPU"
-    if not isinstance(proof, dict):
+    if isinstance(proof, Missing):
         absent = Missing("not_recorded", "FFmpeg's lines were not kept")
         return [unknown(subject, "gpu", absent, expected=expected, what="whether the GPU did it")]
-    nvenc = [str(line) for line in proof.get("nvenc_lines") or []]
-    nvdec = [str(line) for line in proof.get("nvdec_lines") or []]
+    nvenc, nvdec = proof.nvenc_lines, proof.nvdec_lines
     why = []
     if "nvenc" in engines and not _any(NVENC_USED, nvenc):
         why.append("no line of FFmpeg shows that NVENC encoded")
     if "nvdec" in engines and (not _any(NVDEC_USED, nvdec) or _any(NVDEC_LEFT, nvdec)):
         why.append("no line of FFmpeg shows that NVDEC decoded: it fell back to software")
-    for words in needs.get("lines") or []:
-        if not any(str(words) in line for line in nvenc):
+    for words in lines:
+        if not any(words in line for line in nvenc):
             why.append(f'FFmpeg did not say "{words}": the feature was not used')
     shown = _use(proof)
     if not why:
@@ -152,35 +192,39 @@ def _any(pattern: re.Pattern[str], lines: Sequence[str]) -> bool:
     return any(pattern.search(line) for line in lines)
 
 
-def _use(proof: Mapping[str, Any]) -> str:
+def _use(proof: GpuProof) -> str:
     """NVML's word on it. A short case can end between two of its readings: it is shown, not judged."""
-    rows = (("encoder", "encoder_utilization_percent"), ("decoder", "decoder_utilization_percent"))
-    seen = [f"{word} {proof[key]:g} %" for word, key in rows if isinstance(proof.get(key), (int, float))]
+    rows = (("encoder", proof.encoder_utilization_percent), ("decoder", proof.decoder_utilization_percent))
+    seen = [f"{word} {percent:g} %" for word, percent in rows if percent is not None]
     return ", ".join(seen) or "by FFmpeg's lines; NVML gave no use of the engines"
 
 
-def _warnings(subject: str, case: Mapping[str, Any]) -> list[Finding]:
+def _warnings(subject: str, case: Case) -> list[Finding]:
     """An option that FFmpeg accepted and did not use."""
-    said = [str(line) for line in case.get("warnings") or []]
+    said = case.warnings
+    if isinstance(said, Missing):
+        what = "whether FFmpeg used all options"
+        return [unknown(subject, "options", said, expected="all used", what=what, remedy=REMEDY)]
     if not said:
         return []
     why = f'FFmpeg ended with 0 and ignored an option: "{said[0]}"'
     return [Finding(subject, "options", Status.FAIL, "all used", f"{len(said)} not used", why, REMEDY)]
 
 
-def _summary(outputs: Sequence[Mapping[str, Any]]) -> str:
+def _summary(outputs: Sequence[Output]) -> str:
     first = outputs[0]
+    codec, width, height, frames = (
+        "?" if isinstance(value, Missing) else value for value in (first.codec, first.width, first.height, first.frames)
+    )
     more = f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""
-    return f"{first.get('codec')} {first.get('width')}x{first.get('height')}, {first.get('frames')} frames{more}"
+    return f"{codec} {width}x{height}, {frames} frames{more}"
 
 
-def _floors(outputs: Sequence[Mapping[str, Any]]) -> str:
-    floors = [(output.get("expected") or {}).get("psnr_db") for output in outputs]
-    known = [floor for floor in floors if isinstance(floor, (int, float))]
+def _floors(outputs: Sequence[Output]) -> str:
+    known = [floor for output in outputs if (floor := _number(_asked(output).psnr_db)) is not None]
     return f"PSNR ≥{min(known):g} dB, none black or frozen" if known else "none black or frozen"
 
 
-def _lowest(outputs: Sequence[Mapping[str, Any]]) -> str:
-    figures = [output.get("psnr_db") for output in outputs]
-    known = [figure for figure in figures if isinstance(figure, (int, float))]
+def _lowest(outputs: Sequence[Output]) -> str:
+    known = [figure for output in outputs if (figure := _number(output.psnr_db)) is not None]
     return f"PSNR {min(known):.1f} dB" if known else "not compared"

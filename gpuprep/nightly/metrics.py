@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gpuprep.agent import atomicfile
 from gpuprep.checks import gemmrecord
-from gpuprep.checks.baseline import BANDWIDTHS
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
-from gpuprep.performance import roofline
 from gpuprep.records import (
     Finding,
     GpuFacts,
@@ -30,6 +27,9 @@ from gpuprep.records import (
     moments,
     showable,
 )
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.bandwidth import Bandwidth
+from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.findings import DONE
 
 FILE = "gpuprep.prom"  # node_exporter reads *.prom
@@ -140,9 +140,9 @@ def add(exposition: Exposition, record: RunRecord) -> None:
     delay = record.options.get("random_delay_minutes")  # of a nightly check
     exposition.add("drift_random_delay_seconds", times(delay, 60), labels)
     if record.drift is not None:
-        asked, measured = record.drift.probe_asked_since, record.drift.probe_measured_at
+        asked, last = record.drift.probe_asked_since, record.drift.probe_measured_at
         exposition.add("drift_probe_asked_since_timestamp_seconds", seconds(asked), labels)
-        exposition.add("drift_probe_last_measured_timestamp_seconds", seconds(measured), labels)
+        exposition.add("drift_probe_last_measured_timestamp_seconds", seconds(last), labels)
     status = record.verdict.status if record.verdict and not record.error else Status.UNKNOWN
     for one in Status:
         exposition.add("drift_verdict", float(status is one), {**labels, "status": one.value})
@@ -164,30 +164,29 @@ def add(exposition: Exposition, record: RunRecord) -> None:
 def add_speeds(exposition: Exposition, record: RunRecord) -> None:
     """What gemm and bandwidth measured, where the run had them measure."""
     labels = common(record)
-    for gpu in gemmrecord.gpus(_values(record.measurements, "gemm")):
+    products = measured(Gemm, _values(record.measurements, "gemm"))
+    for gpu in [] if isinstance(products, Missing) else gemmrecord.gpus(products):
         of_gpu = {**labels, "gpu": str(gpu.index), "uuid": gpu.uuid}
         for gemm in gpu.gemms:
-            sizes = (roofline.whole(gemm, key) for key in ("m", "n", "k"))
-            kind = {
-                "dtype": _word(gemm.get("dtype")) or "?",
-                "accumulate": _word(gemm.get("accumulate")),
-                "shape": "x".join("?" if size is None else str(size) for size in sizes),
-            }
-            value = times(roofline.number(gemm, "tflops"), 1e12)
-            exposition.add("gemm_operations_per_second", value, {**of_gpu, **kind})
-    bandwidth = _values(record.measurements, "bandwidth")
+            shape = "x".join("?" if size is None else str(size) for size in (gemm.m, gemm.n, gemm.k))
+            kind = {"dtype": gemm.dtype, "accumulate": gemm.accumulate, "shape": shape}
+            exposition.add("gemm_operations_per_second", times(gemm.tflops, 1e12), {**of_gpu, **kind})
+    moved = measured(Bandwidth, _values(record.measurements, "bandwidth"))
+    if isinstance(moved, Missing):
+        return
     indexed: dict[str, dict[str, str]] = {}
-    for moved in _objects(bandwidth.get("gpus")):
-        index = _index(moved.get("index"))
-        indexed[index] = {**labels, "gpu": index, "uuid": _word(moved.get("uuid"))}
-        for key, path in BANDWIDTHS.items():
-            value = times(roofline.number(moved, key), 1e9)
-            exposition.add("bandwidth_bytes_per_second", value, {**indexed[index], "path": path})
-    for between in _objects(bandwidth.get("peers")):
-        start, end = (_index(between.get(key)) for key in ("from", "to"))
-        value = times(roofline.number(between, "gb_per_s"), 1e9)
+    for entry in moved.gpus:
+        if isinstance(entry, Missing):
+            continue
+        index = _index(entry.index)
+        indexed[index] = {**labels, "gpu": index, "uuid": entry.uuid}
+        for path, speed in {**entry.memory, **entry.host}.items():
+            exposition.add("bandwidth_bytes_per_second", times(speed, 1e9), {**indexed[index], "path": path})
+    for pair in moved.peers:
+        start, end = _index(pair.start), _index(pair.end)
         of_gpu = indexed.get(start, {**labels, "gpu": start, "uuid": ""})
-        exposition.add("bandwidth_bytes_per_second", value, {**of_gpu, "path": f"GPU {start} to GPU {end}"})
+        path = f"GPU {start} to GPU {end}"
+        exposition.add("bandwidth_bytes_per_second", times(pair.gb_per_s, 1e9), {**of_gpu, "path": path})
 
 
 def seconds(moment: str) -> float | None:
@@ -254,19 +253,10 @@ def _of_uuid(snapshot: Snapshot | None, uuid: str) -> dict[str, str]:
     return {"gpu": next((str(gpu.index) for gpu in gpus if gpu.uuid == uuid), ""), "uuid": uuid}
 
 
-def _values(measurements: Sequence[ProbeResult], probe: str) -> Mapping[str, Any]:
-    """The last answer of a probe; {} where there is none."""
-    found = next((result.values for result in reversed(measurements) if result.probe == probe), {})
-    return found if isinstance(found, Mapping) else {}
+def _values(measurements: Sequence[ProbeResult], probe: str) -> object:
+    """The last answer of a probe; None where there is none."""
+    return next((result.values for result in reversed(measurements) if result.probe == probe), None)
 
 
-def _objects(listed: object) -> list[Mapping[str, Any]]:
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, (list, tuple)) else []
-
-
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _index(value: object) -> str:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+def _index(index: int | None) -> str:
+    return "" if index is None else str(index)

@@ -1,7 +1,7 @@
 """Where a matrix product lost speed: peak x clock x bound x tile x wave x kernel = measured speed. Pure.
 
     explain(gemm, gpu)                 a GEMM of docs/records.md and the catalogue's GPU ─► Attribution
-    explain(gemm, gpu, around=values)  with its GPU's object of `gpus`: power limit, highest clock
+    explain(gemm, gpu, around=entry)   with its entry of `gpus`: power limit, highest clock
     explain(sustained(gemm), gpu)      the same for the twenty seconds of load
 
 clock   mean SM clock during the product / the catalogue's boost clock
@@ -18,15 +18,15 @@ alignment), "GPU Performance Background User's Guide" (bounds); cuBLASLt's waves
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from gpuprep import catalogue
 from gpuprep.performance import gemm_shapes, roofline
 from gpuprep.performance.clock_events import clock_cause
-from gpuprep.performance.roofline import Roof, number, whole
+from gpuprep.performance.roofline import Roof
 from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their roof; beyond this something is off
 
@@ -71,36 +71,48 @@ class Attribution:
         return next(one for one in self.factors if one.name == name)
 
 
-def sustained(gemm: Mapping[str, Any]) -> dict[str, Any]:
-    """The GEMM under sustained load; without a speed if it was not measured under sustained load."""
-    lasting = gemm.get("sustained")
-    whole_gemm = {key: value for key, value in gemm.items() if key not in ("tflops", "graphics_clock_mhz")}
-    return {**whole_gemm, **lasting} if isinstance(lasting, Mapping) else whole_gemm
+def sustained(gemm: Product) -> Product | None:
+    """The GEMM under sustained load; None if it was not measured under sustained load."""
+    lasting = gemm.sustained
+    if lasting is None or isinstance(lasting, Missing):
+        return None
+    return replace(
+        gemm,
+        tflops=lasting.tflops,
+        graphics_clock_mhz=lasting.graphics_clock_mhz,
+        memory_clock_mhz=_own(lasting.memory_clock_mhz, gemm.memory_clock_mhz),
+        power_watts=_own(lasting.power_watts, gemm.power_watts),
+        temperature_c=_own(lasting.temperature_c, gemm.temperature_c),
+        event_reasons=_own(lasting.event_reasons, gemm.event_reasons),
+        telemetry=lasting.telemetry,
+    )
 
 
-def explain(
-    gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str, Any] | None = None
-) -> Attribution | Missing:
+def _own(lasting: Figure, burst: Figure) -> Figure:
+    """The burst's where nobody recorded it of the long run."""
+    return burst if isinstance(lasting, Missing) and lasting.reason == "not_recorded" else lasting
+
+
+def explain(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None = None) -> Attribution | Missing:
     """Where the speed was lost; Missing if shape, speed or the catalogue's peak is not known. Never raises."""
-    m, n, k = (whole(gemm, key) for key in ("m", "n", "k"))
-    dtype, achieved = str(gemm.get("dtype")), number(gemm, "tflops")
+    m, n, k, dtype, achieved = gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.tflops
     if isinstance(achieved, Missing):
         return achieved
     if m is None or n is None or k is None or achieved <= 0:
         return Missing("not_recorded", "no speed" if achieved <= 0 else "no shape")
-    peak = roofline.roof(gpu, dtype, str(gemm.get("accumulate", "")))
+    peak = roofline.roof(gpu, dtype, gemm.accumulate)
     if isinstance(peak, Missing):
         return peak
-    memory_clock = number(gemm, "memory_clock_mhz")
+    memory_clock = gemm.memory_clock_mhz
     memory = roofline.bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
     if isinstance(memory, Missing):
         return memory
     notes: list[str] = []
-    clock, clock_words = _clock(gemm, gpu, peak, around or {}, notes)
+    clock, clock_words = _clock(gemm, gpu, peak, around, notes)
     density = roofline.intensity(dtype, m, n, k)
     needed = roofline.ridge(peak.tflops * (clock or 1.0), memory)
     bound = min(1.0, density / needed)
-    tiles = gemm_shapes.tiling(gemm.get("algorithm"), m, n, k, gpu.sms or whole(around, "sms"))
+    tiles = gemm_shapes.tiling(gemm.algorithm, m, n, k, gpu.sms or (around.sms if around else None))
     notes += tiles.notes
     # Loading hides idle SMs up to its own time.
     tile = min(1.0, tiles.tile / bound)
@@ -141,9 +153,9 @@ def explain(
 
 
 def _clock(
-    gemm: Mapping[str, Any], gpu: catalogue.Gpu, peak: Roof, around: Mapping[str, Any], notes: list[str]
+    gemm: Product, gpu: catalogue.Gpu, peak: Roof, around: GemmGpu | None, notes: list[str]
 ) -> tuple[float | None, str]:
-    clock = number(gemm, "graphics_clock_mhz")
+    clock = gemm.graphics_clock_mhz
     if isinstance(clock, Missing) or clock <= 0:
         notes.append("the clock was not recorded: what a low clock lost counts as the kernel's")
         return None, "the clock (not recorded)"

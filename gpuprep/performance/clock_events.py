@@ -5,13 +5,11 @@ Source of the bits: nvml.h, nvmlClocksEventReason* (the same values as the older
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.performance.roofline import number
 from gpuprep.records import Missing
+from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 IDLE, APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x1, 0x2, 0x4, 0x8
 SYNC_BOOST, SW_THERMAL, HW_THERMAL, POWER_BRAKE, DISPLAY_CLOCKS = 0x10, 0x20, 0x40, 0x80, 0x100
@@ -43,9 +41,9 @@ def named(event_reasons: int) -> tuple[Reason, ...]:
     return tuple(reason for reason in REASONS if event_reasons & reason.bit)
 
 
-def clock_cause(gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str, Any]) -> str:
+def clock_cause(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None) -> str:
     """What kept the clock down during this GEMM, for "3 TFLOPS lost to …"."""
-    mask = number(gemm, "event_reasons")
+    mask = gemm.event_reasons
     if isinstance(mask, Missing) or mask < 0:
         return "a lower clock (NVML's reasons were not read)"
     found = named(int(mask))
@@ -54,14 +52,14 @@ def clock_cause(gemm: Mapping[str, Any], gpu: catalogue.Gpu, around: Mapping[str
     first = found[0]
     if first.bit == SW_POWER_CAP:
         return _power_cap(gpu, around)
-    degrees = number(gemm, "temperature_c")
+    degrees = gemm.temperature_c
     if first.bit in (HW_THERMAL, SW_THERMAL) and not isinstance(degrees, Missing):
         return f"{first.cause} at {degrees:.0f} °C"
     return first.cause
 
 
-def _power_cap(gpu: catalogue.Gpu, around: Mapping[str, Any]) -> str:
-    limit = number(around, "power_limit_watts")
-    watts = gpu.power_watts if isinstance(limit, Missing) or limit <= 0 else limit
+def _power_cap(gpu: catalogue.Gpu, around: GemmGpu | None) -> str:
+    limit = around.power_limit_watts if around else None
+    watts = gpu.power_watts if limit is None or isinstance(limit, Missing) or limit <= 0 else limit
     lowered = f", which is set below the card's {gpu.power_watts} W" if watts < 0.97 * gpu.power_watts else ""
     return f"the {watts:.0f} W power cap{lowered}"

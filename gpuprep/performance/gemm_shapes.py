@@ -7,12 +7,12 @@ Sources: NVIDIA's "Matrix Multiplication Background User's Guide": tile quantiza
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuprep.catalogue import parse
-from gpuprep.performance.roofline import INPUT_BYTES, intensity, number, whole
+from gpuprep.performance.roofline import INPUT_BYTES, intensity
 from gpuprep.records import Missing
+from gpuprep.records.evidence.gemm import Algorithm
 
 Shape = tuple[int, int, int]
 
@@ -46,12 +46,12 @@ class Wish:
     advice: tuple[str, ...]
 
 
-def tiling(algorithm: object, m: int, n: int, k: int, sms: int | None) -> Tiling:
+def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | None) -> Tiling:
     """From the algorithm's tile and wave count (docs/records.md); without a wave count, from the tiles."""
-    if not isinstance(algorithm, Mapping) or "missing" in algorithm:
+    if isinstance(algorithm, Missing):
         note = "the algorithm is not known: what tiles and waves lost counts as the kernel's"
         return Tiling(1.0, 1.0, None, None, None, sms, "partly empty tiles", "a last wave partly full", (note,))
-    tile_m, tile_n, tile_k = (whole(algorithm, key) for key in ("tile_m", "tile_n", "tile_k"))
+    tile_m, tile_n, tile_k = algorithm.tile_m, algorithm.tile_n, algorithm.tile_k
     notes = []
     tile, said = 1.0, "partly empty tiles"
     if tile_m and tile_n:
@@ -59,11 +59,11 @@ def tiling(algorithm: object, m: int, n: int, k: int, sms: int | None) -> Tiling
         said = f"partly empty tiles of {tile_m}x{tile_n}"
     else:
         notes.append("the tile is not known: what partly empty tiles lost counts as the kernel's")
-    read = number(algorithm, "waves")
+    read = algorithm.waves
     waves = None if isinstance(read, Missing) or read <= 0 else read
     tiles = None
     if tile_m and tile_n:
-        tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * (whole(algorithm, "split_k") or 1)
+        tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * (algorithm.split_k or 1)
     if waves is None and tiles and sms:
         waves = tiles / sms
         notes.append(f"waves were counted from the tiles: {tiles} on {sms} SMs")

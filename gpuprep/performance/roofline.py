@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Union
 
 from gpuprep import catalogue
 from gpuprep.records import Missing
+from gpuprep.records.evidence.gemm import Product
 
 # What a data type is calculated on, best first: keys of the catalogue's rates.
 UNITS: Mapping[str, tuple[str, ...]] = {
@@ -52,24 +53,6 @@ class Point:
     tflops: float
     attainable_tflops: float
     memory_bound: bool
-
-
-def number(values: object, key: str) -> float | Missing:
-    """A finite figure of a measurement, whatever else stands there: a Missing, never an exception."""
-    value = values.get(key) if isinstance(values, Mapping) else None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
-        return float(value)  # NaN fails the comparison
-    if isinstance(value, Missing):
-        return value
-    if isinstance(value, Mapping) and "missing" in value:
-        return Missing(str(value["missing"]), str(value.get("detail", "")))
-    return Missing("not_recorded", f"no figure {key}")
-
-
-def whole(values: object, key: str) -> int | None:
-    """A positive whole number, or None."""
-    value = number(values, key)
-    return None if isinstance(value, Missing) or value < 1 or value != int(value) else int(value)
 
 
 def roof(gpu: catalogue.Gpu, dtype: str, accumulate: str = "", clock_mhz: float | None = None) -> Roof | Missing:
@@ -118,19 +101,18 @@ def intensity(dtype: str, m: int, n: int, k: int) -> float:
     return 2.0 * m * n * k / moved
 
 
-def points(gemms: Iterable[Mapping[str, Any]], gpu: catalogue.Gpu) -> tuple[Point, ...]:
+def points(gemms: Iterable[Product], gpu: catalogue.Gpu) -> tuple[Point, ...]:
     """GEMMs of docs/records.md with the roofs of `gpu`; GEMMs without a figure or a roof are left out."""
     found = (point(gemm, gpu) for gemm in gemms)
     return tuple(one for one in found if isinstance(one, Point))
 
 
-def point(gemm: Mapping[str, Any], gpu: catalogue.Gpu) -> Union[Point, Missing]:
-    m, n, k = (whole(gemm, key) for key in ("m", "n", "k"))
-    tflops, clock, memory_clock = (number(gemm, key) for key in ("tflops", "graphics_clock_mhz", "memory_clock_mhz"))
-    dtype, accumulate = str(gemm.get("dtype")), str(gemm.get("accumulate", ""))
+def point(gemm: Product, gpu: catalogue.Gpu) -> Union[Point, Missing]:
+    m, n, k, dtype, tflops = gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.tflops
+    clock, memory_clock = gemm.graphics_clock_mhz, gemm.memory_clock_mhz
     if m is None or n is None or k is None or isinstance(tflops, Missing):
         return Missing("not_recorded", "no shape or no speed")
-    above = roof(gpu, dtype, accumulate, None if isinstance(clock, Missing) or clock <= 0 else clock)
+    above = roof(gpu, dtype, gemm.accumulate, None if isinstance(clock, Missing) or clock <= 0 else clock)
     memory = bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
     if isinstance(above, Missing):
         return above

@@ -368,7 +368,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """One probe's evidence. `values` is documented by the probe that makes it; a probe never passes or fails."""
+    """One probe's evidence. `values` are as the probe sent them, docs/records.md; records/evidence reads them.
+
+    A probe never passes or fails.
+    """
 
     probe: str
     source: Source

@@ -6,15 +6,16 @@ These rows do not judge a figure; the verdict does. Peaks come from the catalogu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpuprep import catalogue
 from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Source, Status
-from gpuprep.reports.readings import Number, View, known
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.shared import Telemetry
+from gpuprep.records.evidence.transcode import Output
+from gpuprep.reports.readings import known
 
 OUTCOMES = ("completed", "failed", "not_built", "not_run", "timed_out", "no_time", "unknown")  # docs/records.md
 # "NxCxHxW * KxCxRxS" of a convolution.
@@ -46,17 +47,16 @@ class Gemm:
     m: int | None
     n: int | None
     k: int | None
-    tflops: Number
+    tflops: Figure
     attribution: Attribution | None  # None: no speed, no shape, or no peak in the catalogue
     lasting: Attribution | None  # the same of the long run
-    graphics_clock_mhz: Number
-    power_watts: Number
-    temperature_c: Number
-    sustained_tflops: Number
+    graphics_clock_mhz: Figure
+    power_watts: Figure
+    temperature_c: Figure
+    sustained_tflops: Figure
     exact: bool | None
     error: str
-    values: Mapping[str, Any] = field(repr=False)  # the whole measurement
-    telemetry: View = field(repr=False, compare=False)  # of the long run where there was one
+    telemetry: Telemetry = field(repr=False, compare=False)  # of the long run where there was one
 
     @property
     def shape(self) -> str:
@@ -87,7 +87,7 @@ class Bandwidth:
     gpu: Gpu
     source: Source
     what: str
-    gb_per_s: Number
+    gb_per_s: Figure
     peak_gb_per_s: float | None
     crosses: str  # "memory", "link" or "peer"
 
@@ -102,8 +102,8 @@ class Together:
 
     label: str
     dtype: str
-    tflops: Number
-    graphics_clock_mhz: Number
+    tflops: Figure
+    graphics_clock_mhz: Figure
     percent: float | None  # of the fastest
 
 
@@ -114,12 +114,12 @@ class Transcode:
     title: str
     command: str
     outcome: str
-    seconds: Number
+    seconds: Figure
     fps: float | None  # frames of the outputs in all, divided by the seconds of the process
     psnr_db: float | None  # the lowest of the outputs
     ssim: float | None
     decisive_line: str
-    outputs: tuple[View, ...]
+    outputs: tuple[Output, ...]
     source: Source
     status: Status | None  # the gravest of what the checks said of it; None: not judged
 
@@ -132,9 +132,9 @@ class Transcode:
 class Step:
     sessions: int
     fps: float
-    encoder_percent: Number
-    decoder_percent: Number
-    video_clock_mhz: Number
+    encoder_percent: Figure
+    decoder_percent: Figure
+    video_clock_mhz: Figure
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ class Convolution:
     dtype: str
     layout: str
     shape: str
-    tflops: Number
-    microseconds: Number
-    max_relative_error: Number
+    tflops: Figure
+    microseconds: Figure
+    max_relative_error: Figure
     error: str
 
     @property
@@ -201,6 +201,6 @@ def result(outcome: str, status: Status | None) -> str:
     return status.value if status else (outcome if outcome in OUTCOMES else "unknown").replace("_", " ")
 
 
-def share(value: Number, peak: float | None) -> float | None:
+def share(value: Figure, peak: float | None) -> float | None:
     read = known(value)
     return None if read is None or not peak else 100.0 * read / peak

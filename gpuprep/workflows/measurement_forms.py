@@ -1,82 +1,29 @@
-"""The form of measurements that come from a file: what docs/records.md calls a list is a list, and so on down.
+"""The form of measurements that come from a file: what its type calls a list is a list, and so on down.
 
-Probes keep to it by construction; a file may hold anything, and a judge shall not have to doubt every level of it. Only
-what is named here is looked at: keys may be absent, and a figure or text may be null or missing. What a measurement
-lacks is the judges' matter.
+Probes keep to it by construction; a file may hold anything, and whoever wrote it by hand shall read which key is wrong.
+The form is that of the dataclasses (records/evidence). Keys may be absent, and a figure or text may be null or missing.
+What a measurement lacks is the judges' matter.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator
-from typing import Any
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Union
 
+from gpuprep.records import Missing
 from gpuprep.records.codec import shown
+from gpuprep.records.evidence.decode import Capabilities, Word, key_of
+from gpuprep.records.evidence.throughput import Throughput
+from gpuprep.records.evidence.transcode import Expected, Transcode
 
-TEXT, NUMBER, FLAG = "a text", "a number", "true or false"
-# What nobody read, and so cannot be missing: names, and what a case expects.
-NAME, CAPABILITY, WISHED_TEXT, WISHED_NUMBER = (
-    "a name",
-    "a name such as nvenc.h264",
-    "a text or null",
-    "a number or null",
-)
-TEXTS, NUMBERS = [TEXT], [NUMBER]
-GPU = {"index": NUMBER, "uuid": TEXT, "name": TEXT, "pci_device_id": TEXT}
-PROCESSES = [{"pid": NUMBER, "name": TEXT, "owner": TEXT, "age_seconds": NUMBER}]
-STREAM = {
-    "codec": TEXT, "profile": TEXT, "pixel_format": TEXT, "width": NUMBER, "height": NUMBER, "frames": NUMBER,
-    "duration_seconds": NUMBER, "audio": TEXT, "bit_rate_kbps": NUMBER, "bytes": NUMBER, "psnr_db": NUMBER,
-    "ssim": NUMBER,
-}  # fmt: skip
-WISHES = {key: WISHED_TEXT if kind is TEXT else WISHED_NUMBER for key, kind in STREAM.items()}
-FORMS: dict[str, dict[str, Any]] = {
-    "transcode": {
-        "gpu": GPU,
-        "chunks": {"files": NUMBER, "renditions": NUMBER, "one_process_seconds": NUMBER,
-                   "many_processes_seconds": NUMBER, "saved_seconds": NUMBER},
-        "cases": [
-            {
-                "id": NAME, "chapter": TEXT, "title": TEXT, "command": TEXT, "outcome": TEXT, "decisive_line": TEXT,
-                "exit_code": NUMBER, "seconds": NUMBER, "missing_parts": TEXTS, "warnings": TEXTS,
-                "needs": {"encoders": TEXTS, "decoders": TEXTS, "filters": TEXTS, "capabilities": [CAPABILITY],
-                          "lines": TEXTS},
-                "outputs": [
-                    {
-                        **STREAM, "name": TEXT, "b_frames": NUMBER, "xpsnr_db": NUMBER, "quality_judged": FLAG,
-                        "black_seconds": NUMBER, "frozen_seconds": NUMBER, "error": TEXT,
-                        "expected": {**WISHES, "b_frames": WISHED_TEXT, "asked_kbps": WISHED_NUMBER},
-                    }
-                ],
-                "gpu_proof": {
-                    "nvenc_lines": TEXTS, "nvdec_lines": TEXTS, "encoder_utilization_percent": NUMBER,
-                    "decoder_utilization_percent": NUMBER, "encoder_sessions": NUMBER,
-                },
-            }
-        ],
-    },
-    "throughput": {
-        "gpu": GPU,
-        "gpus": [{**GPU, "engines": {"nvenc": NUMBER, "nvdec": NUMBER}, "max_video_clock_mhz": NUMBER, "error": TEXT,
-                  "before": {"encoder_utilization_percent": NUMBER, "decoder_utilization_percent": NUMBER},
-                  "other_processes": PROCESSES}],
-        "series": [
-            {
-                "gpu": GPU, "kind": TEXT, "codec": TEXT, "preset": TEXT, "width": NUMBER, "height": NUMBER,
-                "engines": NUMBER, "command": TEXT, "outcome": TEXT, "decisive_line": TEXT,
-                "steps": [
-                    {
-                        "sessions": NUMBER, "died": NUMBER, "died_because": TEXT, "fps": NUMBER, "fps_each": NUMBERS,
-                        "frames": NUMBER, "seconds": NUMBER, "start_seconds": NUMBER, "event_reasons": NUMBER,
-                        "encoder_utilization_percent": NUMBER, "decoder_utilization_percent": NUMBER,
-                        "video_clock_mhz": NUMBER, "power_watts": NUMBER, "temperature_c": NUMBER,
-                        "cpu_percent": NUMBER, "io_wait_percent": NUMBER,
-                    }
-                ],
-            }
-        ],
-    },
-}  # fmt: skip
+FORMS: Mapping[str, type] = {"transcode": Transcode, "throughput": Throughput}
+# Older files have other forms of these; nothing but `quick` counts, and whatever is not `true` there is stricter.
+NOT_CHECKED = ("quick", "ffmpeg", "inputs", "number", "first_frame", "last_frame", "memory_mib")
+WORDS = {str: "a text", bool: "true or false", int: "a number", float: "a number"}
+CAPABILITY = "a name such as nvenc.h264"
 
 
 def problems(probe: str, values: object) -> Iterator[str]:
@@ -85,39 +32,59 @@ def problems(probe: str, values: object) -> Iterator[str]:
         yield from _object(FORMS[probe], values, "")
 
 
-def _object(form: dict[str, Any], value: dict[str, Any], where: str) -> Iterator[str]:
-    for key, part in form.items():
-        if key in value:
-            yield from _check(part, value[key], f"{where}.{key}" if where else key, optional=True)
+def _object(kind: Any, value: object, where: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{where}: want an object, got {shown(value)}"
+        return
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for spec in dataclasses.fields(kind):
+        key = key_of(spec)
+        if key in value and key not in NOT_CHECKED:
+            yield from _value(hints[spec.name], value[key], f"{where}.{key}" if where else key, kind is Expected)
 
 
-def _check(form: Any, value: object, where: str, *, optional: bool = False) -> Iterator[str]:
-    if isinstance(form, dict):
-        if not isinstance(value, dict):
-            yield f"{where}: want an object, got {shown(value)}"
-        else:
-            yield from _object(form, value, where)
-    elif isinstance(form, list):
+def _value(hint: Any, value: object, where: str, wished: bool) -> Iterator[str]:
+    plain = _plain(hint)
+    if typing.get_origin(plain) is tuple:
+        item = typing.get_args(plain)[0]
         if not isinstance(value, list):
             yield f"{where}: want a list, got {shown(value)}"
-        else:
-            for index, item in enumerate(value):
-                yield from _check(form[0], item, f"{where}[{index}]")
-    elif not _is(form, value) and not (optional and _is_absent(form, value)):
-        yield f"{where}: want {form}, got {shown(value)}"
+            return
+        for index, entry in enumerate(value):
+            yield from _entry(hint, item, entry, f"{where}[{index}]")
+    elif dataclasses.is_dataclass(plain):
+        yield from _object(plain, value, where)
+    elif hint == Word:  # nobody read it, so it cannot be missing
+        yield from _simple(plain, value, where, "a name")
+    elif wished:
+        if value is not None:
+            yield from _simple(plain, value, where, f"{WORDS[plain]} or null")
+    elif value is not None and not (isinstance(value, dict) and "missing" in value):
+        yield from _simple(plain, value, where, WORDS[plain])
 
 
-def _is_absent(form: str, value: object) -> bool:
-    if form in (WISHED_TEXT, WISHED_NUMBER):
-        return value is None
-    return form in (TEXT, NUMBER, FLAG) and (value is None or (isinstance(value, dict) and "missing" in value))
+def _entry(hint: Any, item: Any, entry: object, where: str) -> Iterator[str]:
+    plain = _plain(item)
+    if dataclasses.is_dataclass(plain):
+        yield from _object(plain, entry, where)
+    elif hint == Capabilities:
+        if not isinstance(entry, str) or "." not in entry:
+            yield f"{where}: want {CAPABILITY}, got {shown(entry)}"
+    else:
+        yield from _simple(plain, entry, where, WORDS[plain])
 
 
-def _is(form: str, value: object) -> bool:
-    if form == CAPABILITY:
-        return isinstance(value, str) and "." in value
-    if form in (TEXT, NAME, WISHED_TEXT):
-        return isinstance(value, str)
-    if form == FLAG:
-        return isinstance(value, bool)
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _simple(kind: type, value: object, where: str, words: str) -> Iterator[str]:
+    if kind in (int, float):
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    else:
+        fits = isinstance(value, kind)
+    if not fits:
+        yield f"{where}: want {words}, got {shown(value)}"
+
+
+def _plain(hint: Any) -> Any:
+    """Annotated[X, ...] and Union[X, Missing, None] ► X."""
+    while typing.get_origin(hint) in (Annotated, Union):
+        hint = next(one for one in typing.get_args(hint) if one not in (Missing, type(None)))
+    return hint

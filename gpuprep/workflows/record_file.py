@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.errors import UsageError
-from gpuprep.records import DecodeError, ProbeResult, RunRecord, Snapshot, Source, from_json_value
+from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json_value
 from gpuprep.records.codec import shown
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.shared import AnyProbe
 from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
 from gpuprep.workflows import measurement_forms
 
@@ -140,14 +142,13 @@ def _figures(document: dict[str, Any]) -> Recorded:
 
 def _devices(measurements: tuple[ProbeResult, ...]) -> list[dict[str, str]]:
     """The GPUs that the measurements name, as the PCI bus would show them."""
-    named: dict[tuple[object, object], str] = {}
+    named: dict[tuple[int | None, str], str] = {}
     for result in measurements:
-        values = result.values if isinstance(result.values, dict) else {}
-        listed = values.get("gpus")
-        for gpu in [values.get("gpu"), *(listed if isinstance(listed, list) else [])]:
-            device = gpu.get("pci_device_id") if isinstance(gpu, dict) else None
-            if isinstance(gpu, dict) and isinstance(device, str) and device:
-                named.setdefault((str(gpu.get("index")), str(gpu.get("uuid"))), device.lower())
+        values = measured(AnyProbe, result.values)
+        listed = () if isinstance(values, Missing) else (values.gpu, *values.gpus)
+        for gpu in listed:
+            if gpu is not None and gpu.pci_device_id:
+                named.setdefault((gpu.index, gpu.uuid), gpu.pci_device_id.lower())
     return [
         {"address": f"of record {index}", "vendor_id": "10de", "device_id": device, "class_code": "030200"}
         for index, device in enumerate(named.values())

@@ -13,8 +13,11 @@ from gpuprep.desired import probes
 from gpuprep.desired.loading import Profile
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.errors import PlanRefused
-from gpuprep.records import Finding, ProfileRef, RunRecord, Snapshot, Source, Status
+from gpuprep.records import Finding, Missing, ProbeResult, ProfileRef, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Baseline, Measured
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.gemm import Gemm
+from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.workflows import provision
 from gpuprep.workflows.record_file import Recorded, read, simulated
@@ -114,9 +117,16 @@ def _with_toolkit(recorded: Recorded) -> Snapshot:
     if recorded.whole:
         return snapshot
     for result in recorded.record.measurements:
-        values = result.values if isinstance(result.values, dict) else {}
-        toolkit = values.get("toolkit") if result.probe == "gemm" else values if result.probe == "toolkit" else None
-        version = toolkit.get("version") if isinstance(toolkit, dict) else None
-        if isinstance(version, str) and version[:1].isdigit():
+        version = _toolkit_version(result)
+        if version[:1].isdigit():
             return dataclasses.replace(snapshot, cuda=dataclasses.replace(snapshot.cuda, nvcc_version=version))
     return snapshot
+
+
+def _toolkit_version(result: ProbeResult) -> str:
+    """ "" where the measurement does not name it."""
+    if result.probe == "gemm":
+        products = measured(Gemm, result.values)
+        return "" if isinstance(products, Missing) else products.toolkit.version
+    toolkit = measured(Toolkit, result.values if result.probe == "toolkit" else None)
+    return "" if isinstance(toolkit, Missing) else toolkit.version

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from gpuprep.records import Finding, OptStr, RunRecord, Snapshot, Source, Status
+from gpuprep.records import Finding, Missing, OptStr, RunRecord, Snapshot, Source, Status
+from gpuprep.records.evidence.bandwidth import Bandwidth, Pcie
+from gpuprep.records.evidence.shared import AnyProbe
+from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
 from gpuprep.reports import drifted, measured
 from gpuprep.reports.html import drawings
-from gpuprep.reports.readings import figure, known, values
+from gpuprep.reports.readings import answer, entries, figure, known
 from gpuprep.reports.rows import Series, share
 from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, shown
 
@@ -149,26 +152,22 @@ def _steps(record: RunRecord) -> list[dict[str, Any]]:
 
 def _links(record: RunRecord) -> list[str]:
     found = []
-    for view in values(record, "bandwidth").views("gpus"):
-        gpu, pcie = measured.gpu_of(view), view.view("pcie")
-        if pcie:
-            now, best = (
-                f"generation {figure(pcie.number(g), 0)} ×{figure(pcie.number(w), 0)}"
-                for g, w in (("generation", "width"), ("max_generation", "max_width"))
-            )
-            found.append(f"{gpu.label}: PCIe {now} under load, at most {best}")
+    for gpu in entries(answer(record, Bandwidth, "bandwidth").gpus):
+        if isinstance(pcie := gpu.pcie, Pcie):
+            now = f"generation {figure(pcie.generation, 0)} ×{figure(pcie.width, 0)}"
+            best = f"generation {figure(pcie.max_generation, 0)} ×{figure(pcie.max_width, 0)}"
+            found.append(f"{measured.gpu_of(gpu).label}: PCIe {now} under load, at most {best}")
     return found
 
 
 def _chunks(record: RunRecord) -> str:
-    view = values(record, "transcode").view("chunks")
-    saved = view.number("saved_seconds")
-    if known(saved) is None:
+    chunks = answer(record, Transcode, "transcode").chunks
+    if isinstance(chunks, Missing) or known(chunks.saved_seconds) is None:
         return ""
     return (
-        f"{figure(view.number('files'), 0)} files into {figure(view.number('renditions'), 0)} renditions each: "
-        f"{figure(view.number('one_process_seconds'))} s in one process for all, "
-        f"{figure(view.number('many_processes_seconds'))} s in a process a rendition; {figure(saved)} s saved."
+        f"{figure(chunks.files, 0)} files into {figure(chunks.renditions, 0)} renditions each: "
+        f"{figure(chunks.one_process_seconds)} s in one process for all, "
+        f"{figure(chunks.many_processes_seconds)} s in a process a rendition; {figure(chunks.saved_seconds)} s saved."
     )
 
 
@@ -209,8 +208,8 @@ def _libraries(record: RunRecord) -> Pairs:
     """Each once, by the path that /proc/self/maps showed."""
     found: dict[str, str] = {}
     for probe in ("gemm", "bandwidth", "cudnn"):
-        for view in values(record, probe).views("libraries"):
-            found[view.text("path")] = f"{view.text('name')} {view.text('version')}".strip()
+        for library in answer(record, AnyProbe, probe).libraries:
+            found[library.path] = f"{library.name} {library.version or ''}".strip()
     return [(name or "library", path) for path, name in found.items()]
 
 

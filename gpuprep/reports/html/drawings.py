@@ -8,11 +8,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gpuprep.records import RunRecord, Status
+from gpuprep.records import OptStr, RunRecord, Status
+from gpuprep.records.evidence.bandwidth import Bandwidth
+from gpuprep.records.evidence.gemm import Gemm as GemmProbe
+from gpuprep.records.evidence.gemm import GemmGpu
+from gpuprep.records.evidence.shared import Telemetry
+from gpuprep.records.evidence.transcode import Output
 from gpuprep.reports import measured
 from gpuprep.reports.html import roofline_chart, sessions_chart, timeline_chart, waterfall_chart
 from gpuprep.reports.html.svg import NARROW, WIDE, mark, picture
-from gpuprep.reports.readings import View, figure, known, values
+from gpuprep.reports.readings import answer, entries, figure, known
 from gpuprep.reports.rows import Gemm, Series
 
 # An image of the record itself, never an address: the page must not fetch anything.
@@ -66,21 +71,21 @@ def falls(record: RunRecord) -> list[dict[str, Any]]:
 
 def timelines(record: RunRecord) -> list[Drawing]:
     """The longest load of each GPU, then its memory transfers."""
-    longest: dict[str, tuple[str, View]] = {}
+    longest: dict[str, tuple[str, Telemetry]] = {}
     for row in measured.gemms(record):
-        if _lasted(row.telemetry) > _lasted(longest.get(row.gpu.label, ("", View(None)))[1]):
+        if _lasted(row.telemetry) > _lasted(longest.get(row.gpu.label, ("", Telemetry()))[1]):
             longest[row.gpu.label] = (f"{row.title} {row.shape}", row.telemetry)
     moved = {
-        measured.gpu_of(view).label: ("memory and link transfers", view.view("telemetry"))
-        for view in values(record, "bandwidth").views("gpus")
+        measured.gpu_of(gpu).label: ("memory and link transfers", gpu.telemetry or Telemetry())
+        for gpu in entries(answer(record, Bandwidth, "bandwidth").gpus)
     }
-    of = {measured.gpu_of(view).label: view for view in values(record, "gemm").views("gpus")}
+    of = {measured.gpu_of(gpu).label: gpu for gpu in entries(answer(record, GemmProbe, "gemm").gpus)}
     found = []
     for label, (what, telemetry) in [*longest.items(), *moved.items()]:
-        around = of.get(label, View(None))
+        around = of.get(label, GemmGpu())
         lines = {
-            "graphics_clock_mhz": known(around.number("max_graphics_clock_mhz")),
-            "power_watts": known(around.number("power_limit_watts")),
+            "graphics_clock_mhz": known(around.max_graphics_clock_mhz),
+            "power_watts": known(around.power_limit_watts),
         }
         title = f"{label} during {what}, {_lasted(telemetry):.0f} s"
         drawn = _both(timeline_chart.draw, telemetry, lines, title)
@@ -89,8 +94,8 @@ def timelines(record: RunRecord) -> list[Drawing]:
     return found
 
 
-def _lasted(telemetry: View) -> float:
-    seconds = [at for at in telemetry.column("seconds") if at is not None]
+def _lasted(telemetry: Telemetry) -> float:
+    seconds = [at for at in telemetry.seconds if at is not None]
     return max(seconds) - min(seconds) if seconds else 0.0
 
 
@@ -109,21 +114,21 @@ def transcodes(record: RunRecord) -> list[dict[str, Any]]:
             "case": case,
             "skipped": case.status is Status.SKIP,
             # A command that did not complete has made nothing to look at.
-            "outputs": [_output(view) for view in case.outputs] if case.outcome == "completed" else [],
+            "outputs": [_output(one) for one in case.outputs] if case.outcome == "completed" else [],
         }
         for case in measured.transcodes(record)
     ]
 
 
-def _output(view: View) -> dict[str, Any]:
-    name = view.text("name") or "output"
-    frames = [
-        (view.text(key), f"{which} frame of {name}")
-        for key, which in (("first_frame", "first"), ("last_frame", "last"))
-        if IMAGE.fullmatch(view.text(key))
-    ]
-    size = [figure(view.number(key), 0) for key in ("width", "height")]
-    rate = view.number("bit_rate_kbps")
-    parts = [name, view.text("codec"), "×".join(size) if "–" not in size else ""]
-    parts += [f"{figure(rate, 0)} kbit/s" if known(rate) is not None else "", view.text("audio"), view.text("error")]
+def _output(output: Output) -> dict[str, Any]:
+    images = ((output.first_frame, "first"), (output.last_frame, "last"))
+    frames = [(image, f"{which} frame of {output.name}") for image, which in images if IMAGE.fullmatch(image)]
+    size = [figure(output.width, 0), figure(output.height, 0)]
+    rate = output.bit_rate_kbps
+    parts = [output.name, _text(output.codec), "×".join(size) if "–" not in size else ""]
+    parts += [f"{figure(rate, 0)} kbit/s" if known(rate) is not None else "", _text(output.audio), output.error]
     return {"frames": frames, "words": ", ".join(part for part in parts if part)}
+
+
+def _text(reading: OptStr) -> str:
+    return reading if isinstance(reading, str) else ""

@@ -8,23 +8,23 @@ from itertools import groupby
 from markupsafe import Markup
 
 from gpuprep.performance.clock_events import IDLE, named
+from gpuprep.records.evidence.shared import Telemetry
 from gpuprep.reports.html.svg import Scale, el, line, path, picture, text, ticks
-from gpuprep.reports.readings import View, figure
+from gpuprep.reports.readings import figure
 
-# Column of the telemetry, title, class of style.css.
-PANELS = (
-    ("graphics_clock_mhz", "SM clock, MHz", "clock"),
-    ("power_watts", "Power, W", "power"),
-    ("temperature_c", "Temperature, °C", "heat"),
-)
 MOST_POINTS = 150
 Points = list[tuple[float, float]]
 
 
-def draw(telemetry: View, limits: dict[str, float | None], title: str, width: int) -> Markup | None:
+def draw(telemetry: Telemetry, limits: dict[str, float | None], title: str, width: int) -> Markup | None:
     """`limits` is a line in the panel of that column. None: there are not two readings to draw."""
-    seconds = telemetry.column("seconds")
-    columns = [(key, words, class_, _points(seconds, telemetry.column(key))) for key, words, class_ in PANELS]
+    seconds = telemetry.seconds
+    panels = (  # column of the telemetry, title, class of style.css, readings
+        ("graphics_clock_mhz", "SM clock, MHz", "clock", telemetry.graphics_clock_mhz),
+        ("power_watts", "Power, W", "power", telemetry.power_watts),
+        ("temperature_c", "Temperature, °C", "heat", telemetry.temperature_c),
+    )
+    columns = [(key, words, class_, _points(seconds, column)) for key, words, class_, column in panels]
     columns = [column for column in columns if len(column[3]) > 1]
     if not columns:
         return None
@@ -39,7 +39,7 @@ def draw(telemetry: View, limits: dict[str, float | None], title: str, width: in
     for key, words, class_, points in columns:
         parts += _panel(points, limits.get(key), Scale(first, last, 40, width - 6), top, panel, words, class_)
         top += panel + 12
-    reasons = _reasons(seconds, telemetry.column("event_reasons"))
+    reasons = _reasons(seconds, telemetry.event_reasons)
     if any(words for *_, words in reasons):
         parts.append(text(40, top + 8, "NVML's reasons for the clock", "tick"))
         parts += _strip(reasons, x, top + 14)

@@ -1,0 +1,18 @@
+"""What the codec probe measured: the parts of the FFmpeg that is on the PATH. docs/records.md, codec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuprep.records.evidence.decode import NOT_RECORDED, Names
+
+
+@dataclass(frozen=True)
+class Codec:
+    path: str = ""
+    version: str = ""
+    encoders: Names = NOT_RECORDED
+    decoders: Names = NOT_RECORDED
+    filters: Names = NOT_RECORDED
+    hwaccels: Names = NOT_RECORDED
+    buildconf: Names = NOT_RECORDED  # configure's arguments

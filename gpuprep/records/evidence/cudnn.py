@@ -1,0 +1,30 @@
+"""What the cudnn probe measured: convolutions, and the library that made them. docs/records.md, cudnn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Word
+from gpuprep.records.evidence.shared import Library, NamedGpu
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """`max_relative_error` is against FP64 on the host."""
+
+    dtype: Word = "?"
+    layout: str = ""
+    shape: str = ""  # "32x64x56x56 * 64x64x3x3": NxCxHxW * KxCxRxS
+    microseconds: Figure = NOT_RECORDED
+    tflops: Figure = NOT_RECORDED
+    max_relative_error: Figure = NOT_RECORDED
+    error_tolerance: Figure = NOT_RECORDED
+    error: Error = ""
+
+
+@dataclass(frozen=True)
+class Cudnn:
+    libraries: tuple[Library, ...] = ()
+    gpu: Optional[NamedGpu] = None
+    convolutions: tuple[Convolution, ...] = ()

@@ -1,0 +1,81 @@
+"""What the throughput probe measured: frames a second of ever more sessions. docs/records.md, throughput."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import NOT_RECORDED, Column, Error, Figure
+from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Process
+
+
+@dataclass(frozen=True)
+class Engines:
+    """How many of each the catalogue says that the GPU has."""
+
+    nvenc: Optional[int] = None
+    nvdec: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Before:
+    """Per cent, before the probe began."""
+
+    encoder_utilization_percent: Optional[float] = None
+    decoder_utilization_percent: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class ThroughputGpu(NamedGpu):
+    engines: Union[Engines, Missing, None] = None
+    max_video_clock_mhz: Figure = NOT_RECORDED
+    before: Before = Before()
+    other_processes: tuple[Process, ...] = ()
+    error: Error = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """So many sessions at once, in their steady state. Utilisations are per cent."""
+
+    sessions: Optional[int] = None
+    died: Union[int, Missing, None] = None
+    died_because: str = ""
+    fps: Figure = NOT_RECORDED  # of all sessions together
+    fps_each: Column = ()
+    frames: Optional[int] = None
+    seconds: Figure = NOT_RECORDED
+    start_seconds: Figure = NOT_RECORDED
+    encoder_utilization_percent: Figure = NOT_RECORDED
+    decoder_utilization_percent: Figure = NOT_RECORDED
+    video_clock_mhz: Figure = NOT_RECORDED
+    event_reasons: Optional[int] = None  # NVML's bit mask
+    power_watts: Figure = NOT_RECORDED
+    temperature_c: Figure = NOT_RECORDED
+    cpu_percent: Figure = NOT_RECORDED
+    io_wait_percent: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Series:
+    gpu: Union[ThroughputGpu, Missing, None] = None  # None: the record has one GPU
+    kind: str = ""  # "decode" | "encode" | "transcode"
+    codec: str = ""
+    preset: str = ""
+    width: Optional[int] = None
+    height: Optional[int] = None
+    engines: Optional[int] = None  # sessions that fill them
+    command: str = ""
+    outcome: str = ""
+    decisive_line: str = ""
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Throughput:
+    quick: Optional[bool] = None
+    ffmpeg: Union[Ffmpeg, Missing, None] = None
+    gpu: Optional[ThroughputGpu] = None
+    gpus: tuple[Union[ThroughputGpu, Missing], ...] = ()
+    series: tuple[Series, ...] = ()

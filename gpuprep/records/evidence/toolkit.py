@@ -1,0 +1,41 @@
+"""What the toolkit probe measured: does nvcc compile, does the program run, may the counters be read.
+
+docs/records.md, toolkit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import NOT_RECORDED, Figure, Size
+
+NO_VERDICT = Missing("unparsable", "no verdict")
+NO_RUN = Missing("unparsable", "the probe says nothing of runs")
+NO_COUNTERS = Missing("unparsable", "the probe says nothing of counters")
+
+
+@dataclass(frozen=True)
+class Cupti:
+    path: str = ""
+    version: Size = None
+    counters: Union[bool, Missing] = NO_COUNTERS
+    as_user: str = "an ordinary user"
+    detail: str = ""
+    counters_as_root: Optional[bool] = None  # only where that user was refused
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """`output` and `run_output` are what nvcc and the program wrote."""
+
+    compiles: Union[bool, Missing] = NO_VERDICT
+    nvcc: str = ""
+    version: str = ""
+    output: str = ""
+    seconds: Figure = NOT_RECORDED
+    runs: Union[bool, Missing] = NO_RUN
+    run_output: str = ""
+    host_compiler: str = ""
+    cupti: Union[Cupti, Missing] = NO_COUNTERS
