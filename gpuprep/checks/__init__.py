@@ -1,4 +1,4 @@
-"""Wanted state and snapshot ─► Findings, each naming the role that would put it right. Pure.
+"""Is the machine as wanted? Wanted state and snapshot ─► Findings, each with the role that repairs it. Pure.
 
 Plan, verdict and drift all start from `compare`. A reading that is missing is UNKNOWN with its reason, never PASS.
 """
@@ -43,9 +43,9 @@ def compare(
 ) -> tuple[Finding, ...]:
     """All checks of this host, in playbook order.
 
-    `probed` are results of probes (docs/records.md); `asked` names probes that were run, so that one without a result
-    is UNKNOWN. `thresholds` are the profile's, `baseline` the host's own past. Without probes (a plan from facts
-    alone) the manifests on the host are the evidence.
+    `probed` are results of probes (docs/records.md); `asked` names the probes that were run, so a probe without a
+    result is UNKNOWN. `thresholds` are the profile's, `baseline` the host's. Without probes (a plan from facts alone)
+    the manifests on the host are the evidence.
     """
     findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
     findings += health.findings(wanted, snapshot)
@@ -62,7 +62,7 @@ def compare_figures(
     thresholds: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
-    """As compare, of measurements whose host is not known: nothing but they can be judged."""
+    """As compare, for measurements from an unknown host: only the measurements are judged."""
     return tuple(probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
 
 
@@ -87,7 +87,7 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def request(profile: Profile) -> FactsRequest:
-    """What to ask of a host beyond what every snapshot holds: the extras of the profile, of whatever OS release."""
+    """Facts to read in addition to those of every snapshot: the extras of the profile, for every OS release."""
     known = catalogue.tools()
     tools = [known[name] for name in profile.extras.tools if name in known]
     tools += catalogue.framework(profile.extras.framework).values()

@@ -39,7 +39,7 @@ def described(pin: AptPin) -> str:
 
 
 def touched(pin: AptPin, wanted: Wanted, snapshot: Snapshot) -> list[str]:
-    """Packages of the driver and the toolkit that are installed and that the pin means."""
+    """Installed packages of the driver and the toolkit that match the pin."""
     names = [name for name in (*wanted.driver.packages, *wanted.cuda.packages) if name in snapshot.packages]
     return [name for name in names if any(_means(word, name) for word in pin.packages.split())]
 
@@ -54,7 +54,7 @@ def _means(word: str, name: str) -> bool:
 
 
 def _moves(pin: AptPin, names: list[str], snapshot: Snapshot) -> bool:
-    """A version that is not the installed one, by a priority that makes it the candidate."""
+    """Whether the pin makes another version than the installed version the candidate."""
     kind, _, version = pin.pin.partition(" ")
     if kind != "version" or int(pin.priority) <= 0:
         return False

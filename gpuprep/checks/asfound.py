@@ -1,6 +1,6 @@
-"""A host that gpuprep has no packages for: what is installed is judged by whether it fits together and works.
+"""A host with an OS that gpuprep does not provision: does the installed software fit together and work?
 
-Packages, holds, units, builds and paths are gpuprep's own doing and mean nothing here.
+Packages, holds, units, builds and paths are not checked, because gpuprep did not make them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _by_hand(finding: Finding, system: str) -> Finding:
-    """No role can put it right here."""
+    """No role can repair it on this host."""
     remedy = finding.remedy
     if finding.role and (not remedy or remedy.startswith("gpuprep provision")) and finding.status is not Status.PASS:
         remedy = f"gpuprep installs nothing on {system}: do it by hand, with what the system's vendor or NVIDIA offers"

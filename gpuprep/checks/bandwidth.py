@@ -1,4 +1,4 @@
-"""Memory and links of each GPU against what the catalogue and the link itself allow."""
+"""Are memory and links of each GPU as fast as the catalogue and the link itself allow?"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _gpu(evidence: Evidence, gpu: BandwidthGpu) -> list[Finding]:
 
 
 def _failed(subject: str, error: str) -> Finding:
-    """A lost GPU and wrong results are the GPU's fault; what else kept CUDA from measuring says nothing of it."""
+    """FAIL for a lost GPU and wrong results; any other CUDA error says nothing about the GPU: UNKNOWN."""
     why, prop = f"not measured: {error}", "bandwidth"
     if "lost" in error.lower():
         return Finding(subject, prop, Status.FAIL, "measured", "failed", why, REMEDIES["gpu_is_lost"])
@@ -63,7 +63,7 @@ def _failed(subject: str, error: str) -> Finding:
 
 
 def occupied(gpu: BandwidthGpu) -> str:
-    """Why the figures of this GPU do not count; "" where it was alone, or the record is silent about it."""
+    """Why the figures of this GPU do not count; "" if no other process used it, or the record does not say."""
     others = gpu.other_processes
     if isinstance(others, Missing):
         return "whether another process used the GPU could not be read"
@@ -96,7 +96,7 @@ def _memory(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reac
 def _settled(
     subject: str, prop: str, expected: str, shown: str, percent: float, least: Floor, busy: str
 ) -> Finding | None:
-    """What needs no explanation: a figure that does not count, or is enough. None: it is too low, say why."""
+    """The finding for a figure that does not count, or is fast enough. None: it is too low and needs a reason."""
     if busy:
         return Finding(subject, prop, Status.UNKNOWN, expected, shown, busy, ALONE)
     if percent > INCREDIBLE_PERCENT:

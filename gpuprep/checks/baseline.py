@@ -1,4 +1,4 @@
-"""The host against its own past: what it measures now against the figures of its first run that passed. Pure.
+"""Is the host as fast as its baseline: the figures of its first run that passed? Pure.
 
 figures(snapshot, probed)    what a run measured that later runs can be compared with; {} on simulated GPUs
 findings(evidence)           one for each GPU and probe that has a baseline
@@ -31,7 +31,7 @@ REMEDY = (
 
 
 def figures(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> Measured:
-    """What of a run can be compared with other runs. {} where a GPU is simulated: it has no past worth comparing."""
+    """The figures of a run that can be compared with other runs. {} for simulated GPUs: they have no baseline."""
     if not _is_real(snapshot, probed):
         return {}
     return figures_of({result.probe: result.values for result in probed}, snapshot.agent_version)
@@ -62,10 +62,10 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def uncompared(snapshot: Snapshot, probed: Sequence[ProbeResult], baseline: Baseline, profile: str) -> list[Finding]:
-    """Of a quick measurement: WARN for each GPU and probe whose figures nothing is known to compare with.
+    """For a quick measurement: WARN for each GPU and probe without a baseline.
 
-    The floors of the profile have judged these figures: what is missing is the comparison with the host's own past, for
-    it was certified without --quick, or with another gpuprep or library. One SKIP where a GPU is simulated.
+    The profile's floors have judged these figures. The comparison with the baseline is missing, because the host was
+    certified without --quick, or with another gpuprep or library. One SKIP if a GPU is simulated.
     """
     if not probed:
         return []
@@ -164,7 +164,7 @@ def _subject(snapshot: Snapshot, uuid: str) -> str:
 
 
 def _versions(values: AnyProbe, agent_version: str) -> str:
-    """What the figures depend on besides the GPU: the probe, the libraries, and whether it was hurried."""
+    """What figures depend on in addition to the GPU: probe, library versions, and whether the run was quick."""
     said = [f"gpuprep {agent_version}"]
     said += [f"{library.name} {library.version}" for library in values.libraries]
     if values.ffmpeg is not None:

@@ -1,8 +1,7 @@
-"""What was certified, and how a difference from it becomes one Finding. Pure.
+"""The certified run, and how a difference from it becomes one Finding. Pure.
 
-A difference that a check of the profile names already is not said twice. Silence must not cost anything, so such a
-check is of the exact key, at least as grave, names the very thing where its key alone does not, and passed when
-certified.
+Suppress a difference only if a profile check reports the same thing at equal or higher severity: it has the exact key,
+names the same object if the key alone does not, and passed in the certified run.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ def spoken(
 
 
 def names(finding: Finding, what: str) -> bool:
-    """Whether the finding's words have `what` (a path, a package) as a whole: libcuda1 is not libcuda1-i386."""
+    """Whether the finding's text contains `what` (a path, a package) as a whole word: not libcuda1 in libcuda1-i386."""
     return re.search(rf"(?<![\w./-]){re.escape(what)}(?![\w/-]|\.\w)", f"{finding.actual} {finding.reason}") is not None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not as it was."""
+    """One difference from the certified run."""
 
     text: str  # "libcuda1 was 1, is 2"
     said: Sequence[str] = ()  # keys of the profile's checks that may name the same difference
@@ -58,7 +57,7 @@ class Unread:
 
 @dataclass(frozen=True)
 class Certified:
-    """The facts of the certified run, and what the profile's checks say of the facts of now."""
+    """The facts of the certified run, and the profile's findings on the present facts."""
 
     facts: Snapshot
     run_id: str
@@ -74,8 +73,8 @@ class Certified:
         self, subject: str, prop: str, differences: Sequence[Difference], shown: str, *, unread: Sequence[Unread] = (),
         why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL, most: int | None = None,
     ) -> Finding:  # fmt: skip
-        """`status` where something differs that no check of the profile names, whatever else could not be read; UNKNOWN
-        where something could not be read and no check says why; SKIP where the profile's checks say it all; else PASS.
+        """`status` if there is a difference that no profile check reports; else UNKNOWN if something could not be read
+        and no check says why; else SKIP if profile checks report every difference; else PASS.
 
         `shown` is what a PASS shows, `why` what a difference means. Of more than `most` differences the first are
         named.
@@ -110,7 +109,7 @@ class Certified:
         self, subject: str, prop: str, differences: Sequence[str], shown: str, *, said: Sequence[str] = (),
         why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL,
     ) -> Finding:  # fmt: skip
-        """As `judged`, of differences that the same keys would name."""
+        """As `judged`, for differences that profile checks report under the same keys."""
         all_of_them = [Difference(text, said) for text in differences]
         return self.judged(subject, prop, all_of_them, shown, why=why, remedy=remedy, status=status)
 
@@ -119,12 +118,12 @@ class Certified:
         return self.judged(subject, prop, [], "", unread=[Unread(what, reading, said)])
 
     def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:
-        """What did not pass when certified either tells of nothing new."""
+        """The profile finding that already reports it. What did not pass in the certified run is nothing new."""
         old = {one.key for one in self.before if one.status in (*PROBLEMS, Status.WAIVED)}
         return spoken(self.by_profile, *(key for key in keys if key not in old), status=status, naming=naming)
 
 
 def few(texts: Sequence[str], most: int | None) -> list[str]:
-    """A new version of a driver is thirty packages: the first of them are enough."""
+    """The first `most` texts and how many more: a new driver version changes thirty packages."""
     more = len(texts) - most if most is not None else 0
     return [*texts[:most], f"{more} more"] if more > 0 else list(texts)

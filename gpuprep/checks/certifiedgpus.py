@@ -31,7 +31,7 @@ def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
 
 
 def planned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Where nothing is certified: a nightly plan was made for GPUs, and the checks of a host without any all pass."""
+    """Without a certified run: the plan file was made for GPUs, so a host without GPUs must not pass."""
     seen = {device.address for device in host_rules.nvidia_gpus(snapshot)}
     gone = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
     if len(seen) >= len(wanted.gpus):
@@ -48,7 +48,7 @@ def described(gpu: GpuFacts) -> str:
 
 
 def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certified, now: Missing) -> Finding:
-    """NVML does not answer: the PCI bus alone can be compared. Of GPUs that are there gpu N.settings says the rest."""
+    """NVML does not answer, so only the PCI bus is compared. gpu N.settings reports the rest for the GPUs there."""
     seen = {device.address for device in snapshot.pci_gpus}
     gone = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
     if gone:
@@ -92,7 +92,7 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
 
 
 def _order(pairs: Sequence[tuple[GpuFacts, GpuFacts]], certified: Certified) -> Finding:
-    """Among those that are there still: a missing one moves the numbers of the others, which is no other order."""
+    """Compare the order of the GPUs that are still there: a missing GPU changes the numbers, not the order."""
     ranks = {gpu.uuid: rank for rank, gpu in enumerate(sorted((now for _, now in pairs), key=lambda gpu: gpu.index))}
     old = {gpu.uuid: rank for rank, gpu in enumerate(sorted((was for was, _ in pairs), key=lambda gpu: gpu.index))}
     moved = [
@@ -135,7 +135,7 @@ def _reading(
     subject: str, prop: str, was: object, now: object, certified: Certified, *, what: str, said: Sequence[str] = (),
     remedy: str = AGAIN,
 ) -> Finding | None:  # fmt: skip
-    """None where it is as it was, or was not known."""
+    """None if it is as certified, or was not known then."""
     if isinstance(was, Missing) or was == now:
         return None
     if isinstance(now, Missing):
@@ -170,14 +170,14 @@ def _pcie(subject: str, was: PcieLink | Missing, now: PcieLink | Missing, certif
 
 
 def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
-    """What is compared from check to check must go on being read. ECC errors are health's to ask for."""
+    """Counters that are compared from check to check must still be readable. health.py reads ECC errors."""
     if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
         return None
     return _reading(subject, "throttled", was.throttled, now.throttled, certified, what="the time held down by heat")
 
 
 def _defects(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
-    """Places of the memory that were given up since: they do not come back."""
+    """Memory pages and rows that were retired or remapped since the certified run; this is permanent."""
     before, today = _given_up(was), _given_up(now)
     differences = [
         f"{what}: was {before[what]}, is {count}" for what, count in today.items() if count > before.get(what, count)

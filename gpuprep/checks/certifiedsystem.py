@@ -97,7 +97,7 @@ def _system(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
-    """A driver that was built for another kernel is as good, says driver.dkms; it was not measured, says this."""
+    """WARN for another kernel: driver.dkms checks the driver, but nothing was measured with this kernel."""
     was, now = certified.facts.kernel.running, snapshot.kernel.running
     said = ("kernel.headers", "driver.version", "driver.dkms")
     differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", said, now)]
@@ -117,7 +117,7 @@ def _packages(
 ) -> Finding:
     """Every package of the driver or the toolkit that was there: the profile knows a branch and the `main` ones.
 
-    SUBJECT.version names them all where they are what it speaks of: `version` came with them, or none is left.
+    SUBJECT.version reports them all if they belong to its version change, or none is left.
     """
     was, now = certified.facts.packages, snapshot.packages
     mine = [name for name in was if _whose(name) == subject]
@@ -182,7 +182,7 @@ def _folder(path: str) -> str:
 
 
 def _follows(path: str, changed: Sequence[str]) -> bool:
-    """A package that may have brought this file has another version, which package_versions says. Else nobody does."""
+    """Whether the package of this file changed its version, which package_versions reports."""
     name = path.rpartition("/")[2]
     owners = MODULES if "/modules/" in path else next((by for begin, by in OWNERS if name.startswith(begin)), None)
     return owners is not None and any(re.match(owners, one) and not NOT_RUN.search(one) for one in changed)
@@ -251,14 +251,14 @@ def _files(snapshot: Snapshot, certified: Certified) -> Finding:
 
 
 def _meant(path: str, text: str | None) -> list[str]:
-    """The lines that mean something: neither comments nor empty ones. No file means what an empty one does."""
+    """The lines that have an effect: no comments, no empty lines. A missing file counts as an empty file."""
     lines = [line.strip() for line in (text or "").splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
     return [line for line in lines if ENVIRONMENT.match(line)] if path == host_paths.ENVIRONMENT else lines
 
 
 def _units(snapshot: Snapshot, certified: Certified) -> Finding:
-    """Who else tells systemd how a unit is started: drop-ins that were added, and what comes of all of them."""
+    """Other files that change how a unit starts: added drop-ins, and the command that results from all of them."""
     differences: list[Difference] = []
     compared = 0
     for unit in UNITS:

@@ -1,4 +1,4 @@
-"""Clocks of one GPU: application clocks where the driver has them, else what gpuprep locked this boot."""
+"""Clocks of one GPU: application clocks if the driver has them, else the clocks that gpuprep locked this boot."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _locked(snapshot: Snapshot, gpu: GpuFacts) -> LockedClocks | None:
 
 
 def _same(locked: LockedClocks, expected: ClockPair) -> bool:
-    """Memory clocks can be locked from Ampere on only; where they cannot, the graphics clock is all there is."""
+    """Memory clocks can be locked from Ampere on; on older GPUs only the graphics clock is compared."""
     return locked.graphics_mhz == expected.graphics_mhz and locked.memory_mhz in (None, expected.memory_mhz)
 
 

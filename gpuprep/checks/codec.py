@@ -1,4 +1,4 @@
-"""nv-codec-headers and FFmpeg: the build that was wanted, unharmed, and the one that a plain `ffmpeg` starts."""
+"""nv-codec-headers and FFmpeg: is it the wanted build, unchanged, and the one that a plain `ffmpeg` starts?"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def why_missing(reading: Missing) -> str:
 
 
 def provision(role: str) -> str:
-    """What to do where a role puts it right."""
+    """The remedy if a role repairs it."""
     return f"gpuprep provision does it (step {role.removeprefix('gpu_')})" if role else ""
 
 
@@ -78,7 +78,7 @@ def skip(subject: str, prop: str, *, expected: str, actual: str, reason: str, ro
 
 
 def show(value: object) -> str:
-    """A reading as a reader wants it."""
+    """A reading as text for a report."""
     if value is None:
         return "none"
     if isinstance(value, bool):

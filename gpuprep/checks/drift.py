@@ -1,11 +1,11 @@
-"""Is it still what we certified? Profile, certified run and last check against the facts of now ─► Findings. Pure.
+"""Is the machine still what was certified? Compares its facts with profile, certified run and last check. Pure.
 
-    Past(certified, previous)          what a check is compared with besides the profile, from two records
+    Past(certified, previous)          the two records that a check compares with, in addition to the profile
     resolve(profile, snapshot, past)   what the profile means on the machine that was certified
     findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
     judge(terms, snapshot, past)       the same, waived, dated and judged
     dated(findings, previous, now)     findings, each with the moment since when it is so
-    unseen(findings, previous)         what was so before, and this check did not look at
+    unseen(findings, previous)         earlier findings that this check could not look at
 
 Runs on the controller and, at night, on the host itself.
 """
@@ -35,7 +35,7 @@ MOST_UNSEEN = 100  # of GPUs that are gone for good, nobody looks again
 
 @dataclass(frozen=True)
 class Past:
-    """Two moments of the same host. None: there is no such record yet."""
+    """Two earlier records of the same host. None: there is no such record yet."""
 
     certified: RunRecord | None  # the newest run that passed, or the one that `baseline set` named
     previous: RunRecord | None  # the drift check before this one
@@ -50,11 +50,11 @@ class Past:
 
 
 def resolve(profile: Profile, snapshot: Snapshot, past: Past) -> Wanted:
-    """The wish as it is meant for this host. Raises PlanRefused where the profile was never for it.
+    """The profile resolved for this host. Raises PlanRefused if the profile does not fit the host.
 
-    A machine that lost its GPU, its driver or its system is still meant to be what was certified: so the certified
-    facts say what the profile means, and those of now are compared with it. They decide only where nothing was
-    certified, or where the profile has become one for another machine.
+    A machine that lost its GPU, driver or system should still be what was certified. So the certified facts decide what
+    the profile means, and the present facts are compared with that. The present facts decide only if nothing was
+    certified, or if the profile is now for other machines.
     """
     certified = past.certified.after if past.certified else None
     if certified is not None:
@@ -100,10 +100,10 @@ def judge(
 
 
 def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
-    """Each that did not pass with `since`: the moment of the first check that found it so, else `now` (UTC, ISO 8601).
+    """Add `since` to each finding that did not pass: the first check that found it, else `now` (UTC, ISO 8601).
 
-    So means with this very status, a waiver aside: what could not be told before and fails now, fails since now.
-    A moment that is none, or later than now, is of a wrong clock.
+    The date restarts when the status changes; waivers are ignored: UNKNOWN before and FAIL now means FAIL since now.
+    An invalid moment, or a moment later than now, comes from a wrong clock.
     """
     before = {(one.key, one.status): one.since for one in _open(previous) if _is_past(one.since, now)}
     return tuple(
@@ -115,7 +115,7 @@ def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tup
 
 
 def unseen(found: Sequence[Finding], previous: RunRecord | None) -> tuple[Unseen, ...]:
-    """What was found before and not looked at by this check, which did not measure, say: its date is kept."""
+    """Earlier findings that this check did not look at, for example without a measurement: their dates are kept."""
     looked_at = {finding.key for finding in found if finding.status is not Status.SKIP}
     return tuple(one for one in _open(previous) if one.key not in looked_at)[:MOST_UNSEEN]
 

@@ -1,4 +1,4 @@
-"""The driver: one version and flavour at every place that shows it, its options, its holds."""
+"""The driver: is it the same version and flavour everywhere? Also its options and holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """All of it; on a machine without a driver only what does not follow from that."""
+    """All findings of the driver; without a driver only those that are not a consequence of that."""
     found = [_version(wanted, snapshot), *_nouveau(snapshot), _options(wanted, snapshot), *modprobe.blocked(snapshot)]
     if _absent(wanted, snapshot):
         return found

@@ -1,4 +1,4 @@
-"""What the probes of one host said, as the checks of measurements take it."""
+"""The results of the probes of one host, for the checks of measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Evidence:
-    """`results` has one entry for each probe that was asked for; one that gave no answer is Missing.
+    """`results` has an entry for each probe that was asked for; Missing if the probe gave no answer.
 
     The forms of the values are docs/records.md. `thresholds` are the profile's, in per cent.
     """
@@ -41,7 +41,7 @@ class Evidence:
 
 
 def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unreadable: int = 0) -> list[Finding]:
-    """UNKNOWN where a GPU that NVML showed was not measured, or an entry is none; nothing where all are there."""
+    """UNKNOWN if a GPU of NVML was not measured or its entry cannot be read; no finding if all are there."""
     absent = evidence.not_measured({gpu.uuid for gpu in gpus})
     if not absent and not unreadable:
         return []

@@ -1,4 +1,4 @@
-"""The profile's thresholds as findings name them: figure, and where it is from."""
+"""The profile's thresholds as findings show them: figure and source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def floor(evidence: Evidence, name: str) -> Floor | None:
 
 
 def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:
-    """What `percent` below a comparison is worth: "FAIL", "WARN" or "PASS". A border counts as reached."""
+    """Status for a figure that is `percent` lower: "FAIL", "WARN" or "PASS". The limit itself counts as reached."""
     slack = 1e-9
     if fail is not None and percent >= fail.percent - slack:
         return "FAIL"
@@ -36,5 +36,5 @@ def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:
 
 
 def figure(value: float) -> str:
-    """Three figures that count."""
+    """A number with three significant digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,6 +1,6 @@
-"""The matrix products (docs/records.md, gemm): is every GPU there, right, alone, unthrottled, and fast enough.
+"""The matrix products (docs/records.md, gemm): is every GPU measured, right, undisturbed, unthrottled and fast enough?
 
-Figures that someone published (`published` names where) tell only the speed; what belongs to a host is then SKIP.
+Published figures (`published` names the source) contain only the speed; checks about a host are then SKIP.
 """
 
 from __future__ import annotations

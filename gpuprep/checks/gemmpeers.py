@@ -1,4 +1,4 @@
-"""Several GPUs of one machine: each against the best, and all at once against each alone."""
+"""Several GPUs of one machine: is each as fast as the best, and all together as fast as each alone?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gemm probe's measurement as its judges read it; absent and ill-formed values are told apart."""
+"""The gemm probe's measurement as the checks read it; absent and malformed values stay distinct."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def speed(tflops: Figure) -> float:
 
 
 def unsound(gemm: Product, *, published: bool = False) -> str | None:
-    """Why this figure cannot be judged; None where it can."""
+    """Why this figure cannot be judged; None if it can."""
     if gemm.error:
         return gemm.error
     if None in (gemm.m, gemm.n, gemm.k):

@@ -111,10 +111,10 @@ def _why(gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple
 
 
 def _excused(explained: Attribution, limit: Floor) -> Status | None:
-    """What a figure below its floor is worth when its shape alone explains it; None where it does not.
+    """The finding for a figure below its floor if its shape alone explains that; else None.
 
-    A floor is for large products. Where the last wave of a smaller one leaves SMs idle, the GPU does as well as it can;
-    a product that is bound by memory, or too small, says nothing of the units.
+    A floor is for large products. If the last wave of a smaller product leaves SMs idle, the GPU does its best; a
+    product that is bound by memory, or too small, says nothing about the units.
     """
     clock, bound = explained.factor("clock").value, explained.factor("bound").value
     percent, tiling = explained.percent_of_peak, _tiling(explained)

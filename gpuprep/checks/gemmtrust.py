@@ -1,4 +1,4 @@
-"""May the figures of a GPU be trusted: are the results right, was it alone, what held its clock, whose library ran."""
+"""Can we trust the figures of a GPU: right results, no other process, clock not limited, the right library?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, sho
 
 
 def results(gpu: Gpu) -> list[Finding]:
-    """Wrong results are worse than slow ones; results that nobody compared are not known to be right."""
+    """FAIL for wrong results; UNKNOWN for results that were not compared."""
     ran = [gemm for gemm in gpu.gemms if not gemm.error]
     wrong = [said for said in map(_wrong, ran) if said]
     expected = "exact, or within the tolerance of the data type"
@@ -72,7 +72,7 @@ def errors(gpu: Gpu) -> list[Finding]:
 
 
 def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
-    """(why the figures do not count, the finding): another process on the GPU takes what is measured."""
+    """(why the figures do not count, the finding): another process on the GPU makes them too low."""
     listed = gpu.measured.other_processes
     expected = "no other process on the GPU"
     remedy = "stop what uses the GPU (nvidia-smi shows it), then measure again"

@@ -1,8 +1,8 @@
-"""Is each GPU in good health? From the snapshot alone: memory errors, Xids, slowdowns, MIG, links, who else uses it.
+"""Is each GPU healthy? From the snapshot alone: memory errors, Xids, slowdowns, MIG, links, other processes.
 
-What an idle GPU cannot show is not judged here: the PCIe generation (it drops on an idle link) is the bandwidth
-probe's, clocks and slowdowns under load are the matrix products'. A reading that a GPU does not have (not_supported)
-is no finding; one that failed is UNKNOWN.
+An idle GPU cannot show everything: the bandwidth probe checks the PCIe generation (it drops on an idle link), the
+matrix products check clocks and slowdowns under load. A reading that a GPU does not have (not_supported) makes no
+finding; a reading that failed is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GRAVE = (Status.FAIL, Status.WARN)
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """Nothing where no driver is loaded: driver.* says that."""
+    """No findings if no driver is loaded: driver.* reports that."""
     gpus = snapshot.gpus
     if isinstance(gpus, Missing):
         return []
@@ -87,7 +87,7 @@ def _gpu(gpu: GpuFacts, gpus: int) -> list[Finding]:
 def _judged(
     subject: str, prop: str, problem: tuple[Status, str, str] | None, expected: str, shown: str, note: str = ""
 ) -> Finding:
-    """`problem`: how grave, why, what to do."""
+    """`problem`: severity, reason, remedy."""
     if problem is None:
         return Finding(subject, prop, Status.PASS, expected, shown, note)
     return Finding(subject, prop, problem[0], expected, shown, problem[1], problem[2])
@@ -210,7 +210,7 @@ def _links(subject: str, gpu: GpuFacts, gpus: int) -> Finding | None:
 
 
 def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Finding | None:
-    """Not a fault. A figure measured beside another program is no figure of the GPU: each probe's judge says so."""
+    """Other processes are no fault. If one runs during a measurement, the check of that probe rejects the figure."""
     if isinstance(processes, Missing):
         return _refused(subject, "processes", processes, "known")
     shown = gpuprocesses.listed(processes) or "none"

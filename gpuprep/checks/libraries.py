@@ -1,4 +1,4 @@
-"""The driver's libraries as the loader finds them: a headless installation lacks the encoder and says so only later."""
+"""Are the driver's libraries there for the loader? A headless installation lacks the encoder and fails only later."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """What the probes are bound to. Nothing without an agent: agent.version says that."""
+    """Libraries that the probes are bound to. No finding without an agent: agent.version reports that."""
     if not isinstance(snapshot.agent_installed_version, str):
         return []
     pins, there = wanted.agent.libraries, snapshot.agent_libraries

@@ -1,4 +1,4 @@
-"""What modprobe's files make together of NVIDIA's modules: who overrides an option, who keeps one out. Pure."""
+"""modprobe's files read together: which file overrides an option of NVIDIA's modules, which blocks a module? Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What probes measured, a judge a probe: does nvcc compile, does FFmpeg have its parts."""
+"""Judges measurements, one check per probe: does nvcc compile, does FFmpeg have its parts, ..."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The host against its own certified facts and against the check before. Pure.
+"""Compares the host with its certified run and with the check before. Pure.
 
-What a profile cannot know: which GPUs these are, in which order, which exact versions and files were certified, what
-was counted since the last check. A change that a check of the profile names already is not said twice: its line here
-is then SKIP and points there. A waiver of that check's finding then waives the change with it, as it was meant to; what
-goes beyond it has its own finding (certified.py). Where there is no such record, one SKIP says so.
+A profile does not know which GPUs these are, their order, the exact certified versions and files, and what was counted
+since the last check. If a profile check already reports a change, the finding here is SKIP and names that check, and a
+waiver of that check's finding also waives the change. Further differences have their own findings (certified.py). If
+there is no such record, one SKIP says so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What was counted since the check before: memory errors, PCIe replays, seconds with the clocks held down. Pure.
+"""Counters since the check before: memory errors, PCIe replays, seconds with the clocks kept down. Pure.
 
-Counters begin again when the driver is loaded. One that is smaller than it was began again: all of it is new.
+Counters start again when the driver is loaded. If a counter is smaller than before, it started again, and all of it is
+new.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Aggregate frames a second against NVIDIA's rate x engines x clock. Pure.
+"""Are the total frames per second as high as NVIDIA's rate x engines x clock? Pure.
 
-What is missing of the floor is explained by what was seen meanwhile: sessions that died, engines that waited (and for
-whom), a low video clock, or engines that were busy and yet slow.
+A figure below the floor is explained by readings during the run: sessions that died, engines that waited (and for
+what), a low video clock, or engines that were busy and slow.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _not_built(evidence: Evidence, judged: Judged) -> Finding:
 
 
 def _without_engine(judged: Judged) -> Finding:
-    """The catalogue says that there is no such engine; the driver has to say so too."""
+    """The catalogue says that there is no such engine; the driver must confirm it."""
     known = cause(judged.decisive)
     title = judged.model.title if judged.model else "GPU"
     expected = f"no {'decoder' if judged.kind == 'decode' else 'encoder'} on this {title}"

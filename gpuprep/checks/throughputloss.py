@@ -1,4 +1,4 @@
-"""Why video engines gave less than their floor, and why their clock was low, from what was seen meanwhile. Pure."""
+"""Why video engines were below their floor, and why their clock was low, from readings during the run. Pure."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
-    """What a program would find, whoever installed it: nvcc's version and CUPTI."""
+    """The toolkit that a program finds, whoever installed it: nvcc's version and CUPTI."""
     facts = snapshot.cuda
     told = catalogue.host_version(facts.nvcc_version)
     version = check(

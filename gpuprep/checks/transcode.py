@@ -1,8 +1,7 @@
 """Did the transcodes of NVIDIA's guide work? Pure.
 
-What a GPU cannot do is known twice: from the catalogue and from the driver's own refusal. Where both say so the case is
-skipped; where they disagree, one of them is wrong and that is a finding. Every other failure is explained by the table
-of FFmpeg's errors.
+Two sources say what a GPU cannot do: the catalogue and the driver's own refusal. If both agree, the case is SKIP; if
+they disagree, one of them is wrong, and that is a finding. The table of FFmpeg's errors explains all other failures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came out of a transcode against what must: the file, its pictures, and that the GPU made it. Pure."""
+"""Is the output of a transcode as expected: the file, its pictures, and was it made by the GPU? Pure."""
 
 from __future__ import annotations
 

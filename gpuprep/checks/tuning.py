@@ -1,4 +1,4 @@
-"""Persistence, clocks, power, ECC, compute mode: on each GPU now, and set again at the next boot."""
+"""Persistence, clocks, power, ECC, compute mode: are they set on each GPU now, and at the next boot?"""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _udev_rule(snapshot: Snapshot) -> Finding:
 
 
 def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """One finding a GPU where NVML cannot be asked: five that say the same would hide it."""
+    """The settings of each GPU; only one finding per GPU if NVML does not answer, because five would say the same."""
     devices = host_rules.nvidia_gpus(snapshot)
     if isinstance(snapshot.gpus, Missing):
         reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"

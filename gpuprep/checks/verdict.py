@@ -33,10 +33,10 @@ def of_findings(findings: Sequence[Finding]) -> Status:
 
 
 def believed(record: RunRecord) -> RunRecord:
-    """A record that another machine made, with the verdict and the exit code that its own findings come to.
+    """A record from another machine, with verdict and exit code made again from its findings.
 
-    Where it says otherwise of itself nobody knows which is true: a finding more, UNKNOWN, says so. A FAIL among its
-    findings stays FAIL.
+    If the record's own verdict differs, nobody knows which is true: an additional UNKNOWN finding says so. If a finding
+    is FAIL, the verdict stays FAIL.
     """
     told = record.verdict
     if told is None:

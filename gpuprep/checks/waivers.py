@@ -1,9 +1,9 @@
-"""Waivers: findings that the profile accepts for a while. Pure.
+"""Waivers: findings that the profile accepts until a date. Pure.
 
-apply(waivers, host, findings, today)    findings, with those that are waived counted apart
+apply(waivers, host, findings, today)    findings, with accepted findings turned into WAIVED
 
-Patterns are fnmatch's, case and all: `gpu *.xids` of findings, `rack7-*` of hosts. A waiver that fits nothing here says
-nothing: it may be meant for another host or for GPUs that this one lacks.
+Patterns are those of fnmatch, with case: `gpu *.xids` for findings, `rack7-*` for hosts. A waiver that matches nothing
+on this host is not reported: it may be meant for another host or for GPUs that this host lacks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gpuprep.records.findings import PROBLEMS
 
 
 def apply(waivers: Sequence[Waiver], host: str, findings: Sequence[Finding], today: str) -> tuple[Finding, ...]:
-    """`today` as "2026-11-21" (UTC), the last day on which a waiver that `expires` then still holds.
+    """`today` as "2026-11-21" (UTC), the last day on which a waiver that `expires` then is valid.
 
-    One that holds turns what did not pass into WAIVED. One that has expired turns it into FAIL, and where all of its
-    findings pass by now asks to be removed. What passed or was skipped stays as it is, always.
+    A valid waiver turns a finding that did not pass into WAIVED. An expired waiver turns it into FAIL; if all its
+    findings pass, a WARN asks to remove it. PASS and SKIP never change.
     """
     here = [waiver for waiver in waivers if fnmatchcase(host, waiver.hosts)]
     # Of several that fit, one that still holds counts, and of those the one that holds longest.
@@ -54,7 +54,7 @@ def _judged(finding: Finding, waivers: Sequence[Waiver], today: str) -> Finding:
 
 
 def _all_pass(waiver: Waiver, findings: Sequence[Finding]) -> bool:
-    """Something fits it, and all of that passes."""
+    """Whether the waiver matches a finding, and all matching findings pass."""
     return {f.status for f in findings if fnmatchcase(f.key, waiver.finding)} == {Status.PASS}
 
 

@@ -1,1 +1,1 @@
-"""The nightly check on the host itself, with the controller gone. Runs in the agent's environment there."""
+"""How does a host check itself every night, without the controller? Runs in the agent's environment."""

@@ -1,12 +1,12 @@
-"""gpuprep-drift: what a GPU machine says of itself, with no controller.
+"""gpuprep-drift: a GPU machine checks itself, without the controller.
 
-    gpuprep-drift run            the nightly check; gpuprep-drift.timer starts it. Needs root
-    gpuprep-drift last [--json]  the newest result; its exit code
+    gpuprep-drift run            run the night check; gpuprep-drift.timer starts it. Needs root
+    gpuprep-drift last [--json]  show the newest result and end with its exit code
     gpuprep-drift slurm|npd      the same for a scheduler (hooks.py)
 
-Exit codes: 0 passed, 1 differs from what was certified, 2 wrong command line or no plan, 3 could not tell. `npd` has
-its own. Python ends with 1, too, where it cannot even start a program: with `run --service` a difference is 10, so
-that systemd tells the two apart; for `slurm` and `npd` /usr/local/bin/gpuprep-drift does (role gpu_agent).
+Exit codes: 0 passed, 1 differs from what was certified, 2 wrong command line or no plan file, 3 unknown. `npd`
+has its own. Python also ends with 1 if it cannot start a program. So with `run --service` a difference is 10, and
+systemd can distinguish the two; for `slurm` and `npd` /usr/local/bin/gpuprep-drift does that (role gpu_agent).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPROVISION = "`gpuprep provision` renews the agent of this host; if that does n
 
 
 def main(argv: Sequence[str]) -> int:
-    """Whatever goes wrong is one line, and never the exit code of a check that passed or of one that differs."""
+    """Every error is one line, and never has the exit code of a check that passed or found a difference."""
     try:
         return _do(argv)
     except Exception as error:  # noqa: BLE001  a library that is gone, a disk that is read-only, an error of ours
@@ -69,9 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="check now, as the timer does every night; needs root")
     run.add_argument("--plan", type=Path, metavar="FILE", help=f"other than {host_paths.DRIFT_PLAN}")
-    run.add_argument("--service", action="store_true", help=f"a difference ends with {SERVICE_DIFFERS}, not {DIFFERS}")
+    run.add_argument(
+        "--service", action="store_true", help=f"end with {SERVICE_DIFFERS} instead of {DIFFERS} if something differs"
+    )
     last = verbs.add_parser("last", help="show the newest result")
-    last.add_argument("--json", action="store_true", help="the whole record (docs/records.md)")
+    last.add_argument("--json", action="store_true", help="print the whole record as JSON (docs/records.md)")
     for verb in (run, last):
         verb.add_argument("--results", type=Path, metavar="FOLDER", help=f"other than {host_paths.DRIFT_RESULTS}")
     verbs.add_parser("slurm", help="for Slurm's HealthCheckProgram; see its --help")

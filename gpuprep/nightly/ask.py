@@ -1,7 +1,7 @@
-"""Asks the agent of this machine for facts and probes, each in a process of its own with a time limit.
+"""Runs this machine's agent for facts and probes, each in its own process with a time limit.
 
-A driver that hangs, or a probe that takes the memory or crashes, so ends a child and not the check: a night without
-evidence must still leave a result that says so. remote/agent_client.py is the controller's way to the same answers.
+So a driver that hangs, or a probe that takes all memory or crashes, ends a child process and not the check: a night
+without evidence must still leave a result that says so. The controller uses remote/agent_client.py instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether the newest result of a machine still says how that machine is. Pure, and light: the hooks load it.
+"""Is the newest result of a machine still valid for the machine now? Pure, and small, because the hooks load it.
 
-`gpuprep-drift last`, the schedulers' hooks and, on the controller, `gpuprep drift last` have this one rule. What is too
-old, from later than now or of another machine is not known, never passed.
+`gpuprep-drift last`, the schedulers' hooks and, on the controller, `gpuprep drift last` use this rule. A result that is
+too old, from the future or from another machine is UNKNOWN, never PASS.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ AHEAD = timedelta(minutes=5)  # a result from later than now: the clock was set 
 
 @dataclass(frozen=True)
 class Machine:
-    """By what a machine knows its own results.
+    """Host name and boot ID that identify the machine a result came from.
 
-    In a pod the host name is the pod's: there the file of the host tells, and the boot, which no two machines share.
+    In a pod the host name is the pod's. There the host's file is used, and the boot ID, which no two machines share.
     """
 
     names: Collection[str]  # its host name, and the one in /etc/hostname
@@ -45,7 +45,7 @@ def fresh_for(plan: str) -> timedelta:
 
 
 def why_unknown(record: RunRecord, now: datetime, fresh: timedelta, here: Machine) -> str:
-    """Why this record does not say how the machine `here` is at `now` (of its own clock); "" where it does."""
+    """Why this record says nothing about the machine `here` at `now` (of its own clock); "" if it does."""
     return why_not_of_now(record, now, fresh) or why_not_of(record, here)
 
 

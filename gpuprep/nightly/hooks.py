@@ -1,10 +1,10 @@
-"""What a scheduler asks a node: is it still what was certified? The last nightly check answers; nothing is measured.
+"""Reports the last night check to a scheduler: is this node still what was certified? Measures nothing.
 
     gpuprep-drift slurm [--resume] [--drain-unknown | --no-drain]    for Slurm's HealthCheckProgram
     gpuprep-drift npd                                                for a custom plugin of node-problem-detector
 
 Both print one line of ASCII. A result that is absent, damaged, of another machine or too old is UNKNOWN, never PASS.
-Whoever runs them may: the result is readable by all.
+Every user may run them: every user can read the result.
 
 Slurm (slurm.conf(5), HealthCheckProgram): slurmd runs it as root on the node, in an environment of SLURMD_NODENAME that
 has no PATH, and kills it after 60 s. Slurm itself does nothing with the outcome: the program has
@@ -73,7 +73,7 @@ class Answer:
         return start + self.words(LENGTH - len(start))
 
     def words(self, length: int) -> str:
-        """As many names as fit, whole; where there are none, what else there is to say."""
+        """As many whole names as fit; without names, the summary."""
         if not self.named:
             return _plain(self.said)[:length]
         for count in range(len(self.named), 0, -1):
@@ -175,7 +175,7 @@ def npd(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, pla
 
 
 class NoSlurm(Exception):
-    """scontrol is not there, or did not do as told; one line."""
+    """scontrol is missing or failed; one line."""
 
 
 @dataclass(frozen=True)
@@ -212,10 +212,12 @@ def slurm(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, p
 
 def _slurm_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuprep-drift slurm", description="For Slurm's HealthCheckProgram.")
-    parser.add_argument("--resume", action="store_true", help="undrain the node once it passes, if gpuprep drained it")
+    parser.add_argument(
+        "--resume", action="store_true", help="undrain the node when the check passes, if gpuprep drained it"
+    )
     one = parser.add_mutually_exclusive_group()
-    one.add_argument("--drain-unknown", action="store_true", help="drain also when nothing is known")
-    one.add_argument("--no-drain", action="store_true", help="report only")
+    one.add_argument("--drain-unknown", action="store_true", help="also drain the node if the result is UNKNOWN")
+    one.add_argument("--no-drain", action="store_true", help="only report; never drain")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""One line for systemd's journal, or for a person at a terminal. Loads nothing that could fail to load."""
+"""Writes one line to systemd's journal, or to a terminal. Imports nothing that could fail to load."""
 
 from __future__ import annotations
 

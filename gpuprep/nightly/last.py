@@ -1,4 +1,4 @@
-"""`gpuprep-drift last`: the newest result of this host, for whoever is logged in there."""
+"""`gpuprep-drift last`: shows the newest result of this host to any user of the host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Since when a host is asked to measure its speed at night, and when it last did. Pure.
+"""Since when should a host measure its speed at night, and when did it last measure? Pure.
 
-A GPU that is always in use skips the probe every night, and may do so for longer than results are kept. So each night's
-record carries both moments on from the one before; nightly/metrics.py shows them.
+On a GPU that is always in use the probe is skipped every night, perhaps for longer than results are kept. So each
+record copies both times from the record before; nightly/metrics.py shows them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Drift results as Prometheus metrics, for node_exporter's textfile collector or a page of a whole fleet.
 
     render(records)           records of drift checks ─► one text; each metric's HELP and TYPE once
-    write(folder, record)     the same of one record, whole or not at all, as gpuprep.prom
+    write(folder, record)     the same for one record, written completely or not at all, as gpuprep.prom
 
 Runs on the controller and, after the nightly check, on the host itself. docs/drift.md lists the metrics.
 """
@@ -125,7 +125,7 @@ def common(record: RunRecord) -> dict[str, str]:
 
 
 def add(exposition: Exposition, record: RunRecord) -> None:
-    """All series of one drift check. One that came to no verdict could not tell: UNKNOWN, and no counts."""
+    """All series of one drift check. A check without a verdict is UNKNOWN, and has no counts."""
     labels = common(record)
     began, ended = seconds(record.started_at), seconds(record.ended_at)
     info = {

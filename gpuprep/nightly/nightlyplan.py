@@ -1,7 +1,7 @@
-"""What a host needs to check itself with nobody to ask: the wish already resolved, and what it is compared with.
+"""The plan file: all that a host needs to check itself: the resolved profile, and what the host is compared with.
 
-`drift schedule` writes it to /etc/gpuprep/drift.json; gpuprep-drift reads it there. It holds no secret: the file of a
-token is named, its content stays where it is.
+`drift schedule` writes it to /etc/gpuprep/drift.json; gpuprep-drift reads it there. It holds no secret: it names
+the file of a token, but does not contain the token.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Tells a webhook and a command when a nightly check ends otherwise than the one before: once for each change.
+"""Reports each change of the verdict once to a webhook and a command.
 
-What was told is in state.json, and so is what could not be delivered: the next run tries that again, oldest first. The
-first check of a host is told only if it did not pass. A receiver that is new (another address) starts anew.
+state.json holds what was reported, and what could not be delivered: the next run tries that again, oldest first. The
+first check of a host is reported only if it did not pass. A new receiver (another address) starts from the beginning.
 
-A change is never told twice once state.json says that it was delivered. A run that is killed between the receiver's
-answer and the writing of that file tells it again: the run id in the document shows that it is the same. Where the file
-cannot be written (a full disk) the change is told all the same, and may be told again, then or by the next run.
+A change is never reported again once state.json says that it was delivered. If a run is killed between the receiver's
+answer and the writing of that file, the next run reports it again: the run id in the document shows that it is the
+same. If the file cannot be written (a full disk) the change is still reported, and may be reported again.
 
-A document that a webhook will never take must not keep back the ones after it: it is sent once more with a few of its
+A document that a webhook always refuses must not block the next documents: it is sent once more with only a few
 findings, then given up, and the journal says so.
 
 The bearer token is read from its file at each delivery and is nowhere else: not in the state, the record, a message or

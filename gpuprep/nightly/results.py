@@ -1,7 +1,7 @@
-"""The host's own results: the newest as last.json, and the newest `keep` of them each as results/RUN_ID.json.
+"""The results on the host: the newest as last.json, and the newest `keep` results as results/RUN_ID.json.
 
-A run writes while it holds the lock, so two never write at once; anybody may read at any moment. What a killed run left
-half-done the next one puts in order.
+A run writes only while it holds the lock, so two runs never write at once; every user may read at any time. The next
+run repairs what a killed run left unfinished.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{5}")
 
 
 class AlreadyRunning(GpuprepError):
-    """Another check of this host is at work; it keeps its own result."""
+    """Another check of this host is running; that check writes its own result."""
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """A file that should be a result and is none."""
+    """A result file that cannot be read as a result."""
 
     path: Path
     why: str
@@ -83,8 +83,8 @@ class Results:
     def keep(self, record: RunRecord, most: int) -> None:
         """`record` becomes the newest; of the older ones as many stay as make `most` with it. Raises OSError.
 
-        last.json comes first: a run that is killed between the two has said its word, and the next one files it. Where
-        it cannot be written the old one goes, too: it is not the newest any more, and no result is UNKNOWN to all.
+        last.json is written first: if killed here, last.json is complete and the next run archives it. If it cannot be
+        written, the old last.json is removed: it is no longer the newest, and no result means UNKNOWN to every reader.
         """
         text = to_json(record) + "\n"
         try:

@@ -1,7 +1,7 @@
-"""The nightly check on the host itself: plan and facts ─► findings ─► verdict ─► result, metrics, journal, notice.
+"""The night check on the host: plan file and facts ─► findings ─► verdict ─► result, metrics, journal, report.
 
-The straight line of workflows/drift.py without a controller. Whatever goes wrong, the night leaves a result: a check
-that came to no verdict is UNKNOWN, and is seen in last.json, in the metrics and in the journal.
+The same steps as workflows/drift.py, without a controller. Every night leaves a result, whatever fails: a check without
+a verdict is UNKNOWN in last.json, in the metrics and in the journal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PRIORITIES = {Status.PASS.value: INFO, Status.WARN.value: WARNING}
 
 
 def main(plan_file: Path = PLAN, folder: Path = FOLDER, agent: Agent | None = None) -> int:
-    """One check. 0 passed, 1 differs, 2 no plan or no right to keep results, 3 could not tell, or not keep the result.
+    """One check. 0 passed, 1 differs, 2 no plan file or no right to write results, 3 unknown or not kept.
 
     Raises OSError where results cannot even be locked, as on a disk that is read-only.
     """
@@ -67,7 +67,7 @@ def load(path: Path) -> NightlyPlan:
 
 
 def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
-    """One line in the journal says how it ended and what of the rest failed; none of the rest can lose the result."""
+    """Check, keep the result, then report. One line in the journal says what failed; no failure loses the result."""
     notifier = Notifier(plan.drift.notify, results.folder)
     newest, _ = results.newest()
     previous, damaged = results.previous()
@@ -102,7 +102,7 @@ def _notify(notifier: Notifier, newest: RunRecord | None, record: RunRecord) -> 
 
 
 def _try(troubles: list[str], what: str, act: Callable[[], object]) -> bool:
-    """`act`, or a trouble that says what could not be done: what comes after it must still happen."""
+    """Run `act`; if it fails, return a text that says what failed, because the following steps must still run."""
     try:
         act()
         return True
@@ -116,7 +116,7 @@ def _line(record: RunRecord) -> str:
 
 
 class Night:
-    """One check of this host while it happens; check() gives its record, whatever went wrong."""
+    """One running check of this host; check() returns its record, whatever fails."""
 
     def __init__(
         self, plan: NightlyPlan, previous: RunRecord | None, agent: Agent, newest: RunRecord | None = None
@@ -220,7 +220,7 @@ class Night:
 
 
 def _unmeasured(facts: Snapshot, why: str) -> Finding:
-    """A program at work is what the night gives way to, and no doubt about the machine: SKIP. Else UNKNOWN."""
+    """SKIP if a program uses the GPU: the check gives way, and the machine is not in doubt. Else UNKNOWN."""
     finding = quick.unmeasured(why)
     gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
     if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
@@ -231,7 +231,7 @@ def _unmeasured(facts: Snapshot, why: str) -> Finding:
 
 
 def _not_while_gpuprep_works() -> None:
-    """A machine in the middle of a provisioning differs, and that says nothing. Raises HostLocked."""
+    """Do not check while gpuprep changes the machine: differences would mean nothing. Raises HostLocked."""
     file = _lock_of_root(CONTROLLERS_LOCK)
     if file is None:
         return

@@ -1,10 +1,10 @@
-"""The nightly check's files on the host, and the texts of its two systemd units. Pure.
+"""The files of the night check on the host, and the texts of its two systemd units. Pure.
 
-The service sees the machine as every program does: systemd's sandboxes give a unit mounts and device rules of its own
-(ProtectSystem, PrivateTmp, ProtectKernelLogs, ProtectClock and others), and the check would judge those. So it has the
-limits that need none: capabilities, system calls, address families. Left out of them: NoNewPrivileges, with which
-`drift.notify.command` sends no mail; MemoryDenyWriteExecute, with which CUDA compiles nothing; of the capabilities
-SYS_MODULE and MKNOD, with which nvidia-modprobe makes what is not there yet, and SYSLOG, for the Xids.
+The service must see the machine as every program sees it: systemd's sandboxes give a unit mounts and device rules of
+its own (ProtectSystem, PrivateTmp, ProtectKernelLogs, ProtectClock and others), and the check would judge those. So
+it has the limits that need none: capabilities, system calls, address families. Left out of them: NoNewPrivileges,
+with which `drift.notify.command` sends no mail; MemoryDenyWriteExecute, with which CUDA compiles nothing; of the
+capabilities SYS_MODULE and MKNOD, with which nvidia-modprobe makes what is not there yet, and SYSLOG, for the Xids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store of runs: append, list, read, certify, prune, export. SQLite, or PostgreSQL; the same on both.
+"""Which runs were there? The store: append, list, read, certify, prune, export. SQLite or PostgreSQL.
 
 A run is one row with the columns that lists are made of, and the whole record as JSON beside them; its findings and the
 figures that it measured are rows of their own. All are written in one transaction: a record is there whole or not at
@@ -98,7 +98,7 @@ class Store:
         self._engine.dispose()
 
     def append(self, record: RunRecord, baseline: Measured | None = None) -> None:
-        """Add one run, and its figures to the host's baseline where it has none; both or neither.
+        """Add one run, and its figures to the baseline if the host has none; both or neither.
 
         Raises StoreError where it cannot, or where the run is there already.
         """
@@ -145,7 +145,7 @@ class Store:
         return True
 
     def host_of(self, run_id: str) -> str | None:
-        """Whose run this is; None where it is not in the store."""
+        """The host of a run; None if the run is not in the store."""
         with self._transaction(write=False) as connection:
             found: str | None = connection.execute(sa.select(runs.c.host).where(runs.c.run_id == run_id)).scalar()
             return found
@@ -256,9 +256,9 @@ class Store:
         return HostBaseline(host, run_id, began, chosen[1] if chosen else "", figures)
 
     def certify(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
-        """Make a run what the host was certified as, and its figures the baseline, in place of those of the same key.
+        """Make a run the certified run of its host, and its figures the baseline, replacing those with the same key.
 
-        `measured` are the run's figures; who calls has seen that the run is fit for it (workflows.certify).
+        `measured` are the run's figures; the caller has checked the run (workflows.certify).
         """
         with self._transaction() as connection:
             certified_rows.set_run(connection, host, run_id, set_at)
@@ -332,7 +332,7 @@ class Store:
             yield from connection.execution_options(yield_per=ROWS_AT_A_TIME).execute(query)
 
     def _migrate(self) -> None:
-        """Looks without a lock first: a store that is up to date, as nearly all are, keeps no one waiting."""
+        """Migrate the store. Looks without a lock first, because nearly every store is up to date."""
         with self._transaction(write=False) as connection:
             version = migrations.version(connection)
         if version != migrations.HEAD:

@@ -1,4 +1,4 @@
-"""Rows of the store's table of baselines, inside the caller's transaction. store/__init__.py is the door to it."""
+"""Rows of the store's table of baselines, inside the caller's transaction. Use it through store/__init__.py."""
 
 from __future__ import annotations
 

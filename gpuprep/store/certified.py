@@ -1,4 +1,4 @@
-"""Which run of a host is "what we certified", inside the caller's transaction. store/__init__.py is the door to it.
+"""Which run of a host is the certified run? Inside the caller's transaction. Use it through store/__init__.py.
 
 It is the run that `baseline set` named, until it is cleared or another is named; without one it is the newest run of a
 certifying command that passed as a whole. Records are large: of a few candidates the options are read, of others only
@@ -58,7 +58,7 @@ def newest(connection: Connection, host: str, command: str, *where: Any) -> tupl
 
 
 def _newest(connection: Connection, host: str, command: str, limit: int, *where: Any) -> list[Any]:
-    """What a host with a wrong clock dated into the future is not the newest."""
+    """The newest run, without runs that a wrong clock dated into the future."""
     query = (
         sa.select(runs.c.run_id, runs.c.started_at, runs.c.source)
         .where(runs.c.host == host, runs.c.command == command, runs.c.started_at <= latest(), *where)

@@ -1,4 +1,4 @@
-"""How the store is reached: its URL, its engine, and its failures in plain words. Passwords are shown nowhere."""
+"""Opens the database of the store: URL, engine, and errors in plain words. Never shows a password."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make(url: str) -> tuple[Engine, str]:
 
 
 def sqlite(path: Path) -> Engine:
-    """An engine for gpuprep's own file, whatever characters its path has: for its owner's eyes alone."""
+    """An engine for gpuprep's own file, whatever characters its path has; only its owner may read it."""
     _tighten(path)
     return _sqlite(sa.URL.create("sqlite", database=str(path)))
 
@@ -84,7 +84,7 @@ def transaction(engine: Engine, shown: str, *, write: bool = True) -> Iterator[C
 
 
 def _make(path: Path) -> None:
-    """A file that is new is its owner's alone. One that is there stays as it is: a team may share it."""
+    """Make a new file with mode 0600. An existing file keeps its mode, because a team may share it."""
     with contextlib.suppress(OSError):  # it is there, or SQLite says in its own words why it cannot be
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

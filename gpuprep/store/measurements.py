@@ -1,4 +1,4 @@
-"""Rows of the store's table of measurements, inside the caller's transaction. store/__init__.py is the door to it.
+"""Rows of the store's table of measurements, inside the caller's transaction. Use it through store/__init__.py.
 
 A row is one figure that runs can be compared by (checks.baseline.figures_of): more is better in all of them.
 """

@@ -1,7 +1,7 @@
-"""What may go: old runs that nothing refers to, and their log folders. store/__init__.py is the door to the rows.
+"""Which runs may be deleted? Old runs that nothing refers to, and their log folders. Use it through store/__init__.py.
 
-Never go: a host's newest runs, the run it was certified as, the runs that its baseline was measured in, and its last
-drift check, with which the next one compares.
+Always kept: a host's newest runs, its certified run, the runs in which its baseline was measured, and its last drift
+check, because the next check compares with it.
 """
 
 from __future__ import annotations

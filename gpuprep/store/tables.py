@@ -136,7 +136,7 @@ def latest() -> str:
 
 
 def fitting(text: str, width: int) -> str:
-    """A text that is longer than its column ends in a digest of the whole."""
+    """Cut a text that is longer than its column; it then ends in a digest of the whole text."""
     text = storable(text)
     if len(text) <= width:
         return text
@@ -144,5 +144,5 @@ def fitting(text: str, width: int) -> str:
 
 
 def storable(text: str) -> str:
-    """Half characters and NUL, which machines may say and databases refuse, written out."""
+    """Escape half surrogates and NUL: machines may send them and databases refuse them."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

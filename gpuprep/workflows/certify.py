@@ -1,4 +1,4 @@
-"""`gpuprep baseline`: which run a host is held to, and the figures with it."""
+"""`gpuprep baseline set`: chooses the certified run of a host, and its figures as the baseline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Certified:
 
 
 def certify(store: Store, host: str, run: str | None, now: str) -> Certified:
-    """Make a run (None: the newest provision or validate that passed) what the host was certified as.
+    """Make a run (None: the newest provision or validate that passed) the certified run of the host.
 
     The figures that it measured replace those of the same GPU, probe and versions; others stay. `now` is UTC, ISO 8601.
     Raises UsageError for a run that is not of this host, of another command, or of a part of the machine; that did not

@@ -1,4 +1,4 @@
-"""The straight line of drift: facts ─► findings against profile, certified run and last check ─► verdict ─► record.
+"""The steps of drift: facts ─► compare with profile, certified run and last check ─► verdict ─► record.
 
 Changes nothing on the host, unless `--fix` is given. Without probes a check is one round trip.
 """
@@ -26,7 +26,7 @@ NOTHING_TO_CHANGE = "nothing to change"
 
 
 def check(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
-    """Compare one host with its profile, its certified run and its last check; options.fix puts back what it can."""
+    """Compare one host with its profile, its certified run and its last check; options.fix repairs what it can."""
     if options.probe == "quick":
         options = replace(options, probes=probes.QUICK, quick=True)
     return ProfileRun("drift", target, profile, options, line).record(_check)
@@ -99,7 +99,7 @@ class Check:
         return judgement
 
     def fix(self, wanted: Wanted, facts: Snapshot, judgement: Judgement) -> bool:
-        """Put back what can be put back, under the host's lock. False where there was nothing of that kind."""
+        """Repair what can be repaired, under the host's lock. False if there was nothing to repair."""
         run, host = self._run, self._host
         planned = fixes.plan(wanted, facts, judgement.findings)
         if not planned:

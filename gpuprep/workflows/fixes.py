@@ -1,13 +1,13 @@
-"""What `drift --fix` puts back: settings, units, links and holds; never a package, never a reboot.
+"""What `drift --fix` repairs: settings, units, links and holds; never a package, never a reboot.
 
-plan(wanted, snapshot, findings)    findings ─► Planned fixes, each a command a person could type. Pure
-offered(wanted, snapshot, findings) findings that say whether --fix puts them back, or what forbids it. Pure
+plan(wanted, snapshot, findings)    findings ─► Planned fixes, each a command that a user could type. Pure
+offered(wanted, snapshot, findings) findings that say whether --fix repairs them, or what prevents that. Pure
 apply(host, planned)                run one as root ─► a Fix for each finding that it is for
 seen(fixes, before, after)          the same fixes, with what the checks found before and afterwards. Pure
 
-TABLE is all there is: which findings, and the command. What is not in it (packages, a driver, a reboot, ECC, MIG, files
-that a role writes) is left, and each finding says itself what to do. What is waived is accepted as it is: a command
-that would change it together with what failed is not run.
+TABLE lists all findings that --fix repairs, and the commands. Everything else (packages, a driver, a reboot, ECC, MIG,
+files that a role writes) is not repaired; the finding's remedy says what to do. A waived setting stays as it is: a
+command that would also change a waived setting is not run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Row:
 
 
 def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> list[Planned]:
-    """In the order in which they must run; one command that serves several findings is there once."""
+    """The fixes in the order in which they must run; a command for several findings appears once."""
     return [planned for planned, forbidden in _possible(wanted, snapshot, findings) if not forbidden]
 
 
@@ -112,7 +112,7 @@ def apply(host: Host, planned: Planned) -> list[Fix]:
 
 
 def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:
-    """A finding that is no longer made says "" afterwards."""
+    """Add what the checks found before and after; "" if a finding no longer exists."""
     was, now = ({finding.key: finding.actual for finding in found} for found in (before, after))
     return tuple(
         dataclasses.replace(fix, before=was.get(fix.finding, ""), after=now.get(fix.finding, "")) for fix in fixes
@@ -136,7 +136,7 @@ def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
 
 
 def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
-    """`verb` on a unit that the host has; one that somebody masked is unmasked first."""
+    """`verb` on a unit that the host has; a masked unit is unmasked first."""
 
     def command(_: Wanted, snapshot: Snapshot) -> str:
         unit = snapshot.units.get(name)

@@ -1,7 +1,7 @@
-"""The straight lines: provision, plan, tune, validate. The only place that sees every stage; each ends in a RunRecord.
+"""The steps of provision, plan, tune and validate. The only module that sees every stage; each ends in a RunRecord.
 
-An expected error ends the line early: the record then holds what was found until then and the error in plain
-words. It is stored all the same, so that history shows failures and interruptions too.
+An expected error ends the steps early: the record then contains what was found so far and the error in plain words.
+It is stored all the same, so that history shows failures and interruptions too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TUNE_STEPS = ("agent", "tuning")
 
 
 def check_request(profile: Profile, options: Options) -> None:
-    """What can be refused before any machine is touched. Raises PlanRefused, UsageError."""
+    """Reject impossible requests before any machine is touched. Raises PlanRefused, UsageError."""
     for name in (*options.only, *options.skip):
         if name not in STEPS:
             raise UsageError(f"there is no step {name!r}", f"steps are {', '.join(STEPS)}")
@@ -47,7 +47,7 @@ def check_request(profile: Profile, options: Options) -> None:
 
 
 def provision(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
-    """Plan, run the roles that the plan names, look again, judge."""
+    """Plan, run the roles of the plan, read the facts again, judge."""
     run = ProfileRun("provision", target, profile, options, line)
     return run.record(lambda run: _converge(run, "provision.yml"))
 

@@ -2,7 +2,7 @@
 
 Three forms are read: a record as `gpuprep report RUN --format json` prints it, the document of `--json` with its
 `runs`, and figures from elsewhere: an object with `measurements` and nothing of a run (docs/records.md). A record of a
-run must be whole: a key that is missing there is damage, and damage must not turn into a milder verdict.
+run must be complete: a missing key is damage, and damage must not lead to a better verdict.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
 
 
 def simulated(recorded: Recorded) -> bool:
-    """Simulated anywhere is simulated."""
+    """If any part of a record is simulated, the whole record is."""
     record = recorded.record
     sources = [record.source, recorded.snapshot.source, *(result.source for result in record.measurements)]
     return Source.SIMULATED in sources

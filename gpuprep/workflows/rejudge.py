@@ -1,4 +1,4 @@
-"""Judge a recorded run anew: the same pure functions that `validate` uses, and no host."""
+"""Judge a recorded run again, with the same pure functions as `validate`; no host is contacted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURED = "measurements to judge"
 
 
 def judge_file(path: Path, profile: Profile, past: Past | None = None) -> list[RunRecord]:
-    """A new record for each one of the file. Raises UsageError (the file), PlanRefused (the profile)."""
+    """A new record for each record of the file. Raises UsageError (the file), PlanRefused (the profile)."""
     return [judge(recorded, profile, past, str(path)) for recorded in read(path, checks.probe_names())]
 
 

@@ -1,4 +1,4 @@
-"""What a run adds to the variables of the roles: mirrors, the word on reboots, where builds are kept, who runs it."""
+"""Variables that a run adds for the roles: mirrors, whether to reboot, folder of builds, user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run on one host while it happens, and several of them side by side."""
+"""One running command on one host, and several hosts at the same time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Options:
     verbosity: int = 0
 
     def as_recorded(self) -> dict[str, Any]:
-        """For the record: what was chosen, and never the password."""
+        """The chosen options for the record, without the password."""
         return {
             "check": self.check,
             "diff": self.diff,
@@ -89,7 +89,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Line:
-    """What a run reports to and asks of its surroundings."""
+    """What a run needs from its caller: progress, store, cancellation."""
 
     progress: Callable[[str, Progress], None]  # host, what happened
     store: Store | None
@@ -137,7 +137,7 @@ class Run:
     def record(self: _Run, body: Callable[[_Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its errors into the record's, store the record and return it.
 
-        An error inside gpuprep is one of this run, too: what one host said must not end the runs of the others.
+        An error inside gpuprep also becomes the record's error: the answer of one host must not end the runs of others.
         """
         try:
             self.stop_if_cancelled()

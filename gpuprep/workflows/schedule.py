@@ -1,7 +1,7 @@
-"""The straight lines of the nightly check on the host itself: make its timer, take it away, read its last result.
+"""The steps of drift schedule, unschedule and last: install the night check, remove it, read its last result.
 
-What the host needs to judge with nobody to ask is in one file there (nightly/nightlyplan.py). Every file is written
-whole or not at all, and only where it differs; each state in between is a schedule that works, the old or the new one.
+All that the host needs for judging is in one file there (nightly/nightlyplan.py). Every file is written completely or
+not at all, and only if it differs; at any moment the host has a working schedule, the old or the new.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _schedule(run: ProfileRun) -> None:
 
 
 def _refuse(host: Host, there: Found) -> None:
-    """What the nightly check cannot do without. Raises PlanRefused; nothing was changed."""
+    """Refuse a host that lacks what the night check needs. Raises PlanRefused; nothing was changed."""
     instead = f"check it from here instead, {_from_here(host)}"
     if not there.word("systemd"):
         raise PlanRefused([f"{host.name}: there is no systemd, whose timer makes the nightly check"], instead)
@@ -141,7 +141,7 @@ def _from_here(host: Host) -> str:
 
 
 def _refuse_unknown_system(host: Host, wanted: Wanted) -> None:
-    """No role is played on a system that gpuprep does not provision, the agent's neither. Nothing was changed."""
+    """Refuse a system that gpuprep does not provision: no role runs there, not even the agent's."""
     if catalogue.archive(wanted.os_key) is not None:
         return
     supported = " and ".join(release.title for release in catalogue.archives().values())
@@ -170,7 +170,7 @@ def _install_agent(run: ProfileRun, host: Host, wanted: Wanted) -> None:
 
 
 def _plan_there(there: Found) -> NightlyPlan | None:
-    """None where there is none, and where it is one that cannot be read: it is then written anew."""
+    """The plan file on the host; None if there is none or it cannot be read: then it is written again."""
     try:
         return nightlyplan.from_text(there.text(DRIFT_PLAN)) if there.word(DRIFT_PLAN) else None
     except DecodeError:
@@ -178,7 +178,7 @@ def _plan_there(there: Found) -> NightlyPlan | None:
 
 
 def _plan(run: ProfileRun, facts: Snapshot, wanted: Wanted, there: NightlyPlan | None) -> tuple[NightlyPlan, list[str]]:
-    """What the host shall have, and what a reader must know of it."""
+    """The new plan file, and notes for the user."""
     profile = run.profile
     certified, notes = _certified(run, facts, wanted, there)
     baseline = run.baseline_of_host()
@@ -258,7 +258,7 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
     changed = [path for path, text in wanted.items() if there.text(path) != text]
     if DRIFT_PLAN in changed:
         must(host, f"install -d -m 0755 {shlex.quote(DRIFT_PLAN.rpartition('/')[0])}", "cannot make the plan's folder")
-    # Before the plan, which alone says where they are: what breaks off in between is gone on with.
+    # Remove old metrics first: only the old plan knows their path, so a retry can still finish.
     left = _metrics_there(there)
     removed = left if left and left != _metrics(plan) else ""
     if removed:
@@ -313,9 +313,10 @@ def _unschedule(run: Run) -> None:
 
 
 def _remove(host: Host, metrics: str) -> None:
-    """The timer first: whatever goes wrong after that, the host does not check itself any more.
+    """Remove the timer first: whatever fails after that, the host no longer checks itself.
 
-    The metrics next, and the plan last: it alone says where they are, and without a check they would be an alarm.
+    Then the metrics, because without a check they would raise an alarm; the plan file last, because only it knows their
+    path.
     """
     files = " ".join((DRIFT_TIMER_FILE, DRIFT_TIMER_LINK, DRIFT_TIMER_STAMP, DRIFT_SERVICE_FILE, DRIFT_PLAN))
     first = f"rm -f -- {shlex.quote(metrics)} && " if metrics else ""
@@ -404,9 +405,9 @@ def _latest(there: Found) -> datetime:
 
 
 def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Found) -> RunRecord:
-    """What another machine said, or a clock that was wrong, is no night of this host: it would stay for ever.
+    """Store the result, unless it comes from another machine or a wrong clock: it would stay in the store for ever.
 
-    Gives the record as it is stored: a host chooses the ids of its runs, and may have chosen one of another's.
+    Returns the record as stored: a host chooses its run ids, and may have chosen the id of another host's run.
     """
     why = freshness.why_not_of(record, there.machine)
     if freshness.is_ahead(record, _latest(there)):
@@ -444,7 +445,7 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
 
 
 def _refuse_other(record: RunRecord) -> None:
-    """A host tells of its checks, and of nothing that would count here as certified. Raises DecodeError."""
+    """Accept only night checks from a host, nothing that would count as certified. Raises DecodeError."""
     if record.command != "drift":
         raise DecodeError(f"it is of command {record.command!r:.40}, not of drift")
 

@@ -1,4 +1,4 @@
-"""What stands on a host of the nightly check: one command, and its answer as data."""
+"""Reads the nightly schedule installed on a host, in one command."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Found:
 
     @property
     def machine(self) -> Machine:
-        """By what the host knows its own results; only of `read`."""
+        """Host name and boot ID of the host; only after `read`."""
         return Machine(tuple(self.word("hostname").split()), self.word("boot"))
 
     @property
@@ -130,7 +130,7 @@ class Found:
 
 
 def look(host: Host) -> Found:
-    """What a schedule would change, as root."""
+    """Read, as root, the files that a schedule would change."""
     return _ask(host, LOOK, become=True)
 
 
@@ -167,7 +167,7 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
 
 
 def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:
-    """Why the answer is none; "" where it is one. Everybody who may log in there can have given it."""
+    """Why the answer cannot be used; "" if it can. Any user who may log in on the host could have forged it."""
     if not names:
         said = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
         return one_line(said[-1]) if said else "it says nothing"

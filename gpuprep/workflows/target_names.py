@@ -1,4 +1,4 @@
-"""What a HOST, an address, a user or a path of an inventory may be. Pure.
+"""Which names are allowed for a HOST, an address, a user or a path of an inventory? Pure.
 
 Names of machines are arguments of ssh, file names and Ansible's patterns. Those of an inventory need not be the user's
 own words: a dynamic one passes on what is written in a cloud's tags. So the same is refused that OpenSSH refuses (a

@@ -104,7 +104,7 @@ def _from_inventory(
 
 
 def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:
-    """A dynamic inventory passes on what machines are called: one bad entry is that host's error, not the fleet's."""
+    """A host of an inventory. A bad name is an error of this host only: a dynamic inventory passes on any name."""
     try:
         return _inventory_target(name, variables, note)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What a Prometheus and a Grafana need for the metrics of drift: alert rules and a dashboard, as data.
+"""Which alert rules and dashboard fit the metrics of drift? Files for Prometheus and Grafana.
 
 text("rules")        gpuprep.rules.yml, for `rule_files` of prometheus.yml
 text("dashboard")    gpuprep-dashboard.json, for Grafana's import or its provisioning
