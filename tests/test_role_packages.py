@@ -118,3 +118,40 @@ def test_a_hold_that_only_the_role_knew_of_is_missed_and_put_back(system: str, n
     assert planned.command == f"apt-mark hold {name}"
     without = dataclasses.replace(good, packages={key: one for key, one in good.packages.items() if key != name})
     assert "driver.packages" in keys(checks.compare(wish, without))
+
+
+def test_a_release_without_a_file_of_its_own_builds_ffmpeg_with_what_its_distribution_shares(tmp_path: Path) -> None:
+    served, unknown = [*SYSTEMS, "Debian-99"], "Plan9-4"
+    told = {
+        "architecture": "x86_64",
+        "distribution": "{{ inventory_hostname.split('-')[0] }}",
+        "distribution_major_version": "{{ inventory_hostname.split('-')[1] }}",
+        "distribution_version": "{{ inventory_hostname.split('-')[1] }}.1",
+        "python": {"executable": sys.executable},
+    }
+    play = {
+        "hosts": "all",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_facts": told, "ansible_python_interpreter": sys.executable},
+        "tasks": [
+            {"ansible.builtin.include_role": {"name": "gpu_codec", "tasks_from": "facts"}},
+            {"ansible.builtin.copy": {
+                "content": "{{ [gpu_codec_build_packages, gpu_codec_packages, gpu_codec_npp_packages] | to_json }}",
+                "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}.json",
+            }},
+        ],
+    }  # fmt: skip
+    book = tmp_path / "book.yml"
+    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", ",".join([*served, unknown]), str(book)]
+    places = {
+        "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"),
+        "ANSIBLE_HOME": str(tmp_path),
+        "ANSIBLE_ROLES_PATH": str(ROLES),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
+    packages = [json.loads((tmp_path / f"{system}.json").read_text(encoding="utf-8")) for system in served]
+    assert all(found == packages[0] and "nasm" in found[0] for found in packages), done.stdout
+    assert not (tmp_path / f"{unknown}.json").exists()
+    assert "gpu_codec has no package data for it" in done.stdout

@@ -33,7 +33,14 @@ def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 @sim.command("up", short_help="Boot a machine, making it first if needed")
 @click.argument("name")
-@click.option("--os", "os_name", metavar="OS", default="debian13", show_default=True, help="debian12 or debian13.")
+@click.option(
+    "--os",
+    "os_name",
+    metavar="OS",
+    default="debian13",
+    show_default=True,
+    help="A Debian release, for example debian12.",
+)
 @click.option(
     "--gpu",
     "gpu_names",

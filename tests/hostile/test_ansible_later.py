@@ -46,7 +46,8 @@ LATER = {
 @pytest.mark.parametrize("name", LATER)
 def test_a_fact_that_changes_after_its_check_names_no_file(name: str, tmp_path: Path) -> None:
     """gpu_codec reads a file of variables named after the system: templates in it run on the controller."""
-    (tmp_path / "evil-13.yml").write_text("gpu_from_elsewhere: taken\ngpu_codec_build_packages: [evil]\n")
+    for file in ("evil-13.yml", "evil.yml"):
+        (tmp_path / file).write_text("gpu_from_elsewhere: taken\ngpu_codec_build_packages: [evil]\n")
     book = tmp_path / "book.yml"
     book.write_text(textwrap.dedent(BOOK))
     (tmp_path / "host").mkdir()

@@ -144,7 +144,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     }
     inventory["all"]["vars"] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     (folder / "inventory.json").write_text(json.dumps(inventory))
-    (folder / "evil-13.yml").write_text(f"gpu_codec_build_packages: [evil]\ngpu_codec_evil: {folder}\n")
+    for file in ("evil-13.yml", "evil.yml"):
+        (folder / file).write_text(f"gpu_codec_build_packages: [evil]\ngpu_codec_evil: {folder}\n")
     keyed = {"gpu_codec_build_key": KEY, "gpu_codec_os": "debian-13"}
     plays = [
         play(BUILDING, "ffmpeg.yml", gpu_codec_state={**STATE, "running": KEY}, **keyed),
