@@ -8,6 +8,7 @@ Runs on the controller and, after the nightly check, on the host itself. docs/dr
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -238,8 +239,8 @@ def _readings(gpu: GpuFacts) -> Iterator[tuple[str, object, dict[str, str]]]:
     if not isinstance(gpu.pcie, Missing):
         yield "gpu_pcie_replays_total", gpu.pcie.replays, {}
     if not isinstance(gpu.throttled, Missing):
-        for reason in ("sw_power_cap", "sync_boost", "sw_thermal", "hw_thermal", "power_brake"):
-            yield "gpu_throttled_seconds_total", getattr(gpu.throttled, reason), {"reason": reason}
+        for each in dataclasses.fields(gpu.throttled):
+            yield "gpu_throttled_seconds_total", getattr(gpu.throttled, each.name), {"reason": each.name}
     if not isinstance(gpu.retired_pages, Missing):
         yield "gpu_retired_pages", gpu.retired_pages.single_bit, {"kind": "single_bit"}
         yield "gpu_retired_pages", gpu.retired_pages.double_bit, {"kind": "double_bit"}
