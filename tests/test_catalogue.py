@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuprep import catalogue
+from gpuprep.catalogue import video
+from gpuprep.desired import loading
 
 ROLES = Path(__file__).parent.parent / "playbooks" / "roles"
 
@@ -34,6 +36,13 @@ def test_every_variant_has_its_clocks(device_id: str, name: str, clocks: tuple[i
     assert gpu.name == name
     assert gpu.clocks is not None
     assert (gpu.clocks.memory_mhz, gpu.clocks.graphics_mhz) == clocks
+
+
+@pytest.mark.parametrize("model", catalogue.models())
+def test_every_model_has_its_video_engines_and_its_profile(model: str) -> None:
+    assert video.capabilities(model) is not None
+    assert model in loading.load("base").gpus
+    assert loading.load(model).gpus == (model,)  # a refusal proposes --profile MODEL
 
 
 def test_an_unknown_gpu_is_none() -> None:
