@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -47,9 +48,14 @@ class Finished:
         return f"sim:{self.machine}"
 
     def made_by(self) -> dict[str, Any]:
-        """The record of the run that made the machine: the first one that was judged."""
+        """The record of the run that made the machine: the first that was judged after the check that foresaw it.
+
+        A computer that ran the tests before still has the runs of its earlier machines under the same names.
+        """
         runs = must("history", self.host, "--limit", "10000", "--json").json()["runs"]
-        made = [run["run_id"] for run in runs if run["command"] == "provision" and run["verdict"]][-1]
+        (foreseen,) = self.foreseen.json()["runs"]
+        newer = itertools.takewhile(lambda run: run["run_id"] != foreseen["run_id"], runs)
+        made = [run["run_id"] for run in newer if run["command"] == "provision" and run["verdict"]][-1]
         record: dict[str, Any] = must("report", made, "--format", "json").json()
         assert record["run_id"] == made
         return record
