@@ -14,7 +14,7 @@ from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.checks import clocks
 from gpuprep.checks.libraries import NEEDED
 from gpuprep.desired import loading
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve, tuning_document
 from gpuprep.records import (
     ClockPair,

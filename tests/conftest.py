@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import amount
 import postgres
 import pytest
 from e2e import finished
@@ -41,7 +42,7 @@ MACHINES = ("t4", "a100", "v100")
 # for a clone of its disk.
 BEGIN = ("t4", "test_codec")
 WAIT = ("test_schedulers", "a100", "v100")
-ONLY_ALL = pytest.mark.skipif(os.environ.get("GPUPREP_TEST_ALL") != "1", reason="part of `make test-all`")
+ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
 def _group(item: pytest.Item) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from gpuprep import checks
 from gpuprep.desired import loading, state
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
 from gpuprep.records import Finding, Missing, Snapshot, Status, from_json

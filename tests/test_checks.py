@@ -25,7 +25,7 @@ from gpuprep.agent import managed
 from gpuprep.checks import compare, request
 from gpuprep.checks.driver import FABRIC_MANAGER, module_options
 from gpuprep.checks.tuning import PERSISTENCED, TUNE
-from gpuprep.desired.loading import MountWish
+from gpuprep.desired.profile import MountWish
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import (
     ClockPair,

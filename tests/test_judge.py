@@ -78,7 +78,7 @@ def write(folder: Path, document: object) -> Path:
     return path
 
 
-def again(path: Path, by: loading.Profile = A100) -> RunRecord:
+def again(path: Path, by: wishes.Profile = A100) -> RunRecord:
     (made,) = rejudge.judge_file(path, by)
     return made
 

@@ -21,7 +21,8 @@ from records_for_tests import PASSED, record
 
 from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_RESULTS, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
 from gpuprep.agent.identity import identity
-from gpuprep.desired import loading, state
+from gpuprep.desired import state
+from gpuprep.desired.profile import Profile
 from gpuprep.errors import HostError, HostUnreachable
 from gpuprep.nightly import nightlyplan, units
 from gpuprep.nightly.units import SERVICE, TIMER
@@ -44,7 +45,7 @@ class Stage:
     def line(self) -> Line:
         return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
-    def schedule(self, wish: loading.Profile = T4, **drift: Any) -> RunRecord:
+    def schedule(self, wish: Profile = T4, **drift: Any) -> RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
         return nightly.schedule(HOST, wish, Options(), self.line())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuprep import catalogue
 from gpuprep.checks import compare
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
 from gpuprep.errors import PlanRefused
 from gpuprep.provisioning.plan import ROLES, make, role_variables

@@ -13,7 +13,8 @@ import pytest
 from profiletext import problems, write
 
 from gpuprep.desired import loading as profiles
-from gpuprep.desired.loading import Profile, document, load
+from gpuprep.desired.loading import document, load
+from gpuprep.desired.profile import Profile
 from gpuprep.errors import ProfileError, UsageError
 from gpuprep.records import ClockPair
 

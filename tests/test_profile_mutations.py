@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprep.cli.profiles import profiles
-from gpuprep.desired.loading import Profile, document, find, load
+from gpuprep.desired.loading import document, find, load
+from gpuprep.desired.profile import Profile
 from gpuprep.errors import ProfileError
 from gpuprep.yamlfile import reader
 

@@ -12,18 +12,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 import gpuprep
-from gpuprep.desired.loading import (
-    CodecWish,
-    CudaWish,
-    CudnnWish,
-    DriverWish,
-    ExtrasWish,
-    MountWish,
-    TuningWish,
-    available,
-    document,
-)
+from gpuprep.desired.loading import available, document
 from gpuprep.desired.loading import schema as profileschema
+from gpuprep.desired.profile import CodecWish, CudaWish, CudnnWish, DriverWish, ExtrasWish, MountWish, TuningWish
 from gpuprep.records import ClockPair
 
 SCHEMA = profileschema.schema()

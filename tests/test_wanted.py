@@ -11,8 +11,7 @@ from builders import bare_snapshot, finished_snapshot, load, resolved
 
 from gpuprep.agent.probes import PROBES
 from gpuprep.desired import probes
-from gpuprep.desired.loading import Profile
-from gpuprep.desired.profile import CodecWish
+from gpuprep.desired.profile import CodecWish, Profile
 from gpuprep.desired.state import build_key, check_profile, resolve, tuning_document
 from gpuprep.errors import PlanRefused
 from gpuprep.records import ClockPair, Missing, Mount, Package, Snapshot

@@ -18,7 +18,7 @@ from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import visible
 
 if TYPE_CHECKING:
-    from gpuprep.desired.loading import Profile
+    from gpuprep.desired.profile import Profile
     from gpuprep.records import RunRecord
     from gpuprep.remote import Target
     from gpuprep.settings import SiteConfig

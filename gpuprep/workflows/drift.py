@@ -12,7 +12,7 @@ from gpuprep.checks import drift, quick
 from gpuprep.checks.judgement import Judgement
 from gpuprep.checks.quick import Quick
 from gpuprep.desired import probes
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, Interrupted
 from gpuprep.records import DriftFacts, Finding, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status

@@ -15,7 +15,7 @@ from gpuprep import checks
 from gpuprep.checks import quick
 from gpuprep.checks.judgement import Adjust, judge
 from gpuprep.desired import probes
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
 from gpuprep.errors import AgentFailed, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_run

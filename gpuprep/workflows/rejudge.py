@@ -10,7 +10,7 @@ from gpuprep import __version__, checks
 from gpuprep.checks import judgement
 from gpuprep.checks.judgement import Terms
 from gpuprep.desired import probes
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.errors import PlanRefused
 from gpuprep.records import Finding, Missing, ProbeResult, ProfileRef, RunRecord, Snapshot, Source, Status

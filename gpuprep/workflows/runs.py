@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuprep import __version__, checks, errorlog
 from gpuprep.checks.judgement import Judgement, Terms
-from gpuprep.desired.loading import Profile
 from gpuprep.desired.probes import Kind
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
 from gpuprep.paths import private_folder, private_text, state_dir

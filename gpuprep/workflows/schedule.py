@@ -26,7 +26,7 @@ from gpuprep.checks import drift, quick
 from gpuprep.checks.baseline import has_quick
 from gpuprep.checks.verdict import believed
 from gpuprep.desired import probes
-from gpuprep.desired.loading import Profile
+from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import AgentFailed, HostError, PlanRefused
 from gpuprep.nightly import freshness, nightlyplan

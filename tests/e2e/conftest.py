@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import amount
 import pytest
 
 from e2e import finished
@@ -21,7 +22,6 @@ if "GPUPREP_STATE_PROFILE" not in os.environ:
 
 # Machines whose FFmpeg goes to the other machines of this session, so that each kind is built once.
 BUILDERS = ("sim:e2e-t4", "sim:e2e-a100")
-ALL = os.environ.get("GPUPREP_TEST_ALL") == "1"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -69,7 +69,7 @@ def v100(request: pytest.FixtureRequest) -> Iterator[Finished]:
 def _other(
     request: pytest.FixtureRequest, machine: str, os_name: str, profile: str, gpus: list[str]
 ) -> Iterator[Finished]:
-    if not ALL:
+    if not amount.ALL:
         request.getfixturevalue("from_nothing")
         yield from finished.clone(machine, profile, gpus)
         return

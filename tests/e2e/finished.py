@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.machines import Done, Finished, gpuprep, must, up
+from e2e.machines import Done, Finished, flags, gpuprep, must, up
 
 MACHINE, OS, PROFILE = "e2e-t4", "debian13", "t4"
 DISK = "e2e-finished"
@@ -29,10 +29,6 @@ def provision(machine: str, os_name: str, profile: str, gpus: list[str]) -> Fini
     wish = ["provision", f"sim:{machine}", "--profile", profile]
     foreseen = must(*wish, "--check", "--deep", "--json")
     return Finished(machine, profile, must(*wish, timeout=3600), foreseen)
-
-
-def flags(gpus: list[str]) -> list[str]:
-    return [word for gpu in gpus for word in ("--gpu", gpu)]
 
 
 def once(shared: Path) -> Finished:

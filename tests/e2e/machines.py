@@ -89,10 +89,14 @@ def inside(machine: str, command: str, *, check: bool = True) -> Done:
     return done
 
 
+def flags(gpus: Sequence[str]) -> list[str]:
+    return [word for gpu in gpus for word in ("--gpu", gpu)]
+
+
 def up(machine: str, os_name: str, gpus: Sequence[str]) -> str:
     """A fresh machine of that name: one left over by an earlier run is taken down first."""
     gpuprep("sim", "down", machine)
-    must("sim", "up", machine, "--os", os_name, *[word for gpu in gpus for word in ("--gpu", gpu)])
+    must("sim", "up", machine, "--os", os_name, *flags(gpus))
     return machine
 
 

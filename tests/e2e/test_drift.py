@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import amount
 import pytest
 import yaml
 
@@ -21,7 +21,7 @@ CASES: list[dict[str, Any]] = [
     {**UNDONE.get(case.get("undone", ""), {}), **case} for case in yaml.safe_load((HERE / "drift.yml").read_text())
 ]
 NAMES = [case.get("what") or f"fault {case['fault']}" for case in CASES]
-NIGHTS = 30 if os.environ.get("GPUPREP_TEST_ALL") == "1" else 6
+NIGHTS = 30 if amount.ALL else 6
 RESULTS = "/var/lib/gpuprep/drift"
 
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import amount
+
 import gpuprep
 
 PROGRAM = Path(__file__).parent / "fuzz.py"
 SEED = 20261122
-INPUTS = 100_000 if os.environ.get("GPUPREP_TEST_ALL") == "1" else 20_000
+INPUTS = 100_000 if amount.ALL else 20_000
 
 
 def test_hostile_inputs_do_no_more_than_be_refused() -> None:

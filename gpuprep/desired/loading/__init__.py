@@ -38,29 +38,7 @@ from gpuprep.desired.profile import (
 from gpuprep.errors import ProfileError
 from gpuprep.yamlfile.nodes import Node, Place, Problem, plain
 
-__all__ = [
-    "ClockPair",
-    "CodecWish",
-    "CudaWish",
-    "CudnnWish",
-    "DriftWish",
-    "DriverWish",
-    "ExtrasWish",
-    "GemmWish",
-    "MountWish",
-    "NotifyWish",
-    "ProbesWish",
-    "Profile",
-    "Resolved",
-    "TuningWish",
-    "Waiver",
-    "available",
-    "build",
-    "document",
-    "find",
-    "load",
-    "resolve",
-]
+__all__ = ["Resolved", "available", "build", "document", "find", "load", "resolve"]
 
 
 @dataclass(frozen=True)
