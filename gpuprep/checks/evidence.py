@@ -29,10 +29,15 @@ class Evidence:
     results: Mapping[str, Values]
     thresholds: Mapping[str, Any] = field(default_factory=dict)
     baseline: Baseline = field(default_factory=dict)  # of this host; {} where it has none, or is simulated
+    # Many judges ask for the same probe, and to decode half a megabyte of products takes 24 ms.
+    _decoded: dict[tuple[type, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[_T], probe: str) -> _T | Missing:
         """What `probe` measured; Missing where it gave no answer or was not asked."""
-        return measured(kind, self.results.get(probe))
+        if (kind, probe) not in self._decoded:
+            self._decoded[kind, probe] = measured(kind, self.results.get(probe))
+        decoded: _T | Missing = self._decoded[kind, probe]
+        return decoded
 
     def not_measured(self, uuids: Collection[str]) -> list[str]:
         """GPUs that NVML showed and that are not among `uuids`: ["gpu 1"]; [] where NVML showed none."""
