@@ -29,7 +29,7 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
             openssh-server shellcheck procps postgresql
 
-.PHONY: help demo test test-all lint bench wheel release hashes clean packages
+.PHONY: help demo test test-all lint lint-types lint-others bench wheel release hashes clean packages
 
 help:
 	@sed -n 's/^# \{0,3\}//; 2,12p' $(firstword $(MAKEFILE_LIST))
@@ -54,7 +54,7 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3; do command -v $$p && break;
 $(VENV)/.made: pyproject.toml | packages
 	@echo "Making $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -q ".[dev]"
+	$(PIP) install -q --no-compile ".[dev]"
 	touch $@
 
 # What builds the wheel, pinned by hash and apart from what tests it.
@@ -96,10 +96,16 @@ test: $(VENV)/.installed lint
 test-all: export GPUPREP_TEST_ALL = 1
 test-all: test
 
+# The two that take longest side by side.
 lint: $(VENV)/.installed
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-others
+
+lint-types:
+	@$(BIN)/mypy
+
+lint-others:
 	@$(BIN)/ruff check gpuprep tests .ci
 	$(BIN)/ruff format --check gpuprep tests .ci
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/yamllint --strict playbooks profiles gpuprep
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q playbooks

@@ -37,11 +37,11 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
-MACHINES = ("t4", "a100", "v100")
-# The order of the groups: the machine that is made from nothing, the builds, all others, and last the groups that wait
-# for a clone of its disk.
+MACHINES = ("t4", "t4_drift", "t4_speed", "a100", "v100")
+# The order of the groups: the machine that is made from nothing, the builds, all others, the tests without a machine,
+# and last the groups that need a clone of its disk, which is finished by then.
 BEGIN = ("t4", "test_codec")
-WAIT = ("test_schedulers", "a100", "v100")
+LAST = ("t4_drift", "t4_speed", "a100", "v100", "test_schedulers")
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
@@ -55,8 +55,10 @@ def _group(item: pytest.Item) -> str:
 
 def _place(group: str) -> int:
     if not group:
-        return 4
-    return BEGIN.index(group) if group in BEGIN else 2 + (group in WAIT)
+        return 3
+    if group in LAST:
+        return 4 + LAST.index(group)
+    return BEGIN.index(group) if group in BEGIN else 2
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook

@@ -55,6 +55,20 @@ def t4(from_nothing: Finished) -> Iterator[Finished]:
 
 
 @pytest.fixture(scope="session")
+def t4_drift(from_nothing: Finished) -> Iterator[Finished]:
+    """A copy of it for the tests of drift, so that another worker can have them."""
+    assert from_nothing.machine
+    yield from finished.clone("e2e-t4-drift", "t4", ["t4"])
+
+
+@pytest.fixture(scope="session")
+def t4_speed(from_nothing: Finished) -> Iterator[Finished]:
+    """A copy of it for the tests that measure."""
+    assert from_nothing.machine
+    yield from finished.clone("e2e-t4-speed", "t4", ["t4"])
+
+
+@pytest.fixture(scope="session")
 def a100(request: pytest.FixtureRequest) -> Iterator[Finished]:
     """Two A100: on a clone of the finished disk; in `make test-all` from nothing, on Debian 12."""
     yield from _other(request, "e2e-a100", "debian12", "a100", ["a100", "a100"])

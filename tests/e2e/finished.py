@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.machines import Done, Finished, flags, gpuprep, must, up
+from e2e.machines import Done, Finished, compile_quickly, flags, gpuprep, must, up
 
 MACHINE, OS, PROFILE = "e2e-t4", "debian13", "t4"
 DISK = "e2e-finished"
@@ -26,6 +26,7 @@ def provision(machine: str, os_name: str, profile: str, gpus: list[str]) -> Fini
         must("sim", "up", machine, "--os", os_name, *flags(gpus))
     else:
         up(machine, os_name, gpus)
+    compile_quickly(machine)
     wish = ["provision", f"sim:{machine}", "--profile", profile]
     foreseen = must(*wish, "--check", "--deep", "--json")
     return Finished(machine, profile, must(*wish, timeout=3600), foreseen)

@@ -1,7 +1,7 @@
 """gpu_codec by itself, with nothing around it but a playbook of one role, on simulated VMs that compile for real.
 
 FFmpeg is built here from few parts, so that a build takes a minute. The tests of this file stand in the order of one
-story: a first host, a second host, a damaged artifact, a killed build, a lost controller.
+story: a first host whose controller is lost, a second host, a damaged artifact, a killed build.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from e2e.machines import compile_quickly
 from gpuprep import sim
 from gpuprep.provisioning import ansible_environment
 from gpuprep.remote import Host
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.e2e
 
 FIRST, SECOND, OLDER = "e2e-codec-first", "e2e-codec-second", "e2e-codec-older"
 UNIT = "gpuprep-ffmpeg-build"
+INVOCATION = f"systemctl is-active {UNIT} && systemctl show --property=InvocationID {UNIT}"
 FEW: dict[str, list[str]] = {
     "encoders": ["h264_nvenc", "hevc_nvenc", "rawvideo"],
     "decoders": ["h264", "h264_cuvid", "rawvideo", "wrapped_avframe"],
@@ -119,6 +121,17 @@ class Played:
         return " ".join(self.text[self.text.index("fatal: ") :].split())
 
 
+def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
+    """Until the running play prints a line with `words`."""
+    assert process.stdout is not None
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if words in line:
+            return
+    raise AssertionError("".join(printed)[-6000:])
+
+
 def on(machine: str, command: str) -> str:
     """`command` as root on the machine; its output."""
     with Host(sim.target(machine)) as host:
@@ -146,12 +159,16 @@ def wait_until_compiling(machine: str, process: subprocess.Popen[str]) -> None:
             time.sleep(0.5)  # the poll of a condition on another machine, nothing to wait on
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    """As a controller that loses its power: Ansible's workers are sessions of their own, and would go on."""
+def kill(process: subprocess.Popen[str]) -> str:
+    """As a controller that loses its power: Ansible's workers are sessions of their own, and would go on.
+
+    Returns what it had printed.
+    """
     for child in psutil.Process(process.pid).children(recursive=True):
         child.kill()
     process.kill()
-    process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=60)
+    return text
 
 
 def sim_command(*arguments: str) -> None:
@@ -163,6 +180,7 @@ def sim_command(*arguments: str) -> None:
 
 def up(name: str, release: str) -> None:
     sim_command("up", name, "--os", release, "--gpu", "t4")
+    compile_quickly(name)
 
 
 @pytest.fixture(scope="module")
@@ -184,29 +202,48 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     shutil.rmtree(folder / "artifacts", ignore_errors=True)
 
 
+@dataclass(frozen=True)
+class First:
+    """How the first host came to its FFmpeg: the run that began the build and was killed, and the next one."""
+
+    killed: Played
+    resumed: Played
+    same_build: bool  # the unit that builds was the same before and after
+
+
 @pytest.fixture(scope="module")
-def both(stage: Stage) -> tuple[Played, Played]:
-    """Two hosts alike from nothing at once, each by a run of its own; before it a check run that said so."""
+def first(stage: Stage) -> First:
     up(FIRST, "debian13")
-    up(SECOND, "debian13")
     before = stage.play(FIRST, "--check", "--diff").good()
     assert before.changed == ["Would install the headers", "Would install FFmpeg", "Would switch to this FFmpeg"]
     assert on(FIRST, "ls /opt/gpuprep /var/lib/gpuprep/codec 2>/dev/null || true") == ""
-    one = stage.start(FIRST)
-    wait_until_compiling(FIRST, one)
-    other = stage.start(SECOND)
-    text, _ = one.communicate(timeout=1800)
-    second_text, _ = other.communicate(timeout=300)
-    return Played(one.returncode, text).good(), Played(other.returncode, second_text).good()
+    process = stage.start(FIRST)
+    wait_until_compiling(FIRST, process)
+    killed = Played(0, kill(process))
+    since = on(FIRST, INVOCATION)
+    resumed = stage.start(FIRST, "-v")
+    same_build = on(FIRST, INVOCATION) == since
+    text, _ = resumed.communicate(timeout=1800)
+    return First(killed, Played(resumed.returncode, text).good(), same_build)
 
 
 @pytest.fixture(scope="module")
-def first(both: tuple[Played, Played]) -> Played:
-    return both[0]
+def second(stage: Stage, first: First) -> Played:
+    assert first.resumed.exit_code == 0
+    up(SECOND, "debian13")
+    return stage.play(SECOND).good()
 
 
-def test_a_bare_host_gets_a_build_with_its_parts(first: Played) -> None:
-    assert "Start the build as a unit of its own" in first.changed
+def test_a_build_outlives_its_controller_and_the_next_run_goes_on_waiting(first: First) -> None:
+    assert "Start the build as a unit of its own" in first.killed.text
+    assert first.same_build
+    assert "Start the build as a unit of its own" not in first.resumed.changed
+    assert "Install the build" in first.resumed.changed
+    assert manifest(FIRST)["built_on"] == on(FIRST, "hostname")
+
+
+def test_a_bare_host_gets_a_build_with_its_parts(first: First) -> None:
+    assert first.resumed.exit_code == 0
     assert re.search(r" h264_nvenc .*\n.* hevc_nvenc ", on(FIRST, "ffmpeg -hide_banner -encoders"))
     assert " h264_cuvid " in on(FIRST, "ffmpeg -hide_banner -decoders")
     assert " scale_cuda " in on(FIRST, "ffmpeg -hide_banner -filters")
@@ -218,8 +255,8 @@ def test_a_bare_host_gets_a_build_with_its_parts(first: Played) -> None:
     )
 
 
-def test_the_manifest_tells_what_was_built(first: Played) -> None:
-    assert first.exit_code == 0
+def test_the_manifest_tells_what_was_built(first: First) -> None:
+    assert first.resumed.exit_code == 0
     told = manifest(FIRST)
     assert (told["version"], told["headers_version"], told["os"]) == ("7.1.5", "12.1.14.0", "debian-13")
     assert told["redistributable"] is True
@@ -233,29 +270,29 @@ def test_the_manifest_tells_what_was_built(first: Played) -> None:
     assert on(FIRST, f"find {build} ! -user root") == ""
 
 
-def test_a_second_run_changes_nothing(stage: Stage, first: Played) -> None:
-    assert first.exit_code == 0
+def test_a_second_run_changes_nothing(stage: Stage, first: First) -> None:
+    assert first.resumed.exit_code == 0
     assert stage.play(FIRST).good().changed == []
     checked = stage.play(FIRST, "--check", "--diff").good()
     assert checked.changed == []
     assert not re.search(r"^(---|\+\+\+) ", checked.text, re.M)
 
 
-def test_a_name_that_ffmpeg_does_not_know_is_named(stage: Stage, first: Played) -> None:
+def test_a_name_that_ffmpeg_does_not_know_is_named(stage: Stage, first: First) -> None:
     said = stage.play(FIRST, gpu_codec_parts={**FEW, "encoders": ["h264_nvenk"]}).refused()
-    assert first.exit_code == 0
+    assert first.resumed.exit_code == 0
     assert "does not know: --enable-encoder=h264_nvenk" in said
 
 
-def test_a_part_that_configure_drops_is_named(stage: Stage, first: Played) -> None:
+def test_a_part_that_configure_drops_is_named(stage: Stage, first: First) -> None:
     """libx264 is not there, so configure leaves its encoder out, in silence."""
     said = stage.play(FIRST, gpu_codec_parts={**FEW, "encoders": ["libx264"]}).refused()
-    assert first.exit_code == 0
+    assert first.resumed.exit_code == 0
     assert "configure left out, because something they need is missing: libx264_encoder" in said
 
 
-def test_a_forged_tarball_or_signature_is_not_built(stage: Stage, first: Played) -> None:
-    assert first.exit_code == 0
+def test_a_forged_tarball_or_signature_is_not_built(stage: Stage, first: First) -> None:
+    assert first.resumed.exit_code == 0
     forged = stage.folder / "forged"
     shutil.copytree(stage.mirrors["ffmpeg"].removeprefix("file://"), forged)
     name = "ffmpeg-7.1.5.tar.xz"
@@ -270,12 +307,10 @@ def test_a_forged_tarball_or_signature_is_not_built(stage: Stage, first: Played)
     assert re.search(r"got [0-9a-f]{64}", said)
 
 
-def test_a_second_host_waits_for_the_first_and_compiles_nothing(stage: Stage, both: tuple[Played, Played]) -> None:
-    """It began while the first one was compiling the same."""
-    played = both[1]
-    assert "Install the finished build" in played.changed
-    assert "Start the build as a unit of its own" not in played.changed
-    assert on(SECOND, "command -v gcc clang make nasm || true") == ""
+def test_a_second_host_gets_the_same_and_compiles_nothing(stage: Stage, second: Played) -> None:
+    assert "Install the finished build" in second.changed
+    assert "Start the build as a unit of its own" not in second.changed
+    assert on(SECOND, "cd /usr/bin && ls gcc clang make nasm 2>/dev/null || true") == ""
     assert on(SECOND, "ls /var/lib/gpuprep/build 2>/dev/null || true") == ""
     assert manifest(SECOND)["built_on"] == on(FIRST, "hostname")
     assert on(SECOND, "pkg-config --modversion ffnvcodec") == "12.1.14.0"
@@ -283,47 +318,17 @@ def test_a_second_host_waits_for_the_first_and_compiles_nothing(stage: Stage, bo
     assert stage.play(SECOND).good().changed == []
 
 
-def test_a_damaged_build_and_artifact_are_built_again_and_a_killed_build_leaves_the_old_ffmpeg_at_work(
-    stage: Stage, both: tuple[Played, Played]
-) -> None:
-    assert both[1].exit_code == 0
+def test_none_leaves_everything_alone(stage: Stage, second: Played) -> None:
+    assert second.exit_code == 0
+    assert stage.play(SECOND, gpu_codec_ffmpeg_version="none", gpu_codec_prefix="/opt/elsewhere").good().changed == []
+
+
+@pytest.mark.only_all
+def test_other_parts_are_another_build_beside_the_one_before(stage: Stage, second: Played) -> None:
+    assert second.exit_code == 0
     before = manifest(SECOND)
-    artifact = stage.builds / f"{before['key']}.tar.xz"
-    damaged = bytearray(artifact.read_bytes())
-    damaged[len(damaged) // 2] ^= 0xFF
-    artifact.write_bytes(damaged)
-    on(SECOND, "printf x >> $(readlink -f /opt/gpuprep/ffmpeg/current)/bin/ffmpeg")
-    checked = stage.play(SECOND, "--check").good()
-    assert checked.changed == ["Would install FFmpeg"]
-    process = stage.start(SECOND)
-    wait_until_compiling(SECOND, process)
-    on(SECOND, f"systemctl kill --signal=KILL {UNIT}")
-    text, _ = process.communicate(timeout=300)
-    played = Played(process.returncode, text)
-    assert "stopped from outside while compiling" in played.refused()
-    assert f"{before['key']}.tar.xz is corrupted" in " ".join(text.split())
+    played = stage.play(SECOND, gpu_codec_parts=MORE).good()
     assert "Start the build as a unit of its own" in played.changed
-    assert artifact.with_name(f"{artifact.name}.corrupted").read_bytes() == bytes(damaged)
-    assert manifest(SECOND) == before
-    assert on(SECOND, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
-
-
-def test_a_build_outlives_its_controller_and_the_next_run_goes_on_waiting(
-    stage: Stage, both: tuple[Played, Played]
-) -> None:
-    assert both[1].exit_code == 0
-    before = manifest(SECOND)
-    process = stage.start(SECOND, gpu_codec_parts=MORE)
-    wait_until_compiling(SECOND, process)
-    kill(process)
-    assert on(SECOND, f"systemctl is-active {UNIT}") == "active"
-    since = on(SECOND, f"systemctl show --property=InvocationID {UNIT}")
-    done = stage.start(SECOND, "-v", gpu_codec_parts=MORE)
-    assert on(SECOND, f"systemctl show --property=InvocationID {UNIT}") == since
-    text, _ = done.communicate(timeout=1800)
-    played = Played(done.returncode, text).good()
-    assert "Start the build as a unit of its own" not in played.changed
-    assert "Install the build" in played.changed
     assert manifest(SECOND)["key"] != before["key"]
     assert manifest(SECOND)["built_on"] == on(SECOND, "hostname")
     assert " psnr " in on(SECOND, "ffmpeg -hide_banner -filters")
@@ -332,9 +337,38 @@ def test_a_build_outlives_its_controller_and_the_next_run_goes_on_waiting(
     assert stage.play(SECOND, gpu_codec_parts=MORE).good().changed == []
 
 
-def test_none_leaves_everything_alone(stage: Stage, first: Played) -> None:
-    assert first.exit_code == 0
-    assert stage.play(SECOND, gpu_codec_ffmpeg_version="none", gpu_codec_prefix="/opt/elsewhere").good().changed == []
+def test_a_damaged_build_is_built_again_while_another_host_waits_which_builds_when_that_is_killed(
+    stage: Stage, second: Played
+) -> None:
+    """And a killed build leaves the FFmpeg that was there at work."""
+    assert second.exit_code == 0
+    before = manifest(SECOND)
+    key = manifest(FIRST)["key"]
+    artifact = stage.builds / f"{key}.tar.xz"
+    damaged = bytearray(artifact.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    artifact.write_bytes(damaged)
+    for machine in (FIRST, SECOND):
+        on(machine, f"printf x >> /opt/gpuprep/ffmpeg/7.1.5-{key}/bin/ffmpeg")
+    checked = stage.play(SECOND, "--check").good()
+    assert "Would install FFmpeg" in checked.changed
+    process = stage.start(SECOND)
+    wait_until_compiling(SECOND, process)
+    waiting = stage.start(FIRST)
+    wait_for_line(waiting, "RETRYING: [sim-e2e-codec-first]: gpu_codec : Wait for a host that builds the same")
+    on(SECOND, f"systemctl kill --signal=KILL {UNIT}")
+    text, _ = process.communicate(timeout=300)
+    played = Played(process.returncode, text)
+    assert "stopped from outside while compiling" in played.refused()
+    assert f"{artifact.name} is corrupted" in " ".join(text.split())
+    assert "Start the build as a unit of its own" in played.changed
+    assert artifact.with_name(f"{artifact.name}.corrupted").read_bytes() == bytes(damaged)
+    assert manifest(SECOND) == before
+    assert on(SECOND, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
+    wait_for_line(waiting, "gpu_codec : Wait for the build")
+    assert on(FIRST, f"systemctl is-active {UNIT}") == "active"
+    kill(waiting)
+    on(FIRST, f"systemctl stop {UNIT}")
 
 
 @pytest.mark.only_all

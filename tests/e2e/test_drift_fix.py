@@ -48,15 +48,15 @@ def differing(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def certified(t4: Finished) -> Iterator[Finished]:
+def certified(t4_drift: Finished) -> Iterator[Finished]:
     """The finished T4, certified as it is and silent; whole again afterwards, whatever a test did."""
-    inside(t4.machine, REDO)
-    must("validate", t4.host, "--profile", t4.profile, *UNMEASURED)
-    assert differing(drift(t4)[1]) == {}
+    inside(t4_drift.machine, REDO)
+    must("validate", t4_drift.host, "--profile", t4_drift.profile, *UNMEASURED)
+    assert differing(drift(t4_drift)[1]) == {}
     try:
-        yield t4
+        yield t4_drift
     finally:
-        inside(t4.machine, REDO)
+        inside(t4_drift.machine, REDO)
 
 
 def test_all_that_can_be_put_back_is_and_the_next_check_is_silent(certified: Finished) -> None:

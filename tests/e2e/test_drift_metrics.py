@@ -89,20 +89,21 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 
 
 @pytest.fixture
-def exporter(t4: Finished, binaries: Programs) -> Iterator[int]:
+def exporter(t4_drift: Finished, binaries: Programs) -> Iterator[int]:
     """The port of a node_exporter that runs inside the machine and reads its textfile folder; all of it goes again."""
     port = free_port()
     with open(binaries.node_exporter, "rb") as program:
-        copy = [GPUPREP, "sim", "exec", t4.machine, "--", "sh", "-c", f"cat > {EXPORTER} && chmod 0755 {EXPORTER}"]
+        write = f"cat > {EXPORTER} && chmod 0755 {EXPORTER}"
+        copy = [GPUPREP, "sim", "exec", t4_drift.machine, "--", "sh", "-c", write]
         subprocess.run(copy, stdin=program, check=True)
     inside(
-        t4.machine,
+        t4_drift.machine,
         f"mkdir -p {FOLDER} && systemd-run -q --collect --unit=gpuprep-e2e-exporter --property=DynamicUser=yes"
         f" {EXPORTER} --web.listen-address=127.0.0.1:{port} --collector.disable-defaults --collector.textfile"
         f" --collector.textfile.directory={FOLDER}",
     )
     yield port
-    inside(t4.machine, f"systemctl stop gpuprep-e2e-exporter; rm -r {EXPORTER} {FOLDER}")
+    inside(t4_drift.machine, f"systemctl stop gpuprep-e2e-exporter; rm -r {EXPORTER} {FOLDER}")
 
 
 @pytest.fixture
@@ -113,13 +114,13 @@ def prometheus(binaries: Programs, exporter: int, tmp_path: Path) -> Iterator[Pr
 
 
 @pytest.fixture
-def scheduled(t4: Finished, exporter: int) -> Iterator[str]:
+def scheduled(t4_drift: Finished, exporter: int) -> Iterator[str]:
     """The machine with a nightly check that writes into the folder of the node_exporter."""
     assert exporter
-    must("drift", "schedule", t4.host, "--profile", t4.profile)
-    yield t4.machine
-    must("drift", "unschedule", t4.host)
-    inside(t4.machine, "rm -rf /var/lib/gpuprep/drift; systemctl restart gpuprep-tune")
+    must("drift", "schedule", t4_drift.host, "--profile", t4_drift.profile)
+    yield t4_drift.machine
+    must("drift", "unschedule", t4_drift.host)
+    inside(t4_drift.machine, "rm -rf /var/lib/gpuprep/drift; systemctl restart gpuprep-tune")
 
 
 def dashboard() -> list[str]:
@@ -129,7 +130,7 @@ def dashboard() -> list[str]:
 
 
 def test_an_undone_clock_fires_the_alert_and_a_fix_ends_it(
-    t4: Finished, scheduled: str, prometheus: Prometheus, binaries: Programs
+    t4_drift: Finished, scheduled: str, prometheus: Prometheus, binaries: Programs
 ) -> None:
     verdict = 'gpuprep_drift_verdict{status="%s",source="simulated"}'
     inside(scheduled, "gpuprep-drift run")
@@ -143,10 +144,10 @@ def test_an_undone_clock_fires_the_alert_and_a_fix_ends_it(
     assert inside(scheduled, "gpuprep-drift run", check=False).exit_code == 1
     until(lambda: "GpuDrift" in prometheus.alerts(), "the alert did not fire")
     alert = prometheus.alerts()["GpuDrift"]
-    assert alert["labels"]["host"] == t4.host
-    assert alert["annotations"]["summary"].startswith(t4.host)
+    assert alert["labels"]["host"] == t4_drift.host
+    assert alert["annotations"]["summary"].startswith(t4_drift.host)
     assert "gpu 0.clocks" in alert["annotations"]["description"]
-    assert f"gpuprep drift {t4.host} --profile t4 --fix" in alert["annotations"]["description"]
+    assert f"gpuprep drift {t4_drift.host} --profile t4 --fix" in alert["annotations"]["description"]
     assert prometheus.value(clock) == 585e6
     since = prometheus.value('gpuprep_drift_finding_since_timestamp_seconds{property="clocks"}')
     assert since is not None
@@ -161,7 +162,7 @@ def test_an_undone_clock_fires_the_alert_and_a_fix_ends_it(
     assert None not in shown, "Prometheus takes every expression of the dashboard"
     assert sum(bool(data["result"]) for data in shown) >= len(shown) - 5, "all but those of probes and of ECC"
 
-    must("drift", t4.host, "--profile", "t4", "--fix")
+    must("drift", t4_drift.host, "--profile", "t4", "--fix")
     inside(scheduled, "gpuprep-drift run")
     until(lambda: not prometheus.alerts(), "the alert did not end")
     assert prometheus.value(verdict % "PASS") == 1

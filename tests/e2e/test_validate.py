@@ -59,8 +59,8 @@ def playing(machine: Finished, kind: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def whole_t4(t4: Finished) -> Record:
-    return validated(t4)
+def whole_t4_speed(t4_speed: Finished) -> Record:
+    return validated(t4_speed)
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +85,24 @@ NOT_BUILT = {5}  # scale_npp needs a build that may not be shared
 DECODING = {14, 15}
 
 
-def test_a_t4_passes(whole_t4: Record) -> None:
-    assert not bad(whole_t4), said(bad(whole_t4))
-    assert whole_t4["verdict"]["status"] == "PASS"
+def test_a_t4_passes(whole_t4_speed: Record) -> None:
+    assert not bad(whole_t4_speed), said(bad(whole_t4_speed))
+    assert whole_t4_speed["verdict"]["status"] == "PASS"
 
 
-def test_a_t4_does_every_case_of_the_guide_that_its_ffmpeg_has(whole_t4: Record) -> None:
-    outcomes = {number: case["outcome"] for number, case in of_guide(whole_t4).items()}
+def test_a_t4_does_every_case_of_the_guide_that_its_ffmpeg_has(whole_t4_speed: Record) -> None:
+    outcomes = {number: case["outcome"] for number, case in of_guide(whole_t4_speed).items()}
     assert set(outcomes) >= set(range(1, 24))
     assert {number for number, outcome in outcomes.items() if outcome == "not_built"} == NOT_BUILT
     assert {outcome for number, outcome in outcomes.items() if number not in NOT_BUILT} == {"completed"}
-    for number, case in of_guide(whole_t4).items():
+    for number, case in of_guide(whole_t4_speed).items():
         if case["outcome"] == "completed" and number not in DECODING:
             proof = case["gpu_proof"]
             assert any("Nvenc initialized successfully" in line for line in proof["nvenc_lines"]), case["id"]
             assert proof["encoder_sessions"] >= 1, case["id"]
 
 
-@pytest.mark.parametrize("machine", ["t4", "a100", pytest.param("v100", marks=pytest.mark.only_all)])
+@pytest.mark.parametrize("machine", ["t4_speed", "a100", pytest.param("v100", marks=pytest.mark.only_all)])
 def test_av1_is_refused_in_the_drivers_words(machine: str, request: pytest.FixtureRequest) -> None:
     record: Record = request.getfixturevalue(f"whole_{machine}")
     case = cases(record)["decode-av1"]
@@ -148,8 +148,8 @@ def test_a_v100_passes_the_guide(whole_v100: Record) -> None:
 
 
 @pytest.mark.parametrize(("kind", "codec"), [("decode", "h264"), ("encode", "h264"), ("encode", "hevc")])
-def test_engines_are_filled(whole_t4: Record, kind: str, codec: str) -> None:
-    rows = [s for s in values(whole_t4, "throughput")["series"] if (s["kind"], s["codec"]) == (kind, codec)]
+def test_engines_are_filled(whole_t4_speed: Record, kind: str, codec: str) -> None:
+    rows = [s for s in values(whole_t4_speed, "throughput")["series"] if (s["kind"], s["codec"]) == (kind, codec)]
     assert rows
     for row in rows:
         assert row["outcome"] == "completed"
@@ -157,9 +157,9 @@ def test_engines_are_filled(whole_t4: Record, kind: str, codec: str) -> None:
         assert max(step[f"{engines}_utilization_percent"] for step in row["steps"]) >= 95
 
 
-def test_nothing_is_left_behind(whole_t4: Record, t4: Finished) -> None:
-    assert whole_t4["verdict"]["status"] == "PASS"
-    left = inside(t4.machine, "pgrep -x ffmpeg; ls /run/gpuprep-sim/nvml/loads", check=False)
+def test_nothing_is_left_behind(whole_t4_speed: Record, t4_speed: Finished) -> None:
+    assert whole_t4_speed["verdict"]["status"] == "PASS"
+    left = inside(t4_speed.machine, "pgrep -x ffmpeg; ls /run/gpuprep-sim/nvml/loads", check=False)
     assert left.stdout.strip() == ""
 
 
@@ -184,26 +184,26 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("kind", "probes", "verdict", "words"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_a_fault_is_named(t4: Finished, kind: str, probes: str, verdict: str, words: list[str]) -> None:
-    with playing(t4, kind):
-        record = validated(t4, "--quick", "--only", probes)
+def test_a_fault_is_named(t4_speed: Finished, kind: str, probes: str, verdict: str, words: list[str]) -> None:
+    with playing(t4_speed, kind):
+        record = validated(t4_speed, "--quick", "--only", probes)
     text = said(bad(record))
     assert record["verdict"]["status"] == verdict, text
     for word in words:
         assert word in text, text
 
 
-def test_a_pending_ecc_mode_is_named(t4: Finished) -> None:
-    with playing(t4, "ecc_pending"):
-        text = said(bad(validated(t4, "--quick", "--only", "bandwidth")))
+def test_a_pending_ecc_mode_is_named(t4_speed: Finished) -> None:
+    with playing(t4_speed, "ecc_pending"):
+        text = said(bad(validated(t4_speed, "--quick", "--only", "bandwidth")))
     assert "ecc" in text.lower()
     assert "reboot" in text
 
 
-def test_the_session_limit_is_named(t4: Finished) -> None:
+def test_the_session_limit_is_named(t4_speed: Finished) -> None:
     """One session is enough for most cases, and too few for those that encode several outputs."""
-    with playing(t4, "nvenc_sessions"):
-        record = validated(t4, "--only", "transcode")
+    with playing(t4_speed, "nvenc_sessions"):
+        record = validated(t4_speed, "--only", "transcode")
     found = of_guide(record)
     assert found[1]["outcome"] == "completed"
     assert found[6]["outcome"] == "failed"
@@ -212,21 +212,22 @@ def test_the_session_limit_is_named(t4: Finished) -> None:
     assert "session" in said(bad(record))
 
 
-def test_a_gpu_lost_in_the_middle_ends_the_work_and_not_the_validation(t4: Finished) -> None:
-    command = [machines.GPUPREP, "validate", t4.host, "--profile", t4.profile, "--only", "transcode", "--json", "-q"]
+def test_a_gpu_lost_in_the_middle_ends_the_work_and_not_the_validation(t4_speed: Finished) -> None:
+    command = [machines.GPUPREP, "validate", t4_speed.host, "--profile", t4_speed.profile]
+    command += ["--only", "transcode", "--json", "-q"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as process:
         works = "grep -qs encoder_codec /run/gpuprep-sim/nvml/loads/*"
-        until(lambda: inside(t4.machine, works, check=False).exit_code == 0, "no transcode began", seconds=120)
-        with playing(t4, "gpu_lost"):
+        until(lambda: inside(t4_speed.machine, works, check=False).exit_code == 0, "no transcode began", seconds=120)
+        with playing(t4_speed, "gpu_lost"):
             out, _ = process.communicate(timeout=600)
     (record,) = json.loads(out)["runs"]
     lost = [case for case in cases(record).values() if "CUDA_ERROR_" in case["decisive_line"]]
     assert len(lost) >= 20
     assert record["verdict"]["status"] == "FAIL"
     assert "CUDA sees no GPU: it is lost" in said(bad(record))
-    assert inside(t4.machine, "pgrep -x ffmpeg", check=False).stdout.strip() == ""
+    assert inside(t4_speed.machine, "pgrep -x ffmpeg", check=False).stdout.strip() == ""
 
 
-def test_after_the_faults_it_passes_again(t4: Finished) -> None:
-    record = validated(t4, "--quick", "--only", "gemm,bandwidth")
+def test_after_the_faults_it_passes_again(t4_speed: Finished) -> None:
+    record = validated(t4_speed, "--quick", "--only", "gemm,bandwidth")
     assert record["verdict"]["status"] == "PASS", said(bad(record))
