@@ -3,6 +3,7 @@
 #   make demo    a simulated T4 VM, provisioned for real, from nothing
 #   make test    every test, end-to-end ones included where the machine allows them
 #   make test-all  the same, with the long matrix and the soak: each system from nothing
+#   make coverage  the share of lines and branches that the tests without a machine run
 #   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
 #   make bench   ratios against plain tools, in one run
 #   make wheel   dist/gpuprep-*.whl
@@ -29,7 +30,7 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
             openssh-server shellcheck procps postgresql
 
-.PHONY: help demo test test-all lint lint-types lint-others bench wheel release hashes clean packages
+.PHONY: help demo test test-all coverage lint lint-types lint-others bench wheel release hashes clean packages
 
 help:
 	@sed -n 's/^# \{0,3\}//; 2,12p' $(firstword $(MAKEFILE_LIST))
@@ -97,6 +98,9 @@ test-all: export GPUPREP_TEST_ALL = 1
 test-all: test
 
 # The two that take longest side by side.
+coverage: $(VENV)/.installed
+	@$(BIN)/pytest tests -m "not e2e" -n 2 -q --cov --cov-report=term
+
 lint: $(VENV)/.installed
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-others
 
