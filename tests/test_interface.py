@@ -73,6 +73,8 @@ def names(schema: Any, root: Any, path: str = "", seen: tuple[str, ...] = ()) ->
         return
     if "$ref" in schema:
         target = str(schema["$ref"])
+        if target == "#/$defs/Absent":  # any figure of a probe may be
+            return
         if target in seen:
             yield f"{path}: as above"
             return
@@ -81,6 +83,7 @@ def names(schema: Any, root: Any, path: str = "", seen: tuple[str, ...] = ()) ->
             inner = inner[part]
         yield from names(inner, root, path, (*seen, target))
         return
+    yield from names(schema.get("then"), root, path, seen)
     for word in ("anyOf", "oneOf", "allOf"):
         for each in schema.get(word, ()):
             yield from names(each, root, path, seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from importlib import resources
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -14,6 +15,7 @@ from gpuprep.records import Finding, Source, Status, Verdict, from_json, schema,
 from gpuprep.reports import json as json_report
 from gpuprep.reports import text
 
+REAL = sorted((Path(__file__).parent / "cases" / "records").glob("h200-*.json"))
 ERROR = "sim:t4: step 'gpu_codec: Build' failed: exit code 2\n  | make: *** [x.o] Error 1\nwhat to do: free some space"
 
 
@@ -102,6 +104,20 @@ def test_records_are_valid_by_the_schema_and_damaged_ones_are_not() -> None:
         assert not validator.is_valid({**document, **damage}), damage
     del document["host"]
     assert not validator.is_valid(document)
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+def test_the_values_of_a_real_probe_are_valid_by_the_schema_and_others_are_not(path: Path) -> None:
+    validator = jsonschema.Draft202012Validator(schema.schema())
+    answer = json.loads(path.read_text())
+    document = to_json_value(record())
+    result = {"probe": answer["probe"], "source": "simulated", "values": answer["values"], "seconds": 1.0}
+    validator.validate({**document, "measurements": [result]})
+    validator.validate({**document, "measurements": [{**result, "values": {"missing": "gpu_is_lost", "detail": ""}}]})
+    for name, value in answer["values"].items():
+        damaged = {**answer["values"], name: "seven" if isinstance(value, float) else 7}
+        known = name != "bindings"  # versions that nobody judges
+        assert validator.is_valid({**document, "measurements": [{**result, "values": damaged}]}) != known, name
 
 
 def test_what_did_not_pass_for_one_reason_is_said_once() -> None:

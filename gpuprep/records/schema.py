@@ -11,9 +11,11 @@ import json
 import sys
 import types
 import typing
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
-from gpuprep.records import Missing, RunRecord
+from gpuprep.records import Missing, ProbeResult, RunRecord
+from gpuprep.records.evidence import bandwidth, codec, cudnn, gemm, throughput, toolkit, transcode
+from gpuprep.records.evidence.decode import key_of
 
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 MISSING = {
@@ -23,12 +25,24 @@ MISSING = {
     "required": ["missing", "detail"],
     "additionalProperties": False,
 }
+# What the values of each probe are. Another gpuprep may write more: what is not here is allowed.
+VALUES = {
+    "toolkit": toolkit.Toolkit,
+    "codec": codec.Codec,
+    "cudnn": cudnn.Cudnn,
+    "gemm": gemm.Gemm,
+    "bandwidth": bandwidth.Bandwidth,
+    "transcode": transcode.Transcode,
+    "throughput": throughput.Throughput,
+}
 
 
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `gpuprep report RUN --format json`."""
     definitions: dict[str, Any] = {}
     root = _of(RunRecord, definitions)
+    definitions["Absent"] = {"anyOf": [{"type": "null"}, _of(Missing, definitions)]}
+    definitions[ProbeResult.__name__]["allOf"] = [_values(probe, kind, definitions) for probe, kind in VALUES.items()]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "gpuprep run record",
@@ -75,6 +89,36 @@ def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def _values(probe: str, kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    either = {"anyOf": [_evidence(kind, definitions), _of(Missing, definitions)]}
+    return {
+        "if": {"properties": {"probe": {"const": probe}}},
+        "then": {"properties": {"values": either}},
+    }
+
+
+def _evidence(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Of a type of records/evidence: each field may be absent, null or Missing, and others may be there."""
+    if kind is Missing or kind in SIMPLE:
+        return _of(kind, definitions)
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is Annotated:
+        return _evidence(arguments[0], definitions)
+    if typing.get_origin(kind) is Union:
+        return {"anyOf": sorted((_evidence(option, definitions) for option in arguments), key=json.dumps)}
+    if typing.get_origin(kind) is tuple:
+        return {"type": "array", "items": _evidence(arguments[0], definitions)}
+    name = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+    if name not in definitions:
+        hints = typing.get_type_hints(kind, include_extras=True)
+        fields = {
+            key_of(spec): {"anyOf": [_evidence(hints[spec.name], definitions), {"$ref": "#/$defs/Absent"}]}
+            for spec in dataclasses.fields(kind)
+        }
+        definitions[name] = {"type": "object", "properties": fields}
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def text() -> str:
