@@ -22,12 +22,13 @@ pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd here (package open
 
 STRICT = ["BatchMode=yes", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "ConnectTimeout=20"]
 ACCEPTED, UNKNOWN, CHANGED, REVOKED = "accepted", "unknown", "changed", "revoked"
+REFUSED = "refused"  # whatever key the host shows: a file of revoked keys cannot be read
 
 # How each server's certificate is made: options of ssh-keygen. Without a list: a server without a certificate.
 SERVERS: dict[str, list[str] | None] = {
     "plain": None,
     "rsa-alone": None,
-    "certified": ["-s", "{dir}/ca", "-h", "-n", "127.0.0.1"],
+    "certified": ["-s", "{dir}/ca", "-h", "-n", "127.0.0.1", "-z", "7"],
     "certified-by-rsa": ["-s", "{dir}/ca_rsa", "-h", "-n", "127.0.0.1"],
     "certified-by-sha1": ["-s", "{dir}/ca_rsa", "-t", "ssh-rsa", "-h", "-n", "127.0.0.1"],
     "certified-by-ecdsa": ["-s", "{dir}/ca_ecdsa", "-h", "-n", "127.0.0.1"],
@@ -50,10 +51,13 @@ class Case:
     server: str = "plain"
     config: str = ""
     also: str = ""  # of a second file
+    krl: str = ""  # what a KRL shall hold, in the words of `ssh-keygen -k`
 
 
 FILES = "UserKnownHostsFile {dir}/known {dir}/also\nGlobalKnownHostsFile /dev/null\n"
 BOTH = "UserKnownHostsFile {dir}/known\nGlobalKnownHostsFile {dir}/also\n"
+REVOKING = "UserKnownHostsFile {dir}/known\nGlobalKnownHostsFile /dev/null\nRevokedHostKeys {dir}/also\n"
+KRL = REVOKING.replace("also", "krl")
 ALIAS = FILES + "HostKeyAlias web1\n"
 CASES: dict[str, Case] = {
     # ---- several keys of a server
@@ -146,6 +150,25 @@ CASES: dict[str, Case] = {
     "a-file-that-cannot-be-read": Case(ACCEPTED, "{name} {ed}", config="UserKnownHostsFile {dir}/{long} {dir}/known\n"),
     "a-file-by-tokens": Case(ACCEPTED, "", also="{name} {ed}", config="UserKnownHostsFile {dir}/al%%so-%k-%h-%p-%n\n"),
     "a-quoted-file": Case(ACCEPTED, "{name} {ed}", config='UserKnownHostsFile "{dir}/known" {dir}/also\n'),
+    # ---- RevokedHostKeys: a list, or a KRL
+    "list-has-the-key": Case(REVOKED, "{name} {ed}", config=REVOKING, also="# a\n\n{other}\n{ed} comment"),
+    "list-has-another-key": Case(ACCEPTED, "{name} {ed}", config=REVOKING, also="{other}\n{rsa}"),
+    "list-is-empty": Case(ACCEPTED, "{name} {ed}", config=REVOKING),
+    "list-has-an-unknown-key": Case(REVOKED, "", config=REVOKING, also="{ed}"),
+    "list-has-the-key-of-a-certificate": Case(REVOKED, "@cert-authority * {ca}", "certified", REVOKING, "{ed}"),
+    "list-has-the-authority": Case(REVOKED, "@cert-authority * {ca}", "certified", REVOKING, "{ca}"),
+    "list-has-another-authority": Case(ACCEPTED, "@cert-authority * {ca}", "certified", REVOKING, "{ca_rsa}"),
+    "list-is-torn": Case(REFUSED, "{name} {ed}", config=REVOKING, also="ssh-ed25519 AAAA"),
+    "list-is-not-there": Case(REFUSED, "{name} {ed}", config=REVOKING.replace("also", "none-such")),
+    "list-is-none": Case(ACCEPTED, "{name} {ed}", config=REVOKING.replace("{dir}/also", "none")),
+    "list-by-tokens": Case(REFUSED, "{name} {ed}", config=REVOKING.replace("also", "al%%so-%k-%h-%p-%n"), also="{ed}"),
+    "krl-has-the-key": Case(REVOKED, "{name} {ed}", config=KRL, krl="key: {ed}"),
+    "krl-has-its-fingerprint": Case(REVOKED, "{name} {ed}", config=KRL, krl="sha256: {ed}"),
+    "krl-has-another-key": Case(ACCEPTED, "{name} {ed}", config=KRL, krl="key: {other}"),
+    "krl-has-the-serial-number": Case(REVOKED, "@cert-authority * {ca}", "certified", KRL, krl="serial: 7"),
+    "krl-has-another-serial-number": Case(ACCEPTED, "@cert-authority * {ca}", "certified", KRL, krl="serial: 8"),
+    "krl-has-the-certificates-name": Case(REVOKED, "@cert-authority * {ca}", "certified", KRL, krl="id: certified"),
+    "krl-has-the-authority": Case(REVOKED, "@cert-authority * {ca}", "certified", KRL, krl="key: {ca}"),
     # ---- an alias for the keys
     "alias": Case(ACCEPTED, "web1 {ed}", config=ALIAS),
     "alias-in-capitals": Case(ACCEPTED, "web1 {ed}", config=FILES + "HostKeyAlias WEB1\n"),
@@ -228,6 +251,10 @@ def lay_out(case: Case, world: World, folder: Path, home: Path) -> Path:
     (folder / "known").write_bytes((case.lines.format(**words) + "\n").encode())
     for also in ("also", f"al%so-box-127.0.0.1-{sshd.port}-box"):
         (folder / also).write_text(case.also.format(**words) + "\n")
+    if case.krl:
+        (folder / "spec").write_text(case.krl.format(**words) + "\n")
+        command = ["ssh-keygen", "-q", "-k", "-f", str(folder / "krl"), "-s", str(world.folder / "ca.pub")]
+        subprocess.run([*command, str(folder / "spec")], check=True, capture_output=True)
     options = (case.config or FILES).format(**words)
     address = "" if "HostName" in options else "HostName 127.0.0.1\n"
     config = home / ".ssh" / "config"
@@ -243,6 +270,7 @@ def of_openssh(config: Path) -> str:
         return ACCEPTED
     assert "Host key verification failed" in done.stderr, done.stderr
     words = {"REVOKED HOST KEY": REVOKED, "IDENTIFICATION HAS CHANGED": CHANGED}
+    words |= {"revoked by file": REVOKED, "Error checking host key": REFUSED}
     return next((verdict for text, verdict in words.items() if text in done.stderr), UNKNOWN)
 
 
@@ -253,6 +281,8 @@ def of_gpuprep() -> str:
     except HostKeyRefused as refused:
         words = {"KEY IS REVOKED": REVOKED, "HAS CHANGED": CHANGED, "is not known": UNKNOWN}
         return next(verdict for text, verdict in words.items() if text in refused.what)
+    except UsageError as error:
+        return REFUSED if "revoked host keys cannot be read" in error.what else error.what
     return ACCEPTED
 
 

@@ -2,7 +2,7 @@
 
 The verdict is OpenSSH's own under StrictHostKeyChecking=yes (its sshconnect.c), certificates of hosts included. It is
 judged here, not asked of an `ssh` beside: that one would judge a connection of its own, to which somebody may show
-another key. Not read: KnownHostsCommand, RevokedHostKeys, VerifyHostKeyDNS, CheckHostIP (off since OpenSSH 8.5), keys
+another key. Not read: KnownHostsCommand, VerifyHostKeyDNS, CheckHostIP (off since OpenSSH 8.5), keys
 on a security token. Of StrictHostKeyChecking only gpuprep's own option counts.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import paramiko
 
 from gpuprep.errors import HostKeyRefused, UsageError
-from gpuprep.remote import known_hosts
+from gpuprep.remote import known_hosts, revokedkeys
 from gpuprep.remote.hostcertificate import SUFFIX, Certificate, certificate_of
 from gpuprep.remote.known_hosts import AUTHORITY, PLAIN, REVOKED, Line, Unreadable
 
@@ -42,6 +42,7 @@ class Asked:
     port: int | None  # None: a HostKeyAlias is looked for without a port
     files: tuple[Path, ...]  # a new key goes into the first; none: nowhere
     algorithms: tuple[str, ...] = ALGORITHMS
+    revoked: Path | None = None  # RevokedHostKeys
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +62,9 @@ def asked(host: str, port: int, settings: Mapping[str, str], *, user: str, origi
     files += [] if named else [settings.get("globalknownhostsfile", SYSTEM_FILES)]
     paths = [path for text in files for path in _paths(text, tokens)] if not named else [Path(named).expanduser()]
     algorithms = _algorithms(settings.get("hostkeyalgorithms", ""))
-    return Asked((alias or host).lower(), None if alias else port, tuple(paths), algorithms)
+    revoked = settings.get("revokedhostkeys", "none").strip('"')  # Debian 12's OpenSSH knows no tokens in it
+    revoked_file = Path(revoked).expanduser() if revoked.lower() != "none" else None
+    return Asked((alias or host).lower(), None if alias else port, tuple(paths), algorithms, revoked_file)
 
 
 def _paths(text: str, tokens: Mapping[str, str]) -> list[Path]:
@@ -179,13 +182,11 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         """Returns for a key that counts. Raises HostKeyRefused, and UsageError where a file could not be read."""
         known, shown = self.known, f"{key.get_name()} {key.fingerprint}"
         asked, certificate = known.asked, certificate_of(key)
+        if asked.revoked and revokedkeys.is_revoked(asked.revoked, key, certificate):
+            raise self._revoked(shown, f"RevokedHostKeys, {asked.revoked},")
         verdict = known.verdict(key, certificate)
         if verdict == Verdict.REVOKED:
-            raise HostKeyRefused(
-                f"{self.where}: THE HOST KEY IS REVOKED: {shown}; who has it may be anybody",
-                f"`@revoked` in {' or '.join(map(str, asked.files))} names it; give the machine a new key",
-                where=self.where,
-            )
+            raise self._revoked(shown, f"`@revoked` in {' or '.join(map(str, asked.files))}")
         if verdict == Verdict.CHANGED:
             raise self._changed(key)
         if verdict == Verdict.ACCEPTED:
@@ -202,6 +203,13 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         raise HostKeyRefused(
             f"{self.where}: the host key is not known: {shown}{known.why(certificate)}",
             f"compare this fingerprint with the one of the machine's console; if they are equal, {remedy}",
+            where=self.where,
+        )
+
+    def _revoked(self, shown: str, by: str) -> HostKeyRefused:
+        return HostKeyRefused(
+            f"{self.where}: THE HOST KEY IS REVOKED: {shown}; who has it may be anybody",
+            f"{by} names it; give the machine a new key",
             where=self.where,
         )
 

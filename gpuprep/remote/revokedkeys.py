@@ -1,0 +1,79 @@
+"""Is a host key in the file that RevokedHostKeys of an ssh_config names? As OpenSSH's sshkey_check_revoked.
+
+The file is a list of public keys, or a KRL (key revocation list, `ssh-keygen -k`), and then `ssh-keygen -Q` is asked.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from base64 import b64encode
+from pathlib import Path
+
+import paramiko
+
+from gpuprep.errors import UsageError
+from gpuprep.remote.hostcertificate import Certificate
+from gpuprep.remote.known_hosts import key_of
+from gpuprep.remote.limits import KNOWN_HOSTS_BYTES
+
+KRL = b"SSHKRL\n\0"
+SECONDS = 30.0
+
+
+def is_revoked(path: Path, key: paramiko.PKey, certificate: Certificate | None) -> bool:
+    """Whether the key, its certificate or the authority that signed it is revoked.
+
+    Raises UsageError where the file cannot be read, as a whole: `ssh` then connects to no host.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(KNOWN_HOSTS_BYTES + 1)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    if len(data) > KNOWN_HOSTS_BYTES:
+        raise _unusable(path, f"it holds more than {KNOWN_HOSTS_BYTES >> 20} MiB")
+    if data.startswith(KRL):
+        return _in_krl(path, key)
+    revoked = _listed(path, data.decode(errors="replace"))
+    return key in revoked or (certificate is not None and certificate.authority in revoked)
+
+
+def _listed(path: Path, text: str) -> list[paramiko.PKey]:
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        key = key_of(fields[0], fields[1]) if len(fields) > 1 else None
+        if key is None:
+            raise _unusable(path, f"line {number} is no public key")
+        found.append(key)
+    return found
+
+
+def _in_krl(path: Path, key: paramiko.PKey) -> bool:
+    shown = key.public_blob
+    text = f"{key.get_name()} {key.get_base64()}"
+    if shown is not None:
+        text = f"{shown.key_type} {b64encode(shown.key_blob).decode()}"
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as file:
+        file.write(f"{text}\n")
+        file.flush()
+        command = ["ssh-keygen", "-Q", "-f", str(path), file.name]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise _unusable(path, f"ssh-keygen did not read it: {error}") from error
+    if done.returncode == 0:
+        return False
+    if done.stdout.rstrip().endswith(": REVOKED"):
+        return True
+    raise _unusable(path, f"ssh-keygen did not read it: {done.stderr.strip()[-300:]}")
+
+
+def _unusable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path}: the revoked host keys cannot be read: {why}",
+        "repair the file, or take RevokedHostKeys out of your SSH configuration; `ssh` refuses every host until then",
+    )
