@@ -96,14 +96,12 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
     monkeypatch.delenv("GPUPREP_STORE", raising=False)
     monkeypatch.setattr(runs, "Host", FleetHost)
-    inventory = tmp_path / "hosts.ini"
 
     def check(
         said: Callable[[dict[str, Any]], str], style: str, *words: str, names: Sequence[str] = FOUR
     ) -> tuple[int, str, str]:
-        inventory.write_text("".join(f"{name} ansible_connection=local\n" for name in names))
         monkeypatch.setattr(FleetHost, "said", staticmethod(said))
-        return Shell(capsys)("drift", "-i", str(inventory), "-q", "--forks", "4", "--format", style, *words)
+        return Shell(capsys)("drift", *names, "-q", "--forks", "4", "--format", style, *words)
 
     return check
 
