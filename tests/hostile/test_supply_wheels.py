@@ -25,6 +25,7 @@ from roletasks import Command, command
 
 PINNED = "psutil"
 VERSION = "7.2.2"
+pytestmark = pytest.mark.xdist_group("wheels")  # one environment for all
 EVIL_MODULE = "import os, pathlib\npathlib.Path(os.environ.get('EVIL_MARK', {mark!r})).write_text('ran')\n"
 
 
@@ -239,11 +240,18 @@ VARIABLES = {
     "PYTHONPATH": "{modules}",
     "PYTHONHOME": "{modules}",
 }
+ALONE = pytest.mark.only_all
 
 
-@pytest.mark.parametrize("name", VARIABLES)
-def test_a_variable_of_the_caller(machine: Machine, good: Path, evil: Path, name: str) -> None:
-    """The right wheel is installed in the right place, and nothing of the attacker's runs or is written."""
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(tuple(VARIABLES), id="all"), *(pytest.param((name,), id=name, marks=ALONE) for name in VARIABLES)],
+)
+def test_a_variable_of_the_caller(machine: Machine, good: Path, evil: Path, names: tuple[str, ...]) -> None:
+    """The right wheel is installed in the right place, and nothing of the attacker's runs or is written.
+
+    All variables at once: one that got through would do what it does alone.
+    """
     places = {key: machine.root / key for key in ("home", "modules", "taken", "requirements", "program")}
     (places["home"] / "pip").mkdir(parents=True)
     (places["home"] / ".config").symlink_to(places["home"])
@@ -260,10 +268,10 @@ def test_a_variable_of_the_caller(machine: Machine, good: Path, evil: Path, name
     }
     (places["home"] / "pip/pip.conf").write_text(CONFIGURED.format(**values))
     machine.index(good)
-    machine.environment = {name: VARIABLES[name].format(**values)}
+    machine.environment = {name: VARIABLES[name].format(**values) for name in names}
     wanted = machine.command("Install the agent's libraries")
     # Ansible's own Python starts the task: what the caller's variables do to that one is not the role's to say.
-    if name == "PYTHONHOME":
+    if "PYTHONHOME" in names:
         assert wanted.argv[1] == "-I"
     (machine.new / "requirements.txt").write_text(pin(good) + "\n")
     done = machine.run(wanted)
@@ -282,15 +290,18 @@ def test_a_proxy_of_the_caller_is_kept(machine: Machine, good: Path) -> None:
     assert "proxy" in done.stderr.lower() or "No matching distribution" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["pip", "venv", "ensurepip", "base64", "zipfile", "os", "pwd"])
+MODULES = ("pip", "venv", "ensurepip", "base64", "zipfile", "os", "pwd")
+
+
 @pytest.mark.parametrize(
     "task", ["Make the agent's Python environment", "Install the agent's libraries", "Unpack the agent"]
 )
-def test_a_module_in_the_callers_folder(machine: Machine, task: str, module: str) -> None:
-    """Only that it is not imported: what each command does is tested elsewhere."""
+def test_modules_in_the_callers_folder(machine: Machine, task: str) -> None:
+    """Only that none is imported: what each command does is tested elsewhere."""
     machine.folder = machine.root / "caller"
     machine.folder.mkdir()
-    (machine.folder / f"{module}.py").write_text(EVIL_MODULE.format(mark=str(machine.mark)))
+    for module in MODULES:
+        (machine.folder / f"{module}.py").write_text(EVIL_MODULE.format(mark=str(machine.mark)))
     (machine.new / "requirements.txt").write_text("")
     wanted = machine.command(task)
     # The environment itself is made once, in a place of its own: what is imported is seen before anything is made.
