@@ -8,6 +8,7 @@ import json
 import re
 from typing import Any
 
+import amount
 import junitparser
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -214,7 +215,7 @@ WORSE = st.sampled_from(
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 if amount.ALL else 15, deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("name", ["h200", "t4", "real"])
 def test_no_format_needs_anything_to_be_there(name: str, data: st.DataObject) -> None:
     damaged = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from gpuprep.records import Missing, ProbeResult, RunRecord
 from gpuprep.records.evidence import measured
@@ -18,8 +20,27 @@ def probe(record: RunRecord, name: str) -> ProbeResult | None:
 
 def answer(record: RunRecord, kind: type[_T], name: str) -> _T:
     """What the probe `name` measured; an empty `kind` where it gave no answer."""
-    found = probe(record, name)
-    values = measured(kind, found.values if found else None)
+    hashable: Any = kind
+    found: _T = _decoded(hashable, _Same(probe(record, name)))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """An answer as a key: equal to itself alone. Nothing changes an answer once it is read."""
+
+    result: ProbeResult | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.result is other.result
+
+    def __hash__(self) -> int:
+        return id(self.result)
+
+
+@lru_cache(maxsize=16)  # a page reads each answer many times; some records' answers are kept
+def _decoded(kind: Any, same: _Same) -> Any:
+    values = measured(kind, same.result.values if same.result else None)
     return kind() if isinstance(values, Missing) else values
 
 

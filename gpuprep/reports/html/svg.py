@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 # Width in CSS pixels that a chart is drawn for: beside a desktop's margins, and on a phone of 390 pixels.
 WIDE, NARROW = 1000, 326
@@ -18,15 +18,14 @@ MARKS = {
 
 def el(name: str, *children: str | Markup, **attributes: object) -> Markup:
     """One element. `_` in an attribute's name is `-`, `class_` is class; None leaves an attribute out."""
-    shown = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _short(value))
+    # Thousands of these make a page: joined as texts, escaped one by one, which is many times as fast as Markup.format.
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    inner = Markup("").join(children)
-    if not inner:
-        return Markup("<{0}{1}/>").format(Markup(name), shown)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), shown, inner)
+    inner = "".join(map(escape, children))
+    return Markup(f"<{name}{shown}>{inner}</{name}>" if inner else f"<{name}{shown}/>")
 
 
 def _short(value: object) -> object:
