@@ -25,6 +25,9 @@ EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
 
+# Compiled files stay for the next run and for other workers: without them each worker compiles all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \

@@ -7,21 +7,29 @@ import math
 import random
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from scipy import stats
 
 from gpuprep.performance import trend
 from gpuprep.performance.trend import Direction, Measurement, Trend
 from gpuprep.records import Source
 
+pytestmark = pytest.mark.xdist_group("scipy")
 FIRST = datetime(2026, 10, 1, 2, 30, tzinfo=timezone.utc)
 # Whole steps make ties, as rounded figures do.
 FIGURES = st.one_of(st.integers(1, 8).map(float), st.floats(1.0, 1000.0))
 SERIES = st.lists(FIGURES, min_size=3, max_size=40)
+
+
+def stats() -> ModuleType:
+    """SciPy's, loaded in the one worker that needs it: that takes seconds."""
+    from scipy import stats as theirs
+
+    return theirs
 
 
 def measured(values: Sequence[float], **changes: Any) -> list[Measurement]:
@@ -46,7 +54,7 @@ def only(found: list[Trend]) -> Trend:
 def test_score_and_variance_are_those_of_kendalls_tau(values: list[float]) -> None:
     """SciPy's p without ties' correction of continuity is erfc(|S| / sqrt(2 var S)); ours takes 1 from |S|."""
     spread = trend.variance(values)
-    theirs = stats.kendalltau(range(len(values)), values, method="asymptotic", variant="b").pvalue
+    theirs = stats().kendalltau(range(len(values)), values, method="asymptotic", variant="b").pvalue
     if math.isnan(theirs):  # all figures are the same
         assert (trend.score(values), spread, trend.mann_kendall(values)) == (0, 0.0, 1.0)
         return
@@ -56,7 +64,7 @@ def test_score_and_variance_are_those_of_kendalls_tau(values: list[float]) -> No
 
 @given(st.lists(st.floats(1.0, 1000.0), min_size=2, max_size=trend.EXACT_NIGHTS, unique=True))
 def test_p_without_ties_is_exact(values: list[float]) -> None:
-    theirs = stats.kendalltau(range(len(values)), values, method="exact").pvalue
+    theirs = stats().kendalltau(range(len(values)), values, method="exact").pvalue
     assert trend.mann_kendall(values) == pytest.approx(theirs, rel=1e-9, abs=1e-15)
 
 
@@ -65,15 +73,15 @@ def test_p_with_ties_is_that_of_the_normal_distribution_and_more_careful(values:
     assume(1 < len(set(values)) < len(values))
     score, spread = trend.score(values), trend.variance(values)
     z = max(0, abs(score) - 1) / math.sqrt(spread)
-    assert trend.mann_kendall(values) == pytest.approx(2 * stats.norm.sf(z), rel=1e-9)
-    plain = stats.kendalltau(range(len(values)), values, method="asymptotic").pvalue
+    assert trend.mann_kendall(values) == pytest.approx(2 * stats().norm.sf(z), rel=1e-9)
+    plain = stats().kendalltau(range(len(values)), values, method="asymptotic").pvalue
     assert trend.mann_kendall(values) >= plain - 1e-12
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), FIGURES), min_size=2, max_size=40, unique_by=lambda point: point[0]))
 def test_the_line_is_theil_and_sens(points: list[tuple[int, float]]) -> None:
     days, values = [float(day) for day, _ in points], [value for _, value in points]
-    slope, intercept, _, _ = stats.theilslopes(values, days)
+    slope, intercept, _, _ = stats().theilslopes(values, days)
     line = trend.theil_sen(days, values)
     assert line.per_day == pytest.approx(slope, rel=1e-9, abs=1e-9)
     assert line.at_zero == pytest.approx(intercept, rel=1e-9, abs=1e-6)
@@ -84,11 +92,11 @@ def test_down_is_a_fall_that_is_sure_and_counts(values: list[float], percent: fl
     """By SciPy's figures alone: no border of ours."""
     found = only(trend.trends(measured(values), nights=60, percent=percent))
     nights = range(len(values))
-    slope, intercept, _, _ = stats.theilslopes(values, nights)
+    slope, intercept, _, _ = stats().theilslopes(values, nights)
     assume(intercept > 0)
     loss = -100 * slope * (len(values) - 1) / intercept
     assume(abs(loss - percent) > 1e-6)
-    tau = stats.kendalltau(nights, values, method="exact" if len(set(values)) == len(values) else "asymptotic")
+    tau = stats().kendalltau(nights, values, method="exact" if len(set(values)) == len(values) else "asymptotic")
     if loss <= percent or tau.statistic >= 0 or tau.pvalue >= trend.P:
         assert found.direction is Direction.STEADY
     elif trend.mann_kendall(values) < trend.P:
