@@ -21,6 +21,7 @@ import yaml
 
 from hostile.builds import KEY, ROLE
 
+pytestmark = pytest.mark.xdist_group("builds_role")  # one run of the role for all
 GOOD = b"a build of the trusted builder"
 FORGED = b"a build of a hostile host"
 STATE = {"headers": "", "ffmpeg": "", "links": "", "running": "", "old": []}
