@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -225,10 +226,7 @@ def test_peer_access_may_be_there_already() -> None:
 
 
 def test_without_bindings_the_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr("importlib.import_module", absent)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     monkeypatch.setattr(nvml, "pynvml", FakePynvml(loaded_answers()))
     values = bandwidth.measure({})
     assert isinstance(values, Missing)
@@ -311,10 +309,13 @@ def simulated_vm(booted: Boot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         folder = booted(*keys, **values)
         first = simulated.gpus()[0]
         clocks = {nvml.MEMORY: first.memory_clock_mhz(), nvml.GRAPHICS: first.graphics_clock_mhz("memory")}
-        answers = nvml.__dict__["pynvml"]
-        monkeypatch.setattr(answers, "nvmlDeviceGetClockInfo", lambda _, kind: clocks.get(kind, 0))
-        for kind in ("Compute", "Graphics"):
-            monkeypatch.setattr(answers, f"nvmlDeviceGet{kind}RunningProcesses", lambda _: [], raising=False)
+        answers: dict[str, Any] = {
+            **loaded_answers(),
+            "nvmlDeviceGetCount": len(keys),
+            "nvmlDeviceGetClockInfo": lambda _, kind: clocks.get(kind, 0),
+            **{f"nvmlDeviceGet{kind}RunningProcesses": [] for kind in ("Compute", "Graphics")},
+        }
+        monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
         return folder
 
     return boot

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import fakeprograms
 import pytest
 
 from gpuprep.agent import clips
@@ -74,7 +75,7 @@ def stand_in(folder: Path, script: str) -> Path:
 )
 def test_half_a_clip_is_never_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str) -> None:
     program = stand_in(tmp_path, script)
-    monkeypatch.setattr(clips, "programs", lambda: [str(program)])
+    fakeprograms.encoders(monkeypatch, tmp_path, program)
     place = tmp_path / "clips"
     made = clips.clip("tiny", within=place)
     assert isinstance(made, Missing)
@@ -83,7 +84,7 @@ def test_half_a_clip_is_never_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_an_encoder_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clips, "programs", lambda: [])
+    fakeprograms.encoders(monkeypatch, tmp_path / "home")
     for seconds in (None, 10.0):
         made = clips.clip("tiny", seconds, within=tmp_path)
         assert isinstance(made, Missing)
@@ -93,8 +94,10 @@ def test_without_an_encoder_it_says_what_to_install(tmp_path: Path, monkeypatch:
 
 def test_the_next_encoder_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = stand_in(tmp_path, "exit 1")
-    real = clips.programs()[0]
-    monkeypatch.setattr(clips, "programs", lambda: [str(broken), real])
+    real = tmp_path / "real" / "ffmpeg"
+    real.parent.mkdir()
+    real.symlink_to(clips.programs()[0])
+    fakeprograms.encoders(monkeypatch, tmp_path / "home", broken, real)
     assert isinstance(clips.clip("tiny", within=tmp_path / "clips"), clips.Clip)
 
 

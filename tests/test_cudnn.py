@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import dataclasses
 import math
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fakeprograms
 import goodfigures
 import pytest
 from builders import finished_snapshot, resolved, with_parts
@@ -123,7 +125,7 @@ def test_the_version_is_the_library_s_own(code: str, version: str | None, says: 
         pytest.skip("no gcc here")
     (tmp_path / "cudnn.c").write_text(code + "\n")
     path = tmp_path / "libcudnn.so.9"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, tmp_path / "cudnn.c"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(path), str(tmp_path / "cudnn.c")], check=True)
     found = cudnn.version_of(str(path))
     if version is None:
         assert isinstance(found, Missing)
@@ -147,8 +149,11 @@ def test_in_a_simulated_vm_the_library_is_real_and_the_figures_are_the_model_s(
     simulated_vm("t4")
     (tmp_path / "cudnn.c").write_text("unsigned long cudnnGetVersion(void) { return 91002; }\n")
     path = tmp_path / "libcudnn.so.9"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, tmp_path / "cudnn.c"], check=True)
-    monkeypatch.setattr(cudnn, "installed_name", lambda: str(path))
+    made = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcudnn.so.9", "-o", str(path), str(tmp_path / "cudnn.c")]
+    subprocess.run(made, check=True)
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))  # of the processes to come
+    ctypes.CDLL(str(path))  # this process's own was read at its start; what is loaded is found by its name
     values = cudnn.measure({})
     assert isinstance(values, dict)
     assert {"name": "cudnn", "path": str(path), "version": "9.10.2"} in values["libraries"]
@@ -158,12 +163,16 @@ def test_in_a_simulated_vm_the_library_is_real_and_the_figures_are_the_model_s(
     assert half["tflops"] == pytest.approx(convolution.SHAPE.operations / half["microseconds"] / 1e6, rel=0.01)
 
 
-@pytest.mark.parametrize("what", ["installed_name", "version_of"])
-def test_without_a_library_nothing_is_measured(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = Missing("not_installed", "the loader finds no libcudnn")
-    monkeypatch.setattr(cudnn, "installed_name", lambda: "libcudnn.so.9")
-    monkeypatch.setattr(cudnn, what, lambda *_: absent)
-    assert cudnn.measure({}) == absent
+@pytest.mark.parametrize(("there", "reason"), [(False, "not_installed"), (True, "command_failed")])
+def test_without_a_library_nothing_is_measured(
+    there: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = tmp_path / "libcudnn.so.77"
+    damaged.touch()
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", *([damaged] if there else []))
+    found = cudnn.measure({})
+    assert isinstance(found, Missing)
+    assert (found.reason, "libcudnn" in found.detail) == (reason, True)
 
 
 # ---------------------------------------------------------------- the judge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -250,10 +251,10 @@ def test_toolkits_that_can() -> None:
     assert gemm.unsuitable("11.8") is gemm.unsuitable("12.4") is gemm.unsuitable("13.0") is None
 
 
-def test_without_the_bindings_the_probe_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_bindings_the_probe_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toolkit = {"nvcc": "/usr/bin/nvcc", "version": "12.4", "library_dirs": []}
     monkeypatch.setattr(libraries, "toolkit", lambda: toolkit)
-    monkeypatch.setattr(simulated, "available", lambda: False)
+    monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path / "none")
     monkeypatch.setattr(gemm, "CALLERS", ("nvmath-python-of-nobody",))
     found = gemm.measure({})
     assert isinstance(found, Missing)

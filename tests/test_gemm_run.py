@@ -13,13 +13,15 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakegpu import t4
-from test_sampler import Scripted, row
+from test_nvml import FakePynvml
+from test_sampler import Scripted, loaded_answers, row
 
-from gpuprep.agent import libraries
+from gpuprep.agent import cudacalls, libraries, nvml
 from gpuprep.agent.probes import gemm, gemmtypes, simulated
 from gpuprep.agent.probes.burst import Rule
 from gpuprep.agent.probes.gemmshapes import Shape
@@ -58,6 +60,9 @@ class World:
         self.open_products = 0
         self.products = 0
         self.readings = 0
+        self.events: list[str] = []
+        self.clock: Callable[[], float] = lambda: 1410.0
+        self.milliseconds: Callable[[list[Callable[[], float]]], list[float]] = lambda works: [work() for work in works]
         self.invisible: set[str] = set()
 
 
@@ -79,10 +84,12 @@ class FakeDevice:
 
     def ticks(self) -> float:
         self.world.readings += 1
+        self.world.events.append("ticks")
         return self.world.readings
 
     def milliseconds(self, works: list[Callable[[], float]]) -> list[float]:
-        return [work() for work in works]
+        self.world.events.append("work")
+        return self.world.milliseconds(works)
 
     def elapsed_milliseconds(self, works: list[Callable[[], float]]) -> float:
         return sum(work() for work in works)
@@ -132,7 +139,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         },
         "gpuprep.agent.probes.cudadevice": {
             "CudaDevice": lambda address: FakeDevice(world, address),
-            "clock_mhz": lambda before, after: 1410.0,
+            "clock_mhz": lambda before, after: world.clock(),
         },
         "gpuprep.agent.probes.gemmcheck": {
             "fill": lambda product, seed, whole=False: None,
@@ -202,10 +209,9 @@ def test_the_clock_is_that_of_the_burst_that_counts(world: World, monkeypatch: p
         durations.append(itertools.cycle(next(bursts)))
         rests.append(world.readings)
 
-    run = sys.modules[RUN]
-    monkeypatch.setattr(run.time, "sleep", rest)
-    monkeypatch.setattr(run, "clock_mhz", lambda before, after: 1000.0 * len(rests))
-    monkeypatch.setattr(tested, "times", lambda product, candidate, count: list(itertools.islice(durations[-1], count)))
+    monkeypatch.setattr("time.sleep", rest)
+    world.clock = lambda: 1000.0 * len(rests)
+    world.milliseconds = lambda works: list(itertools.islice(durations[-1], len(works)))
     product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
     found = tested.burst(product, Candidate(1.0))
     assert len(rests) == 3
@@ -266,20 +272,9 @@ def test_of_pulses_each_counts_with_its_median_and_the_pauses_do_not(
     """Under a power cap the clock falls within each pulse, in all of them alike: that is no spread."""
     rule = Rule(batch_seconds=0.004, least_samples=16, least_seconds=0.02, tries=1)
     tested = session(world, pause_seconds=0.012, rule=rule)
-    events: list[str] = []
-    run = sys.modules[RUN]
-    monkeypatch.setattr(run.time, "sleep", lambda seconds: events.append(f"pause {seconds}"))
-
-    def ticks() -> int:
-        events.append("ticks")
-        return len(events)
-
-    def pulse(product: object, candidate: object, count: int) -> list[float]:
-        events.append("work")
-        return [9.0, 0.8, 1.0, 1.2, 1.0][:count] if count > 2 else [9.0, 1.0][:count]
-
-    monkeypatch.setattr(tested.device, "ticks", ticks)
-    monkeypatch.setattr(tested, "times", pulse)
+    events = world.events
+    monkeypatch.setattr("time.sleep", lambda seconds: events.append(f"pause {seconds}"))
+    world.milliseconds = lambda works: [9.0, 0.8, 1.0, 1.2, 1.0][: len(works)] if len(works) > 2 else [9.0, 1.0]
     product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
     found = tested.burst(product, Candidate(1.0))
     assert (found["microseconds"], found["rel_stdev_percent"], found["iterations"]) == (1000.0, 0.0, 21)
@@ -298,22 +293,21 @@ def test_when_no_candidate_runs_the_product_says_so(world: World) -> None:
 
 
 @pytest.fixture
-def machine(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    class Nvml:
-        gpu_count = 1
-
-        def __enter__(self) -> Nvml:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def gpus(self) -> list[FakeGpu]:
-            return [FakeGpu(t4(index)) for index in range(self.gpu_count)]
-
+def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def has(count: int) -> None:
-        Nvml.gpu_count = count
+        told = {
+            **loaded_answers(),
+            "nvmlDeviceGetCount": count,
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetUUID": lambda index: f"GPU-{index:08d}",
+            "nvmlDeviceGetPciInfo": lambda index: types.SimpleNamespace(
+                busId=f"00000000:00:{index + 4:02x}.0", pciDeviceId=0x1EB810DE
+            ),
+            **{f"nvmlDeviceGet{kind}RunningProcesses": [] for kind in ("Compute", "Graphics")},
+        }
+        monkeypatch.setattr(nvml, "pynvml", FakePynvml(told))
 
+    has(1)
     short = {
         "warm_seconds": 0.0,
         "pause_seconds": 0.0,
@@ -323,13 +317,12 @@ def machine(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], No
         "finalists": 2,
         "sustained_seconds": 0.0,
     }
-    monkeypatch.setattr(gemm, "Nvml", Nvml)
     monkeypatch.setattr(gemm, "FULL", {**short, "together_seconds": 0.01})
     monkeypatch.setattr(gemm, "QUICK", {**short, "together_seconds": 0.01})
     monkeypatch.setattr(gemm, "QUICK_RULE", Rule(most_seconds=0.02))
-    monkeypatch.setattr(gemm, "bindings", lambda: {"nvmath-python": "1.0.0"})
+    monkeypatch.setattr(cudacalls, "versions", lambda names: dict.fromkeys(names, "1.0.0"))
     monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
-    monkeypatch.setattr(simulated, "available", lambda: False)
+    monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path / "none")
     return has
 
 
@@ -337,7 +330,7 @@ def test_one_gpu_whole(machine: Callable[[int], None]) -> None:
     values = gemm.measure({"shapes": SHAPES[:1], "quick": True})
     assert isinstance(values, dict)
     assert (values["quick"], values["toolkit"], values["together"]) == (True, TOOLKIT, None)
-    assert values["bindings"] == {"nvmath-python": "1.0.0"}
+    assert values["bindings"] == dict.fromkeys(("nvmath-python", "cuda-bindings", "cuda-core"), "1.0.0")
     (gpu,) = values["gpus"]
     assert (gpu["sms"], gpu["l2_mib"], gpu["error"], gpu["other_processes"]) == (40, 4, None, [])
     assert len(gpu["gemms"]) == 7
@@ -358,35 +351,30 @@ def test_of_many_gpus_all_are_measured_rested_and_the_first_in_more_shapes(
     """They are compared with each other: a figure from before the power cap and one from under it cannot be."""
     machine(3)
     monkeypatch.setattr(gemm, "BRIEF", {**gemm.BRIEF, "warm_seconds": 0.0, "rest_seconds": 0.0, "load_seconds": 0.0})
-    run = importlib.import_module(RUN)
-    given: list[Any] = []
-    make = run.Session
+    monkeypatch.setattr(gemm, "QUICK", {**gemm.QUICK, "pause_seconds": 0.5})
+    monkeypatch.setattr(gemm, "QUICK_RULE", Rule(least_samples=2))
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    values = gemm.measure({})
+    assert isinstance(values, dict)
+    assert [shapes_of_a_type(gpu) for gpu in values["gpus"]] == [4, 1, 1]
+    assert set(pauses) == {0.0}  # bursts of pulses are another figure
+    assert {one["iterations"] >= Rule().least_samples for gpu in values["gpus"] for one in gpu["gemms"]} == {True}
 
-    def session_of(gpu: FakeGpu, address: str, settings: Any) -> Any:
-        given.append(settings)
-        return make(gpu, address, settings)
 
-    monkeypatch.setattr(run, "Session", session_of)
-    gemm.measure({"shapes": SHAPES[:1]})
-    assert [one.one_shape for one in given] == [False, True, True]
-    assert {one.pause_seconds for one in given} == {0.0}  # bursts of pulses are another figure
-    assert {one.rule for one in given} == {Rule()}
+def shapes_of_a_type(gpu: dict[str, Any]) -> float:
+    return len(gpu["gemms"]) / len(gemmtypes.of_gpu((8, 0)))
 
 
 def test_a_full_measurement_of_another_length_has_all_its_shapes(
     machine: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = importlib.import_module(RUN)
-    given: list[Any] = []
-    make = run.Session
-
-    def session_of(gpu: FakeGpu, address: str, settings: Any) -> Any:
-        given.append(settings)
-        return make(gpu, address, settings)
-
-    monkeypatch.setattr(run, "Session", session_of)
-    gemm.measure({"shapes": SHAPES[:1], "sustained_seconds": 0})
-    assert [(one.one_shape, one.sustained_seconds) for one in given] == [(False, 0.0)]
+    monkeypatch.setattr(gemm, "FULL", {**gemm.FULL, "sustained_seconds": 600.0})
+    values = gemm.measure({"sustained_seconds": 0})
+    assert isinstance(values, dict)
+    (gpu,) = values["gpus"]
+    assert shapes_of_a_type(gpu) == 4
+    assert {one["sustained"] for one in gpu["gemms"]} == {None}
 
 
 def test_a_gpu_that_cuda_does_not_see_leaves_the_others(world: World, machine: Callable[[int], None]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
-from gpuprep.agent import libraries, nvml
+from gpuprep.agent import libraries, nvml, simstate
 from gpuprep.agent.probes import gemm, simulated
 from gpuprep.records import ProbeResult, Source, from_json, to_json
 from gpuprep.sim import driver, gpus, nvmlstate
@@ -36,9 +36,8 @@ def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
                 section["app_graphics"], section["app_memory"] = section["max_graphics"], section["max_memory"]
             state["gpu.0"].update({name: str(value) for name, value in values.items()})
         (tmp_path / "loads").mkdir(exist_ok=True)
-        models = simulated.gpus
-        monkeypatch.setattr(simulated, "available", lambda: True)
-        monkeypatch.setattr(simulated, "gpus", lambda: models(tmp_path))
+        monkeypatch.setattr(simulated, "SIMULATION_MARK", tmp_path)
+        monkeypatch.setattr(simstate, "FOLDER", tmp_path)
         monkeypatch.setattr(libraries, "toolkit", lambda: TOOLKIT)
         monkeypatch.setattr(libraries, "load_cublaslt", lambda major: f"{major}.4.5")
         answers: dict[str, Any] = {**loaded_answers(), "nvmlDeviceGetCount": len(keys)}
@@ -125,9 +124,9 @@ def test_a_lost_gpu_has_an_error_and_the_other_is_measured(booted: Boot) -> None
 
 
 def test_a_library_that_does_not_load(booted: Boot, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = libraries.load_cublaslt
     booted("t4")
-    monkeypatch.undo()
-    monkeypatch.setattr(simulated, "available", lambda: True)
+    monkeypatch.setattr(libraries, "load_cublaslt", load)
     monkeypatch.setattr(libraries, "toolkit", lambda: {**TOOLKIT, "version": "99.0"})
     found = gemm.measure({})
     assert not isinstance(found, dict)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from pathlib import Path
 
+import fakeprograms
 import pytest
 
 from gpuprep.agent import __main__ as agent
-from gpuprep.agent import cuda, driver, loader, managed, modulecache, osfacts, shells
+from gpuprep.agent import cuda, driver, managed, modulecache, osfacts, shells
 from gpuprep.agent.digests import Digests
 from gpuprep.agent.dkms import dkms_modules
 from gpuprep.agent.loader import Loader
@@ -264,11 +264,7 @@ def test_cudnn_is_what_lies_beside_the_library(tmp_path: Path) -> None:
 
 
 def test_a_login_shell_that_talks_is_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Account:
-        pw_dir = str(tmp_path)
-        pw_name = "somebody"
-
-    monkeypatch.setattr("pwd.getpwuid", lambda _: Account)
+    fakeprograms.home(monkeypatch, tmp_path)
     (tmp_path / ".bash_profile").write_text(
         'echo "Welcome!"; export PATH="/opt/mine/bin:$PATH"; trap "echo bye" EXIT\n'
     )
@@ -292,7 +288,7 @@ def test_versions_of_python_modules() -> None:
 
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> dict[str, object]:
     script(tmp_path / "nvcc", 'case "$1" in --version) echo "release 12.4, V12.4.131"; exit;; esac\n' + text)
-    monkeypatch.setattr(toolkit, "login_path", lambda: f"{tmp_path}:/usr/bin:/bin")
+    fakeprograms.login(monkeypatch, tmp_path / "home", f"{tmp_path}:/usr/bin:/bin")
     values = toolkit.measure({"timeout_seconds": 5})
     assert isinstance(values, dict)
     return values
@@ -306,11 +302,11 @@ def test_the_toolkit_probe_reports_and_leaves_nothing(tmp_path: Path, monkeypatc
     assert str(good["output"]).startswith(str(tmp_path / "gpuprep-toolkit-"))
     bad = probe(tmp_path, monkeypatch, "echo 'nvcc fatal: Unsupported gpu architecture' >&2; exit 1")
     assert (bad["compiles"], bad["output"]) == (False, "nvcc fatal: Unsupported gpu architecture")
-    assert [path.name for path in tmp_path.iterdir()] == ["nvcc"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "nvcc"]
 
 
 def test_no_nvcc_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolkit, "login_path", lambda: str(tmp_path))
+    fakeprograms.login(monkeypatch, tmp_path, str(tmp_path))
     monkeypatch.setattr(cuda, "NVCC_PLACES", ())
     values = toolkit.measure({})
     assert isinstance(values, Missing)
@@ -352,9 +348,7 @@ def test_libraries_of_one_and_of_two_numbers_are_found(tmp_path: Path, monkeypat
     """Debian 12 has libcupti.so.11.8, Debian 13 libcupti.so.12, and cuDNN libcudnn.so.9."""
     for name in ("libcupti.so.9.2", "libcupti.so.11.8", "libcupti.so", "libcupti.so.11.8x", "libcudnn.so.9"):
         (tmp_path / name).touch()
-    table = "".join(f"\t{path.name} (libc6,x86-64) => {path}\n" for path in tmp_path.iterdir())
-    monkeypatch.setattr(loader, "run", lambda _: table)
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", *tmp_path.iterdir())
     assert Loader().find_newest("libcupti.so") == str(tmp_path / "libcupti.so.11.8")
     assert Loader().find_newest("libcudnn.so") == str(tmp_path / "libcudnn.so.9")
     assert Loader().find_newest("libnone.so") is None

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fakeprograms
 import psutil
 import pytest
+from test_nvml import FakePynvml, refuse
+from test_sampler import loaded_answers
 
-from gpuprep.agent import clips
-from gpuprep.agent.clips import Clip
+from gpuprep.agent import clips, nvml
 from gpuprep.agent.probes import throughput
 from gpuprep.agent.sessions import environment, together
-from gpuprep.agent.throughputplan import Series, command
-from gpuprep.records import GpuFacts, Missing
-
-from fakegpu import t4  # isort: skip
+from gpuprep.agent.throughputplan import CLIPS, Series, command
+from gpuprep.records import Missing
 
 NO_NVENC = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: unsupported device (2): (no details)"
 LIMIT = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: incompatible client key (21): (no details)"
@@ -31,7 +32,8 @@ STAND_IN = """
     import os, pathlib, sys, time
     here = pathlib.Path(__file__).parent
     if "-encoders" in sys.argv:
-        sys.exit(print(" V....D h264_nvenc           NVIDIA NVENC H.264 encoder\\n V....D hevc_nvenc           x\\n"))
+        coders = ["aac"] if (here / "no nvenc").exists() else ["h264_nvenc", "hevc_nvenc"]
+        sys.exit(print("".join(f" V....D {{coder}}           x\\n" for coder in coders)))
     if "-version" in sys.argv:
         sys.exit(print("ffmpeg version 7.1.5 Copyright"))
     with open(here / "started", "a") as log:
@@ -157,67 +159,52 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the probe
 
 
-class Card:
-    """A GPU that NVML shows at work."""
-
-    def __init__(self, facts: GpuFacts, others: Any = ()) -> None:
-        self.index = facts.index
-        self._facts = facts
-        self._others = others
-
-    def facts(self) -> GpuFacts:
-        return self._facts
-
-    def processes(self) -> Any:
-        return list(self._others)
-
-    def max_video_clock_mhz(self) -> int:
-        return 1470
-
-    def load(self) -> dict[str, Any]:
-        names = ("graphics_clock_mhz", "memory_clock_mhz", "power_watts", "temperature_c", "event_reasons")
-        used = {"gpu_utilization_percent": 3, "encoder_utilization_percent": 0, "decoder_utilization_percent": 88}
-        return {**dict.fromkeys(names, 4), **used, "video_clock_mhz": 1455}
+GPU_IS_LOST = 15
+Gpus = Callable[..., None]
 
 
 @pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
-    """What NVML counts; the test fills it."""
-    found: list[Card] = []
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """NVML counts as many GPUs as the test says, all at work."""
 
-    @contextlib.contextmanager
-    def nvml() -> Iterator[Any]:
-        class Open:
-            def gpus(self) -> Any:
-                return found
+    def count(number: int, **answers: Any) -> None:
+        told = {
+            **loaded_answers(),
+            "nvmlDeviceGetCount": number,
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetUUID": lambda index: f"GPU-{index:08d}",
+        }
+        monkeypatch.setattr(nvml, "pynvml", FakePynvml({**told, **answers}))
 
-        yield Open()
-
-    def joined(name: str, seconds: float, within: Path | None = None) -> Clip:
-        assert seconds >= 60
-        assert within is None
-        return Clip(name, tmp_path / f"{name}.mp4", "h264", 1920, 1080, "yuv420p", 6000, 200.0)
-
-    monkeypatch.setattr(throughput, "Nvml", nvml)
-    monkeypatch.setattr(throughput, "clip", joined)
     monkeypatch.setattr(throughput, "WINDOW_SECONDS", 0.4)
     monkeypatch.setattr(throughput, "QUICK_WINDOW_SECONDS", 0.4)
-    return found
+    return count
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A folder with all clips, as long as the probe wants them. The stand-in does not read them."""
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for name in CLIPS.values():
+        times = math.ceil(throughput.CLIP_SECONDS * clips.FPS / clips.SPECS[name].frames)
+        (folder / f"{name}-x{times}.mp4").touch()
+    return folder
 
 
 def engines(nvenc: int, nvdec: int) -> dict[str, Any]:
     return {"1eb8": {"model": {"nvenc_engines": nvenc, "nvdec_engines": nvdec}}}
 
 
-def measured(ffmpeg: Path, **arguments: Any) -> dict[str, Any]:
-    values = throughput.measure({"path": str(ffmpeg), "quick": True, **arguments})
+def measured(ffmpeg: Path, kept: Path, **arguments: Any) -> dict[str, Any]:
+    values = throughput.measure({"path": str(ffmpeg), "quick": True, "clips": str(kept), **arguments})
     assert isinstance(values, dict)
     return values
 
 
-def test_quick_is_one_series_a_kind_of_engine(ffmpeg: Path, cards: list[Card]) -> None:
-    cards.append(Card(t4()))
-    values = measured(ffmpeg, gpus=engines(1, 2))
+def test_quick_is_one_series_a_kind_of_engine(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(1)
+    values = measured(ffmpeg, kept, gpus=engines(1, 2))
     assert values["ffmpeg"] == {"path": str(ffmpeg), "version": "7.1.5"}
     assert values["gpu"]["uuid"] == "GPU-00000000"
     decode, encode = values["series"]
@@ -225,17 +212,17 @@ def test_quick_is_one_series_a_kind_of_engine(ffmpeg: Path, cards: list[Card]) -
     assert (encode["kind"], encode["preset"], encode["engines"]) == ("encode", "p3", 1)
     step = decode["steps"][0]
     assert step["sessions"] == 4
-    assert step["decoder_utilization_percent"] == 88
-    assert step["video_clock_mhz"] == 1455
-    assert step["event_reasons"] == 4
+    assert step["decoder_utilization_percent"] == 22
+    assert step["video_clock_mhz"] == 1200
+    assert step["event_reasons"] == 1
     assert step["cpu_percent"] >= 0
     assert len(step["fps_each"]) == 4
     assert step["fps"] == pytest.approx(sum(step["fps_each"]), abs=0.2)
 
 
-def test_each_gpu_in_turn_by_its_uuid(ffmpeg: Path, cards: list[Card]) -> None:
-    cards += [Card(t4(0)), Card(t4(1))]
-    values = measured(ffmpeg, gpus=engines(0, 1))
+def test_each_gpu_in_turn_by_its_uuid(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(2)
+    values = measured(ffmpeg, kept, gpus=engines(0, 1))
     assert [one["gpu"]["index"] for one in values["series"]] == [0, 1]
     started = (ffmpeg.parent / "started").read_text().split()
     assert set(started) == {"GPU-00000000", "GPU-00000001"}
@@ -243,10 +230,10 @@ def test_each_gpu_in_turn_by_its_uuid(ffmpeg: Path, cards: list[Card]) -> None:
     assert [one["steps"][0]["sessions"] for one in values["series"]] == [2, 2]
 
 
-def test_no_encoder_in_the_drivers_own_words(ffmpeg: Path, cards: list[Card]) -> None:
-    cards.append(Card(t4()))
+def test_no_encoder_in_the_drivers_own_words(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(1)
     (ffmpeg.parent / "refuses").write_text(NO_NVENC)
-    values = measured(ffmpeg, gpus=engines(0, 1), quick=False, seconds=4)
+    values = measured(ffmpeg, kept, gpus=engines(0, 1), quick=False, seconds=4)
     encode = next(one for one in values["series"] if one["kind"] == "encode")
     assert encode["outcome"] == "failed"
     assert encode["decisive_line"] == "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
@@ -254,10 +241,10 @@ def test_no_encoder_in_the_drivers_own_words(ffmpeg: Path, cards: list[Card]) ->
     assert encode["steps"][0]["died"] == 1
 
 
-def test_sessions_beyond_a_limit_are_counted_and_named(ffmpeg: Path, cards: list[Card]) -> None:
-    cards.append(Card(t4()))
+def test_sessions_beyond_a_limit_are_counted_and_named(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(1)
     (ffmpeg.parent / "limit").write_text(LIMIT)
-    decode = measured(ffmpeg, gpus=engines(0, 2))["series"][0]
+    decode = measured(ffmpeg, kept, gpus=engines(0, 2))["series"][0]
     assert decode["outcome"] == "completed"
     assert decode["steps"][0]["died"] == 3
     assert "incompatible client key (21)" in decode["steps"][0]["died_because"]
@@ -265,44 +252,43 @@ def test_sessions_beyond_a_limit_are_counted_and_named(ffmpeg: Path, cards: list
     assert len(decode["steps"][0]["fps_each"]) == 1
 
 
-def test_a_part_that_was_not_built(ffmpeg: Path, cards: list[Card], monkeypatch: pytest.MonkeyPatch) -> None:
-    cards.append(Card(t4()))
-    monkeypatch.setattr(throughput, "coders", lambda _: ["aac"])
-    encode = measured(ffmpeg, gpus=engines(1, 2))["series"][1]
+def test_a_part_that_was_not_built(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(1)
+    (ffmpeg.parent / "no nvenc").touch()
+    encode = measured(ffmpeg, kept, gpus=engines(1, 2))["series"][1]
     assert encode["outcome"] == "not_built"
     assert "h264_nvenc" in encode["decisive_line"]
 
 
-def test_time_that_is_used_up(ffmpeg: Path, cards: list[Card]) -> None:
-    cards.append(Card(t4()))
-    values = measured(ffmpeg, gpus=engines(1, 1), quick=False, seconds=4)
+def test_time_that_is_used_up(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(1)
+    values = measured(ffmpeg, kept, gpus=engines(1, 1), quick=False, seconds=4)
     assert values["series"][0]["outcome"] == "completed"
     assert values["series"][-1]["outcome"] == "no_time"
 
 
-def test_a_lost_gpu(ffmpeg: Path, cards: list[Card]) -> None:
-    cards.append(Card(t4(uuid="", name="", pci_device_id="")))
-    values = measured(ffmpeg)
+def test_a_lost_gpu(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
+    gpus(1, nvmlDeviceGetHandleByIndex=refuse(GPU_IS_LOST))
+    values = measured(ffmpeg, kept)
     assert values["series"] == []
     assert "fallen off the bus" in values["gpus"][0]["error"]
 
 
-def test_without_clips_it_says_why(ffmpeg: Path, cards: list[Card], monkeypatch: pytest.MonkeyPatch) -> None:
-    cards.append(Card(t4()))
-    refusal = Missing("not_installed", "no ffmpeg here encodes H264")
-    monkeypatch.setattr(throughput, "clip", lambda *_, **__: refusal)
-    decode = measured(ffmpeg, gpus=engines(0, 2))["series"][0]
+def test_without_clips_it_says_why(ffmpeg: Path, gpus: Gpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(1)
+    fakeprograms.encoders(monkeypatch, tmp_path / "home")
+    decode = measured(ffmpeg, tmp_path / "empty", gpus=engines(0, 2))["series"][0]
     assert (decode["outcome"], decode["steps"]) == ("not_run", [])
     assert "no ffmpeg here encodes H264" in decode["decisive_line"]
 
 
-def test_no_gpu_and_no_ffmpeg(ffmpeg: Path, cards: list[Card], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpu_and_no_ffmpeg(ffmpeg: Path, gpus: Gpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(0)
     assert isinstance(throughput.measure({"path": str(ffmpeg)}), Missing)
-    monkeypatch.setattr(throughput, "which", lambda *_: None)
+    fakeprograms.login(monkeypatch, tmp_path / "home", str(tmp_path / "home"))
     answer = throughput.measure({})
     assert isinstance(answer, Missing)
     assert answer.reason == "not_installed"
-    assert not cards
 
 
 # ---------------------------------------------------------------- the real FFmpeg, without its CUDA options

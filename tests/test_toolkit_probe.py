@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fakeprograms
 import pytest
 from builders import finished_snapshot, resolved, with_parts
 from test_gemm_simulated import Boot, booted
@@ -112,57 +113,63 @@ def test_an_answer_that_is_none(said: str) -> None:
     assert found.reason == "unparsable"
 
 
-class Found:
-    """A loader that knows one CUPTI."""
-
-    def __init__(self, path: str | None = "/usr/lib/libcupti.so.12") -> None:
-        self.path = path
-
-    def find_newest(self, stem: str) -> str | None:
-        assert stem == "libcupti.so"
-        return self.path
+# What stands for CUPTI's answer: a code for each user. Whether it may use the GPU is told, too.
+SAYS = """
+import json, os, sys
+code = {codes}.get("root" if os.getuid() == 0 else "nobody")
+print(json.dumps({{"version": 22, "stage": sys.argv[1] + " " + sys.argv[2], "name": "", "code": code}}))
+"""
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, **codes: int) -> dict[str, Any]:
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """CUPTI as the loader finds it."""
+    path = tmp_path / "libcupti.so.12"
+    path.touch()
+    fakeprograms.ldconfig(monkeypatch, tmp_path / "bin", path)
+    return path
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *, simulated: bool = False, **codes: int) -> dict[str, Any]:
     """`codes`: what CUPTI answers by user."""
-    monkeypatch.setattr(counters, "Loader", Found)
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    monkeypatch.setattr(
-        counters, "_ask",
-        lambda path, user, *, gpu: {"version": 22, "stage": f"{path} {gpu}", "name": "", "code": codes[user]},
-    )  # fmt: skip
-    found = counters.cupti(simulated=False)
+    monkeypatch.setattr(counters, "SCRIPT", SAYS.format(codes=codes))
+    found = counters.cupti(simulated=simulated)
     assert isinstance(found, dict)
     json.dumps(found)
     return found
 
 
-def test_counters_for_everybody_for_root_and_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_counters_for_everybody_for_root_and_for_nobody(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = asked(monkeypatch, nobody=0)
-    assert (free["counters"], free["as_user"], free["version"]) == (True, "nobody", 22)
+    assert (free["path"], free["counters"], free["as_user"], free["version"]) == (str(library), True, "nobody", 22)
     assert "counters_as_root" not in free
     restricted = asked(monkeypatch, nobody=35, root=0)
+    assert restricted["detail"] == f"insufficient privileges ({library} gpu: )"
     assert (restricted["counters"], restricted["counters_as_root"]) == (False, True)
     broken = asked(monkeypatch, nobody=26, root=26)
     assert broken["counters"]["missing"] == broken["counters_as_root"]["missing"] == "command_failed"
 
 
-def test_no_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "Loader", lambda: Found(None))
+def test_no_cupti(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakeprograms.ldconfig(monkeypatch, tmp_path)
     found = counters.cupti(simulated=False)
     assert isinstance(found, Missing)
     assert found.reason == "not_installed"
 
 
-@pytest.mark.parametrize(("restricted", "readable"), [(True, False), (False, True), (None, None)])
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(
+    ("parameters", "readable"),
+    [("RmProfilingAdminOnly: 1\n", False), ("RmProfilingAdminOnly: 0\n", True), (None, None)],
+)
 def test_a_simulated_gpu_s_counters_are_the_driver_s_parameter(
-    restricted: bool | None, readable: bool | None, monkeypatch: pytest.MonkeyPatch
+    parameters: str | None, readable: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counters, "Loader", Found)
-    monkeypatch.setattr(counters, "_ask", lambda *_, gpu: {"version": 22, "stage": "version", "name": "", "code": +gpu})
-    monkeypatch.setattr(driver, "counters_restricted", lambda: restricted)
-    found = counters.cupti(simulated=True)
-    assert isinstance(found, dict)
+    monkeypatch.setattr(driver, "PROC", tmp_path)
+    if parameters:
+        (tmp_path / "params").write_text(parameters)
+    found = asked(monkeypatch, simulated=True, nobody=0, root=0)
     if readable is None:
         assert found["counters"]["missing"] == "driver_not_loaded"
     else:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
+import signal
 from pathlib import Path
 from typing import Any
 
+import fakeprograms
 import pytest
 
 from gpuprep.agent import clips
@@ -142,7 +145,7 @@ def test_inputs_that_cannot_be_made_are_no_failure_of_the_case(
     row = run_with(tmp_path, tiny, "echo 'No space left on device' >&2; exit 1", raw)
     assert row["outcome"] == "not_run"
     assert "No space left on device" in row["decisive_line"]
-    monkeypatch.setattr(clips, "programs", lambda: [])
+    fakeprograms.encoders(monkeypatch, tmp_path / "home")
     made = transcoderun.lay_out("ffmpeg", COPY, tmp_path, tmp_path / "empty")
     assert isinstance(made, Missing)
     assert made.reason == "not_installed"
@@ -169,25 +172,36 @@ def test_garbage_makes_figures_missing_and_nothing_crashes(tmp_path: Path, tiny:
 def test_a_disk_that_fails_later_leaves_the_others_alone(
     tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    stat = Path.stat
 
-    monkeypatch.setattr(transcode, "prove", broken)
-    row = run_with(tmp_path, tiny, "exit 0")
-    assert "No space left on device" in row["outputs"][0]["error"]
+    def broken(path: Path, **options: Any) -> os.stat_result:
+        if path.name == "output.mp4":
+            raise OSError(5, "Input/output error")
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", broken)
+        row = run_with(tmp_path, tiny, "echo written > output.mp4")
+    assert "Input/output error" in row["outputs"][0]["error"]
     runner = transcode.Runner("ffmpeg", "ffprobe", ALL_PARTS, tmp_path / "gone", tiny, None)
     (row,) = runner.run([COPY])
     assert row["outcome"] == "not_run"
 
 
-def test_told_to_end_it_ends(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its pipe ends with the agent
+def test_told_to_end_it_ends(tmp_path: Path, tiny: Path) -> None:
     def told(*_: object) -> None:
         raise SystemExit(143)
 
-    monkeypatch.setattr(transcode, "run_case", told)
-    runner = transcode.Runner("ffmpeg", "ffprobe", ALL_PARTS, tmp_path, tiny, None)
-    with pytest.raises(SystemExit):
-        runner.run([COPY, COPY])
+    ffmpeg = stand_in(tmp_path, f"echo >> {tmp_path}/begun; kill -TERM {os.getpid()}; exec sleep 60")
+    runner = transcode.Runner(ffmpeg, "ffprobe", ALL_PARTS, tmp_path, tiny, None)
+    before = signal.signal(signal.SIGTERM, told)
+    try:
+        with pytest.raises(SystemExit):
+            runner.run([COPY, dataclasses.replace(COPY, id="again")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (tmp_path / "begun").read_text() == "\n"
 
 
 # ---------------------------------------------------------------- proof

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tty
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,10 +66,8 @@ def test_who_may_not_read_learns_that(tmp_path: Path, monkeypatch: pytest.Monkey
     def refused(*_: object, **__: object) -> int:
         raise PermissionError(13, "Operation not permitted")
 
-    (tmp_path / "kmsg").touch()
-    monkeypatch.setattr("stat.S_ISCHR", lambda _: True)
     monkeypatch.setattr("os.open", refused)
-    found = xids.from_ring_buffer(tmp_path / "kmsg")
+    found = xids.from_ring_buffer(Path("/dev/null"))
     assert isinstance(found, Missing)
     assert found.reason == "no_permission"
     assert xids.from_ring_buffer(tmp_path / "none") == Missing(
@@ -77,12 +76,13 @@ def test_who_may_not_read_learns_that(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_journal_counts_when_it_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not xids.journal_is_readable((str(tmp_path),))
+    monkeypatch.setattr(xids, "JOURNALS", (str(tmp_path),))
+    assert not xids.journal_is_readable()
     (tmp_path / "0123").mkdir()
     (tmp_path / "0123" / "system.journal").touch()
-    assert xids.journal_is_readable((str(tmp_path),))
+    assert xids.journal_is_readable()
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert not xids.journal_is_readable((str(tmp_path),))
+    assert not xids.journal_is_readable()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     (tmp_path / "0123" / "system.journal").touch()
     monkeypatch.setattr(xids, "JOURNALCTL", str(program))
     monkeypatch.setattr(xids, "KMSG", tmp_path / "none")
-    monkeypatch.setattr(xids.journal_is_readable, "__defaults__", ((str(tmp_path),),))
+    monkeypatch.setattr(xids, "JOURNALS", (str(tmp_path),))
 
     def play(searches: str, one_line: str) -> None:
         program.write_text(
@@ -145,16 +145,19 @@ def test_no_xid_is_nothing_known_where_no_log_was_read(
 def test_the_ring_buffer_answers_for_a_journal_without_the_kernel(
     journal: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def from_ring_buffer(path: Path) -> tuple[Xid, ...]:
-        asked.append(path)
-        return (XID,)
-
-    monkeypatch.setattr(xids, "from_ring_buffer", from_ring_buffer)
+    """A terminal is a character device, too, and gives what was written on its other side."""
+    written, kernel_log = os.openpty()
+    tty.setraw(kernel_log)
+    monkeypatch.setattr(xids, "KMSG", Path(os.ttyname(kernel_log)))
     journal("exit 1", "true")
-    assert xids.xids() == (XID,)
-    assert asked == [xids.KMSG]
+    try:
+        os.write(written, b"3,1,1,-;NVRM: Xid (PCI:0000:C1:00.0): 48, said\n")
+        found = xids.xids()
+    finally:
+        os.close(written)
+        os.close(kernel_log)
+    assert isinstance(found, tuple)
+    assert [(one.code, one.pci_address) for one in found] == [(XID.code, XID.pci_address)]
 
 
 def test_a_simulated_machine_has_no_kernel_log_but_what_was_played(journal: Callable[[str, str], None]) -> None:

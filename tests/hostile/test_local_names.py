@@ -59,8 +59,9 @@ def test_a_programs_odd_name_does_not_hide_its_xid(monkeypatch: pytest.MonkeyPat
     program.write_text(f"#!/bin/sh\ncase \" $* \" in *' --all '*) {shown};; *) {hidden};; esac\n")
     program.chmod(0o755)
     monkeypatch.setattr(xids, "JOURNALCTL", str(program))
-    monkeypatch.setattr(xids, "journal_is_readable", lambda: True)
-    monkeypatch.setattr(trusted, "whether_root", lambda: False)  # the folder of a test may be anybody's
+    (tmp_path / "0123").mkdir()
+    (tmp_path / "0123" / "system.journal").touch()
+    monkeypatch.setattr(xids, "JOURNALS", (str(tmp_path),))
     found = xids.xids()
     assert isinstance(found, tuple)
     assert [one.code for one in found] == [31]

@@ -7,7 +7,7 @@ nothing about a real GPU, and every result made from them has the source `simula
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, Union
+from typing import Dict, List, Optional, Union
 
 from gpuprep.agent import simgpu, simstate
 from gpuprep.agent.system import SIMULATION_MARK
@@ -19,8 +19,9 @@ def available() -> bool:
     return SIMULATION_MARK.exists() and bool(gpus())
 
 
-def gpus(folder: Path = simstate.FOLDER) -> List[SimulatedGpu]:
+def gpus(folder: Optional[Path] = None) -> List[SimulatedGpu]:
     """The GPUs that NVML counts, a lost one among them; [] where no driver is loaded."""
+    folder = folder or simstate.FOLDER
     sections = simstate.gpu_sections(simstate.read(folder))
     return [SimulatedGpu(index, section, folder) for index, section in enumerate(sections)]
 
