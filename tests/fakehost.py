@@ -22,6 +22,7 @@ class Script:
     commands: dict[str, CommandResult] = field(default_factory=dict)
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
+    lost: GpuprepError | None = None  # of the lock, once it is held
     events: list[str] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
 
@@ -51,7 +52,7 @@ class FakeHost:
         if self.script.locking is not None:
             raise self.script.locking
         self.script.events.append(f"locked for {owner.run_id}")
-        yield SimpleNamespace(lost=None)
+        yield SimpleNamespace(lost=self.script.lost)
         self.script.events.append("unlocked")
 
     def run(

@@ -41,16 +41,23 @@ class Machine:
     refuses: str = ""  # part of a command that fails
     now: str = NOW
     hostname: str = "t4"  # that of records_for_tests
+    installed: Path | None = None  # a file that makes the agent there ours
+    obeys: bool = True  # else commands succeed and do nothing
+    says: str = ""  # instead of every answer
+    known: list[str] = field(default_factory=list)  # what a reader last said to know already
 
     def host(self) -> Callable[..., PlayedHost]:
         return lambda target, **options: PlayedHost(self, target, options)
 
     def answer(self, paths: list[str], mark: str) -> str:
+        if self.says:
+            return self.says
+        agent = identity() if self.installed and self.installed.exists() else self.agent
         told = {
             "python": self.python,
             "systemd": "yes" if self.systemd else "",
-            "agent": self.agent,
-            "program": "yes" if self.agent else "",
+            "agent": agent,
+            "program": "yes" if agent else "",
             "reload": "no\n\n" + ("no" if self.loaded == self.units() else "yes"),
             **{path: self.files.get(path, "") for path in paths},
             "hostname": f"{self.hostname}\n",
@@ -73,6 +80,8 @@ class Machine:
     def obey(self, command: str) -> CommandResult:
         if self.refuses and self.refuses in command:
             return CommandResult(1, "", f"Failed: {self.refuses}\n")
+        if not self.obeys:
+            return CommandResult(0, "", "")
         self.done.append(command)
         if "daemon-reload" in command:
             self.loaded = self.units()
@@ -107,6 +116,7 @@ class PlayedHost(FakeHost):
         if mark and command.endswith(schedule_state.READ):
             assert not become, "last asks for no root"
             known = command.removesuffix(schedule_state.READ)
+            self.machine.known = re.findall(r"[0-9]{8}-[0-9]{6}-[0-9a-z]+", known)
             kept = [path for path in self.machine.files if "/results/" in path and Path(path).stem not in known]
             return CommandResult(0, self.machine.answer([DRIFT_LAST, DRIFT_PLAN, *kept], mark[1]), "")
         assert become

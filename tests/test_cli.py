@@ -271,7 +271,7 @@ def test_a_failed_step_is_exit_code_4_with_its_last_lines(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
         "    - name: Build\n      ansible.builtin.command: sh -c 'echo no compiler >&2; exit 9'\n      tags: [always]\n"
     )
-    monkeypatch.setattr(ansible_environment, "playbooks_dir", lambda: tmp_path)
+    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (tmp_path,))
     script.snapshots = [bare_snapshot()]
     code, out, err = gpuprep("provision", "local", "-p", "t4", "--output", str(tmp_path / "page.txt"))
     assert (code, out) == (4, "")

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import fakeprograms
 import pytest
 
 import gpuprep
@@ -102,8 +103,10 @@ def test_an_installed_agent_of_this_version_is_used(tmp_path: Path, monkeypatch:
     root = str(Path(gpuprep.__file__).parent.parent)
     monkeypatch.setenv("PYTHONPATH", root)
     monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(agent))
-    monkeypatch.setattr(agent_client, "agent_archive", lambda: pytest.fail("the agent was sent although it is there"))
+    sent = fakeprograms.program(tmp_path / "bin" / "python3", 'touch "$0.started"; exit 1')
+    monkeypatch.setenv("PATH", f"{sent.parent}:/usr/bin:/bin")
     agent_client.probe(Host(HERE), "codec", NO_FFMPEG)
+    assert not Path(f"{sent}.started").exists(), "the agent was sent although it is there"
     assert used.read_text() == f"probe codec --expect {identity()}\n"
 
 

@@ -111,7 +111,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     books = tmp_path / "playbooks"
     books.mkdir()
     (books / "ansible.cfg").write_text("[defaults]\n")
-    monkeypatch.setattr(ansible_environment, "playbooks_dir", lambda: books)
+    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (books,))
     script = Script(probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", script.host())
     store = Store.open(None)

@@ -13,13 +13,15 @@ import junitparser
 import pytest
 from builders import bare_snapshot, finished_snapshot
 from fakehost import Script
+from nightlymachine import Machine, PlayedHost
 from records_for_tests import SNAPSHOT
 from test_cli import ANSWERS, Shell
 from test_textmetrics import FINDINGS, drifted, families, series
 
+from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state
 from gpuprep.errors import HostUnreachable
-from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.records import Finding, RunRecord, Source, Status, to_json
 from gpuprep.reports import FLEET_FORMATS, fleet, render_fleet
 from gpuprep.workflows import runs
 
@@ -205,12 +207,14 @@ def test_last_asks_the_hosts_and_needs_no_profile(
     inventory: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gpuprep.workflows import schedule
+    def host(target: Any, **options: Any) -> PlayedHost:
+        kept = {"gpu-03": drifted}.get(target.name, passed)(target.name)
+        said = Machine(files={DRIFT_LAST: to_json(kept)})
+        if target.name == "gpu-02":
+            said.script.connecting[target.name] = HostUnreachable(LOST, where=target.name)
+        return PlayedHost(said, target, options)
 
-    def last(target: Any, *_: Any) -> RunRecord:
-        return {"gpu-02": lost, "gpu-03": drifted}.get(target.name, passed)(target.name)
-
-    monkeypatch.setattr(schedule, "last", last)
+    monkeypatch.setattr(runs, "Host", host)
     code, out, _ = sweep(run, inventory, "--last", "-q")
     assert code == 3
     assert [row[:2] for row in rows(out)][:2] == [["gpu-02", "UNKNOWN"], ["gpu-03", "FAIL"]]

@@ -21,7 +21,7 @@ from fakegpu import t4
 from test_nvml import FakePynvml
 from test_sampler import Scripted, loaded_answers, row
 
-from gpuprep.agent import cudacalls, libraries, nvml
+from gpuprep.agent import cudacalls, libraries, nvml, probes
 from gpuprep.agent.probes import gemm, gemmtypes, simulated
 from gpuprep.agent.probes.burst import Rule
 from gpuprep.agent.probes.gemmshapes import Shape
@@ -147,13 +147,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
             "exact": exact,
         },
     }
-    probes = importlib.import_module("gpuprep.agent.probes")
     for name, members in modules.items():
         module = types.ModuleType(name)
         module.__dict__.update(members)
         monkeypatch.setitem(sys.modules, name, module)
-        if name.startswith("gpuprep"):
-            monkeypatch.setattr(probes, name.rpartition(".")[2], module, raising=False)
+    monkeypatch.setattr(probes, "cublaslt", sys.modules["gpuprep.agent.probes.cublaslt"], raising=False)
+    monkeypatch.setattr(probes, "cudadevice", sys.modules["gpuprep.agent.probes.cudadevice"], raising=False)
+    monkeypatch.setattr(probes, "gemmcheck", sys.modules["gpuprep.agent.probes.gemmcheck"], raising=False)
     monkeypatch.delitem(sys.modules, RUN, raising=False)
     yield world
     sys.modules.pop(RUN, None)

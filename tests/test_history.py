@@ -102,12 +102,14 @@ def test_a_run_is_taken_once_from_a_host(store: Store) -> None:
     assert store.baseline_of("another") == {}
 
 
-def test_a_run_is_written_whole_or_not_at_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(connection: sa.Connection, *_: object) -> None:
-        connection.execute(sa.text("SELECT * FROM disk_full"))
-
-    monkeypatch.setattr(baselines, "add", full)
-    with pytest.raises(StoreError, match="disk_full"):
+def test_a_run_is_written_whole_or_not_at_all(store: Store, store_url: str) -> None:
+    """Baselines are the last that is written."""
+    url = sa.make_url(store_url)
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE baselines RENAME TO lost"))
+    engine.dispose()
+    with pytest.raises(StoreError, match="baselines"):
         store.append(measured("r1", 100.0), {KEY: {"fp16": 1.0}})
     assert store.runs() == []
     assert store.figures("gpu-1", "") == []

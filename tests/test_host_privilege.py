@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuprep.errors import NoPrivilege
 from gpuprep.remote import Host, Target
-from gpuprep.remote.local import LocalConnection
 from gpuprep.remote.privilege import NOT_BEGUN
 
 HERE = Target("here", local=True)
@@ -26,15 +27,15 @@ def bin_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands that a connection was asked for: each is a round trip."""
+    """The programs that were started here: each is a round trip."""
     seen: list[str] = []
-    real = LocalConnection.execute
 
-    def counted(self: LocalConnection, command: str, stdin: bytes, timeout: float) -> object:
-        seen.append(command)
-        return real(self, command, stdin, timeout)
+    class Counted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, argv: Any, **named: Any) -> None:
+            seen.append(argv)
+            super().__init__(argv, **named)
 
-    monkeypatch.setattr(LocalConnection, "execute", counted)
+    monkeypatch.setattr(subprocess, "Popen", Counted)
     return seen
 
 

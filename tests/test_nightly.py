@@ -9,14 +9,12 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from nightlymachine import FINISHED, T4, UNITS, Machine, PlayedHost
+from nightlymachine import FINISHED, T4, UNITS, Machine
 from records_for_tests import PASSED, record
 
 from gpuprep.agent.host_paths import DRIFT_LAST, DRIFT_PLAN, DRIFT_RESULTS, DRIFT_SERVICE_FILE, DRIFT_TIMER_FILE
@@ -26,15 +24,17 @@ from gpuprep.desired.profile import Profile
 from gpuprep.errors import HostError, HostUnreachable
 from gpuprep.nightly import nightlyplan, units
 from gpuprep.nightly.units import SERVICE, TIMER
+from gpuprep.provisioning import ansible_environment
 from gpuprep.records import DriftFacts, Finding, RunRecord, Snapshot, Source, Status, Verdict, to_json
 from gpuprep.records.baseline import BaselineKey
-from gpuprep.remote import CommandResult, Host, LockOwner, Target
+from gpuprep.remote import Host, Target
 from gpuprep.store import Store
 from gpuprep.workflows import runs, schedule_state
 from gpuprep.workflows import schedule as nightly
 from gpuprep.workflows.runs import Line, Options
 
 HOST = Target("sim:t4", simulated=True)
+HERE = Target("here", local=True)
 
 
 class Stage:
@@ -45,10 +45,10 @@ class Stage:
     def line(self) -> Line:
         return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
 
-    def schedule(self, wish: Profile = T4, **drift: Any) -> RunRecord:
+    def schedule(self, wish: Profile = T4, target: Target = HOST, **drift: Any) -> RunRecord:
         wish = dataclasses.replace(wish, drift=dataclasses.replace(wish.drift, **drift))
         self.machine.done.clear()
-        return nightly.schedule(HOST, wish, Options(), self.line())
+        return nightly.schedule(target, wish, Options(), self.line())
 
     def unschedule(self) -> RunRecord:
         self.machine.done.clear()
@@ -244,27 +244,45 @@ def test_a_host_that_cannot_check_itself_is_refused_in_one_line(stage: Stage, pl
     assert stage.machine.script.events == ["closed"], "nothing was locked, nothing read"
 
 
-@pytest.mark.parametrize("agent", ["", "0.0.9+0123456789abcdef"])
-def test_an_agent_that_is_not_ours_is_installed_by_its_role(
-    stage: Stage, agent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played = []
+BOOK = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Install
+      ansible.builtin.command: touch {installed}
+      tags: [agent]
+    - name: More than was asked for
+      ansible.builtin.command: "false"
+      tags: [driver]
+"""
 
-    def play(_run: Any, book: str, _wanted: Any, roles: list[str], _options: Any) -> None:
-        played.append((book, roles))
-        stage.machine.agent = identity()
 
-    monkeypatch.setattr(nightly, "play", play)
-    stage.machine.agent = agent
-    assert facts(stage.schedule()).changed == (DRIFT_PLAN, *UNITS)
-    assert played == [("provision.yml", ["gpu_agent"])]
+@pytest.fixture
+def book(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Played by Ansible on this computer; what the host says of itself comes from the machine that is played."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, stage.machine.installed = tmp_path / "playbooks", tmp_path / "installed"
+    folder.mkdir()
+    (folder / "ansible.cfg").write_text("[defaults]\n")
+    (folder / "provision.yml").write_text(BOOK.format(installed=stage.machine.installed))
+    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (folder,))
+    return folder / "provision.yml"
+
+
+@pytest.mark.usefixtures("book")
+def test_an_agent_that_is_not_ours_is_installed_by_its_role(stage: Stage) -> None:
+    stage.machine.agent = ""
+    made = stage.schedule(target=HERE)
+    assert facts(made).changed == (DRIFT_PLAN, *UNITS)
+    assert made.playbook is not None
+    assert [task.task for task in made.playbook.tasks] == ["Install"]
     assert [event for event in stage.machine.script.events if "facts" in event] == ["facts as root"] * 2
 
 
-def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nightly, "play", lambda *_: None)
+def test_an_agent_that_stays_another_one_ends_the_schedule(stage: Stage, book: Path) -> None:
+    book.write_text(BOOK.format(installed="/dev/null"))
     stage.machine.agent = "0.0.9+0123456789abcdef"
-    made = stage.schedule()
+    made = stage.schedule(target=HERE)
     assert (made.exit_code, stage.machine.files) == (3, {})
     assert made.error is not None
     assert identity() in made.error
@@ -285,8 +303,8 @@ def test_what_breaks_off_leaves_the_old_timer_and_goes_on_when_run_again(stage: 
     assert stage.machine.loaded == stage.machine.units() == units.files(stage.plan.drift)
 
 
-def test_a_timer_that_does_not_run_is_no_schedule(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage.machine, "obey", lambda _: CommandResult(0, "", ""))
+def test_a_timer_that_does_not_run_is_no_schedule(stage: Stage) -> None:
+    stage.machine.obeys = False
     made = stage.schedule()
     assert made.exit_code == 3
     assert made.error is not None
@@ -302,18 +320,8 @@ def test_a_host_in_use_keeps_its_schedule(stage: Stage) -> None:
     assert stage.machine.files == before
 
 
-def test_another_run_that_took_the_lock_meanwhile_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lost(AbstractContextManager[SimpleNamespace]):
-        def __enter__(self) -> SimpleNamespace:
-            return SimpleNamespace(lost=HostError("taken by another run"))
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    def lock(_host: PlayedHost, _owner: LockOwner) -> Lost:
-        return Lost()
-
-    monkeypatch.setattr(PlayedHost, "lock", lock)
+def test_another_run_that_took_the_lock_meanwhile_is_told(stage: Stage) -> None:
+    stage.machine.script.lost = HostError("taken by another run")
     made = stage.schedule()
     assert made.exit_code == 3
     assert made.error is not None
@@ -408,7 +416,7 @@ def test_last_shows_the_hosts_own_record_and_stores_it_once(stage: Stage) -> Non
     assert stage.machine.script.events == ["closed", "closed"], "no facts, no lock"
 
 
-def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage) -> None:
     def night(day: int) -> RunRecord:
         ended = f"2026-11-{day}T02:31:08+00:00"
         return found_last_night(run_id=f"202611{day}-023107-0a1b2", started_at=ended, ended_at=ended)
@@ -425,15 +433,8 @@ def test_the_nights_since_it_was_asked_last_are_stored_too(stage: Stage, monkeyp
     assert stage.last() == night(21)
     assert [run.run_id for run in stage.store.runs()] == [night(day).run_id for day in (21, 20, 19)]
     assert any("20261118-023107-0a1b2.json there is no result" in told for told in stage.told)
-    read, asked = schedule_state.read, []
-
-    def ask(host: Host, known: list[str]) -> schedule_state.Found:
-        asked.append(known)
-        return read(host, known)
-
-    monkeypatch.setattr(nightly, "read", ask)
     stage.last()
-    assert asked == [[night(day).run_id for day in (21, 20, 19)]], "what is here does not travel again"
+    assert stage.machine.known == [night(day).run_id for day in (21, 20, 19)], "what is here does not travel again"
 
 
 @pytest.mark.parametrize(
@@ -623,8 +624,8 @@ def test_results_that_are_known_do_not_travel(tmp_path: Path, monkeypatch: pytes
         assert schedule_state.read(host).kept[f"{tmp_path}/results/one.json"] == "one\n"
 
 
-def test_a_shell_that_answers_nothing_is_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machine, "answer", lambda *_: "This account is not available.\n")
+def test_a_shell_that_answers_nothing_is_an_error(stage: Stage) -> None:
+    stage.machine.says = "This account is not available.\n"
     found = stage.last()
     assert found.exit_code == 3
     assert found.error is not None

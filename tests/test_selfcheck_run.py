@@ -35,7 +35,7 @@ from gpuprep.agent import host_paths
 from gpuprep.agent.identity import sources
 from gpuprep.agent.parts import INSTALLED
 from gpuprep.desired.profile import DriftWish, NotifyWish, Waiver
-from gpuprep.nightly import freshness, hooks, journal, last, nightlyplan, run, units
+from gpuprep.nightly import hooks, journal, last, nightlyplan, run, units
 from gpuprep.nightly import metrics as textmetrics
 from gpuprep.nightly.ask import Agent
 from gpuprep.nightly.nightlyplan import NightlyPlan
@@ -496,9 +496,11 @@ def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(h
 
 
 def test_where_the_newest_result_is_not_kept_the_one_before_is_shown_and_not_believed(
-    host: Nights, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    host: Nights, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "here", lambda: freshness.Machine(("gpu-1",), ""))
+    (tmp_path / "hostname").write_text("gpu-1\n")
+    monkeypatch.setattr(hooks, "HOSTNAME", tmp_path / "hostname")
+    monkeypatch.setattr(hooks, "BOOT_ID", tmp_path / "none")
     night = host.night(host.agent(facts()), expected=0)
     assert last.main(host.results) == 0
     (host.results / "last.json").unlink()

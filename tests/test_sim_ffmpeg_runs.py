@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fakeprograms
 import pytest
 
 from gpuprep.agent import simstate
@@ -41,15 +42,22 @@ def boot(folder: Path, key: str, version: str = "550.163.01", **values: object) 
 
 
 @pytest.fixture(autouse=True)
-def _as_in_a_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_in_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The driver's libraries are found, the software ffmpeg is this computer's; signals are as before afterwards."""
-    monkeypatch.setattr(machine, "missing_library", lambda: "")
-    monkeypatch.setattr(machine, "software", lambda: Path(program() or ""))
+    drivers(monkeypatch, tmp_path, "libcuda.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1")
+    monkeypatch.setattr(machine, "SOFTWARE", tuple((path.parent, path.name) for path in [Path(program() or "none")]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def drivers(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
+    """The libraries that the loader's list has."""
+    rows = "".join(f"\t{name} (libc6,x86-64) => /usr/lib/{name}\n" for name in names)
+    ldconfig = fakeprograms.program(folder / "bin" / "ldconfig", f"cat <<'END'\n{rows}END")
+    monkeypatch.setattr(machine, "LDCONFIG", str(ldconfig))
 
 
 @pytest.fixture
@@ -154,7 +162,7 @@ def test_a_driver_older_than_the_headers(tmp_path: Path, capfd: pytest.CaptureFi
 def test_a_missing_library_of_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine, "missing_library", lambda: "libnvidia-encode.so.1")
+    drivers(monkeypatch, tmp_path, "libcuda.so.1", "libnvcuvid.so.1")
     assert run(boot(tmp_path / "nvml", "t4"), "-f rawvideo -s 320x240 -i x -c:v h264_nvenc out.mp4") != 0
     assert "] Cannot load libnvidia-encode.so.1\n" in capfd.readouterr().err
 

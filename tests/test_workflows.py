@@ -86,7 +86,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     (books / "provision.yml").write_text(BOOK)
     (books / "tune.yml").write_text(BOOK)
     (books / "ansible.cfg").write_text("[defaults]\n")
-    monkeypatch.setattr(ansible_environment, "playbooks_dir", lambda: books)
+    monkeypatch.setattr(ansible_environment, "PLAYBOOKS", (books,))
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
     monkeypatch.setattr(runs, "Host", script.host())
     store = Store.open(None)

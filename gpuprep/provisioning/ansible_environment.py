@@ -35,10 +35,13 @@ MEMORY_BYTES = 512 << 20  # of one process of Ansible; it needs about 100 MiB
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
 
+PACKAGE = Path(gpuprep.__file__).resolve().parent
+# Inside the installed package, or beside it in a source tree.
+PLAYBOOKS = (PACKAGE / "playbooks", PACKAGE.parent / "playbooks")
+
+
 def playbooks_dir() -> Path:
-    """The playbooks: inside the installed package, or beside it in a source tree."""
-    package = Path(gpuprep.__file__).resolve().parent
-    for folder in (package / "playbooks", package.parent / "playbooks"):
+    for folder in PLAYBOOKS:
         if folder.is_dir():
             return folder
     raise GpuprepError("gpuprep's playbooks are missing", "this installation of gpuprep is not whole: install it again")

@@ -11,7 +11,7 @@ import grp
 import hashlib
 import json
 import pwd
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -24,6 +24,8 @@ COUNT = 65536
 FIRST, LAST = 0x80000, 0x6FFF0000
 # Between systemd's homes and its dynamic users: nothing takes ids there of its own accord.
 SPARE = range(60578, 61184)
+
+SUBORDINATE = ("/etc/subuid", "/etc/subgid")
 
 Range = tuple[int, int]  # first id, how many
 
@@ -83,10 +85,10 @@ def _known(first: int) -> bool:
     return False
 
 
-def _subordinate(files: Iterable[str] = ("/etc/subuid", "/etc/subgid")) -> list[Range]:
+def _subordinate() -> list[Range]:
     """Ranges that accounts may use for containers of their own."""
     found = []
-    for file in files:
+    for file in SUBORDINATE:
         with contextlib.suppress(FileNotFoundError):
             for line in Path(file).read_text(errors="replace").splitlines():
                 parts = line.split(":")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import stat
 import sys
 from pathlib import Path
 from typing import Any
 
+import fakeprograms
 import pytest
 
 from gpuprep.errors import UsageError
@@ -107,8 +107,10 @@ HOST_VARIABLES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variables", HOST_VARIABLES.values(), ids=HOST_VARIABLES)
-def test_an_inventory_whose_variables_are_hostile(variables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, "gpu1", variables)
+def test_an_inventory_whose_variables_are_hostile(
+    variables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, tmp_path, "gpu1", variables)
     error = one_clear_line(lambda: targets.parse(["all"], "x,"))
     assert "gpu1" in error.what
 
@@ -126,16 +128,23 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_an_inventory_with_a_hostile_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, name, {})
+def test_an_inventory_with_a_hostile_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, tmp_path, name, {})
     one_clear_line(lambda: targets.parse(["all"], "x,"))
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, name: str, variables: dict[str, Any]) -> None:
+def answers(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, variables: dict[str, Any]) -> None:
     """What Ansible's own programs would say of such an inventory."""
-    listing = json.dumps({"_meta": {"hostvars": {name: variables}}})
-    said = {"ansible": f"  hosts (1):\n    {name}\n", "ansible-inventory": listing}
-    monkeypatch.setattr(targets, "_ansible", lambda program, *_: said[program])
+    say(monkeypatch, folder, [name], json.dumps({"_meta": {"hostvars": {name: variables}}}))
+
+
+def say(monkeypatch: pytest.MonkeyPatch, folder: Path, names: list[str], listing: str) -> None:
+    """Stand-ins for Ansible's programs lie beside what is now this Python."""
+    hosts = f"  hosts ({len(names)}):\n" + "".join(f"    {name}\n" for name in names)
+    for name, said in (("ansible", hosts), ("ansible-inventory", listing)):
+        (folder / f"{name} says").write_text(said)
+        fakeprograms.program(folder / name, 'cat "$0 says"')
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
 
 
 DOCUMENTS = {
@@ -150,15 +159,16 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-def test_an_inventory_that_is_no_inventory(document: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"ansible": "  hosts (1):\n    gpu1\n", "ansible-inventory": document}
-    monkeypatch.setattr(targets, "_ansible", lambda program, *_: said[program])
+def test_an_inventory_that_is_no_inventory(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(monkeypatch, tmp_path, ["gpu1"], document)
     one_clear_line(lambda: targets.parse(["all"], "x,"))
 
 
 @pytest.mark.parametrize("key", ["gpu_preflight_package_manager", "gpu_driver_state", "gpu_agent_package"])
-def test_what_the_roles_keep_for_themselves_is_not_taken(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, "gpu1", {key: "../../../../tmp/evil", "gpu_codec_npp": True})
+def test_what_the_roles_keep_for_themselves_is_not_taken(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, tmp_path, "gpu1", {key: "../../../../tmp/evil", "gpu_codec_npp": True})
     assert targets.parse(["all"], "x,")[0].variables == {"gpu_codec_npp": True}
 
 
@@ -169,10 +179,8 @@ def test_patterns_are_no_options_of_ansible(pattern: str) -> None:
 
 def test_an_inventory_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "MOST_BYTES", 1 << 20)
-    program = tmp_path / "ansible-inventory"
-    program.write_text(f"#!{sys.executable} -IS\nwhile True: print('x' * 65536)\n")
-    program.chmod(stat.S_IRWXU)
-    monkeypatch.setattr(targets, "ansible_program", lambda name: tmp_path / name)
+    fakeprograms.program(tmp_path / "ansible-inventory", "exec yes")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(UsageError, match="larger than 1 MiB"):
         targets._host_variables("x,")
 
@@ -181,8 +189,7 @@ def test_one_hostile_name_of_a_fleet_is_that_hosts_error(monkeypatch: pytest.Mon
     """A cloud's tag names one machine; the others must be seen all the same."""
     names = ["gpu1", "-oProxyCommand=id", "gpu2"]
     listing = json.dumps({"_meta": {"hostvars": {"gpu2": {"ansible_host": "{{ lookup('pipe', 'id') }}"}}}})
-    said = {"ansible": "  hosts (3):\n" + "".join(f"    {name}\n" for name in names), "ansible-inventory": listing}
-    monkeypatch.setattr(targets, "_ansible", lambda program, *_: said[program])
+    say(monkeypatch, tmp_path, names, listing)
     (tmp_path / "hosts").write_text("")
     found = {target.name: target.refused for target in targets.parse(["all"], str(tmp_path / "hosts"))}
     assert list(found) == ["gpu1", "'-oProxyCommand=id'", "'gpu2'"]

@@ -222,8 +222,8 @@ ARCHIVES: dict[str, Callable[[Path], None]] = {
 def test_an_archive_that_is_no_build_leaves_nothing(
     role: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: Callable[[Path], None]
 ) -> None:
-    for name, most in (("MOST_BYTES", 1_000_000), ("MOST_FILES", 50)):
-        monkeypatch.setattr(role["copying"], name, most)
+    monkeypatch.setattr(role["copying"], "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(role["copying"], "MOST_FILES", 50)
     archive = tmp_path / "build.tar.xz"
     attack(archive)
     prefix = tmp_path / "deep" / "prefix"
@@ -303,8 +303,8 @@ def test_a_build_is_copied_as_it_is(role: dict[str, ModuleType], tmp_path: Path)
 def test_root_copies_no_more_than_plain_files_of_the_build_user(
     role: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: Callable[[Scratch], Any]
 ) -> None:
-    for name, most in (("MOST_BYTES", 1_000_000), ("MOST_FILES", 50)):
-        monkeypatch.setattr(role["copying"], name, most)
+    monkeypatch.setattr(role["copying"], "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(role["copying"], "MOST_FILES", 50)
     scratch, target = Scratch(tmp_path), tmp_path / "target"
     trap(scratch)
     target.mkdir()
@@ -320,15 +320,16 @@ def test_a_folder_that_becomes_a_link_while_it_is_copied_is_not_followed(
     """The race itself: between the look at a name and its opening, the build user changes what it is."""
     scratch, target, copying = Scratch(tmp_path), tmp_path / "target", role["copying"]
     target.mkdir()
-    open_folder = copying.entered
+    open_now = os.open
 
-    def lost_the_race(folder: int, name: str, shown: Path) -> int:
-        if name == "bin":
+    def lost_the_race(path: Any, *words: Any, **named: Any) -> int:
+        if path == "bin":
+            monkeypatch.setattr(os, "open", open_now)
             moved_aside(scratch.out / "bin")
             (scratch.out / "bin").symlink_to(tmp_path)
-        return int(open_folder(folder, name, shown))
+        return open_now(path, *words, **named)
 
-    monkeypatch.setattr(copying, "entered", lost_the_race)
+    monkeypatch.setattr(os, "open", lost_the_race)
     with pytest.raises(role["parts"].Refused, match="is no folder"):
         copying.copy_out(scratch.root, ("work", "out"), target, NOBODY.pw_uid)
 

@@ -18,7 +18,7 @@ from test_cli import Shell
 
 from gpuprep.agent.host_paths import DRIFT_LAST
 from gpuprep.desired import loading, state
-from gpuprep.records import RunRecord, Snapshot, to_json
+from gpuprep.records import RunRecord, to_json
 from gpuprep.remote import CommandResult, Target
 from gpuprep.workflows import runs, schedule_state
 
@@ -100,7 +100,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def check(
         said: Callable[[dict[str, Any]], str], style: str, *words: str, names: Sequence[str] = FOUR
     ) -> tuple[int, str, str]:
-        monkeypatch.setattr(FleetHost, "said", staticmethod(said))
+        FleetHost.said = staticmethod(said)
         return Shell(capsys)("drift", *names, "-q", "--forks", "4", "--format", style, *words)
 
     return check
@@ -188,20 +188,12 @@ def test_facts_that_are_odd_hide_no_other_host(fleet: Callable[..., Any], attack
     json.loads(page, parse_constant=pytest.fail)
 
 
-def test_an_error_inside_gpuprep_is_one_hosts_and_is_kept_in_full(
-    fleet: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from gpuprep.remote import agent_client
+def test_an_error_inside_gpuprep_is_one_hosts_and_is_kept_in_full(fleet: Callable[..., Any], tmp_path: Path) -> None:
+    def broken(told: dict[str, Any]) -> str:
+        errors = {"gpu-03": RecursionError("deep"), "gpu-07": MemoryError(), "gpu-20": KeyError("\x1b[2J")}
+        raise errors[told["hostname"]]
 
-    read = agent_client.snapshot
-
-    def broken(host: FakeHost, *words: Any, **options: Any) -> Snapshot:
-        if host.name in HOSTILE:
-            raise {"gpu-03": RecursionError("deep"), "gpu-07": MemoryError(), "gpu-20": KeyError("\x1b[2J")}[host.name]
-        return read(host, *words, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(agent_client, "snapshot", broken)
-    code, page, _ = fleet(json.dumps, "json", "--profile", "t4")
+    code, page, _ = fleet(broken, "json", "--profile", "t4")
     found = {run["host"]: run["error"] for run in json.loads(page)["runs"]}
     assert code == 3
     assert {host for host, error in found.items() if error} == set(HOSTILE)

@@ -7,6 +7,7 @@ has the real one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,7 @@ class Stage:
         )
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
         monkeypatch.setattr(agent_client, "AGENT_PROGRAM", str(self.agent))
-        monkeypatch.setattr(
-            agent_client, "agent_archive", lambda: pytest.fail("the agent was sent although it is there")
-        )
+        program(folder / "python3", f"#!/bin/sh\ntouch {folder}/sent\nexit 1\n")
         self.folder = folder
 
     def allow(self, *rules: str) -> None:
@@ -70,8 +69,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(tmp_path, monkeypatch)
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    yield Stage(tmp_path, monkeypatch)
+    assert not (tmp_path / "sent").exists(), "the agent was sent although it is there"
 
 
 def test_a_rule_for_the_agent_alone_is_enough(stage: Stage) -> None:
@@ -146,10 +146,12 @@ def test_the_documents_rules_fit_nothing_else(line: str) -> None:
 class Login:
     """A connection to a user whose login scripts speak before, and who answers as `text`."""
 
-    def __init__(self, before: str, *, sudo: bool) -> None:
-        self.before, self.sudo = before.encode(), sudo
+    def __init__(self, before: str, *, sudo: bool, ends: bool = False) -> None:
+        self.before, self.sudo, self.ends = before.encode(), sudo, ends
 
     def execute(self, command: str, _stdin: bytes, _timeout: float | None) -> RawResult:
+        if self.ends:
+            return RawResult(0, self.before, b"")
         said = re.sub(rb"\$\(id -u\) \$\(id -un\)", b"1000 bob", re.findall(rb'echo "([^"]*)"', command.encode())[0])
         return RawResult(
             0 if self.sudo else 1, self.before + said + b"\n", b"" if self.sudo else b"not in the sudoers file"
@@ -176,18 +178,16 @@ def test_what_a_login_script_says_is_no_user(before: str, sudo: bool) -> None:
 @pytest.mark.parametrize(
     "said", ["", "bye\n", "gpuprep-user=\n", "gpuprep-user=x y\n", "gpuprep-user=0\n", "\x1b[31m\n"]
 )
-def test_a_login_that_ends_before_our_line_says_so(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    login = Login("", sudo=True)
-    monkeypatch.setattr(login, "execute", lambda *_: RawResult(0, said.encode(), b""))
+def test_a_login_that_ends_before_our_line_says_so(said: str) -> None:
+    login = Login(said, sudo=True, ends=True)
     with pytest.raises(NoPrivilege, match="does not say which user logs in there") as caught:
         learn_privilege(login, "box", None)  # type: ignore[arg-type]
     assert caught.value.what.isprintable()
 
 
-def test_facts_of_an_agent_that_is_another_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_an_agent_that_is_another_one(stage: Stage) -> None:
     stage.allow(f"{stage.agent} facts .*")
     program(stage.agent, "#!/bin/sh\nexit 97\n")
-    monkeypatch.setattr(agent_client, "agent_archive", lambda: b"")
     with pytest.raises(NoPrivilege, match="is not that of this gpuprep") as caught:
         agent_client.snapshot(Host(HERE), FactsRequest(), become=True)
     assert "--only agent" in caught.value.hint

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import click
+import psycopg
 import pytest
 from records_for_tests import measured, record
 
@@ -261,10 +262,10 @@ def test_an_error_log_holds_no_password(
     secret = unquote(whole[1] or whole[2])
     assert "hunter2" in secret
 
-    def broken(given: str | None) -> Store:
-        raise ValueError(f"could not use {given}: conninfo password='{secret}' and {secret}")
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError(f"could not use {url}: conninfo password='{secret}' and {secret}")
 
-    monkeypatch.setattr(Store, "open", staticmethod(broken))
+    monkeypatch.setattr(psycopg, "connect", broken)
     words = {"argument": ["--store", url], "one word": [f"--store={url}"], "environment": []}[how]
     if how == "environment":
         monkeypatch.setenv("GPUPREP_STORE", url)
@@ -290,8 +291,6 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 
 def test_a_driver_that_quotes_the_password_is_masked(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
-    import psycopg
-
     def refuse(*_: object, **__: object) -> None:
         raise psycopg.OperationalError("no such user: me with hunter2\nmore")
 

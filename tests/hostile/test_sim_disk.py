@@ -9,8 +9,12 @@ import fcntl
 import hashlib
 import lzma
 import os
+import pwd
+import shutil
+import subprocess
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,16 +26,17 @@ from gpuprep.sim import (
     disk,
     faults,
     ids,
-    inside,
     modprobe,
     moduleinfo,
     nvmlstate,
-    signedpackages,
     store,
     supervisor,
 )
 from gpuprep.sim.within import Disk
 from hostile.kernelmodule import module
+from hostile.test_sim_packages import INDEX, Archive, archive, keys, needs_gpg
+
+__all__ = ["archive", "keys"]
 
 SECRET = "options nvidia NVreg_Secret=of-the-computer\n"
 MODULES = "lib/modules/6.1/updates/dkms"
@@ -226,15 +231,25 @@ PACKAGES: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
+@needs_gpg
 @pytest.mark.parametrize("plant", PACKAGES.values(), ids=PACKAGES.keys())
 def test_what_is_no_package_gets_to_no_other_machine(
-    plant: Callable[[Path, Path], object], root: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[Path, Path], object], archive: Archive, outside: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    plant(root / debs.ARCHIVES, outside)
-    proven = {"a_1_all.deb": {(str(len(text)), sha256(text)) for text in (SECRET, "")}}
-    monkeypatch.setattr(signedpackages, "proven", lambda *_: proven)
-    assert debs.harvest("debian13", root) == 0
+    """Though Debian has signed a package of each content."""
+    stanzas = (
+        f"Package: a\nVersion: 1\nArchitecture: all\nSize: {len(text)}\nSHA256: {sha256(text)}\n\n"
+        for text in (SECRET, "")
+    )
+    (archive.lists / INDEX).write_text("".join(stanzas))
+    archive.release("archive")
+    (archive.archives / "a_1_all.deb").write_text(SECRET)
+    assert debs.harvest("debian13", archive.root) == 1
+    for folder in (archive.archives, tmp_path / "cache"):
+        shutil.rmtree(folder)
+    archive.archives.mkdir()
+    plant(archive.archives, outside)
+    assert debs.harvest("debian13", archive.root) == 0
     assert debs.seed("debian13", tmp_path / "other") == 0
 
 
@@ -252,14 +267,17 @@ STATES: dict[str, bytes] = {
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """It runs, for all that is known of it: a process of this computer has a child, its init."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     store.write(store.Description("m", "debian13", "/base", ("t4",), 2222))
     folder = store.folder("m")
     (folder / "run/nvml").mkdir(parents=True)
     (folder / "sys/bus/pci/devices").mkdir(parents=True)
-    monkeypatch.setattr(inside, "leader", lambda _name: 1)
-    return folder
+    store.record_process("m", "nspawn", os.getpid())
+    with subprocess.Popen(["sleep", "600"]) as init:
+        yield folder
+        init.kill()
 
 
 @pytest.mark.parametrize("kind", ["pcie_x4", "gpu_missing"])
@@ -292,29 +310,58 @@ def test_a_lock_that_is_never_let_go_is_one_plain_error(machine: Path, monkeypat
             faults.play("m", "pcie_x4")
 
 
-# Ids of this computer that a machine must not get: (accounts, subuid, processes), each as ranges.
-TAKEN = {
-    "an_account": "_accounts",
-    "containers_of_an_account": "_subordinate",
-    "a_running_container": "_mapped",
-    "another_machine": "_other_machines",
-}
+@contextmanager
+def an_account(number: int, _folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    accounts = [*pwd.getpwall(), pwd.struct_passwd(("somebody", "x", number, 100, "", "/", "/bin/sh"))]
+    monkeypatch.setattr(pwd, "getpwall", lambda: accounts)
+    yield
 
 
-@pytest.mark.parametrize("source", TAKEN.values(), ids=TAKEN.keys())
-def test_ids_that_somebody_has_are_nobodys_machine(machine: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+@contextmanager
+def containers_of_an_account(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (folder / "subuid").write_text(f"somebody:{number}:1\n")
+    monkeypatch.setattr(ids, "SUBORDINATE", (str(folder / "subuid"),))
+    yield
+
+
+@contextmanager
+def a_running_container(number: int, _folder: Path, _monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if os.getuid() != 0:
+        pytest.skip("only root may become another user")
+    with subprocess.Popen(["sleep", "600"], user=number) as process:
+        yield
+        process.kill()
+
+
+@contextmanager
+def another_machine(number: int, _folder: Path, _monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = store.folder("other")
+    folder.mkdir()
+    store.write_json(folder / "ids.json", {"first": number})
+    yield
+
+
+# Ids of this computer that a machine must not get.
+TAKEN = (an_account, containers_of_an_account, a_running_container, another_machine)
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_ids_that_somebody_has_are_nobodys_machine(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: Callable[..., AbstractContextManager[None]]
+) -> None:
     assert machine.is_dir()
     first = ids.of_machine("m")
     assert ids.of_machine("m") == first, "a machine keeps its range"
-    monkeypatch.setattr(ids, source, lambda *_: [(first + 1000, 1)])
-    other = ids.of_machine("m")
+    with taken(first + 1000, tmp_path, monkeypatch):
+        other = ids.of_machine("m")
     assert other % ids.COUNT == 0
     assert abs(other - first) >= ids.COUNT
 
 
-def test_subordinate_ids_are_read_as_they_are(tmp_path: Path) -> None:
+def test_subordinate_ids_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "subuid").write_text("me:100000:65536\nbad:line\n\nother:x:y\n# no\n1000:624288:65536\n")
-    assert ids._subordinate([str(tmp_path / "subuid"), str(tmp_path / "none")]) == [(100000, 65536), (624288, 65536)]
+    monkeypatch.setattr(ids, "SUBORDINATE", (str(tmp_path / "subuid"), str(tmp_path / "none")))
+    assert ids._subordinate() == [(100000, 65536), (624288, 65536)]
 
 
 def test_what_a_machine_says_on_its_console_does_not_fill_the_disk(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from gpuprep.sim import debs, prerequisites, signedpackages
 
-pytestmark = pytest.mark.skipif(
+needs_gpg = pytest.mark.skipif(
     not (shutil.which("gpg") and shutil.which("gpgv")), reason="signs with gpg, checks with gpgv"
 )
+pytestmark = needs_gpg
 PACKAGE, NAME = b"!<arch>\nas Debian made it", "hello_1%3a2.10-5_amd64.deb"
 SUITE = "deb.debian.org_debian_dists_trixie_"
 INDEX = SUITE + "main_binary-amd64_Packages"

@@ -22,6 +22,7 @@ SOFTWARE = (
     ("/usr/bin", "ffmpeg"),
 )
 DEFAULT_HEADERS = "12.1"
+LDCONFIG = "/sbin/ldconfig"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def _device_number(command: Command) -> int:
 
 def missing_library() -> str:
     """The first of the driver's video libraries that the loader's list has not."""
-    done = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False)
+    done = subprocess.run([LDCONFIG, "-p"], capture_output=True, text=True, check=False)
     wanted = ("libcuda.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1")
     return next((name for name in wanted if f"\t{name} " not in done.stdout), "") if done.returncode == 0 else ""
 
