@@ -1,0 +1,181 @@
+"""Tests replace parts at the named seams of CONTRIBUTING.md and nowhere else: their own files are read for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CONTRIBUTING = HERE.parent / "CONTRIBUTING.md"
+# Without one of these in it a file replaces nothing, and reading it whole would take its time.
+TOUCHES = re.compile(r"(set|del)(attr|item)\(|\bpatch\b|^ *(?!self\b)\w+(\.\w+)+[\[:= ][^=(]*= ?[^=]", re.MULTILINE)
+CAPITALS = re.compile("[A-Z][A-Z0-9_]*")
+SEAMS = {
+    "gpuprep.workflows.runs.Host",
+    "gpuprep.agent.nvml.pynvml",
+    "gpuprep.agent.libraries.toolkit",
+    "gpuprep.agent.libraries.load_cublaslt",
+    "gpuprep.agent.cudacalls.versions",
+    "gpuprep.agent.probes.cublaslt",
+    "gpuprep.agent.probes.cudadevice",
+    "gpuprep.agent.probes.gemmcheck",
+    "gpuprep.nightly.run.now",
+}
+EXCEPTIONS = {
+    "gpuprep.checks.verdict.judge": "an error inside gpuprep that nobody knows of",
+    "gpuprep.store.Store.append_new": "the same: the store takes every record that we know",
+    "gpuprep.untrusted.masking._known": "what this process remembers: a test begins without the passwords of others",
+    "gpuprep.provisioning.ansible_events.Events.handle": "listens to what Ansible says, and passes it on",
+    "gpuprep.remote.agent_client.identity": "the agent of the simulated machine is ours, and other tests need it",
+    "gpuprep.remote.ssh.SshConnection.execute.__kwdefaults__": "a limit, which a caller may give",
+    "psycopg.connect": "no server quotes the password that it refuses",
+}
+
+
+def names_of(nodes: list[ast.AST]) -> dict[str, str]:
+    """What a name of this file stands for: a module, or what was imported from one. "" for a class of the file."""
+    found = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                found[one.asname or one.name.partition(".")[0]] = one.name if one.asname else one.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            found.update({one.asname or one.name: f"{node.module}.{one.name}" for one in node.names})
+        elif isinstance(node, ast.ClassDef):
+            found[node.name] = ""
+    return found
+
+
+def dotted(target: ast.expr, names: dict[str, str]) -> str:
+    """The full name of a part; "" for what is the tests' own; "?" and the source for what cannot be told."""
+    if isinstance(target, ast.BoolOp):  # a dictionary or, where there is none, an empty one
+        target = target.values[0]
+    if isinstance(target, ast.Constant) and isinstance(target.value, str):
+        return target.value
+    parts: list[str] = []
+    inner = target
+    while isinstance(inner, ast.Attribute):
+        parts.append(inner.attr)
+        inner = inner.value
+    if not isinstance(inner, ast.Name) or inner.id not in names:
+        return f"? {ast.unparse(target)}"
+    root = names[inner.id]
+    own = not root or root.partition(".")[0] == "hostile" or (HERE / f"{root.partition('.')[0]}.py").exists()
+    return "" if own else ".".join([root, *reversed(parts)])
+
+
+def replaced(source: str) -> Iterator[tuple[int, str]]:
+    """(line, full name) of everything that this file of tests replaces."""
+    if not TOUCHES.search(source):
+        return
+    nodes = list(ast.walk(ast.parse(source)))
+    names = names_of(nodes)
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args:
+            name = by_call(node, names)
+            if name:
+                yield node.lineno, name
+        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+            for place in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                inner = place.value if isinstance(place, ast.Subscript) else place
+                name = dotted(inner, names) if isinstance(inner, ast.Attribute) else ""
+                if name and not name.startswith("?"):  # else it is an object of the test
+                    yield node.lineno, name
+
+
+def by_call(call: ast.Call, names: dict[str, str]) -> str:
+    """By setattr and its kin, of pytest, unittest.mock or the language. "" where nothing of ours is replaced."""
+    is_method = isinstance(call.func, ast.Attribute)
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if called not in ("setattr", "delattr", "object", "setitem", "delitem", "dict", "patch"):
+        return ""
+    first, *others = call.args
+    target = dotted(first, names)
+    if called == "patch" or isinstance(first, ast.Constant):
+        return target
+    if called in ("setitem", "delitem", "dict"):
+        return target if is_method and others else ""
+    if not target or not others or (target.startswith("?") and not is_method):  # an object of the test
+        return ""
+    attribute = others[0].value if isinstance(others[0], ast.Constant) else "?"
+    return f"{target}.{attribute!s}"
+
+
+def is_seam(name: str) -> bool:
+    of_the_library = name.partition(".")[0] in sys.stdlib_module_names
+    return name in SEAMS or of_the_library or bool(CAPITALS.fullmatch(name.rpartition(".")[2]))
+
+
+@cache
+def found() -> list[tuple[str, str]]:
+    """(file and line, full name) of what all tests replace."""
+    return [
+        (f"{path.relative_to(HERE)}:{line}", name)
+        for path in sorted(HERE.rglob("*.py"))
+        for line, name in replaced(path.read_text(encoding="utf-8"))
+    ]
+
+
+def test_nothing_is_replaced_but_at_the_named_seams() -> None:
+    others = [f"{where}: {name}" for where, name in found() if not is_seam(name) and name not in EXCEPTIONS]
+    assert others == [], "see the table of seams in CONTRIBUTING.md"
+
+
+def test_every_seam_and_every_exception_is_in_use_and_the_table_has_the_seams() -> None:
+    used = {name for _, name in found()}
+    assert SEAMS | set(EXCEPTIONS) <= used
+    table = CONTRIBUTING.read_text(encoding="utf-8")
+    lacking = [name for name in SEAMS if f"`{name.rpartition('.')[2]}`" not in table]
+    assert lacking == []
+
+
+IMPORTS = """
+import os
+from unittest import mock
+import gpuprep.store
+from gpuprep.store import Store
+from gpuprep.workflows import runs, schedule as nightly
+from nightlymachine import Machine
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('monkeypatch.setattr(nightly, "play", None)', "gpuprep.workflows.schedule.play"),
+        ('patched.setattr("gpuprep.workflows.schedule.play", None)', "gpuprep.workflows.schedule.play"),
+        ('monkeypatch.delattr(Store, "open")', "gpuprep.store.Store.open"),
+        ('setattr(gpuprep.store, "engine", None)', "gpuprep.store.engine"),
+        ('mock.patch("gpuprep.store.Store.open")', "gpuprep.store.Store.open"),
+        ('mock.patch.object(Store, "open")', "gpuprep.store.Store.open"),
+        ("Store.open = None", "gpuprep.store.Store.open"),
+        ('monkeypatch.setitem(nightly.readers, "x", None)', "gpuprep.workflows.schedule.readers"),
+        ("monkeypatch.setattr(nightly, name, None)", "gpuprep.workflows.schedule.?"),
+        ('part = nightly\nmonkeypatch.setattr(part, "play", None)', "? part.play"),
+    ],
+)
+def test_another_part_is_seen(line: str, name: str) -> None:
+    assert [name for _, name in replaced(IMPORTS + line)] == [name]
+    assert not is_seam(name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'monkeypatch.setattr(runs, "Host", None)',
+        'monkeypatch.setattr(nightly, "MOST_KNOWN", 1)',
+        'monkeypatch.setattr("os.geteuid", None)',
+        "os.environ = {}",
+        'monkeypatch.setattr(Machine, "answer", None)',
+        "Machine.answer = None",
+        "self.folder = None",
+    ],
+)
+def test_a_seam_and_the_tests_own_are_none_of_these(line: str) -> None:
+    assert all(is_seam(name) for _, name in replaced(IMPORTS + line))
