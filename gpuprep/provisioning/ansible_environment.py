@@ -34,7 +34,6 @@ MEMORY_BYTES = 512 << 20  # of one process of Ansible; it needs about 100 MiB
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
-
 PACKAGE = Path(gpuprep.__file__).resolve().parent
 # Inside the installed package, or beside it in a source tree.
 PLAYBOOKS = (PACKAGE / "playbooks", PACKAGE.parent / "playbooks")

@@ -24,7 +24,6 @@ COUNT = 65536
 FIRST, LAST = 0x80000, 0x6FFF0000
 # Between systemd's homes and its dynamic users: nothing takes ids there of its own accord.
 SPARE = range(60578, 61184)
-
 SUBORDINATE = ("/etc/subuid", "/etc/subgid")
 
 Range = tuple[int, int]  # first id, how many
