@@ -21,7 +21,7 @@ RULES = [rule for group in yaml.safe_load(monitoring.text("rules"))["groups"] fo
 DASHBOARD = json.loads(monitoring.text("dashboard"))
 # A name that stands in an expression; a label is followed by = or a comparison, or stands in by(), on() or ignoring().
 NAME = re.compile(r"\bgpuprep_[a-z0-9_]+\b")
-TESTS = Path(__file__).parent / "monitoring" / "gpuprep.rules.test.yml"
+TESTS, DAYS = (Path(__file__).parent / "monitoring" / f"gpuprep.rules.{name}.yml" for name in ("test", "days.test"))
 
 
 @pytest.fixture(scope="session")
@@ -101,8 +101,9 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
 
 def test_promtool_takes_the_rules_and_their_tests_pass(promtool: Programs, tmp_path: Path) -> None:
     (tmp_path / "gpuprep.rules.yml").write_text(monitoring.text("rules"))
-    shutil.copy(TESTS, tmp_path)
-    for words in (["check", "rules", "gpuprep.rules.yml"], ["test", "rules", TESTS.name]):
+    for file in (TESTS, DAYS):
+        shutil.copy(file, tmp_path)
+    for words in (["check", "rules", "gpuprep.rules.yml"], ["test", "rules", TESTS.name, DAYS.name]):
         done = subprocess.run([promtool.promtool, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
