@@ -29,10 +29,13 @@ from gpuprep.records.codec import Missing
 LARGEST = 1e15
 NOT_RECORDED = Missing("not_recorded")
 UNFIT = object()
+PLAIN = frozenset({str, int, float, bool, list})
 Decode = Callable[[Any], Any]
 
 
 def is_missing(value: object) -> bool:
+    if type(value) in PLAIN:  # nearly all: to ask for a Mapping takes ten times as long
+        return False
     return isinstance(value, Missing) or (isinstance(value, Mapping) and "missing" in value)
 
 
@@ -64,6 +67,8 @@ def _flag(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
+    if type(value) is float and -LARGEST < value < LARGEST:
+        return value
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return UNFIT
     if isinstance(value, float) and not math.isfinite(value):
@@ -88,9 +93,11 @@ def _union_of(kinds: tuple[Any, ...]) -> Decode:
             return None if may_be_none else UNFIT
         if is_missing(value):
             return missing_of(value) if may_be_missing else UNFIT
-        read = (other(value) for other in others)
-        found = next((found for found in read if found is not UNFIT), UNFIT)
-        return UNFIT if isinstance(found, Missing) and not may_be_missing else found
+        for other in others:
+            found = other(value)
+            if found is not UNFIT:
+                return UNFIT if isinstance(found, Missing) and not may_be_missing else found
+        return UNFIT
 
     return decode
 
@@ -102,8 +109,8 @@ def _tuple_of(kind: Any) -> Decode:
     def decode(value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             return UNFIT
-        read = ((instead if found is UNFIT else found) for found in map(item, value))
-        return tuple(found for found in read if found is not UNFIT)
+        found = [instead if one is UNFIT else one for one in map(item, value)]
+        return tuple(found if instead is not UNFIT else [one for one in found if one is not UNFIT])
 
     return decode
 
