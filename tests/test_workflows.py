@@ -42,16 +42,18 @@ BOOK = """
   gather_facts: false
   tasks:
     - name: First
-      ansible.builtin.command: "true"
+      ansible.builtin.debug:
+      when: not ansible_check_mode
       tags: [always]
-      changed_when: false
     - name: The driver of {{ gpuprep_profile }}
       ansible.builtin.assert:
         that: not gpu_driver_allow_reboot and gpu_driver_version is defined and gpu_codec_ffmpeg_url is search('^http')
       tags: [driver]
     - name: Tune
-      ansible.builtin.command: echo tuned
+      ansible.builtin.debug:
+      when: not ansible_check_mode
       tags: [tuning]
+      changed_when: true
     - name: Break
       ansible.builtin.command: sh -c 'echo no compiler >&2; exit 9'
       tags: [codec]

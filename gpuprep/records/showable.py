@@ -12,12 +12,13 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from gpuprep.records import Finding, RunRecord, Source, Status, to_json
+from gpuprep.records import Finding, RunRecord, Source, Status, to_json_value
 from gpuprep.records.findings import PROBLEMS
 from gpuprep.records.ids import now
 from gpuprep.records.moments import moment
@@ -182,4 +183,4 @@ def _cleaned_items(value: Any, kind: Callable[[list[Any]], Any]) -> Any:
 
 def strict_json(document: Any, indent: int | None = None) -> str:
     """JSON of records and plain values, as to_json_value makes it; NaN becomes a reading that failed."""
-    return to_json(document, indent).replace("\x7f", "\\u007f")
+    return json.dumps(to_json_value(document), indent=indent, allow_nan=False).replace("\x7f", "\\u007f")
