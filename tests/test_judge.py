@@ -275,21 +275,29 @@ def test_real_measurements_have_the_form(probe: str) -> None:
     assert list(measurement_forms.problems(probe, REAL[probe]["values"])) == []
 
 
+PLACES = {probe: places(result["values"]) for probe, result in REAL.items()}
+H200 = bare_snapshot(gpus=("h200",))
+WISH = state.resolve(loading.load("h200"), H200, judging=True)
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """`value` with `new` at a place; what is beside the path is not copied."""
+    if not path:
+        return new
+    made = value.copy()
+    made[path[0]] = changed(value[path[0]], path[1:], new)
+    return made
+
+
 @pytest.mark.parametrize("probe", sorted(REAL))
 @settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_damaged_measurements_are_refused_or_judged(probe: str, random: Any) -> None:
-    damaged = copy.deepcopy(REAL[probe]["values"])
-    path = random.choice(places(damaged))
-    at: Any = damaged
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
+    path, new = random.choice(PLACES[probe]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
+    damaged = changed(REAL[probe]["values"], path, new)
     if next(measurement_forms.problems(probe, damaged), None) is None:
         result = ProbeResult(probe, Source.MEASURED, damaged, 1.0)
-        host = bare_snapshot(gpus=("h200",))
-        wish = state.resolve(loading.load("h200"), host, judging=True)
-        assert all(f.status for f in checks.compare_figures(wish, host, [result], asked=[probe]))
+        assert all(f.status for f in checks.compare_figures(WISH, H200, [result], asked=[probe]))
 
 
 # ---------------------------------------------------------------- the command

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pip
 import pytest
 import wheelsfortests
 from roletasks import ROLES, Command, command, tasks
@@ -80,7 +81,9 @@ def test_no_pip_of_root_goes_without(role: str, file: str, name: str, flag: str)
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cudnn") / "new"
-    subprocess.run([sys.executable, "-I", "-m", "venv", "--symlinks", place], check=True)
+    subprocess.run([sys.executable, "-I", "-m", "venv", "--symlinks", "--without-pip", place], check=True)
+    [packages] = place.glob("lib/python3*/site-packages")
+    (packages / "pip").symlink_to(Path(pip.__file__).parent)  # to unpack one takes longer than all these tests
     return place
 
 
