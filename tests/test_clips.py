@@ -12,8 +12,8 @@ from gpuprep.agent import clips
 from gpuprep.records import Missing
 
 TINY = {
-    "tiny": clips.Spec("h264", 320, 192, 48, "yuv420p", clips.BARS, 440),
-    "tiny10": clips.Spec("hevc", 320, 192, 48, "yuv420p10le", clips.BARS, 440),
+    "tiny": clips.Spec("h264", 320, 192, 24, "yuv420p", clips.BARS, 440),
+    "tiny10": clips.Spec("hevc", 320, 192, 24, "yuv420p10le", clips.BARS, 440),
 }
 
 
@@ -33,8 +33,8 @@ def packets(path: Path) -> list[list[str]]:
 def test_a_clip_is_made_once(tmp_path: Path) -> None:
     made = clips.clip("tiny", within=tmp_path)
     assert isinstance(made, clips.Clip), made
-    assert (made.width, made.frames, made.seconds, made.audio) == (320, 48, 1.6, "aac")
-    assert len(packets(made.path)) == 48
+    assert (made.width, made.frames, made.seconds, made.audio) == (320, 24, 0.8, "aac")
+    assert len(packets(made.path)) == 24
     first = made.path.stat().st_ino
     again = clips.clip("tiny", within=tmp_path)
     assert isinstance(again, clips.Clip)
@@ -46,13 +46,13 @@ def test_a_clip_is_made_once(tmp_path: Path) -> None:
 def test_a_long_clip_is_the_short_one_again_and_again(tmp_path: Path, name: str) -> None:
     made = clips.clip(name, 4.0, within=tmp_path)
     assert isinstance(made, clips.Clip), made
-    assert (made.frames, made.seconds) == (144, 4.8)
+    assert (made.frames, made.seconds) == (120, 4.0)
     rows = packets(made.path)
-    assert len(rows) == 144
+    assert len(rows) == 120
     times = [int(row[1]) for row in rows]
     assert times == sorted(set(times))
-    assert [row[5] for row in rows[1:48]] == [row[5] for row in rows[49:96]]  # copied, not encoded anew
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}-x3.mp4", f"{name}.mp4"]
+    assert [row[5] for row in rows[1:24]] == [row[5] for row in rows[25:48]]  # copied, not encoded anew
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}-x5.mp4", f"{name}.mp4"]
 
 
 def stand_in(folder: Path, script: str) -> Path:
@@ -105,7 +105,7 @@ def test_long_clips_that_nobody_uses_make_room(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(clips, "LIMIT_BYTES", 1)
     assert isinstance(clips.clip("tiny", 3.0, within=tmp_path), clips.Clip)
     assert isinstance(clips.clip("tiny", 4.0, within=tmp_path), clips.Clip)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny-x3.mp4", "tiny.mp4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny-x5.mp4", "tiny.mp4"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:

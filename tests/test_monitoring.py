@@ -29,6 +29,9 @@ def promtool(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     return programs(tmp_path_factory.mktemp("prometheus"))
 
 
+ONE_DOWNLOAD = pytest.mark.xdist_group("promtool")  # by one worker
+
+
 def names(text: str) -> set[str]:
     return {name.removeprefix("gpuprep_") for name in NAME.findall(text)}
 
@@ -99,6 +102,7 @@ def test_the_dashboard_is_one_that_grafana_takes() -> None:
         assert expression.count("(") == expression.count(")")
 
 
+@ONE_DOWNLOAD
 def test_promtool_takes_the_rules_and_their_tests_pass(promtool: Programs, tmp_path: Path) -> None:
     (tmp_path / "gpuprep.rules.yml").write_text(monitoring.text("rules"))
     for file in (TESTS, DAYS):
@@ -108,6 +112,7 @@ def test_promtool_takes_the_rules_and_their_tests_pass(promtool: Programs, tmp_p
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@ONE_DOWNLOAD
 def test_a_rule_that_never_fires_does_not_pass_its_tests(promtool: Programs, tmp_path: Path) -> None:
     """The tests of the rules can fail."""
     spoiled = monitoring.text("rules").replace("26 * 3600", "2600 * 3600")
@@ -119,6 +124,7 @@ def test_a_rule_that_never_fires_does_not_pass_its_tests(promtool: Programs, tmp
     assert "GpuDriftStale" in done.stdout + done.stderr
 
 
+@ONE_DOWNLOAD
 def test_promtool_takes_the_metrics(promtool: Programs) -> None:
     """Names, units and HELP by Prometheus' own linter."""
     text = metrics.render([drifted("a"), drifted("b")])

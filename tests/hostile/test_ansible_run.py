@@ -200,28 +200,36 @@ def seen(make_stage: Callable[[], Stage]) -> Seen:
     )
 
 
+ONE_RUN = pytest.mark.xdist_group("ansible_data")  # by one worker
+
+
+@ONE_RUN
 @pytest.mark.parametrize("name", VARIABLES)
 def test_a_variable_arrives_as_it_is(name: str, seen: Seen) -> None:
     value = seen.variables[name]
     assert (value, type(value)) == (VARIABLES[name], type(VARIABLES[name]))
 
 
+@ONE_RUN
 @pytest.mark.parametrize("name", FACTS)
 def test_a_fact_takes_no_variables_place(name: str, seen: Seen) -> None:
     assert seen.overridden[name] != FACTS[name]
 
 
+@ONE_RUN
 def test_no_template_of_a_host_runs(seen: Seen) -> None:
     assert "lookup" in seen.registered
     assert not list(seen.folder.rglob("owned"))
     assert not list(seen.folder.rglob("OWNED"))
 
 
+@ONE_RUN
 def test_a_host_forges_no_event(seen: Seen) -> None:
     assert "FORGED" not in seen.tasks
     assert seen.tasks[:2] == ["Facts", "Warn"]
 
 
+@ONE_RUN
 def test_a_host_writes_no_escape_to_the_log(seen: Seen) -> None:
     assert "\x1b" not in seen.log
     assert "\x07" not in seen.log
