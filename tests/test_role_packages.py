@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ from gpuprep.workflows import fixes
 ROLES = Path(__file__).parents[1] / "playbooks" / "roles"
 SYSTEMS = sorted(path.stem for path in (ROLES / "gpu_preflight" / "vars").glob("*.yml"))
 FLAVOURS = ("proprietary", "open")
+SAID = re.compile(r"SAID (\S+) ([A-Za-z0-9+/=]+) END")
 # Role ► the file of its tasks that holds its packages.
 HOLDING = {"gpu_driver": "hold_apt.yml", "gpu_cuda": "toolkit.yml"}
 # Held by the role from the first day; checks, drift and --fix had a list of their own without them.
@@ -37,7 +40,16 @@ def holds_of(role: str) -> str:
     return str(hold)
 
 
-def tasks_for(system: str, flavour: str, file: Path) -> list[dict[str, Any]]:
+def saying(name: str, expression: str) -> dict[str, str]:
+    """The argument of a debug task that says a value: to write a file on the host takes a module, and a second."""
+    return {"msg": f"SAID {name} {{{{ {expression} | to_json | b64encode }}}} END"}
+
+
+def said(output: str) -> dict[str, Any]:
+    return {name: json.loads(base64.b64decode(value)) for name, value in SAID.findall(output)}
+
+
+def tasks_for(system: str, flavour: str) -> list[dict[str, Any]]:
     known = {"gpu_preflight_system": system, "gpu_driver_flavour": flavour}
     data = [
         {"name": f"Load {role}", "ansible.builtin.include_role": {"name": role, "tasks_from": "data"}, "vars": known}
@@ -46,15 +58,15 @@ def tasks_for(system: str, flavour: str, file: Path) -> list[dict[str, Any]]:
     templates = {f"{role}_holds": holds_of(role) for role in HOLDING}
     cuda = {"gpu_cuda_data": "{{ gpu_cuda_sources['distribution'] }}"}  # gpu_cuda's main.yml gives its tasks this
     names = ", ".join(f"'{role}': {role}_holds" for role in HOLDING)
-    copy = {"content": f"{{{{ {{{names}}} | to_json }}}}", "dest": str(file)}
-    return [*data, {"name": "Write what is held", "ansible.builtin.copy": copy, "vars": {**known, **cuda, **templates}}]
+    says = saying(f"{system}/{flavour}", f"{{{names}}}")
+    return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **cuda, **templates}}]
 
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], dict[str, list[str]]]:
     """(system, flavour) ► role ► what it holds."""
     folder = tmp_path_factory.mktemp("held")
-    files = {(system, flavour): folder / f"{system}-{flavour}" for system in SYSTEMS for flavour in FLAVOURS}
+    cases = [(system, flavour) for system in SYSTEMS for flavour in FLAVOURS]
     play = {
         "hosts": "localhost",
         "connection": "local",
@@ -64,7 +76,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], d
             "gpu_preflight_family": "Debian",
             "ansible_facts": {"distribution": "", "distribution_major_version": "", "kernel": ""},
         },
-        "tasks": [task for (system, flavour), file in files.items() for task in tasks_for(system, flavour, file)],
+        "tasks": [task for system, flavour in cases for task in tasks_for(system, flavour)],
     }
     book = folder / "book.yml"
     book.write_text(yaml.safe_dump([play]), encoding="utf-8")
@@ -73,7 +85,8 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], d
     places = {"ANSIBLE_LOCAL_TEMP": str(folder / "tmp"), "ANSIBLE_HOME": str(folder), "ANSIBLE_ROLES_PATH": str(ROLES)}
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items()}
+    found = said(done.stdout)
+    return {(system, flavour): found[f"{system}/{flavour}"] for system, flavour in cases}
 
 
 def wanted(system: str) -> Wanted:
@@ -88,6 +101,7 @@ def test_the_catalogue_and_the_roles_serve_the_same_releases() -> None:
     assert sorted(release.title.replace(" ", "-") for release in catalogue.archives().values()) == SYSTEMS
 
 
+@pytest.mark.xdist_group("held")  # one run of the roles, by one worker
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_the_roles_hold_is_what_is_checked(
     system: str, held: Mapping[tuple[str, str], dict[str, list[str]]]
@@ -136,10 +150,9 @@ def test_a_release_without_a_file_of_its_own_builds_ffmpeg_with_what_its_distrib
         "vars": {"ansible_facts": told, "ansible_python_interpreter": sys.executable},
         "tasks": [
             {"ansible.builtin.include_role": {"name": "gpu_codec", "tasks_from": "facts"}},
-            {"ansible.builtin.copy": {
-                "content": "{{ [gpu_codec_build_packages, gpu_codec_packages, gpu_codec_npp_packages] | to_json }}",
-                "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}.json",
-            }},
+            {"ansible.builtin.debug": saying(
+                "{{ inventory_hostname }}", "[gpu_codec_build_packages, gpu_codec_packages, gpu_codec_npp_packages]"
+            )},
         ],
     }  # fmt: skip
     book = tmp_path / "book.yml"
@@ -151,7 +164,8 @@ def test_a_release_without_a_file_of_its_own_builds_ffmpeg_with_what_its_distrib
         "ANSIBLE_ROLES_PATH": str(ROLES),
     }
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
-    packages = [json.loads((tmp_path / f"{system}.json").read_text(encoding="utf-8")) for system in served]
-    assert all(found == packages[0] and "nasm" in found[0] for found in packages), done.stdout
-    assert not (tmp_path / f"{unknown}.json").exists()
+    found = said(done.stdout)
+    assert sorted(found) == sorted(served), done.stdout
+    packages = list(found.values())
+    assert all(one == packages[0] and "nasm" in one[0] for one in packages), done.stdout
     assert "gpu_codec has no package data for it" in done.stdout
