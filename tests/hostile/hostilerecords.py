@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from records_for_tests import SNAPSHOT
@@ -97,7 +98,7 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
     "fixes that are none": lambda: of(drift=DriftFacts(fixes=(None,))),  # type: ignore[arg-type]
     "a summary that is none": lambda: of(verdict=Verdict(Status.FAIL, None, (BAD,))),  # type: ignore[arg-type]
     "options that are none": lambda: of(options=None),
-    "20 000 findings": lambda: found(*[dataclasses.replace(BAD, property=f"p{n}") for n in range(20_000)]),
+    "20 000 findings": cache(lambda: found(*[dataclasses.replace(BAD, property=f"p{n}") for n in range(20_000)])),
     "a finding of three megabytes": lambda: found(dataclasses.replace(BAD, actual=LONG)),
 }
 

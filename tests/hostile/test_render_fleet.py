@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from typing import NoReturn
 from xml.etree import ElementTree as ET
@@ -121,11 +122,15 @@ def test_the_command_goes_on_and_its_exit_code_says_that_a_host_is_unknown(
     assert "cannot be shown" in " ".join((said.out + said.err).split())
 
 
+@cache
+def very_many() -> RunRecord:
+    passed = [dataclasses.replace(hostilerecords.BAD, property=f"p{n}", status=Status.PASS) for n in range(30_000)]
+    return hostilerecords.found(*passed, dataclasses.replace(hostilerecords.BAD, property="the_grave_one"))
+
+
 @pytest.mark.parametrize("style", [style for style in FORMATS if style not in ("json", "sbom")])
 def test_of_very_many_findings_the_gravest_are_shown_and_the_rest_counted(style: str) -> None:
-    passed = [dataclasses.replace(hostilerecords.BAD, property=f"p{n}", status=Status.PASS) for n in range(30_000)]
-    grave = dataclasses.replace(hostilerecords.BAD, property="the_grave_one")
-    text = render(hostilerecords.found(passed[0], *passed[1:], grave), style)
+    text = render(very_many(), style)
     shown = parsed(text, style).replace("_", " ")
     assert "the grave one" in shown
     assert len(text) < MOST_BYTES
