@@ -20,7 +20,7 @@ from gpuprep.records import RunRecord, Status
 from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
 from hostile import hostilerecords
 
-GOOD = [f"gpu-{number:02d}" for number in range(1, 18)]
+GOOD = [f"gpu-{number:02d}" for number in range(1, 7)]
 MOST_BYTES = 12_000_000
 
 
