@@ -22,17 +22,7 @@ from gpuprep.agent.manifest import is_intact
 from gpuprep.agent.run import read_text
 from gpuprep.errors import UsageError
 from gpuprep.nightly import freshness, nightlyplan, notify, results
-from gpuprep.records import (
-    DecodeError,
-    Missing,
-    ProbeResult,
-    RunRecord,
-    Snapshot,
-    Source,
-    from_json,
-    to_json,
-    to_json_value,
-)
+from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json, to_json
 from gpuprep.untrusted import limits
 from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
 from gpuprep.workflows import record_file
@@ -202,18 +192,6 @@ def test_a_long_text_is_cut_and_says_by_how_much() -> None:
 def test_nothing_that_is_no_utf8_leaves() -> None:
     to_json(record(error="half \ud800", options={"\udfff": "\ud800"})).encode()
     json.loads(to_json(record(error="half \ud800"))).get("error").encode()
-
-
-@pytest.mark.parametrize("indent", [None, 0, 1, 2])
-def test_a_record_is_written_as_the_standard_library_writes_it(indent: int | None) -> None:
-    hard = {
-        "": [],
-        "a": {},
-        "b": [{}, [[]], True, False, None, -0.0, 1e300, 1.5, 10**30],
-        "é\x7f\u2028\n": "'\"\\\x00🙂",
-    }
-    for value in (hard, [hard, (1, "x")], RUN, HOST, 1, "x", None, {}, Source.MEASURED, {1: {2: Missing("a", "b")}}):
-        assert to_json(value, indent) == json.dumps(to_json_value(value), indent=indent)
 
 
 def test_another_language_is_read_as_it_is() -> None:
