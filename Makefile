@@ -94,8 +94,9 @@ demo: $(VENV)/.installed
 	echo "Run it again:  make demo"
 	echo "Take it down:  $(BIN)/gpuprep sim down t4"
 
+# nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/e2e/finished.py) shall not come last.
 test: $(VENV)/.installed lint
-	@$(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder --durations=20
+	@nice -n 10 $(BIN)/pytest tests -n 3 --dist loadgroup --no-loadscope-reorder --durations=20
 
 test-all: export GPUPREP_TEST_ALL = 1
 test-all: test

@@ -25,7 +25,7 @@ def provision(machine: str, os_name: str, profile: str, gpus: list[str]) -> Fini
     if KEEP:
         must("sim", "up", machine, "--os", os_name, *flags(gpus))
     else:
-        up(machine, os_name, gpus)
+        up(machine, os_name, gpus, first=True)
     compile_quickly(machine)
     wish = ["provision", f"sim:{machine}", "--profile", profile]
     foreseen = must(*wish, "--check", "--deep", "--json")

@@ -66,8 +66,12 @@ class Finished:
 
 def gpuprep(*arguments: str, timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:
     """Run the installed gpuprep as a user would, from a directory that is not the source tree."""
+    return run([GPUPREP, *arguments], timeout, environment)
+
+
+def run(command: Sequence[str], timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:
     process = subprocess.run(
-        [GPUPREP, *arguments],
+        command,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -96,10 +100,15 @@ def flags(gpus: Sequence[str]) -> list[str]:
     return [word for gpu in gpus for word in ("--gpu", gpu)]
 
 
-def up(machine: str, os_name: str, gpus: Sequence[str]) -> str:
-    """A fresh machine of that name: one left over by an earlier run is taken down first."""
+def up(machine: str, os_name: str, gpus: Sequence[str], *, first: bool = False) -> str:
+    """A fresh machine of that name: one left over by an earlier run is taken down first.
+
+    `first`: others wait for it, so its programs come before theirs. Where that is not allowed, `nice` goes on without.
+    """
     gpuprep("sim", "down", machine)
-    must("sim", "up", machine, "--os", os_name, *flags(gpus))
+    command = [GPUPREP, "sim", "up", machine, "--os", os_name, *flags(gpus)]
+    done = run(["nice", "-n", "-10", *command] if first else command)
+    assert done.exit_code == 0, f"{' '.join(command)}: exit {done.exit_code}\n{done.text[-6000:]}"
     return machine
 
 
