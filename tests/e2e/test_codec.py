@@ -121,13 +121,13 @@ class Played:
         return " ".join(self.text[self.text.index("fatal: ") :].split())
 
 
-def wait_for_line(process: subprocess.Popen[str], words: str) -> None:
-    """Until the running play prints a line with `words`."""
+def wait_for_line(process: subprocess.Popen[str], *words: str) -> None:
+    """Until the running play prints a line with all of `words`."""
     assert process.stdout is not None
     printed = []
     for line in process.stdout:
         printed.append(line)
-        if words in line:
+        if all(word in line for word in words):
             return
     raise AssertionError("".join(printed)[-6000:])
 
@@ -323,6 +323,37 @@ def test_none_leaves_everything_alone(stage: Stage, second: Played) -> None:
     assert stage.play(SECOND, gpu_codec_ffmpeg_version="none", gpu_codec_prefix="/opt/elsewhere").good().changed == []
 
 
+def test_a_damaged_build_and_artifact_are_built_again_and_a_killed_build_leaves_the_old_ffmpeg_at_work(
+    stage: Stage, second: Played
+) -> None:
+    assert second.exit_code == 0
+    before = manifest(SECOND)
+    artifact = damaged_artifact(stage, before["key"])
+    damaged = artifact.read_bytes()
+    on(SECOND, f"printf x >> /opt/gpuprep/ffmpeg/7.1.5-{before['key']}/bin/ffmpeg")
+    checked = stage.play(SECOND, "--check").good()
+    assert checked.changed == ["Would install FFmpeg"]
+    process = stage.start(SECOND)
+    wait_until_compiling(SECOND, process)
+    on(SECOND, f"systemctl kill --signal=KILL {UNIT}")
+    text, _ = process.communicate(timeout=300)
+    played = Played(process.returncode, text)
+    assert "stopped from outside while compiling" in played.refused()
+    assert f"{artifact.name} is corrupted" in " ".join(text.split())
+    assert "Start the build as a unit of its own" in played.changed
+    assert artifact.with_name(f"{artifact.name}.corrupted").read_bytes() == damaged
+    assert manifest(SECOND) == before
+    assert on(SECOND, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
+
+
+def damaged_artifact(stage: Stage, key: str) -> Path:
+    artifact = stage.builds / f"{key}.tar.xz"
+    damaged = bytearray(artifact.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    artifact.write_bytes(damaged)
+    return artifact
+
+
 @pytest.mark.only_all
 def test_other_parts_are_another_build_beside_the_one_before(stage: Stage, second: Played) -> None:
     assert second.exit_code == 0
@@ -337,34 +368,22 @@ def test_other_parts_are_another_build_beside_the_one_before(stage: Stage, secon
     assert stage.play(SECOND, gpu_codec_parts=MORE).good().changed == []
 
 
-def test_a_damaged_build_is_built_again_while_another_host_waits_which_builds_when_that_is_killed(
+@pytest.mark.only_all
+def test_a_host_waits_for_another_that_builds_the_same_and_builds_when_that_one_is_killed(
     stage: Stage, second: Played
 ) -> None:
-    """And a killed build leaves the FFmpeg that was there at work."""
     assert second.exit_code == 0
-    before = manifest(SECOND)
     key = manifest(FIRST)["key"]
-    artifact = stage.builds / f"{key}.tar.xz"
-    damaged = bytearray(artifact.read_bytes())
-    damaged[len(damaged) // 2] ^= 0xFF
-    artifact.write_bytes(damaged)
     for machine in (FIRST, SECOND):
-        on(machine, f"printf x >> /opt/gpuprep/ffmpeg/7.1.5-{key}/bin/ffmpeg")
-    checked = stage.play(SECOND, "--check").good()
-    assert "Would install FFmpeg" in checked.changed
+        on(machine, f"rm -f /opt/gpuprep/ffmpeg/7.1.5-{key}/bin/ffmpeg")
+    (stage.builds / f"{key}.tar.xz").unlink(missing_ok=True)
     process = stage.start(SECOND)
     wait_until_compiling(SECOND, process)
     waiting = stage.start(FIRST)
-    wait_for_line(waiting, "RETRYING: [sim-e2e-codec-first]: gpu_codec : Wait for a host that builds the same")
+    wait_for_line(waiting, "RETRYING", "Wait for a host that builds the same")
     on(SECOND, f"systemctl kill --signal=KILL {UNIT}")
     text, _ = process.communicate(timeout=300)
-    played = Played(process.returncode, text)
-    assert "stopped from outside while compiling" in played.refused()
-    assert f"{artifact.name} is corrupted" in " ".join(text.split())
-    assert "Start the build as a unit of its own" in played.changed
-    assert artifact.with_name(f"{artifact.name}.corrupted").read_bytes() == bytes(damaged)
-    assert manifest(SECOND) == before
-    assert on(SECOND, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
+    assert "stopped from outside while compiling" in Played(process.returncode, text).refused()
     wait_for_line(waiting, "gpu_codec : Wait for the build")
     assert on(FIRST, f"systemctl is-active {UNIT}") == "active"
     kill(waiting)
