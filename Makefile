@@ -101,10 +101,10 @@ test: $(VENV)/.installed lint
 test-all: export GPUPREP_TEST_ALL = 1
 test-all: test
 
-# The two that take longest side by side.
 coverage: $(VENV)/.installed
 	@$(BIN)/pytest tests -m "not e2e" -n 2 -q --cov --cov-report=term
 
+# Two parts side by side: mypy takes as long as all others.
 lint: $(VENV)/.installed
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-others
 
