@@ -160,6 +160,8 @@ CASES: dict[str, Case] = {
     "list-has-another-authority": Case(ACCEPTED, "@cert-authority * {ca}", "certified", REVOKING, "{ca_rsa}"),
     "list-is-torn": Case(REFUSED, "{name} {ed}", config=REVOKING, also="ssh-ed25519 AAAA"),
     "list-is-not-there": Case(REFUSED, "{name} {ed}", config=REVOKING.replace("also", "none-such")),
+    "list-is-a-folder": Case(REFUSED, "{name} {ed}", config=REVOKING.replace("/also", "")),
+    "list-is-the-null-device": Case(ACCEPTED, "{name} {ed}", config=REVOKING.replace("{dir}/also", "/dev/null")),
     "list-is-none": Case(ACCEPTED, "{name} {ed}", config=REVOKING.replace("{dir}/also", "none")),
     "list-by-tokens": Case(REFUSED, "{name} {ed}", config=REVOKING.replace("also", "al%%so-%k-%h-%p-%n"), also="{ed}"),
     "krl-has-the-key": Case(REVOKED, "{name} {ed}", config=KRL, krl="key: {ed}"),
