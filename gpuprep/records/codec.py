@@ -56,7 +56,7 @@ def to_json_value(value: Any) -> Any:
     """A record as plain JSON values. Missing becomes {"missing": reason, "detail": ...}, and so does NaN."""
     kind: Any = type(value)
     if kind is str:  # half of all values
-        return value if value.isprintable() else _whole(value)
+        return _whole(value)
     return _encoder(kind)(value)
 
 
