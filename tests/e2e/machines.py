@@ -84,7 +84,10 @@ def run(command: Sequence[str], timeout: float = 1800, environment: dict[str, st
 
 
 def must(*arguments: str, exit_code: int = 0, timeout: float = 1800) -> Done:
-    done = gpuprep(*arguments, timeout=timeout)
+    return ended(gpuprep(*arguments, timeout=timeout), arguments, exit_code)
+
+
+def ended(done: Done, arguments: Sequence[str], exit_code: int = 0) -> Done:
     assert done.exit_code == exit_code, f"gpuprep {' '.join(arguments)}: exit {done.exit_code}\n{done.text[-6000:]}"
     return done
 
@@ -106,9 +109,8 @@ def up(machine: str, os_name: str, gpus: Sequence[str], *, first: bool = False) 
     `first`: others wait for it, so its programs come before theirs. Where that is not allowed, `nice` goes on without.
     """
     gpuprep("sim", "down", machine)
-    command = [GPUPREP, "sim", "up", machine, "--os", os_name, *flags(gpus)]
-    done = run(["nice", "-n", "-10", *command] if first else command)
-    assert done.exit_code == 0, f"{' '.join(command)}: exit {done.exit_code}\n{done.text[-6000:]}"
+    words = ["sim", "up", machine, "--os", os_name, *flags(gpus)]
+    ended(run([*(["nice", "-n", "-10"] if first else []), GPUPREP, *words]), words)
     return machine
 
 
