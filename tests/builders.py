@@ -78,9 +78,17 @@ def with_parts(base: Nested, **parts: Any) -> Nested:
 def pci(models: Sequence[str]) -> tuple[PciDevice, ...]:
     """GPUs by model ("t4") or PCI device id ("1eb8"), on consecutive slots."""
     return tuple(
-        PciDevice(f"0000:00:{0x1E - i:02x}.0", "10de", DEVICE_IDS.get(model, model), "030200")
-        for i, model in enumerate(models)
+        PciDevice(f"0000:00:{0x1E - i:02x}.0", "10de", device, "030200", None, subsystem)
+        for i, (device, subsystem) in enumerate(map(_ids, models))
     )
+
+
+def _ids(model: str) -> tuple[str, str]:
+    """PCI device and subsystem id of a model's first board."""
+    if model in DEVICE_IDS or model not in catalogue.models():
+        return DEVICE_IDS.get(model, model), ""
+    board = next(board for board in catalogue.boards().values() if board.model.key == model)
+    return board.pci_device_ids[0], (*board.subsystem_ids, "")[0]
 
 
 def nowhere() -> dict[str, OptStr]:
@@ -187,10 +195,11 @@ def modprobe_file(wanted: Wanted) -> str:
 
 def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
     """The GPU as NVML shows it once it is tuned as wanted."""
-    gpu = catalogue.gpus()[device.device_id]
+    gpu = catalogue.board(device.device_id)
+    assert gpu is not None
     top = gpu.clocks or ClockPair(2619, 1980)
     supported = (top, *(ClockPair(top.memory_mhz, top.graphics_mhz - 15 * step) for step in range(1, 40)))
-    watts = gpu.power_watts
+    watts = gpu.power_watts or 400
     limit = wanted.tuning.power_limit_watts
     facts = GpuFacts(
         index=index,
@@ -199,7 +208,7 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
         pci_address=device.address,
         pci_device_id=device.device_id,
         serial="0",
-        memory_total_mib=gpu.memory_gib * 1024,
+        memory_total_mib=gpu.memory_mib or 16384,
         persistence_mode=wanted.tuning.persistence,
         application_clocks=supported[20],
         default_application_clocks=supported[20],

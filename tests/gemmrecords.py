@@ -7,6 +7,7 @@ from typing import Any
 
 import builders
 
+from gpuprep import catalogue
 from gpuprep.checks import probes, verdict
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, ProbeResult, Source, Status
@@ -30,10 +31,12 @@ def gemm(dtype: str, tflops: float, **changed: Any) -> dict[str, Any]:
 
 
 def gpu(pci_device_id: str, gemms: list[dict[str, Any]], index: int = 0, **changed: Any) -> dict[str, Any]:
+    board = catalogue.board(pci_device_id)
+    own = board.power_watts if board else None
     return {
         "index": index, "uuid": f"GPU-{index}", "name": "NVIDIA", "pci_device_id": pci_device_id, "sms": None,
-        "l2_mib": 40, "max_graphics_clock_mhz": 1410, "power_limit_watts": 400, "other_processes": [], "gemms": gemms,
-        "error": None, **changed,
+        "l2_mib": 40, "max_graphics_clock_mhz": 1410, "power_limit_watts": own or 400, "other_processes": [],
+        "gemms": gemms, "error": None, **changed,
     }  # fmt: skip
 
 

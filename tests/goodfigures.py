@@ -8,7 +8,7 @@ from typing import Any
 from gpuprep import catalogue
 from gpuprep.agent.convolution import SHAPE
 from gpuprep.agent.probes.cudnn import CASES
-from gpuprep.checks.links import NVLINK_GB_PER_S, NVLINKS
+from gpuprep.checks.links import NVLINK_GB_PER_S
 from gpuprep.desired.state import Wanted
 
 LINK = {"generation": 3, "width": 16, "max_generation": 3, "max_width": 16}
@@ -21,7 +21,8 @@ def bandwidth(wanted: Wanted) -> dict[str, Any]:
 
 
 def _gpu(index: int, device: str) -> dict[str, Any]:
-    facts = catalogue.gpus()[device]
+    facts = catalogue.board(device)
+    assert facts is not None
     peak = facts.memory_gb_per_s or 0
     named = {"index": index, "uuid": f"GPU-{index}", "name": facts.name, "pci_device_id": device}
     figures = {"copy_gb_per_s": 0.8 * peak, "read_gb_per_s": 0.9 * peak, "triad_gb_per_s": 0.9 * peak}
@@ -31,10 +32,15 @@ def _gpu(index: int, device: str) -> dict[str, Any]:
 
 
 def _peer(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    links = min(NVLINKS.get(gpu["pci_device_id"], 0) for gpu in (one, other))
+    links = min(_switched(gpu["pci_device_id"]) for gpu in (one, other))
     speed = 0.85 * links * NVLINK_GB_PER_S if links else 12.0
     pair = {"from": one["index"], "to": other["index"], "can_access": True}
     return {**pair, "gb_per_s": speed, "nvlinks": links, "error": None}
+
+
+def _switched(device: str) -> int:
+    board = catalogue.board(device, power_limit_watts=400)
+    return board.nvlink.links if board and board.nvlink and board.nvlink.how == "switch" else 0
 
 
 def cudnn(wanted: Wanted) -> dict[str, Any]:

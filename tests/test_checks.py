@@ -236,7 +236,7 @@ NOT_CHECKED = {
     "min_watts", "max_watts", "header_path", "cloud_init", "supported_clocks",
     "video_clock_mhz", "max_memory_clock_mhz", "power_watts", "memory_used_mib", "performance_state", "vbios",
     "slowdown_temperature_c", "compute_capability", "utilization", "pcie", "throttled",
-    "corrected_volatile", "corrected_aggregate", "uncorrected_aggregate", "digests",
+    "corrected_volatile", "corrected_aggregate", "uncorrected_aggregate", "digests", "pci_subsystem_id", "other_gpus",
 }  # fmt: skip
 
 

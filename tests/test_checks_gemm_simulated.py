@@ -15,9 +15,10 @@ SPEED = "gpu 0.gemm_"
 
 
 def alone(values: dict[str, Any]) -> dict[str, Any]:
-    """NVML of these tests always shows two other processes and a T4's clock: neither is the model's."""
+    """NVML of these tests always shows two other processes, a T4's clock and limit: they are not the model's."""
     for gpu in values["gpus"]:
         gpu["other_processes"] = []
+        gpu["power_limit_watts"] = None
         for gemm in gpu["gemms"]:
             gemm["graphics_clock_mhz"] = None
     return values

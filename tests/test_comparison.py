@@ -55,7 +55,7 @@ def test_what_differs_at_every_moment_is_no_change() -> None:
         (gpus(HOST, persistence_mode=False), FactChange("gpu 0.persistence_mode", "yes", "no")),
         (
             gpus(HOST, memory_total_mib=Missing("gpu_is_lost")),
-            FactChange("gpu 0.memory_total_mib", "16384", "not read (gpu_is_lost)"),
+            FactChange("gpu 0.memory_total_mib", "15360", "not read (gpu_is_lost)"),
         ),
         (
             dataclasses.replace(HOST, packages={**HOST.packages, "new": Package("1.0", False)}),

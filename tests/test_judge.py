@@ -106,7 +106,7 @@ def test_other_thresholds_make_another_verdict(tmp_path: Path) -> None:
     assert made.verdict is not None
     failed = [f for f in made.verdict.findings if f.status is Status.FAIL]
     assert [f.key for f in failed] == ["gpu 0.gemm_fp16"]
-    assert failed[0].expected == "≥ 95 % of 312 TFLOPS (profile strict, our fleet)"
+    assert failed[0].expected == "≥ 95 % of 312 TFLOPS at 1410 MHz (profile strict, our fleet)"
 
 
 def test_simulated_stays_simulated(tmp_path: Path) -> None:

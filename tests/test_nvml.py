@@ -42,7 +42,9 @@ def t4_answers() -> Answers:
         "nvmlSystemGetDriverVersion": "550.163.01",
         "nvmlDeviceGetCount": 1,
         "nvmlDeviceGetHandleByIndex": lambda index: f"handle {index}",
-        "nvmlDeviceGetPciInfo": types.SimpleNamespace(busId="00000000:00:1E.0", pciDeviceId=0x1EB810DE),
+        "nvmlDeviceGetPciInfo": types.SimpleNamespace(
+            busId="00000000:00:1E.0", pciDeviceId=0x1EB810DE, pciSubSystemId=0x12A210DE
+        ),
         "nvmlDeviceGetUUID": "GPU-1",
         "nvmlDeviceGetName": b"Tesla T4",
         "nvmlDeviceGetSerial": "123",

@@ -64,13 +64,13 @@ def test_gpus_and_switches_of_the_bus(tmp_path: Path) -> None:
     pci_device(tmp_path, "0000:04:00.0", "10de", "1eb8", "030000")
     pci_device(tmp_path, "0000:06:00.0", "10de", "1aef", "040300")  # a GPU's own sound device
     pci_device(tmp_path, "0000:07:00.0", "10de", "1af1", "068000")
-    gpus, switches = osfacts.pci(tmp_path)
+    gpus, switches, _others = osfacts.pci(tmp_path, names=())
     assert [(gpu.address, gpu.device_id, gpu.class_code, gpu.driver) for gpu in gpus] == [
         ("0000:04:00.0", "1eb8", "030000", None),
         ("0000:05:00.0", "20b0", "030200", "nouveau"),
     ]
     assert switches == 1
-    assert osfacts.pci(tmp_path / "nothing") == ((), 0)
+    assert osfacts.pci(tmp_path / "nothing") == ((), 0, ())
 
 
 def test_the_kernel_of_the_next_boot(tmp_path: Path) -> None:

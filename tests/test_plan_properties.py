@@ -85,7 +85,7 @@ def resolve_or_none(profile: Profile, snapshot: Snapshot) -> Wanted | None:
 
 
 def has_volta(snapshot: Snapshot) -> bool:
-    gpus = [catalogue.gpu(device.device_id) for device in snapshot.pci_gpus]
+    gpus = [catalogue.board(device.device_id) for device in snapshot.pci_gpus]
     return any(gpu is not None and gpu.model.architecture == "volta" for gpu in gpus)
 
 

@@ -133,9 +133,9 @@ def test_without_a_published_rate_nothing_is_claimed(model: str, kind: str) -> N
 
 
 def test_a_gpu_that_the_catalogue_lacks() -> None:
-    found = judged("t4", series("decode", "h264", step(2, 700)), pci_device_id="2684", name="RTX 4090")
+    found = judged("t4", series("decode", "h264", step(2, 700)), pci_device_id="2782", name="RTX 4070 Ti")
     assert found["throughput decode h264.fps"].status is Status.SKIP
-    assert "RTX 4090" in found["throughput decode h264.fps"].reason
+    assert "RTX 4070 Ti" in found["throughput decode h264.fps"].reason
 
 
 NO_PSUTIL = {"missing": "not_installed", "detail": "psutil"}
@@ -216,7 +216,7 @@ def test_an_encoder_that_the_driver_denies() -> None:
 
 def test_of_a_gpu_that_the_catalogue_lacks_the_driver_alone_decides() -> None:
     none = series("encode", "h264", preset="p3", outcome="failed", decisive_line=NO_NVENC)
-    finding = judged("t4", none, pci_device_id="2684")["throughput encode h264 p3.fps"]
+    finding = judged("t4", none, pci_device_id="2782")["throughput encode h264 p3.fps"]
     assert finding.status is Status.SKIP
     assert finding.actual == NO_NVENC
 
@@ -330,14 +330,15 @@ def test_a_profile_without_ffmpeg_asks_nothing() -> None:
 
 
 def test_every_engine_of_the_catalogue_has_a_rate_or_none_is_published() -> None:
-    """Volta's, GA102's and Ada's decoders are the ones without."""
+    """Volta's, GA102's and Ada's decoders and Blackwell's engines are the ones without."""
     without = {
         (key, kind)
         for key, model in catalogue.models().items()
         for kind, count in (("decode", model.nvdec_engines), ("encode", model.nvenc_engines))
         if count and engine_rate(model.compute_capability, kind, "h264", "p3") is None
     }
-    assert without == {("v100", "decode"), ("l4", "decode"), ("a10g", "decode")}
+    older = {("v100", "decode"), ("l4", "decode"), ("a10g", "decode"), ("l40s", "decode"), ("rtx_4090", "decode")}
+    assert without == {*older, ("rtx_5090", "encode"), ("rtx_pro_6000", "encode")}
     assert load("t4").thresholds["engine_percent_of_rate"]
 
 

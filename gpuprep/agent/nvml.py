@@ -125,6 +125,7 @@ class Gpu:
             name=self._words("nvmlDeviceGetName"),
             pci_address="" if lost else normal_address(as_text(pci.busId)),
             pci_device_id="" if lost else f"{pci.pciDeviceId >> 16:04x}",
+            pci_subsystem_id=mapped(pci, lambda ids: f"{ids.pciSubSystemId >> 16:04x}"),
             serial=mapped(self._get("nvmlDeviceGetSerial"), as_text),
             memory_total_mib=mapped(self._get("nvmlDeviceGetMemoryInfo"), lambda info: info.total // 2**20),
             persistence_mode=mapped(self._get("nvmlDeviceGetPersistenceMode"), bool),

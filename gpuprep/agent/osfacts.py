@@ -8,7 +8,7 @@ import platform
 import shutil
 import time
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from gpuprep.agent import parse
 from gpuprep.agent.packages import headers_available
@@ -20,6 +20,8 @@ EFI = Path("/sys/firmware/efi")
 SECURE_BOOT = EFI / "efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 NVIDIA = "10de"
 GPU_CLASSES = ("0300", "0302")  # VGA, 3D controller
+OTHER_CLASSES = (*GPU_CLASSES, "0380", "1200")  # other display controller, processing accelerator: AMD's
+PCI_NAMES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))  # lspci's database: Debian, Red Hat
 NVSWITCH_CLASS = "0680"  # other bridge
 CLOUD_INIT_RUN = Path("/run/cloud-init")
 
@@ -89,20 +91,43 @@ def virtualization() -> str:
     return "unknown" if isinstance(found, Missing) else found.strip()
 
 
-def pci(devices: Path = PCI_DEVICES) -> Tuple[Tuple[PciDevice, ...], int]:
-    """NVIDIA's GPUs and the number of NVSwitches. From /sys: pciutils may not be installed."""
+def pci(
+    devices: Path = PCI_DEVICES, names: Sequence[Path] = PCI_NAMES
+) -> Tuple[Tuple[PciDevice, ...], int, Tuple[PciDevice, ...]]:
+    """NVIDIA's GPUs, the number of NVSwitches, and GPUs of others. From /sys: pciutils may not be installed."""
     gpus: List[PciDevice] = []
+    others: List[PciDevice] = []
     switches = 0
     for folder in sorted(devices.iterdir()) if devices.is_dir() else []:
-        vendor, device, class_code = (_hex(folder / name) for name in ("vendor", "device", "class"))
-        if vendor != NVIDIA:
-            continue
-        switches += class_code.startswith(NVSWITCH_CLASS)
-        if class_code.startswith(GPU_CLASSES):
+        ids = [_hex(folder / name) for name in ("vendor", "device", "class", "subsystem_device")]
+        vendor, device, class_code, subsystem = ids
+        mine = vendor == NVIDIA
+        switches += mine and class_code.startswith(NVSWITCH_CLASS)
+        if class_code.startswith(GPU_CLASSES if mine else OTHER_CLASSES):
             link = folder / "driver"
             driver = os.path.basename(os.readlink(str(link))) if link.is_symlink() else None  # noqa: PTH115, PTH119
-            gpus.append(PciDevice(folder.name, vendor, device, class_code, driver))
-    return tuple(gpus), switches
+            name = pci_name(vendor, device, names)
+            (gpus if mine else others).append(
+                PciDevice(folder.name, vendor, device, class_code, driver, subsystem, name)
+            )
+    return tuple(gpus), switches, tuple(others)
+
+
+def pci_name(vendor: str, device: str, names: Sequence[Path] = PCI_NAMES) -> Optional[str]:
+    """As lspci says it: "NVIDIA Corporation AD102 [GeForce RTX 4090]". None without its database."""
+    database = next((path for path in names if path.is_file()), None)
+    if database is None:
+        return None
+    maker = ""
+    with database.open(encoding="utf-8", errors="replace") as lines:  # 1.4 MB, and only a few lines of it are wanted
+        for line in lines:
+            if maker and line[:1] not in "\t#\n":
+                break
+            if maker and line.startswith(f"\t{device}  "):
+                return f"{maker} {line[7:].strip()}"
+            if line.startswith(f"{vendor}  "):
+                maker = line[6:].strip()
+    return None
 
 
 def _hex(path: Path) -> str:

@@ -31,6 +31,7 @@ class Gpu:
         self.uuid = section.get("uuid", "")
         self.name = section.get("name", "")
         self.pci_device_id = f"{self.number('pci_id') >> 16:04x}"
+        self.pci_subsystem_id = f"{self.number('pci_subsystem') >> 16:04x}"
         self.lost = bool(self.number("fault_gpu_lost"))
         self.sms = self.number("multiprocessors")
         self.architecture = ARCHITECTURES.get(self.number("architecture"), "")

@@ -37,7 +37,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
     paths = shells.read_paths()
     loader = Loader(paths.login_libraries)
     gpus, nvml_version = read_gpus()
-    pci_gpus, nvswitches = osfacts.pci()
+    pci_gpus, nvswitches, other_gpus = osfacts.pci()
     shell_facts = shells.shell_facts(paths)
     digests = Digests()
     cuda_facts = cuda.cuda_facts(shell_facts.login_shell["nvcc"], loader)
@@ -76,6 +76,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         modprobe=modprobe.lines(),
         apt=apt.facts() if packages.uses_apt() else None,
         digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
+        other_gpus=other_gpus,
     )
     digests.keep()
     return facts

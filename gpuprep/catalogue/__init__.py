@@ -1,6 +1,6 @@
 """What is true of GPUs and package archives, and which versions fit each other? Facts as data, in .yml files.
 
-gpu("1eb8")                 the GPU with this PCI device id, or None
+board("1eb8")               the board with these PCI ids, or None (boards.py)
 limits("volta")             what an architecture can and cannot have
 archive("debian-13")        what an OS release offers, or None
 ffmpeg_accepts(...)         whether the configure of this FFmpeg accepts these headers
@@ -16,17 +16,21 @@ from typing import Any
 
 import yaml
 
+from gpuprep.catalogue.boards import Board, Model, board, board_in, board_of, boards, models
 from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse
-from gpuprep.records import ClockPair
 
 __all__ = [
     "Archive",
     "ArchiveDriver",
-    "Gpu",
+    "Board",
     "Limits",
     "Model",
     "archive",
     "archives",
+    "board",
+    "board_in",
+    "board_of",
+    "boards",
     "branch",
     "cuda_minimum_branch",
     "cudnn_checksums",
@@ -34,8 +38,6 @@ __all__ = [
     "ffmpeg_accepts",
     "ffmpeg_headers",
     "framework",
-    "gpu",
-    "gpus",
     "has_fabric_manager",
     "headers_minimum_driver",
     "host_version",
@@ -50,38 +52,6 @@ __all__ = [
     "source",
     "tools",
 ]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A group of variants that one profile serves."""
-
-    key: str  # "t4"
-    title: str  # "T4"
-    architecture: str  # "turing"
-    compute_capability: str  # "7.5"
-    nvenc_engines: int
-    nvdec_engines: int
-    fma_per_clock_per_sm: Mapping[str, int]  # by data type; peak = SMs x FMA x 2 x clock
-    unverified: tuple[str, ...] = ()  # fields remembered, not read in a source
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One variant, by PCI device id. None: the catalogue does not know the figure."""
-
-    pci_device_id: str
-    model: Model
-    name: str
-    clocks: ClockPair | None  # what `tuning.clocks: max` asks for
-    power_watts: int
-    memory_gib: int
-    sms: int | None
-    boost_mhz: int | None
-    memory_mhz: int | None
-    memory_gb_per_s: int | None
-    l2_mib: int | None
-    unverified: tuple[str, ...]  # fields remembered from datasheets, not read in a source
 
 
 @dataclass(frozen=True)
@@ -144,52 +114,6 @@ def _data(name: str) -> dict[str, Any]:
     text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
     document: dict[str, Any] = yaml.load(text, Loader=loader)
     return document
-
-
-# ---------------------------------------------------------------- GPUs
-
-
-@cache
-def models() -> Mapping[str, Model]:
-    data = _data("gpus")
-    found = {}
-    for key, entry in data["models"].items():
-        architecture = data["architectures"][entry["architecture"]]
-        found[key] = Model(
-            key=key,
-            title=entry["title"],
-            architecture=entry["architecture"],
-            compute_capability=entry.get("compute_capability", architecture["compute_capability"]),
-            nvenc_engines=entry["nvenc_engines"],
-            nvdec_engines=entry["nvdec_engines"],
-            fma_per_clock_per_sm=entry.get("fma_per_clock_per_sm", architecture["fma_per_clock_per_sm"]),
-            unverified=tuple(entry.get("unverified", ())),
-        )
-    return found
-
-
-@cache
-def gpus() -> Mapping[str, Gpu]:
-    """All variants by PCI device id, lower case."""
-    return {device_id: _gpu(device_id, entry) for device_id, entry in _data("gpus")["variants"].items()}
-
-
-def gpu(pci_device_id: str) -> Gpu | None:
-    return gpus().get(pci_device_id.lower())
-
-
-def _gpu(device_id: str, entry: dict[str, Any]) -> Gpu:
-    figures = {key: entry.get(key) for key in ("sms", "boost_mhz", "memory_mhz", "memory_gb_per_s", "l2_mib")}
-    return Gpu(
-        pci_device_id=device_id,
-        model=models()[entry["model"]],
-        name=entry["name"],
-        clocks=ClockPair(**entry["clocks"]) if "clocks" in entry else None,
-        power_watts=entry["power_watts"],
-        memory_gib=entry["memory_gib"],
-        unverified=tuple(entry.get("unverified", ())),
-        **figures,
-    )
 
 
 # ---------------------------------------------------------------- what fits what

@@ -22,6 +22,7 @@ from gpuprep.checks import (
     shells,
     toolkit,
     tuning,
+    unknowngpus,
 )
 from gpuprep.checks.baseline import figures as comparable
 from gpuprep.desired.profile import Profile
@@ -48,6 +49,7 @@ def compare(
     the manifests on the host are the evidence.
     """
     findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
+    findings += unknowngpus.findings(wanted, snapshot)
     findings += health.findings(wanted, snapshot)
     findings += probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline)
     return tuple(findings)
@@ -63,7 +65,8 @@ def compare_figures(
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
     """As compare, for measurements from an unknown host: only the measurements are judged."""
-    return tuple(probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
+    unknown = unknowngpus.findings(wanted, snapshot)
+    return (*unknown, *probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
 
 
 def probe_names() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuprep import catalogue
 from gpuprep.checks import gpuprocesses
-from gpuprep.checks.common import REMEDIES, unknown
+from gpuprep.checks.common import COMPARE_IT, REMEDIES, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.links import link, named, peers, rate
@@ -37,7 +37,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     seen = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
     found = absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
     found += [finding for gpu in seen for finding in _gpu(evidence, gpu)]
-    return [*found, *peers(values.peers, seen)]
+    return [*found, *peers(evidence, values.peers, seen)]
 
 
 def _gpu(evidence: Evidence, gpu: BandwidthGpu) -> list[Finding]:
@@ -73,14 +73,14 @@ def occupied(gpu: BandwidthGpu) -> str:
 
 def _memory(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: Figure, busy: str) -> Finding:
     prop = what.replace("device ", "memory_")
-    facts = catalogue.gpu(gpu.pci_device_id)
-    peak, least = facts.memory_gb_per_s if facts else None, floor(evidence, "memory_percent_of_peak")
+    facts = evidence.board(gpu)
+    peak, least = facts.memory_gb_per_s if facts else None, floor(evidence, "memory_percent_of_peak", facts)
     if isinstance(reached, Missing):
         said = f"the {what} of {subject}"
         return unknown(subject, prop, reached, expected="measured", what=said, remedy=BINDINGS)
     if peak is None or least is None:
         lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
-        remedy = "say memory_percent_of_peak under thresholds in the profile" if peak is not None else "update gpuprep"
+        remedy = "say memory_percent_of_peak under thresholds in the profile" if peak is not None else COMPARE_IT
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
     if what == "device copy":
         least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
@@ -89,7 +89,7 @@ def _memory(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reac
     shown = f"{reached:.0f} GB/s, {percent:.0f} %"
     if settled := _settled(subject, prop, expected, shown, percent, least, busy):
         return settled
-    why, remedy = _slow(gpu, facts, f"the {what} reaches {figure(reached)} of {peak} GB/s ({percent:.0f} %)")
+    why, remedy = _slow(gpu, facts, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({percent:.0f} %)")
     return Finding(subject, prop, Status.FAIL, expected, shown, why, remedy)
 
 
@@ -104,7 +104,7 @@ def _settled(
     return Finding(subject, prop, Status.PASS, expected, shown) if percent >= least.percent else None
 
 
-def _slow(gpu: BandwidthGpu, facts: catalogue.Gpu | None, said: str) -> tuple[str, str]:
+def _slow(gpu: BandwidthGpu, facts: catalogue.Board | None, said: str) -> tuple[str, str]:
     """(why the memory is slow, what to do): its clock, or the memory itself."""
     clock, top = gpu.memory_clock_mhz, facts.memory_mhz if facts else None
     if isinstance(clock, Missing) or top is None:

@@ -30,6 +30,7 @@ REMEDIES = {
     "no_permission": "run as a user who may use sudo",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
+COMPARE_IT = "compare its figures with those of a sound GPU of its kind"  # of a GPU that the catalogue lacks
 
 
 def why_missing(reading: Missing) -> str:

@@ -221,7 +221,7 @@ def _flavour(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def _volta(wanted: Wanted) -> bool:
-    models = [catalogue.models()[gpu.model] for gpu in wanted.gpus]
+    models = [catalogue.models()[gpu.model] for gpu in wanted.gpus if gpu.model]
     return any(OPEN not in catalogue.limits(model.architecture).module_flavours for model in models)
 
 

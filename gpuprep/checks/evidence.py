@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
+from gpuprep.catalogue import Board, board_in
 from gpuprep.checks.common import unknown
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, Missing, Snapshot
+from gpuprep.records import Finding, GpuFacts, Missing, Snapshot
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import NamedGpu
@@ -38,6 +39,15 @@ class Evidence:
             self._decoded[kind, probe] = measured(kind, self.results.get(probe))
         decoded: _T | Missing = self._decoded[kind, probe]
         return decoded
+
+    def board(self, gpu: NamedGpu) -> Board | None:
+        """The catalogue's board of a GPU that a measurement names."""
+        return board_in(self.snapshot, gpu)
+
+    def facts(self, gpu: NamedGpu) -> GpuFacts | None:
+        """What NVML read of it; None where the snapshot does not have it."""
+        read = () if isinstance(self.snapshot.gpus, Missing) else self.snapshot.gpus
+        return next((one for one in read if gpu.uuid and one.uuid == gpu.uuid), None)
 
     def not_measured(self, uuids: Collection[str]) -> list[str]:
         """GPUs that NVML showed and that are not among `uuids`: ["gpu 1"]; [] where NVML showed none."""

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuprep.catalogue import Board
 from gpuprep.checks.evidence import Evidence
 
 
 @dataclass(frozen=True)
 class Floor:
     percent: float
-    source: str  # "profile a100, SuperBench"
+    source: str  # "profile a100, SuperBench", or "A100 SXM4 40 GB, published 81 to 96 %"
 
     def of(self, peak: float, unit: str) -> str:
         """ "≥ 75 % of 312 TFLOPS (profile a100, SuperBench)" """
         return f"≥ {self.percent:g} % of {figure(peak)} {unit} ({self.source})"
 
 
-def floor(evidence: Evidence, name: str) -> Floor | None:
-    """The threshold `name` ("fp16_percent_of_peak"); None where the profile has none."""
+def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | None:
+    """The threshold `name` ("fp16_percent_of_peak"); None where the profile has none.
+
+    What a user wrote in a profile counts before the board's own floor, and that before what gpuprep's profiles say.
+    """
     value = evidence.thresholds.get(name)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
+    own = board.floors.get(name.removesuffix("_percent_of_peak")) if board else None
+    if board and own and name in evidence.thresholds.get("shipped", ()):
+        return Floor(own.percent, f"{board.name}, {own.source}")
     sources = evidence.thresholds.get("sources")
     said = sources.get(name) if isinstance(sources, dict) else None
     return Floor(float(value), ", ".join(filter(None, [f"profile {evidence.wanted.profile}", said])))

@@ -19,7 +19,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     values = evidence.of(Gemm, "gemm")
     if isinstance(values, Missing):
         return [unknown("gemm", "measured", values, expected=EXPECTED, what="the speed of matrix products")]
-    measured = gpus(values)
+    measured = gpus(values, evidence.board)
     found = _all_there(evidence, values, measured)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known of the host"
@@ -33,7 +33,8 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     if gpu.published:
-        return gemmspeed.findings(evidence, gpu, disturbed="") or [_empty(gpu)]
+        speeds = gemmspeed.findings(evidence, gpu, disturbed="") or [_empty(gpu)]
+        return [*gemmtrust.power_limit(evidence, gpu), *speeds]
     failed = gemmtrust.errors(gpu)
     if not gpu.gemms:
         return failed or [_empty(gpu)]
@@ -43,6 +44,7 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         *alone,
         *gemmtrust.results(gpu),
         *gemmtrust.slowdowns(gpu),
+        *gemmtrust.power_limit(evidence, gpu),
         *gemmspeed.findings(evidence, gpu, disturbed),
     ]
 

@@ -27,7 +27,7 @@ def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu]) -> Finding:
     """The data type in which this GPU is furthest behind the best one of its kind."""
     warn, fail = floor(evidence, "peers_warn_percent"), floor(evidence, "peers_fail_percent")
     expected = f"less than {warn.percent:g} % below the best ({warn.source})" if warn else "as fast as the best"
-    peers = [other for other in gpus if other.pci_device_id == gpu.pci_device_id and other is not gpu]
+    peers = [other for other in gpus if gpu.is_like(other) and other is not gpu]
     behind = [found for kind in gpu.kinds() for other in peers if (found := _behind(gpu, other, kind))]
     if not peers:
         return Finding(gpu.subject, "gemm_against_best", Status.SKIP, expected, "no other GPU of its kind",
@@ -80,7 +80,7 @@ def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
 
     A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
     """
-    kin = [gpu, *(other for other in gpus if other.pci_device_id == gpu.pci_device_id)]
+    kin = [gpu, *(other for other in gpus if gpu.is_like(other))]
     sound = [gemm for one in kin for gemm in one.sound((dtype, ""))]
     lasting = [long for gemm in sound if (long := attribution.sustained(gemm)) is not None]
     return next((lasts for long in lasting if (lasts := speed(long.tflops))), None)

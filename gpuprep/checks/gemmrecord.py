@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuprep import catalogue
@@ -9,6 +10,7 @@ from gpuprep.performance.gemm_shapes import show
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
+from gpuprep.records.evidence.shared import NamedGpu
 
 # A burst ends when it is steady to 1 % or its time is over: under a power cap the clock moves within it, up to 16 % on
 # an H200 (measured). Up to STEADY its median is taken as it is; up to WILD it counts where the spread cannot turn the
@@ -22,7 +24,7 @@ class Gpu:
 
     index: int
     pci_device_id: str
-    facts: catalogue.Gpu | None
+    facts: catalogue.Board | None
     measured: GemmGpu
     gemms: tuple[Product, ...]
     unreadable: int = 0  # entries among the products that are none
@@ -38,7 +40,16 @@ class Gpu:
 
     @property
     def name(self) -> str:
-        return self.facts.name if self.facts else f"the GPU 10de:{self.pci_device_id or '?'}"
+        """The board; of a GPU that the catalogue lacks what the measurement calls it."""
+        if self.facts:
+            return self.facts.name
+        ids = f"10de:{self.pci_device_id or '?'}"
+        return f"{self.measured.name} ({ids})" if self.measured.name else f"the GPU {ids}"
+
+    def is_like(self, other: Gpu) -> bool:
+        """Whether the two are the same board, so that their speeds can be compared."""
+        boards = [one.facts.key if one.facts else "" for one in (self, other)]
+        return self.pci_device_id == other.pci_device_id and boards[0] == boards[1]
 
     def kinds(self) -> list[tuple[str, str]]:
         """(data type, "fp16" where it is also added in FP16) in the order in which they were measured."""
@@ -58,22 +69,26 @@ class Gpu:
         return {shape_of(gemm): speed(gemm.tflops) for gemm in self.sound(kind)}
 
 
-def gpus(values: Gemm) -> list[Gpu]:
-    """Those that can be read, in the order of the measurement."""
+def by_measurement(gpu: NamedGpu) -> catalogue.Board | None:
+    """The board, where nothing but the measurement is known."""
+    return catalogue.board_in(None, gpu)
+
+
+def gpus(values: Gemm, board: Callable[[NamedGpu], catalogue.Board | None] = by_measurement) -> list[Gpu]:
+    """Those that can be read, in the order of the measurement. `board` finds a GPU in the catalogue."""
     return [
-        _gpu(entry, position, bool(values.published))
+        _gpu(entry, position, bool(values.published), board(entry))
         for position, entry in enumerate(values.gpus)
         if not isinstance(entry, Missing)
     ]
 
 
-def _gpu(entry: GemmGpu, position: int, published: bool) -> Gpu:
-    device = entry.pci_device_id
+def _gpu(entry: GemmGpu, position: int, published: bool, board: catalogue.Board | None) -> Gpu:
     readable = tuple(product for product in entry.gemms if not isinstance(product, Missing))
     return Gpu(
         index=position if entry.index is None else entry.index,
-        pci_device_id=device.lower(),
-        facts=catalogue.gpu(device),
+        pci_device_id=entry.pci_device_id.lower(),
+        facts=board,
         measured=entry,
         gemms=readable,
         unreadable=len(entry.gemms) - len(readable),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.common import COMPARE_IT, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, unsound
@@ -57,14 +57,16 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
         if above.reason == "no_such_units":
             shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}"
             return skip(gpu.subject, name, expected=expected, actual=shown, reason=above.detail)
-        return _unknown(gpu, name, expected, above.detail, "judge it with a newer gpuprep, which may know this GPU")
+        return _unknown(gpu, name, expected, above.detail, COMPARE_IT)
     percent = 100.0 * speed(gemm.tflops) / above.tflops
     shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
-    limit = _floor(evidence, kind, above)
+    limit = _floor(evidence, gpu, kind, above)
     if disturbed:
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, disturbed, MEASURE_AGAIN)
-    if percent > INCREDIBLE_PERCENT:
+    if percent > INCREDIBLE_PERCENT * _above_boost(gemm, above):
         why = f"that is more than the peak ({above.formula}): the measurement or the catalogue's figure is wrong"
+        if isinstance(gemm.graphics_clock_mhz, Missing):
+            why += ", or the clock was above the boost; it is not recorded"
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     if limit is None:
         why = f"profile {evidence.wanted.profile} has no floor for {kind[0]}"
@@ -93,6 +95,12 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
         why = f"{explained.words}: a healthy GPU loses less in the kernel"
         return Finding(gpu.subject, name, Status.WARN, expected, shown, why, DEFECT)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
+
+
+def _above_boost(gemm: Product, above: Roof) -> float:
+    """GeForce and workstation boards clock above the rated boost."""
+    clock = gemm.graphics_clock_mhz
+    return 1.0 if isinstance(clock, Missing) else max(1.0, clock / above.clock_mhz)
 
 
 def _why(gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
@@ -151,7 +159,7 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     for dtype in roofline.UNITS:
         above = roofline.roof(gpu.facts, dtype)
         own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
-        if own and dtype not in have and _floor(evidence, (dtype, ""), above):
+        if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
             expected = _expected(evidence, gpu, (dtype, ""))
             found.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
     return found
@@ -169,20 +177,21 @@ def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:
     return roofline.roof(gpu.facts, *kind)
 
 
-def _floor(evidence: Evidence, kind: tuple[str, str], above: Roof | Missing) -> Floor | None:
+def _floor(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], above: Roof | Missing) -> Floor | None:
+    board = gpu.facts
     if isinstance(above, Roof) and above.unit == "tensor_fp64":
-        return floor(evidence, "fp64_tensor_percent_of_peak") or floor(evidence, "fp64_percent_of_peak")
-    return floor(evidence, f"{kind[0]}_percent_of_peak")
+        tensor = floor(evidence, "fp64_tensor_percent_of_peak", board)
+        return tensor or floor(evidence, "fp64_percent_of_peak", board)
+    return floor(evidence, f"{kind[0]}_percent_of_peak", board)
 
 
 def _expected(evidence: Evidence, gpu: Gpu, kind: tuple[str, str]) -> str:
     above = _roof(gpu, kind)
-    limit = _floor(evidence, kind, above)
+    limit = _floor(evidence, gpu, kind, above)
     if isinstance(above, Missing):
         return f"a peak of {kind[0]} to judge by"
-    if limit is None:
-        return f"of {figure(above.tflops)} {unit(kind[0])}"
-    return limit.of(above.tflops, unit(kind[0]))
+    at = f"{unit(kind[0])} at {above.clock_mhz:.0f} MHz"
+    return limit.of(above.tflops, at) if limit else f"of {figure(above.tflops)} {at}"
 
 
 def _unknown(gpu: Gpu, name: str, expected: str, why: str, remedy: str = MEASURE_AGAIN) -> Finding:

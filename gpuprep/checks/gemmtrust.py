@@ -7,6 +7,7 @@ import posixpath
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES
+from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.gemmrecord import Gpu, masks, shape_of
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
 from gpuprep.records import Finding, Missing, Status
@@ -14,6 +15,7 @@ from gpuprep.records.evidence.gemm import Gemm, Product
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
 NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # how the codec keeps a float that is not finite
+LOWERED = 0.97  # of the own power limit: less was set on purpose
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 
@@ -111,6 +113,20 @@ def slowdowns(gpu: Gpu) -> list[Finding]:
         why = "the driver lowered the clock because of heat while it was measured"
         return [Finding(gpu.subject, "slowdowns", Status.WARN, expected, shown, why, "look at the machine's cooling")]
     return [Finding(gpu.subject, "slowdowns", Status.PASS, expected, shown)]
+
+
+def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:
+    """WARN where figures of a host that nobody looked at were measured below the board's own power limit.
+
+    Of a host that was looked at, `power_limit` of its settings says so.
+    """
+    limit, own = gpu.measured.power_limit_watts, gpu.facts.power_watts if gpu.facts else None
+    asked = evidence.wanted.tuning.power_limit_watts != "default"
+    if asked or evidence.facts(gpu.measured) or isinstance(limit, Missing) or not own or limit >= LOWERED * own:
+        return []
+    expected, why = f"{own:g} W", f"the power limit was {limit:g} W while it was measured, and the board has {own:g} W"
+    return [Finding(gpu.subject, "gemm_power_limit", Status.WARN, expected, f"{limit:g} W", why,
+                    "set the board's own limit (tuning.power_limit_watts: default) and measure again")]  # fmt: skip
 
 
 def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:

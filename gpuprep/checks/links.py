@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep.checks.common import unknown
+from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie, Peer
 
@@ -12,8 +13,6 @@ from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie, Peer
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 # A provider may wire a GPU with half its lanes (AWS g4dn: a T4 with 8 of 16); less than half is a fault.
 FAULT_SHARE = 0.5
-# NVLinks that an SXM board's GPU has (NVIDIA's datasheets), by PCI device id; all lead to switches on these.
-NVLINKS = {"2335": 18, "2330": 18, "20b0": 12, "20b2": 12}
 NVLINK_GB_PER_S = 25.0  # of one link in one direction, NVLink 2 to 4
 PEER_FLOOR_PERCENT = 60.0
 AGAIN = "measure again"
@@ -61,7 +60,7 @@ def link(subject: str, gpu: BandwidthGpu) -> Finding:
     return Finding(subject, "pcie_link", status, expected, shown, why, RESEAT)
 
 
-def peers(pairs: Sequence[Peer], gpus: Sequence[BandwidthGpu]) -> list[Finding]:
+def peers(evidence: Evidence, pairs: Sequence[Peer], gpus: Sequence[BandwidthGpu]) -> list[Finding]:
     """Nothing on a machine with one GPU; UNKNOWN where several were not measured against each other."""
     if len(gpus) < 2:
         return []
@@ -71,7 +70,7 @@ def peers(pairs: Sequence[Peer], gpus: Sequence[BandwidthGpu]) -> list[Finding]:
             unknown("gpus", "peers", nothing, expected="each pair measured", what="copies between GPUs", remedy=AGAIN)
         ]
     by_index = {gpu.index: gpu for gpu in gpus}
-    found = [finding for pair in pairs for finding in _pair(pair, by_index)]
+    found = [finding for pair in pairs for finding in _pair(evidence, pair, by_index)]
     measured = {_subject(pair.start, pair.end) for pair in pairs}
     wanted = [_subject(one, other) for one in by_index for other in by_index if one != other]
     gone = [pair for pair in wanted if pair not in measured]
@@ -85,14 +84,21 @@ def _subject(start: int | None, end: int | None) -> str:
     return f"{named(start)} to {named(end)}"
 
 
-def _pair(pair: Peer, gpus: Mapping[int | None, BandwidthGpu]) -> list[Finding]:
+def _pair(evidence: Evidence, pair: Peer, gpus: Mapping[int | None, BandwidthGpu]) -> list[Finding]:
     subject = _subject(pair.start, pair.end)
     origin, target = gpus.get(pair.start, BandwidthGpu()), gpus.get(pair.end, BandwidthGpu())
     links = pair.nvlinks
-    wanted = min(NVLINKS.get(gpu.pci_device_id, 0) for gpu in (origin, target))
+    wanted = min(_switched(evidence, gpu) for gpu in (origin, target))
     active = 0 if isinstance(links, Missing) else int(links)
     found = [] if not wanted else [_nvlinks(subject, links, wanted)]
     return [*found, _speed(subject, pair, active, origin, target)]
+
+
+def _switched(evidence: Evidence, gpu: BandwidthGpu) -> int:
+    """How many NVLinks lead from this GPU through switches to every other one."""
+    board = evidence.board(gpu)
+    wired = board.nvlink if board else None
+    return wired.links if wired and wired.how == "switch" else 0
 
 
 def _nvlinks(subject: str, links: float | Missing, wanted: int) -> Finding:

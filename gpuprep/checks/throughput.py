@@ -48,7 +48,7 @@ def findings(evidence: Evidence) -> list[Finding]:
             subject = f"throughput gpu {gpu.index}"
             found.append(unknown(subject, FPS, nothing, expected="measured", remedy="measure again, with less load"))
     for one, gpu in series:
-        found += _series(evidence, Judged(one, gpu, several))
+        found += _series(evidence, Judged(one, gpu, several, evidence.board(gpu)))
     for gpu in gpus:
         found += _clock(gpu, [one for one, its in series if its is gpu])
     return found
@@ -57,28 +57,28 @@ def findings(evidence: Evidence) -> list[Finding]:
 class Judged:
     """One series and the GPU it ran on, with what the catalogue says of them."""
 
-    def __init__(self, series: Series, gpu: ThroughputGpu, several: bool) -> None:
+    def __init__(self, series: Series, gpu: ThroughputGpu, several: bool, board: catalogue.Board | None = None) -> None:
         self.series = series
         self.gpu = gpu
         self.kind, self.codec, self.preset = series.kind, series.codec, series.preset
         words = ["throughput", self.kind, self.codec, self.preset, f"gpu {gpu.index}" if several else ""]
         self.subject = " ".join(word for word in words if word)
-        known = catalogue.gpu(gpu.pci_device_id)
-        self.model = known.model if known else None
+        self.model = board.model if board else None
         self.decisive = series.decisive_line
         self.steps = series.steps
 
     @property
     def engines(self) -> list[tuple[str, int, EngineRate | None]]:
-        """(kind, how many, rate of one) of each kind of engine at work; [] for a GPU that the catalogue lacks."""
+        """(kind, how many, rate of one) of each kind of engine at work; [] where the catalogue lacks GPU or count."""
         if self.model is None:
             return []
         parts = ("decode", "encode") if self.kind == "transcode" else (self.kind,)
         counts = {"decode": self.model.nvdec_engines, "encode": self.model.nvenc_engines}
+        known = [(part, counts.get(part)) for part in parts]
         return [
-            (part, counts[part], engine_rate(self.model.compute_capability, part, self.codec, self.preset or None))
-            for part in parts
-            if part in counts
+            (part, count, engine_rate(self.model.compute_capability, part, self.codec, self.preset or None))
+            for part, count in known
+            if count is not None and all(other is not None for _, other in known)
         ]
 
     @property

@@ -48,11 +48,10 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:
     """The GPU that transcoded; where the probe could not name it, the host's first one."""
-    device = values.gpu.pci_device_id if values.gpu else ""
-    if not device and evidence.wanted.gpus:
-        device = evidence.wanted.gpus[0].pci_device_id
-    known = catalogue.gpu(device)
-    return None if known is None else known.model
+    if values.gpu and values.gpu.pci_device_id:
+        known = evidence.board(values.gpu)
+        return known.model if known else None
+    return catalogue.models().get(evidence.wanted.gpus[0].model) if evidence.wanted.gpus else None
 
 
 def _case(evidence: Evidence, case: Case, model: catalogue.Model | None, known: frozenset[str] | None) -> list[Finding]:

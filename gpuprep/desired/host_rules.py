@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
-from gpuprep.catalogue import Gpu, Model, OsRelease, Tool
+from gpuprep.catalogue import Board, Model, OsRelease, Tool
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.profile_rules import (
     OPEN,
@@ -35,30 +35,42 @@ def nvidia_gpus(snapshot: Snapshot) -> tuple[PciDevice, ...]:
     )
 
 
-def gpus(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> list[Gpu]:
-    """The catalogue's entries for the host's GPUs, in PCI order; other GPUs are refused."""
+def board_at(snapshot: Snapshot, device: PciDevice) -> Board | None:
+    """The board in this slot: by its PCI ids, and by NVML where a driver is loaded. None: the catalogue lacks it."""
+    read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    facts = next((gpu for gpu in read if gpu.pci_address == device.address and gpu.pci_device_id), None)
+    subsystem = "" if isinstance(device.subsystem_id, Missing) else device.subsystem_id
+    if facts is None:
+        return catalogue.board(device.device_id, subsystem, device.name if isinstance(device.name, str) else "")
+    return catalogue.board_of(facts, device.device_id, subsystem)
+
+
+def title(snapshot: Snapshot, device: PciDevice) -> str:
+    """A GPU that the catalogue lacks, by lspci's database, by NVML, or by its PCI ids."""
+    read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    nvml = next((gpu.name for gpu in read if gpu.pci_address == device.address), "")
+    listed_name = device.name if isinstance(device.name, str) else ""
+    return listed_name or nvml or f"GPU {device.vendor_id}:{device.device_id}"
+
+
+def gpus(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> list[Board | None]:
+    """The boards of the host, in PCI order; None for one that the catalogue lacks. A host without a GPU is refused."""
     devices = nvidia_gpus(snapshot)
     if not devices:
+        others = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
+        only = f", only {listed(title(snapshot, other) for other in others)}" if others else ""
         refusals.append(
             refuse(
                 "host.gpus",
-                "no NVIDIA GPU on the PCI bus",
+                f"no NVIDIA GPU on the PCI bus{only}",
                 "a machine with a GPU attached (AWS g4dn for T4, p3 for V100, Google a2-highgpu-1g for A100)",
             )
         )
-    found = []
-    for device in devices:
-        gpu = catalogue.gpu(device.device_id)
-        if gpu is None:
-            known = listed(model.title for model in catalogue.models().values())
-            reason = f"the GPU 10de:{device.device_id} at {device.address} is not in the catalogue"
-            refusals.append(refuse("host.gpus", reason, known))
-            continue
-        found.append(gpu)
-    strangers = sorted({gpu.model.key for gpu in found} - set(profile.gpus))
-    for key in strangers:
-        refusals.append(_stranger(profile, catalogue.models()[key], [gpu.model.key for gpu in found]))
-    return found
+    boards = [board_at(snapshot, device) for device in devices]
+    models = [board.model for board in boards if board is not None]
+    for key in sorted({model.key for model in models} - set(profile.gpus)):
+        refusals.append(_stranger(profile, catalogue.models()[key], [model.key for model in models]))
+    return boards
 
 
 def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal:
@@ -67,7 +79,7 @@ def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal
     if len(together) > 1:
         works = f"a profile that lists all of this host's models: gpus: [{', '.join(together)}]"
     else:
-        works = f"--profile {model.key}, or a profile of your own with gpus: [{model.key}]"
+        works = f"--profile {model.profile}, or a profile of your own with gpus: [{model.key}]"
     return refuse("gpus", f"the host has a {model.title}, and profile {profile.name} is for {titles}", works)
 
 
@@ -122,6 +134,30 @@ def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Re
         reason = f"the {flavour} kernel modules {broken.version} of {release.title}: {broken.broken[flavour]}"
     refusals.append(refuse("driver.flavour", reason, listed([f"driver.flavour {other}", *elsewhere])))
     return None
+
+
+def too_old(
+    profile: Profile, release: OsRelease, models: Sequence[Model], flavour: str, driver: str | None, cuda: str | None
+) -> list[Refusal]:
+    """What is chosen for the user from the archive, and these models cannot use."""
+    refusals = []
+    yourself = "gpuprep validate, after you have installed it yourself"
+    for model in {model.key: model for model in models}.values():
+        limits = catalogue.limits(model.architecture)
+        family = f"{model.title} ({model.architecture.title()})"
+        if profile.driver.version == "auto" and driver and catalogue.branch(driver) < limits.minimum_branch:
+            need = f"{family} needs driver branch {limits.minimum_branch} or newer"
+            reason = f"{need}, and the archive of {release.title} has {driver}"
+            refusals.append(refuse("driver.version", reason, yourself))
+        if cuda not in (None, "none") and profile.cuda.version == "auto":
+            assert cuda is not None
+            if catalogue.parse(cuda) < catalogue.parse(limits.minimum_cuda):
+                reason = f"the first CUDA for {family} is {limits.minimum_cuda}, and {release.title} has {cuda}"
+                refusals.append(refuse("cuda.version", reason, f"cuda.version: none, or {yourself}"))
+        if profile.driver.flavour == "auto" and flavour not in limits.module_flavours:
+            reason = f"{family} works with {listed(limits.module_flavours)} kernel modules only, another GPU here not"
+            refusals.append(refuse("host.gpus", reason, "GPUs of one kind in a machine"))
+    return refusals
 
 
 def cuda(profile: Profile, release: OsRelease, refusals: list[Refusal]) -> str | None:
@@ -260,14 +296,14 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     return refusals
 
 
-def tuning(profile: Profile, snapshot: Snapshot, found: Sequence[Gpu]) -> list[Refusal]:
+def tuning(profile: Profile, snapshot: Snapshot, found: Sequence[Board]) -> list[Refusal]:
     """Check clocks and power against the devices' limits, or the catalogue's if there is no driver yet."""
     if isinstance(snapshot.gpus, Missing):
         return [r for gpu in found for r in _by_catalogue(profile, gpu)]
     return [r for facts in snapshot.gpus for r in _by_device(profile, facts)]
 
 
-def _by_catalogue(profile: Profile, gpu: Gpu) -> list[Refusal]:
+def _by_catalogue(profile: Profile, gpu: Board) -> list[Refusal]:
     refusals = []
     pair, watts = profile.tuning.clocks, profile.tuning.power_limit_watts
     if gpu.boost_mhz and gpu.memory_mhz and isinstance(pair, ClockPair):
@@ -276,9 +312,10 @@ def _by_catalogue(profile: Profile, gpu: Gpu) -> list[Refusal]:
         if above:
             reason = f"{gpu.name} runs at {_mhz(most)} MHz (memory,graphics) at most, not {_mhz(pair)}"
             refusals.append(refuse("tuning.clocks", reason, f"{_mhz(most)}, or max"))
-    if isinstance(watts, int) and watts > gpu.power_watts:
-        reason = f"{gpu.name} takes {gpu.power_watts} W at most, not {watts}"
-        refusals.append(refuse("tuning.power_limit_watts", reason, f"{gpu.power_watts}, or default"))
+    most_watts = gpu.power_maximum_watts or gpu.power_watts
+    if isinstance(watts, int) and most_watts and watts > most_watts:
+        reason = f"{gpu.name} takes {most_watts:g} W at most, not {watts}"
+        refusals.append(refuse("tuning.power_limit_watts", reason, f"{most_watts:g}, or default"))
     return refusals
 
 

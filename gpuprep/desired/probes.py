@@ -53,27 +53,19 @@ def chosen(
 
 
 def arguments(profile: Profile, wanted: Wanted, *, quick: bool) -> dict[str, Any]:
-    """Arguments of every probe: time limit, the catalogue's entries for these GPUs, the profile's matrix products."""
-    known = {gpu.pci_device_id: _facts(gpu.pci_device_id) for gpu in wanted.gpus}
+    """Arguments of every probe: time limit, the catalogue's models of these GPUs, the profile's matrix products."""
+    known = {gpu.pci_device_id: _facts(gpu.model) for gpu in wanted.gpus}
     wish = profile.probes.gemm
     main = None if wish.main_dtype == "auto" else wish.main_dtype
     return {"quick": quick, "gpus": known, "shapes": [list(shape) for shape in wish.shapes], "main_dtype": main}
 
 
-def _facts(pci_device_id: str) -> dict[str, Any]:
-    """The catalogue's entry as plain data; {} if there is none."""
-    gpu = catalogue.gpu(pci_device_id)
-    if gpu is None:
+def _facts(key: str) -> dict[str, Any]:
+    """The catalogue's entry of the model as plain data; {} if there is none."""
+    model = catalogue.models().get(key)
+    if model is None:
         return {}
-    model = {field.name: getattr(gpu.model, field.name) for field in dataclasses.fields(gpu.model)}
-    plain = {field.name: getattr(gpu, field.name) for field in dataclasses.fields(gpu)}
-    clocks = None if gpu.clocks is None else dataclasses.asdict(gpu.clocks)
-    return {
-        **plain,
-        "clocks": clocks,
-        "unverified": list(gpu.unverified),
-        "model": {k: _plain(v) for k, v in model.items()},
-    }
+    return {"model": {field.name: _plain(getattr(model, field.name)) for field in dataclasses.fields(model)}}
 
 
 def _plain(value: Any) -> Any:

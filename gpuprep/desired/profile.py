@@ -136,7 +136,9 @@ class Profile:
     tuning: TuningWish
     extras: ExtrasWish
     probes: ProbesWish
-    thresholds: dict[str, Any]  # per cent by name; "sources": where a figure is from, by name
+    thresholds: dict[
+        str, Any
+    ]  # per cent by name; "sources": where a figure is from, by name; "shipped": names that gpuprep's own profiles set
     drift: DriftWish
     waivers: tuple[Waiver, ...]
     path: str  # the file it was read from

@@ -28,14 +28,16 @@ def refuse(key: str, reason: str, works: str) -> Refusal:
 
 
 def check_profile(profile: Profile) -> list[Refusal]:
-    """Everything impossible in the profile itself, for each of its GPU models. Needs no host."""
+    """Everything impossible in the profile itself: what none of its GPU models can have. Needs no host."""
     models = [catalogue.models()[name] for name in profile.gpus if name in catalogue.models()]
     unknown = [name for name in profile.gpus if name not in catalogue.models()]
     refusals = [
         refuse("gpus", f"the catalogue has no GPU model {name!r}", f"one of {listed(catalogue.models())}")
         for name in unknown
     ]
-    refusals += silicon(profile, models)
+    each = [silicon(profile, [model]) for model in models]
+    everywhere = set.intersection(*({refusal.key for refusal in one} for one in each)) if each else set()
+    refusals += [refusal for one in each for refusal in one if refusal.key in everywhere]
     wished = None if profile.driver.version == "auto" else profile.driver.version
     refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
     refusals += codec_rules(profile)
@@ -48,7 +50,7 @@ def silicon(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
     refusals: list[Refusal] = []
     for model in models:
         limits = catalogue.limits(model.architecture)
-        family = f"{model.title} ({model.architecture.capitalize()})"
+        family = f"{model.title} ({model.architecture.title()})"
         flavour, driver = profile.driver.flavour, profile.driver.version
         cuda, cudnn = profile.cuda.version, profile.cudnn.version
         if flavour == OPEN and OPEN not in limits.module_flavours:
@@ -58,6 +60,10 @@ def silicon(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
                     f"{family} cannot use the open kernel modules, which need Turing or newer",
                     "proprietary, or auto",
                 )
+            )
+        if flavour == PROPRIETARY and PROPRIETARY not in limits.module_flavours:
+            refusals.append(
+                refuse("driver.flavour", f"{family} works with the open kernel modules only", "open, or auto")
             )
         if driver != "auto" and limits.maximum_branch and catalogue.branch(driver) > limits.maximum_branch:
             last = limits.maximum_branch

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuprep import __version__, catalogue
 from gpuprep.agent.host_paths import CUDNN_PREFIX
-from gpuprep.catalogue import Gpu, OsRelease, Tool
+from gpuprep.catalogue import Board, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import cuda_packages, driver_packages
 from gpuprep.desired import host_rules
@@ -18,7 +18,7 @@ from gpuprep.desired import profile_rules as rules
 from gpuprep.desired.profile import CodecWish, MountWish, Profile, TuningWish
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rules
 from gpuprep.errors import PlanRefused
-from gpuprep.records import ClockPair, Snapshot
+from gpuprep.records import ClockPair, PciDevice, Snapshot
 
 __all__ = ["Wanted", "WantedGpu", "build_key", "check_profile", "resolve", "tuning_document"]
 
@@ -31,10 +31,10 @@ class WantedGpu:
 
     pci_address: str
     pci_device_id: str
-    model: str  # "t4"
-    name: str  # "T4"
+    model: str  # "t4"; "" for a GPU that the catalogue lacks
+    name: str  # "T4"; of a GPU that the catalogue lacks, what lspci calls it
     catalogue_clocks: ClockPair | None  # None: the catalogue has no pair, the device's highest is meant
-    nvenc_engines: int
+    nvenc_engines: int | None  # None: the catalogue does not know
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     """
     refusals: list[Refusal] = []
     obstacles: list[Refusal] = []
-    gpus = host_rules.gpus(profile, snapshot, refusals)
+    boards = host_rules.gpus(profile, snapshot, refusals)
+    gpus = [board for board in boards if board is not None]
     refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
     choice = _choose(profile, snapshot, gpus, obstacles, judging=judging)
     cudnn = _cudnn(profile, snapshot, choice, obstacles)
@@ -155,7 +156,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     return Wanted(
         profile=profile.name,
         os_key=choice.release.key if choice.release else f"{snapshot.os.id}-{snapshot.os.version_id}",
-        gpus=_gpus(snapshot, gpus),
+        gpus=_gpus(snapshot, boards),
         agent=WantedAgent(__version__, agent_libraries(choice.cuda_major)),
         driver=_driver(profile, snapshot, choice),
         cuda=_cuda(profile, choice),
@@ -172,12 +173,14 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
 
 
 def _choose(
-    profile: Profile, snapshot: Snapshot, gpus: Sequence[Gpu], obstacles: list[Refusal], *, judging: bool
+    profile: Profile, snapshot: Snapshot, gpus: Sequence[Board], obstacles: list[Refusal], *, judging: bool
 ) -> _Choice:
     release = host_rules.offer(profile, snapshot, obstacles)
     flavour, why_flavour = _flavour(profile, gpus)
     driver = host_rules.driver(profile, release, flavour, obstacles) if release else None
     cuda = host_rules.cuda(profile, release, obstacles) if release else None
+    if release:
+        obstacles += host_rules.too_old(profile, release, [gpu.model for gpu in gpus], flavour, driver, cuda)
     if driver is not None and profile.driver.version == "auto":
         obstacles += driver_rules(profile, driver, cuda)
     on_host = catalogue.host_version(snapshot.cuda.nvcc_version)
@@ -248,21 +251,28 @@ def _pair(pair: ClockPair) -> dict[str, int]:
     return {"memory_mhz": pair.memory_mhz, "graphics_mhz": pair.graphics_mhz}
 
 
-def _gpus(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[WantedGpu, ...]:
+def _gpus(snapshot: Snapshot, boards: Sequence[Board | None]) -> tuple[WantedGpu, ...]:
     devices = host_rules.nvidia_gpus(snapshot)
-    return tuple(
-        WantedGpu(d.address, d.device_id.lower(), g.model.key, g.name, g.clocks, g.model.nvenc_engines)
-        for d, g in zip(devices, gpus, strict=True)
-    )
+    return tuple(_gpu(snapshot, device, board) for device, board in zip(devices, boards, strict=True))
 
 
-def _flavour(profile: Profile, gpus: Sequence[Gpu]) -> tuple[str, str]:
+def _gpu(snapshot: Snapshot, device: PciDevice, board: Board | None) -> WantedGpu:
+    address, device_id = device.address, device.device_id.lower()
+    if board is None:
+        return WantedGpu(address, device_id, "", host_rules.title(snapshot, device), None, None)
+    return WantedGpu(address, device_id, board.model.key, board.name, board.clocks, board.model.nvenc_engines)
+
+
+def _flavour(profile: Profile, gpus: Sequence[Board]) -> tuple[str, str]:
     """The kernel modules' flavour for all GPUs together, and why. One GPU that needs proprietary ones decides."""
     if profile.driver.flavour != "auto":
         return profile.driver.flavour, "the profile asks for it"
     needing = [g for g in gpus if OPEN not in catalogue.limits(g.model.architecture).module_flavours]
     if needing:
         return PROPRIETARY, f"{needing[0].model.title} cannot use the open ones"
+    needing = [g for g in gpus if PROPRIETARY not in catalogue.limits(g.model.architecture).module_flavours]
+    if needing:
+        return OPEN, f"{needing[0].model.title} works with no others"
     wish = profile.driver.version
     if wish != "auto" and catalogue.branch(wish) >= catalogue.open_only_from_branch():
         return OPEN, f"from R{catalogue.open_only_from_branch()} on there are no others"
@@ -273,7 +283,7 @@ def _flavour(profile: Profile, gpus: Sequence[Gpu]) -> tuple[str, str]:
     return OPEN, "NVIDIA recommends them from Turing on"
 
 
-def _decisions(profile: Profile, gpus: Sequence[Gpu], choice: _Choice) -> tuple[str, ...]:
+def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tuple[str, ...]:
     driver, cuda, flavour = choice.driver, choice.cuda, choice.flavour
     if choice.release is None or driver is None or cuda is None:
         return ()

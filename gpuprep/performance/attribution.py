@@ -93,7 +93,7 @@ def _own(lasting: Figure, burst: Figure) -> Figure:
     return burst if isinstance(lasting, Missing) and lasting.reason == "not_recorded" else lasting
 
 
-def explain(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None = None) -> Attribution | Missing:
+def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) -> Attribution | Missing:
     """Where the speed was lost; Missing if shape, speed or the catalogue's peak is not known. Never raises."""
     m, n, k, dtype, achieved = gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.tflops
     if isinstance(achieved, Missing):
@@ -153,7 +153,7 @@ def explain(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None = None) ->
 
 
 def _clock(
-    gemm: Product, gpu: catalogue.Gpu, peak: Roof, around: GemmGpu | None, notes: list[str]
+    gemm: Product, gpu: catalogue.Board, peak: Roof, around: GemmGpu | None, notes: list[str]
 ) -> tuple[float | None, str]:
     clock = gemm.graphics_clock_mhz
     if isinstance(clock, Missing) or clock <= 0:

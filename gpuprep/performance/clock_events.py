@@ -41,7 +41,7 @@ def named(event_reasons: int) -> tuple[Reason, ...]:
     return tuple(reason for reason in REASONS if event_reasons & reason.bit)
 
 
-def clock_cause(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None) -> str:
+def clock_cause(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> str:
     """What kept the clock down during this GEMM, for "3 TFLOPS lost to …"."""
     mask = gemm.event_reasons
     if isinstance(mask, Missing) or mask < 0:
@@ -58,8 +58,10 @@ def clock_cause(gemm: Product, gpu: catalogue.Gpu, around: GemmGpu | None) -> st
     return first.cause
 
 
-def _power_cap(gpu: catalogue.Gpu, around: GemmGpu | None) -> str:
-    limit = around.power_limit_watts if around else None
-    watts = gpu.power_watts if limit is None or isinstance(limit, Missing) or limit <= 0 else limit
-    lowered = f", which is set below the card's {gpu.power_watts} W" if watts < 0.97 * gpu.power_watts else ""
+def _power_cap(gpu: catalogue.Board, around: GemmGpu | None) -> str:
+    limit, usual = around.power_limit_watts if around else None, gpu.power_watts
+    watts = usual if limit is None or isinstance(limit, Missing) or limit <= 0 else limit
+    if watts is None:
+        return "the power cap"
+    lowered = f", which is set below the card's {usual:g} W" if usual and watts < 0.97 * usual else ""
     return f"the {watts:.0f} W power cap{lowered}"

@@ -55,7 +55,7 @@ class Point:
     memory_bound: bool
 
 
-def roof(gpu: catalogue.Gpu, dtype: str, accumulate: str = "", clock_mhz: float | None = None) -> Roof | Missing:
+def roof(gpu: catalogue.Board, dtype: str, accumulate: str = "", clock_mhz: float | None = None) -> Roof | Missing:
     """The data type's best rate; without a clock, at the catalogue's boost clock.
 
     Missing("not_in_catalogue") if a figure is not known, Missing("no_such_units") if the architecture lacks the units.
@@ -69,18 +69,21 @@ def roof(gpu: catalogue.Gpu, dtype: str, accumulate: str = "", clock_mhz: float 
     unit = next((name for name in units if name in rates), None)
     if unit is None:
         return Missing("no_such_units", f"{gpu.model.title} has no units for {dtype}: it is emulated")
+    rate = rates[unit]
+    if rate is None:
+        return Missing("not_in_catalogue", f"the catalogue has no {dtype} peak of the {gpu.name}")
     clock = gpu.boost_mhz if clock_mhz is None else clock_mhz
-    tflops = gpu.sms * rates[unit] * 2 * clock / 1e6
-    return Roof(dtype, unit, tflops, clock, f"{gpu.sms} SMs x {rates[unit]} FMA x 2 x {clock:.0f} MHz")
+    tflops = gpu.sms * rate * 2 * clock / 1e6
+    return Roof(dtype, unit, tflops, clock, f"{gpu.sms} SMs x {rate} FMA x 2 x {clock:.0f} MHz")
 
 
-def roofs(gpu: catalogue.Gpu, clock_mhz: float | None = None) -> tuple[Roof, ...]:
+def roofs(gpu: catalogue.Board, clock_mhz: float | None = None) -> tuple[Roof, ...]:
     """A roof for each data type that this GPU has units for, highest first; () if the catalogue lacks them."""
     found = [roof(gpu, dtype, clock_mhz=clock_mhz) for dtype in UNITS]
     return tuple(sorted((one for one in found if isinstance(one, Roof)), key=lambda one: -one.tflops))
 
 
-def bandwidth(gpu: catalogue.Gpu, memory_clock_mhz: float | None = None) -> float | Missing:
+def bandwidth(gpu: catalogue.Board, memory_clock_mhz: float | None = None) -> float | Missing:
     """GB/s of the GPU's memory by the catalogue, lowered if the memory clock is below the catalogue's."""
     if gpu.memory_gb_per_s is None:
         return Missing("not_in_catalogue", f"the catalogue has no memory bandwidth of the {gpu.name}")
@@ -101,13 +104,13 @@ def intensity(dtype: str, m: int, n: int, k: int) -> float:
     return 2.0 * m * n * k / moved
 
 
-def points(gemms: Iterable[Product], gpu: catalogue.Gpu) -> tuple[Point, ...]:
+def points(gemms: Iterable[Product], gpu: catalogue.Board) -> tuple[Point, ...]:
     """GEMMs of docs/records.md with the roofs of `gpu`; GEMMs without a figure or a roof are left out."""
     found = (point(gemm, gpu) for gemm in gemms)
     return tuple(one for one in found if isinstance(one, Point))
 
 
-def point(gemm: Product, gpu: catalogue.Gpu) -> Union[Point, Missing]:
+def point(gemm: Product, gpu: catalogue.Board) -> Union[Point, Missing]:
     m, n, k, dtype, tflops = gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.tflops
     clock, memory_clock = gemm.graphics_clock_mhz, gemm.memory_clock_mhz
     if m is None or n is None or k is None or isinstance(tflops, Missing):

@@ -171,6 +171,8 @@ class PciDevice:
     device_id: str  # "1eb8", lower case
     class_code: str  # "030200"
     driver: Optional[str] = None  # bound kernel driver
+    subsystem_id: Str = NOT_READ  # the device's half: "12a2"
+    name: OptStr = NOT_READ  # as lspci has it; None: the host has no database, or it is not in there
 
 
 @dataclass(frozen=True)
@@ -364,6 +366,7 @@ class Snapshot:
     modprobe: Union[tuple[ModprobeLine, ...], Missing] = NOT_READ  # in modprobe's own order
     apt: Union[AptFacts, Missing, None] = NOT_READ  # None: another package manager
     digests: Union[dict[str, Str], Missing] = NOT_READ  # path -> sha256: libraries that programs get, nvcc, module
+    other_gpus: Union[tuple[PciDevice, ...], Missing] = NOT_READ  # of other makers than NVIDIA
 
 
 @dataclass(frozen=True)

@@ -141,3 +141,4 @@ class GpuFacts:
     nvlinks: Union[tuple[bool, ...], Missing] = NOT_READ  # each link of the GPU: is it up?
     processes: Union[tuple[ProcessOnGpu, ...], Missing] = NOT_READ
     throttled: Union[Throttled, Missing] = NOT_READ
+    pci_subsystem_id: Str = NOT_READ  # NVIDIA's half: "12a2"; with the device id it names the board

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from gpuprep import catalogue
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status
 from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, throughput, transcode
@@ -20,13 +21,21 @@ FAR_BEHIND = 0.8  # of the fastest product of its data type
 PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
-def gpu_of(named: NamedGpu | None) -> Gpu:
-    return Gpu(None, "", "", "") if named is None else Gpu(named.index, named.uuid, named.name, named.pci_device_id)
+def gpu_of(named: NamedGpu | None, record: RunRecord | None = None) -> Gpu:
+    """With a record, also the catalogue's board."""
+    if named is None:
+        return Gpu(None, "", "", "")
+    board = catalogue.board_in(record.after or record.before, named) if record else None
+    return Gpu(named.index, named.uuid, named.name, named.pci_device_id, board)
 
 
 def gemms(record: RunRecord) -> list[Gemm]:
     found, source = answer(record, gemm.Gemm, "gemm"), source_of(record, "gemm")
-    return [_gemm(gpu, product, source) for gpu in entries(found.gpus) for product in entries(gpu.gemms)]
+    return [
+        _gemm(gpu_of(gpu, record), gpu, product, source)
+        for gpu in entries(found.gpus)
+        for product in entries(gpu.gemms)
+    ]
 
 
 def telling(rows: Sequence[Gemm]) -> list[Gemm]:
@@ -49,8 +58,8 @@ def telling(rows: Sequence[Gemm]) -> list[Gemm]:
     return found
 
 
-def _gemm(of: gemm.GemmGpu, product: gemm.Product, source: Source) -> Gemm:
-    gpu, long = gpu_of(of), sustained(product)
+def _gemm(gpu: Gpu, of: gemm.GemmGpu, product: gemm.Product, source: Source) -> Gemm:
+    long = sustained(product)
     short = explain(product, gpu.facts, of) if gpu.facts else None
     lasting = explain(long, gpu.facts, of) if gpu.facts and long else None
     return Gemm(
@@ -93,7 +102,7 @@ def bandwidths(record: RunRecord) -> list[Bandwidth]:
     found, source, rows = answer(record, bandwidth.Bandwidth, "bandwidth"), source_of(record, "bandwidth"), []
     gpus = entries(found.gpus)
     for one in gpus:
-        gpu = gpu_of(one)
+        gpu = gpu_of(one, record)
         memory = gpu.facts.memory_gb_per_s if gpu.facts else None
         pcie = one.pcie if isinstance(one.pcie, bandwidth.Pcie) else bandwidth.Pcie()
         lane = PCIE_GB_PER_S.get(pcie.max_generation or 0)
@@ -147,7 +156,8 @@ def throughputs(record: RunRecord) -> list[Series]:
     several = len(found.gpus) > 1
     made = []
     for series in found.series:
-        one = _series(gpu_of(found.gpu if isinstance(series.gpu, Missing) else series.gpu or found.gpu), series, source)
+        named = found.gpu if isinstance(series.gpu, Missing) else series.gpu or found.gpu
+        one = _series(gpu_of(named, record), series, source)
         subject = f"throughput {one.name}" + (f" gpu {one.gpu.index}" if several else "")
         made.append(dataclasses.replace(one, status=_judged(record, subject)))
     return made
@@ -177,7 +187,7 @@ def _series(gpu: Gpu, series: throughput.Series, source: Source) -> Series:
 
 def convolutions(record: RunRecord) -> list[Convolution]:
     found = answer(record, cudnn.Cudnn, "cudnn")
-    gpu = gpu_of(found.gpu)
+    gpu = gpu_of(found.gpu, record)
     return [
         Convolution(
             gpu, one.dtype, one.layout, one.shape, one.tflops, one.microseconds, one.max_relative_error, one.error

@@ -28,14 +28,16 @@ class Gpu:
     uuid: str
     name: str
     pci_device_id: str
+    facts: catalogue.Board | None = field(default=None, repr=False, compare=False)  # None: not in the catalogue
+
+    @property
+    def kind(self) -> str:
+        """The same for GPUs that are one board."""
+        return self.facts.key if self.facts else self.pci_device_id
 
     @property
     def label(self) -> str:
         return "GPU" if self.index is None else f"GPU {self.index}"
-
-    @property
-    def facts(self) -> catalogue.Gpu | None:
-        return catalogue.gpu(self.pci_device_id)
 
 
 @dataclass(frozen=True)

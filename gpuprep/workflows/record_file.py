@@ -17,7 +17,7 @@ from gpuprep.errors import UsageError
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json_value
 from gpuprep.records.codec import shown
 from gpuprep.records.evidence import measured
-from gpuprep.records.evidence.shared import AnyProbe
+from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
 from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
 from gpuprep.workflows import measurement_forms
 
@@ -140,19 +140,22 @@ def _figures(document: dict[str, Any]) -> Recorded:
     return Recorded(record, snapshot, whole=False)
 
 
-def _devices(measurements: tuple[ProbeResult, ...]) -> list[dict[str, str]]:
+def _devices(measurements: tuple[ProbeResult, ...]) -> list[dict[str, str | None]]:
     """The GPUs that the measurements name, as the PCI bus would show them."""
-    named: dict[tuple[int | None, str], str] = {}
+    named: dict[tuple[int | None, str], NamedGpu] = {}
     for result in measurements:
         values = measured(AnyProbe, result.values)
         listed = () if isinstance(values, Missing) else (values.gpu, *values.gpus)
         for gpu in listed:
             if gpu is not None and gpu.pci_device_id:
-                named.setdefault((gpu.index, gpu.uuid), gpu.pci_device_id.lower())
+                named.setdefault((gpu.index, gpu.uuid), gpu)
     return [
-        {"address": f"of record {index}", "vendor_id": "10de", "device_id": device, "class_code": "030200"}
-        for index, device in enumerate(named.values())
-    ]
+        {
+            "address": f"of record {index}", "vendor_id": "10de", "device_id": gpu.pci_device_id.lower(),
+            "class_code": "030200", "subsystem_id": gpu.pci_subsystem_id, "name": gpu.name or None,
+        }
+        for index, gpu in enumerate(named.values())
+    ]  # fmt: skip
 
 
 def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Dict
 from gpuprep.agent.nvml import Gpu
 from gpuprep.records import Missing, to_json_value
 
-NAMES = ("index", "uuid", "name", "pci_device_id")
+NAMES = ("index", "uuid", "name", "pci_device_id", "pci_subsystem_id")
 
 
 def named(facts: Any) -> Dict[str, Any]:

@@ -36,6 +36,7 @@ from gpuprep.desired.profile import (
     Waiver,
 )
 from gpuprep.errors import ProfileError
+from gpuprep.paths import shipped_profiles_dir
 from gpuprep.yamlfile.nodes import Node, Place, Problem, plain
 
 __all__ = ["Resolved", "available", "build", "document", "find", "load", "resolve"]
@@ -145,7 +146,7 @@ def build(resolved: Resolved) -> Profile:
         tuning=_tuning(data["tuning"]),
         extras=_extras(data["extras"]),
         probes=_probes(data["probes"]),
-        thresholds=_thresholds(data["thresholds"]),
+        thresholds=_thresholds(resolved, data["thresholds"]),
         drift=DriftWish(**{**data["drift"], "notify": NotifyWish(**data["drift"]["notify"])}),
         waivers=tuple(Waiver(**waiver) for waiver in data["waivers"]),
         path=str(resolved.path),
@@ -167,11 +168,14 @@ def _probes(data: dict[str, Any]) -> ProbesWish:
     return ProbesWish(GemmWish(data["gemm"]["main_dtype"], tuple((m, n, k) for m, n, k in shapes)))
 
 
-def _thresholds(data: dict[str, Any]) -> dict[str, Any]:
+def _thresholds(resolved: Resolved, data: dict[str, Any]) -> dict[str, Any]:
     """A floor is written as 75, or as {percent: 75, source: SuperBench}."""
+    ours = shipped_profiles_dir().resolve()
+    places = {name: Path(resolved.place("thresholds", name, "percent").file) for name in data}
+    shipped = [name for name, file in places.items() if file.resolve().parent == ours]
     figures = {name: floor["percent"] if isinstance(floor, dict) else floor for name, floor in data.items()}
     sources = {name: floor["source"] for name, floor in data.items() if isinstance(floor, dict)}
-    return {**figures, "sources": sources}
+    return {**figures, "sources": sources, "shipped": shipped}
 
 
 def _extras(data: dict[str, Any]) -> ExtrasWish:

@@ -16,6 +16,7 @@ class NamedGpu:
     uuid: str = ""
     name: str = ""
     pci_device_id: str = ""
+    pci_subsystem_id: str = ""  # "" where it was not read
 
 
 @dataclass(frozen=True)

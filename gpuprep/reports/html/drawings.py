@@ -33,19 +33,19 @@ def rooflines(record: RunRecord) -> list[Drawing]:
     """One a model of GPU; several alike share a plot."""
     models: dict[str, list[Gemm]] = {}
     for row in measured.gemms(record):
-        models.setdefault(row.gpu.pci_device_id, []).append(row)
+        models.setdefault(row.gpu.kind, []).append(row)
     found = []
-    for device_id, rows in models.items():
+    for kind, rows in models.items():
         gpu = rows[0].gpu.facts
         if gpu is None:
             continue
         read = [
             known(row.gb_per_s)
             for row in measured.bandwidths(record)
-            if row.gpu.pci_device_id == device_id and row.crosses == "memory"
+            if row.gpu.kind == kind and row.crosses == "memory"
         ]
         memory = max((value for value in read if value), default=None)
-        made = [one for one in measured.convolutions(record) if one.gpu.pci_device_id == device_id]
+        made = [one for one in measured.convolutions(record) if one.gpu.kind == kind]
         drawn = _both(roofline_chart.draw, gpu, rows, made, memory)
         if drawn["wide"]:
             dtypes = dict.fromkeys(row.dtype for row in rows if row.attribution)

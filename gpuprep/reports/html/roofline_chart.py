@@ -29,7 +29,7 @@ class Roof:
 
 
 def draw(
-    gpu: catalogue.Gpu,
+    gpu: catalogue.Board,
     gemms: Sequence[Gemm],
     convolutions: Sequence[Convolution],
     memory_gb_per_s: float | None,
@@ -83,7 +83,7 @@ def draw(
     return picture(width, height, title, parts)
 
 
-def _roofs(gpu: catalogue.Gpu, gemms: Sequence[Gemm]) -> list[Roof]:
+def _roofs(gpu: catalogue.Board, gemms: Sequence[Gemm]) -> list[Roof]:
     groups: dict[int, list[roofline.Roof]] = {}
     for one in roofline.roofs(gpu):
         groups.setdefault(round(one.tflops), []).append(one)

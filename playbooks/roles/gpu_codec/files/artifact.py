@@ -47,7 +47,9 @@ def only_ours(path: Path, info: os.stat_result) -> None:
     if info.st_uid not in (0, os.geteuid()):
         raise Refused(f"{path} belongs to another user (id {info.st_uid})")
     if info.st_mode & 0o022:
-        raise Refused(f"others may write {path} (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w, when it is as you made it")
+        raise Refused(
+            f"others may write {path} (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w, when it is as you made it"
+        )
 
 
 def opened(path: Path, most_bytes: int) -> int:
@@ -107,7 +109,10 @@ def check(builds: Path, key: str, trusted: list[str], signers: str) -> dict[str,
         return {"use": False, "why": ""}  # none yet: nothing to say
     except Changed as changed:
         aside = archive.replace(archive.with_name(f"{archive.name}.corrupted"))
-        return {"use": False, "why": f"the finished build {archive} is corrupted: {changed}. It was set aside as {aside}"}
+        return {
+            "use": False,
+            "why": f"the finished build {archive} is corrupted: {changed}. It was set aside as {aside}",
+        }
     except Refused as refusal:
         return {"use": False, "why": f"the finished build {archive} is not used: {refusal}"}
     return {"use": True, "why": ""}
@@ -149,7 +154,9 @@ def signature_flaw(archive: Path, signers: str) -> str:
         return f"no signature vouches for it: {refusal}"
     about = ["-f", signers, "-s", str(signature)]
     found = ssh_keygen(["-Y", "find-principals", *about], archive)
-    names = [name for line in found.stdout.splitlines() for name in line.split(",") if name and not name.startswith("!")]
+    names = [
+        name for line in found.stdout.splitlines() for name in line.split(",") if name and not name.startswith("!")
+    ]
     for name in names:
         if ssh_keygen(["-Y", "verify", "-n", NAMESPACE, "-I", name, *about], archive).returncode == 0:
             return ""

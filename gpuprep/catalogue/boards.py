@@ -1,0 +1,251 @@
+"""Boards and their models: gpus.yml, and the speed a board must reach: floors.yml.
+
+board("20b2", subsystem_id="147f")     the board with these PCI ids, or None where it cannot be told
+board_of(facts)                        the board of a GPU that NVML has read
+board_in(snapshot, gpu)                the board of a GPU that a measurement names
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuprep.records import ClockPair, GpuFacts, Missing, Snapshot
+from gpuprep.records.evidence.shared import NamedGpu
+
+MASKED = ("", "0000")  # what a virtual machine may show instead of a PCI id
+# NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves.
+MEMORY_TOLERANCE = 0.1
+POWER_TOLERANCE = 0.03
+
+
+@dataclass(frozen=True)
+class Model:
+    """A group of boards that one profile serves. None: the catalogue does not know the figure."""
+
+    key: str  # "t4"
+    title: str  # "T4"
+    architecture: str  # "turing"
+    compute_capability: str  # "7.5"
+    profile: str  # the shipped profile for it: its own, or "base"
+    nvenc_engines: int | None
+    nvdec_engines: int | None
+    fma_per_clock_per_sm: Mapping[str, int | None]  # by data type; peak = SMs x FMA x 2 x clock
+    unverified: tuple[str, ...] = ()  # fields remembered, not read in a source
+
+
+@dataclass(frozen=True)
+class NvLink:
+    links: int
+    how: str = ""  # "switch" | "bridge" | "" where no source says
+
+
+@dataclass(frozen=True)
+class BoardFloor:
+    """The lowest speed of a sound board, as published measurements have it."""
+
+    percent: float  # of the peak at the boost clock
+    source: str  # "published 74 to 88 %, 4 sources"
+
+
+@dataclass(frozen=True)
+class Board:
+    """One board variant. None: the catalogue does not know the figure."""
+
+    key: str  # "a100_sxm4_80"
+    model: Model
+    name: str  # "A100 SXM4 80 GB"
+    nvml_names: tuple[str, ...]
+    pci_device_ids: tuple[str, ...]
+    subsystem_ids: tuple[str, ...]  # NVIDIA's half; () where the device id says enough
+    clocks: ClockPair | None  # what `tuning.clocks: max` asks for
+    sms: int | None
+    boost_mhz: int | None
+    memory_mhz: int | None
+    memory_gb_per_s: float | None
+    memory_mib: int | None
+    l2_mib: int | None
+    power_watts: float | None  # the power limit that it comes with
+    power_minimum_watts: float | None
+    power_maximum_watts: float | None
+    pcie_generation: int | None
+    pcie_width: int | None
+    video_mhz: int | None
+    nvlink: NvLink | None
+    temperatures_c: Mapping[str, int] | None  # max_operating, slowdown, shutdown, memory_max_operating
+    sources: Mapping[str, Sequence[str]]  # key of `sources` in gpus.yml ► the fields it gives
+    unverified: tuple[str, ...]  # fields remembered from datasheets, not read in a source
+    floors: Mapping[str, BoardFloor]  # by threshold: "fp16" ► of fp16_percent_of_peak
+
+
+@cache
+def models() -> Mapping[str, Model]:
+    data = _data("gpus")
+    found = {}
+    for key, entry in data["models"].items():
+        architecture = data["architectures"][entry["architecture"]]
+        found[key] = Model(
+            key=key,
+            title=entry["title"],
+            architecture=entry["architecture"],
+            compute_capability=entry.get("compute_capability", architecture["compute_capability"]),
+            profile=entry.get("profile", "base"),
+            nvenc_engines=entry.get("nvenc_engines"),
+            nvdec_engines=entry.get("nvdec_engines"),
+            fma_per_clock_per_sm=entry.get("fma_per_clock_per_sm", architecture["fma_per_clock_per_sm"]),
+            unverified=tuple(entry.get("unverified", ())),
+        )
+    return found
+
+
+@cache
+def boards() -> Mapping[str, Board]:
+    """All boards by key."""
+    return {key: _board(key, entry) for key, entry in _data("gpus")["boards"].items()}
+
+
+@lru_cache(maxsize=1024)
+def board(
+    device_id: str,
+    subsystem_id: str = "",
+    name: str = "",
+    memory_mib: float | None = None,
+    sms: int | None = None,
+    power_limit_watts: float | None = None,
+) -> Board | None:
+    """The board with these PCI ids. `power_limit_watts` is the default limit, not the present one.
+
+    Where a device id is several boards and the subsystem id does not decide, what the board reports decides. Boards of
+    one model that stay possible give one with the figures that they share; boards of several models give None.
+    """
+    found = _by_ids(device_id.lower(), subsystem_id.lower()) if device_id.lower() not in MASKED else _by_name(name)
+    if len(found) > 1:
+        found = [one for one in found if _fits(one, memory_mib, sms, power_limit_watts)]
+    return _shared(found)
+
+
+def board_of(gpu: GpuFacts, device_id: str = "", subsystem_id: str = "") -> Board | None:
+    """The board of a GPU, from all that NVML read, and where NVML masks its PCI ids from those read elsewhere."""
+    subsystem, memory, watts = gpu.pci_subsystem_id, gpu.memory_total_mib, gpu.power.default_watts
+    return board(
+        gpu.pci_device_id if gpu.pci_device_id not in MASKED else device_id,
+        subsystem if isinstance(subsystem, str) and subsystem not in MASKED else subsystem_id,
+        gpu.name,
+        memory_mib=None if isinstance(memory, Missing) else memory,
+        power_limit_watts=None if isinstance(watts, Missing) else watts,
+    )
+
+
+def board_in(snapshot: Snapshot | None, gpu: NamedGpu) -> Board | None:
+    """By what NVML read of the same GPU; by the measurement alone where nothing fits it."""
+    device = gpu.pci_device_id.lower()
+    read = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    facts = next((one for one in read if gpu.uuid and one.uuid == gpu.uuid), None)
+    if facts is not None and facts.pci_device_id.lower() == device:
+        return board_of(facts, subsystem_id=gpu.pci_subsystem_id)
+    sms: int | None = getattr(gpu, "sms", None)
+    return board(device, gpu.pci_subsystem_id, gpu.name, sms=sms)
+
+
+def _by_ids(device_id: str, subsystem_id: str) -> list[Board]:
+    found = [one for one in boards().values() if device_id in one.pci_device_ids]
+    named = [one for one in found if subsystem_id in one.subsystem_ids]
+    return named or found
+
+
+def _by_name(name: str) -> list[Board]:
+    wanted = _plain_name(name)
+    return [one for one in boards().values() if wanted and wanted in map(_plain_name, one.nvml_names)]
+
+
+def _plain_name(name: str) -> str:
+    """Drivers from R470 on put NVIDIA in front of some names."""
+    return name.lower().removeprefix("nvidia ").removeprefix("tesla ").strip()
+
+
+def _fits(one: Board, memory_mib: float | None, sms: int | None, watts: float | None) -> bool:
+    return (
+        _near(memory_mib, one.memory_mib, MEMORY_TOLERANCE)
+        and _near(sms, one.sms, 0)
+        and _near(watts, one.power_watts, POWER_TOLERANCE)
+    )
+
+
+def _near(read: float | None, known: float | None, tolerance: float) -> bool:
+    return not read or not known or abs(read - known) <= tolerance * known
+
+
+def _shared(found: Iterable[Board]) -> Board | None:
+    """What all of these boards are; the lowest of their floors."""
+    every = list(found)
+    if len({one.model.key for one in every}) != 1:
+        return None
+    first, *others = every
+    if not others:
+        return first
+    differing = {
+        field.name: None
+        for field in dataclasses.fields(Board)
+        if any(getattr(one, field.name) != getattr(first, field.name) for one in others)
+    }
+    shared: dict[str, Any] = {
+        "key": " or ".join(one.key for one in every),
+        "name": _common([one.name for one in every]) or first.model.title,
+        **{name: tuple(dict.fromkeys(v for one in every for v in getattr(one, name))) for name in _LISTS},
+        "floors": {
+            dtype: min((one.floors[dtype] for one in every), key=lambda floor: floor.percent)
+            for dtype in first.floors
+            if all(dtype in one.floors for one in others)
+        },
+        "sources": {},
+    }
+    return dataclasses.replace(first, **{**differing, **shared})
+
+
+def _common(names: Sequence[str]) -> str:
+    """The words with which all begin: "A100 SXM4 80 GB"."""
+    same = itertools.takewhile(lambda words: len(set(words)) == 1, zip(*(name.split() for name in names), strict=False))
+    return " ".join(words[0] for words in same)
+
+
+_LISTS = ("nvml_names", "pci_device_ids", "subsystem_ids", "unverified")
+_FIGURES = ("sms", "boost_mhz", "memory_mhz", "memory_gb_per_s", "memory_mib", "l2_mib", "video_mhz")
+
+
+def _board(key: str, entry: dict[str, Any]) -> Board:
+    power, pcie = entry.get("power_watts", {}), entry.get("pcie", {})
+    return Board(
+        key=key,
+        model=models()[entry["model"]],
+        name=entry["name"],
+        nvml_names=tuple(entry.get("nvml_names", ())),
+        pci_device_ids=tuple(entry["pci_device_ids"]),
+        subsystem_ids=tuple(entry.get("subsystem_ids", ())),
+        clocks=ClockPair(**entry["clocks"]) if "clocks" in entry else None,
+        power_watts=power.get("default"),
+        power_minimum_watts=power.get("minimum"),
+        power_maximum_watts=power.get("maximum"),
+        pcie_generation=pcie.get("generation"),
+        pcie_width=pcie.get("width"),
+        nvlink=NvLink(**entry["nvlink"]) if "nvlink" in entry else None,
+        temperatures_c=entry.get("temperatures_c"),
+        sources=entry["sources"],
+        unverified=tuple(entry.get("unverified", ())),
+        floors={name: BoardFloor(**floor) for name, floor in _data("floors").get(key, {}).items()},
+        **{name: entry.get(name) for name in _FIGURES},
+    )
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=loader) or {}
+    return document

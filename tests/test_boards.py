@@ -1,0 +1,348 @@
+"""The board, not the chip: which board a GPU is, what it must reach, and what becomes of one that nobody knows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import bare_snapshot, finished_snapshot, load, resolved, shipped, with_parts
+
+from gpuprep import catalogue
+from gpuprep.agent import osfacts
+from gpuprep.catalogue.boards import Board
+from gpuprep.checks import compare, compare_figures, verdict
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import floor
+from gpuprep.desired import loading, probes
+from gpuprep.desired.profile import Profile
+from gpuprep.desired.state import check_profile, resolve
+from gpuprep.errors import PlanRefused
+from gpuprep.provisioning.plan import make
+from gpuprep.records import Finding, Missing, PciDevice, ProbeResult, Snapshot, Source, Status, from_json_value
+from gpuprep.records.evidence.shared import NamedGpu
+
+DOCUMENT = yaml.safe_load((Path(catalogue.__file__).parent / "gpus.yml").read_text(encoding="utf-8"))
+A100_80, A100_80_500 = "a100_sxm4_80", "a100_sxm4_80_500w"
+
+# ---------------------------------------------------------------- which board
+
+
+@pytest.mark.parametrize(
+    ("known", "key"),
+    [
+        ({"device_id": "20b2", "subsystem_id": "1463"}, A100_80),
+        ({"device_id": "20B2", "subsystem_id": "147F"}, A100_80_500),
+        ({"device_id": "20b2", "subsystem_id": "1622", "power_limit_watts": 500.0}, A100_80_500),
+        ({"device_id": "20b2", "power_limit_watts": 400.0}, A100_80),
+        ({"device_id": "20b2", "subsystem_id": "0000", "power_limit_watts": 400.0}, A100_80),
+        ({"device_id": "20b2"}, f"{A100_80} or {A100_80_500}"),
+        ({"device_id": "20b2", "power_limit_watts": 275.0}, None),  # neither
+        ({"device_id": "20b2", "memory_mib": 40960}, None),
+        ({"device_id": "25b6", "subsystem_id": "14a9"}, "a16"),
+        ({"device_id": "25b6", "subsystem_id": "157e"}, "a2"),
+        ({"device_id": "25b6", "power_limit_watts": 62.5}, "a16"),
+        ({"device_id": "25b6", "power_limit_watts": 60.0}, "a2"),
+        ({"device_id": "25b6"}, None),
+        ({"device_id": "1e30", "subsystem_id": "12ba"}, "quadro_rtx_6000"),
+        ({"device_id": "1e30", "subsystem_id": "129e"}, "quadro_rtx_8000"),
+        ({"device_id": "1e30", "power_limit_watts": 260.0}, None),
+        ({"device_id": "1e78", "subsystem_id": "13d8"}, "quadro_rtx_8000_passive"),
+        ({"device_id": "1e78", "subsystem_id": "13d9"}, "quadro_rtx_6000_passive"),
+        ({"device_id": "1e78"}, None),
+        ({"device_id": "2330"}, "h100_sxm5_80"),
+        ({"device_id": "2331"}, "h100_pcie_80"),
+        ({"device_id": "2321"}, "h100_nvl_94"),
+        ({"device_id": "26ba"}, "l20"),
+        ({"device_id": "26b7"}, "l20_275w"),
+        ({"device_id": "0000", "name": "NVIDIA A10G"}, "a10g"),
+        ({"device_id": "", "name": "A100-SXM4-40GB"}, "a100_sxm4_40"),  # before R470
+        ({"device_id": "0000", "name": "NVIDIA A100-SXM4-80GB", "power_limit_watts": 500}, A100_80_500),
+        ({"device_id": "0000", "name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "sms": 132}, "h100_sxm5_80"),
+        ({"device_id": "0000", "name": "NVIDIA L20", "power_limit_watts": 275}, "l20_275w"),
+        ({"device_id": "0000", "name": "Quadro RTX 8000", "power_limit_watts": 250}, "quadro_rtx_8000_passive"),
+        ({"device_id": "0000"}, None),
+        ({"device_id": "2782", "name": "NVIDIA A10G"}, None),  # a device id that is there counts
+    ],
+    ids=str,
+)
+def test_which_board(known: dict[str, Any], key: str | None) -> None:
+    found = catalogue.board(**known)
+    assert (found.key if found else None) == key
+
+
+def test_what_two_boards_share_is_known_of_both() -> None:
+    both = catalogue.board("20b2")
+    one, other = catalogue.boards()[A100_80], catalogue.boards()[A100_80_500]
+    assert both is not None
+    assert (both.name, both.sms, both.boost_mhz, both.clocks) == ("A100 SXM4 80 GB", 108, 1410, one.clocks)
+    assert (both.power_watts, both.nvlink) == (None, None)
+    for name, lowest in both.floors.items():
+        assert lowest.percent == min(one.floors[name].percent, other.floors[name].percent)
+
+
+def test_a_measurement_is_of_the_board_that_nvml_read() -> None:
+    wanted = resolved("a100", gpus=["20b2"])
+    host = finished_snapshot(wanted)
+    assert not isinstance(host.gpus, Missing)
+    limits = dataclasses.replace(host.gpus[0].power, default_watts=500.0)
+    strong = dataclasses.replace(host, gpus=(dataclasses.replace(host.gpus[0], power=limits),))
+    named = NamedGpu(0, "GPU-0", "NVIDIA A100-SXM4-80GB", "20b2")
+    keys = [board.key for snapshot in (host, strong) if (board := catalogue.board_in(snapshot, named))]
+    assert keys == [A100_80, A100_80_500]
+    elsewhere = catalogue.board_in(strong, dataclasses.replace(named, uuid="GPU-9", pci_subsystem_id="1463"))
+    assert elsewhere is not None
+    assert elsewhere.key == A100_80
+
+
+def test_ids_that_nvml_masks_are_taken_from_the_bus() -> None:
+    host = finished_snapshot(resolved("a10g", gpus=["2237"]))
+    assert not isinstance(host.gpus, Missing)
+    masked = dataclasses.replace(host.gpus[0], pci_device_id="0000", pci_subsystem_id="0000", name="GPU")
+    wanted = resolve(shipped("a10g"), dataclasses.replace(host, gpus=(masked,)))
+    assert wanted.gpus[0].model == "a10g"
+    hidden = dataclasses.replace(host.pci_gpus[0], device_id="0000")
+    by_name = dataclasses.replace(masked, name="NVIDIA A10G")
+    wanted = resolve(shipped("a10g"), dataclasses.replace(host, pci_gpus=(hidden,), gpus=(by_name,)))
+    assert wanted.gpus[0].model == "a10g"
+
+
+# ---------------------------------------------------------------- the catalogue itself
+
+
+@pytest.mark.parametrize("board", catalogue.boards().values(), ids=lambda board: board.key)
+def test_every_figure_of_a_board_has_a_source(board: Board) -> None:
+    entry = DOCUMENT["boards"][board.key]
+    given = [field for fields in board.sources.values() for field in fields]
+    assert sorted(given) == sorted(set(given)), "one source for each figure"
+    assert set(given) == set(entry) - {"model", "name", "sources", "unverified"}
+    assert set(board.sources) <= set(DOCUMENT["sources"])
+    assert all(device == device.lower() for device in (*board.pci_device_ids, *board.subsystem_ids))
+
+
+@pytest.mark.parametrize("board", catalogue.boards().values(), ids=lambda board: board.key)
+def test_the_figures_of_a_board_fit_each_other(board: Board) -> None:
+    low, own, high = board.power_minimum_watts, board.power_watts, board.power_maximum_watts
+    assert (low or 0) <= (own or 0) <= (high or own or 0)
+    names = [name for name in board.floors if name != "memory"]
+    assert not names or (board.sms and board.boost_mhz)
+    assert all(10 < one.percent <= 90 and one.source for one in board.floors.values())
+    if board.clocks and board.memory_mhz:
+        assert board.clocks.memory_mhz == board.memory_mhz
+    found = [catalogue.board(device, (*board.subsystem_ids, "")[0]) for device in board.pci_device_ids]
+    assert all(one is board for one in found), "its own ids name it"
+
+
+def test_every_source_is_used() -> None:
+    assert set(DOCUMENT["sources"]) == {source for board in catalogue.boards().values() for source in board.sources}
+    assert {board.model.key for board in catalogue.boards().values()} == set(catalogue.models())
+
+
+@pytest.mark.parametrize(
+    ("key", "unit", "tflops"),
+    [
+        ("a10", "tensor_fp16", 125), ("a10g", "tensor_fp16", 70), ("a40", "tensor_fp16", 150),
+        ("rtx_3090", "tensor_fp16", 71), ("rtx_3090", "tensor_fp16_accumulate_fp16", 142),
+        ("rtx_4090", "tensor_fp16", 165),
+        ("l40s", "tensor_fp16", 367), ("l20", "tensor_fp16", 119), ("rtx_5090", "tensor_fp16", 210),
+        ("h100_sxm5_80", "tensor_fp16", 1071), ("h100_pcie_80", "tensor_fp16", 819), ("p100_sxm2_16", "fp32", 10.6),
+    ],
+)  # fmt: skip
+def test_peaks_at_the_boost_clock(key: str, unit: str, tflops: float) -> None:
+    board = catalogue.boards()[key]
+    rate = board.model.fma_per_clock_per_sm[unit]
+    assert board.sms
+    assert board.boost_mhz
+    assert rate
+    assert board.sms * rate * 2 * board.boost_mhz / 1e6 == pytest.approx(tflops, rel=0.01)
+
+
+# ---------------------------------------------------------------- what it must reach
+
+
+def floors(profile: Profile, key: str) -> Any:
+    evidence = Evidence(resolved("a100"), bare_snapshot(), {}, profile.thresholds)
+    return floor(evidence, "fp16_percent_of_peak", catalogue.boards().get(key))
+
+
+def test_a_card_of_250_watts_is_not_held_to_what_400_reach() -> None:
+    profile = shipped("a100")
+    strong, weak = floors(profile, "a100_sxm4_40"), floors(profile, "a100_pcie_40")
+    assert strong.percent >= 70
+    assert weak.percent <= 60
+    assert weak.source.startswith("A100 PCIe 40 GB, published 63 to 77 %")
+    assert floors(profile, "a100_sxm_64").source == "profile a100, SuperBench"  # nobody published one
+
+
+def test_what_the_user_writes_counts_before_the_board(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yml"
+    mine.write_text("extends: a100\nthresholds:\n  fp16_percent_of_peak: 91\n")
+    profile = loading.load(str(mine))
+    assert floors(profile, "a100_sxm4_40").percent == 91
+    assert "fp16_percent_of_peak" not in profile.thresholds["shipped"]
+    assert "bf16_percent_of_peak" in profile.thresholds["shipped"]
+
+
+def judged(device: str, dtype: str, tflops: float, profile: str, **gpu: Any) -> list[Finding]:
+    product = {"dtype": dtype, "m": 8192, "n": 8192, "k": 8192, "tflops": tflops}
+    values = {"published": "somebody", "gpus": [{"index": 0, "pci_device_id": device, "gemms": [product], **gpu}]}
+    host = dataclasses.replace(bare_snapshot(gpus=[device]), gpus=Missing("not_read"))
+    wanted = resolve(shipped(profile), host, judging=True)
+    result = ProbeResult("gemm", Source.MEASURED, values, 1.0)
+    return list(compare_figures(wanted, host, [result], asked=["gemm"], thresholds=shipped(profile).thresholds))
+
+
+def one(findings: list[Finding], key: str) -> Finding:
+    return next(finding for finding in findings if finding.key == key)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "tflops", "profile", "status"),
+    [
+        ("20f1", "fp16", 200, "a100", Status.PASS),
+        ("20b0", "fp16", 200, "a100", Status.FAIL),  # an SXM4 card at a PCIe card's speed
+        ("2331", "bf16", 470, "h100", Status.PASS),
+        ("2330", "bf16", 470, "h100", Status.FAIL),
+        ("1db4", "fp32", 10.5, "v100", Status.PASS),
+        ("1db1", "fp32", 10.5, "v100", Status.FAIL),
+        ("2684", "fp16", 165, "base", Status.PASS),
+    ],
+)
+def test_the_same_speed_of_two_boards(device: str, dtype: str, tflops: float, profile: str, status: Status) -> None:
+    finding = one(judged(device, dtype, tflops, profile), f"gpu 0.gemm_{dtype}")
+    assert finding.status is status, finding
+
+
+def test_a_percentage_says_at_which_clock_the_peak_is() -> None:
+    found = one(judged("2330", "bf16", 780, "h100"), "gpu 0.gemm_bf16")
+    assert found.expected.startswith("≥ 60 % of 1071 TFLOPS at 1980 MHz (H100 SXM5 80 GB, published")
+
+
+def test_a_power_limit_below_the_boards_own_is_said() -> None:
+    lowered = one(judged("2bb1", "tf32", 155, "base", power_limit_watts=550), "gpu 0.gemm_power_limit")
+    assert (lowered.status, lowered.expected, lowered.actual) == (Status.WARN, "600 W", "550 W")
+    full = judged("2bb1", "tf32", 155, "base", power_limit_watts=600)
+    assert "gpu 0.gemm_power_limit" not in [finding.key for finding in full]
+
+
+# ---------------------------------------------------------------- a GPU that nobody knows
+
+STRANGER = PciDevice(
+    "0000:00:1d.0", "10de", "2782", "030000", None, "1234", "NVIDIA Corporation AD104 [GeForce RTX 4070 Ti]"
+)
+
+
+def with_stranger(gpus: tuple[str, ...] = ("t4",)) -> Snapshot:
+    bare = bare_snapshot(gpus=gpus)
+    return dataclasses.replace(bare, pci_gpus=(*bare.pci_gpus, STRANGER))
+
+
+def test_one_unknown_gpu_does_not_refuse_the_machine() -> None:
+    host = with_stranger()
+    wanted = resolve(shipped("t4"), host)
+    assert [(gpu.model, gpu.name) for gpu in wanted.gpus] == [("t4", "T4"), ("", STRANGER.name)]
+    assert make("h", wanted, compare(wanted, host)).steps
+    assert probes.arguments(shipped("t4"), wanted, quick=False)["gpus"]["2782"] == {}
+    assert len(probes.chosen(wanted)) == len(probes.KINDS)
+
+
+def test_its_verdict_is_unknown_and_says_its_name() -> None:
+    host = with_stranger()
+    wanted = resolve(shipped("t4"), host)
+    findings = compare(wanted, host)
+    (finding,) = [finding for finding in findings if finding.property == "in_catalogue"]
+    assert (finding.key, finding.status, finding.role) == ("gpu 1.in_catalogue", Status.UNKNOWN, "")
+    assert finding.actual == "NVIDIA Corporation AD104 [GeForce RTX 4070 Ti] (10de:2782)"
+    assert str(STRANGER.name) in finding.reason
+    good = [dataclasses.replace(one, status=Status.PASS) for one in findings if one is not finding]
+    assert verdict.judge(wanted, [*good, finding]).status is Status.UNKNOWN
+    assert verdict.judge(wanted, good).status is Status.PASS
+
+
+@pytest.mark.parametrize(("name", "shown"), [(None, "GPU 10de:2782"), (Missing("not_read"), "GPU 10de:2782")])
+def test_without_a_name_its_ids_are_said(name: Any, shown: str) -> None:
+    host = dataclasses.replace(bare_snapshot(), pci_gpus=(dataclasses.replace(STRANGER, name=name),))
+    wanted = resolve(shipped("base"), host)
+    assert [gpu.name for gpu in wanted.gpus] == [shown]
+    assert one(list(compare(wanted, host)), "gpu 0.in_catalogue").actual == shown
+
+
+def test_its_figures_are_kept_and_not_judged() -> None:
+    found = judged("2782", "fp16", 150, "base", name="NVIDIA GeForce RTX 4070 Ti")
+    speed = one(found, "gpu 0.gemm_fp16")
+    assert speed.status is Status.UNKNOWN
+    assert "NVIDIA GeForce RTX 4070 Ti (10de:2782)" in speed.reason
+    assert one(found, "gpu 0.in_catalogue").status is Status.UNKNOWN
+    assert not any("update gpuprep" in finding.remedy for finding in found)
+
+
+def refused(profile: Profile, snapshot: Snapshot) -> str:
+    with pytest.raises(PlanRefused) as error:
+        resolve(profile, snapshot)
+    return "\n".join(error.value.reasons)
+
+
+def test_a_machine_without_an_nvidia_gpu_is_refused_and_says_what_it_has() -> None:
+    bare = dataclasses.replace(bare_snapshot(), pci_gpus=())
+    assert "no NVIDIA GPU on the PCI bus; works" in refused(shipped("t4"), bare)
+    amd = PciDevice("0000:05:00.0", "1002", "74a1", "120000", None, "74a1", "Advanced Micro Devices [Instinct MI300X]")
+    theirs = dataclasses.replace(bare, other_gpus=(amd,))
+    assert "on the PCI bus, only Advanced Micro Devices [Instinct MI300X]; works" in refused(shipped("t4"), theirs)
+
+
+def test_a_gpu_that_the_archive_cannot_serve_is_refused_with_the_reason_but_judged() -> None:
+    host = bare_snapshot(gpus=["rtx_5090"])
+    said = refused(shipped("base"), host)
+    assert "cuda.version: the first CUDA for RTX 5090 (Blackwell) is 12.8" in said
+    assert "the open kernel modules 550.163.01" in said
+    assert resolve(shipped("base"), host, judging=True).gpus[0].model == "rtx_5090"
+
+
+def test_gpus_that_need_different_kernel_modules_are_refused_together() -> None:
+    said = refused(shipped("base"), bare_snapshot(gpus=["v100", "rtx_5090"]))
+    assert "RTX 5090 (Blackwell) works with open kernel modules only" in said
+
+
+def test_proprietary_modules_are_refused_where_only_open_ones_work() -> None:
+    own = load("base", driver={"flavour": "proprietary"})
+    assert "GH200 (Grace Hopper) works with the open kernel modules only" in refused(own, bare_snapshot(gpus=["gh200"]))
+    assert "open kernel modules only" in "\n".join(check_profile(with_parts(own, gpus=("gh200",))))
+    assert check_profile(own) == []  # its other GPUs can have them
+
+
+def test_a_stranger_is_sent_to_a_profile_that_exists() -> None:
+    said = refused(shipped("t4"), bare_snapshot(gpus=["2684"]))
+    assert "the host has a RTX 4090, and profile t4 is for T4; works: --profile base" in said
+
+
+# ---------------------------------------------------------------- records and the bus
+
+
+def test_older_records_have_no_subsystem() -> None:
+    device = from_json_value(
+        PciDevice, {"address": "a", "vendor_id": "10de", "device_id": "1eb8", "class_code": "0302"}
+    )
+    assert isinstance(device.subsystem_id, Missing)
+    assert isinstance(device.name, Missing)
+
+
+def test_the_bus_gives_subsystem_and_name(tmp_path: Path) -> None:
+    names = tmp_path / "pci.ids"
+    names.write_text(
+        "# a comment\n\n1002  AMD\n\t2782  not this one\n10de  NVIDIA Corporation\n\t2204  GA102 [GeForce RTX 3090]\n"
+        "\t2782  AD104 [GeForce RTX 4070 Ti]\n\t\t10de 1234  a board\n10df  Emulex\n\t2783  nor this\n"
+    )
+    bus = tmp_path / "devices"
+    for address, vendor, kind in (("0000:01:00.0", "10de", "030000"), ("0000:02:00.0", "1002", "120000")):
+        (bus / address).mkdir(parents=True)
+        for name, value in (("vendor", vendor), ("device", "2782"), ("class", kind), ("subsystem_device", "1234")):
+            (bus / address / name).write_text(f"0x{value}\n")
+    gpus, _, others = osfacts.pci(bus, (tmp_path / "absent", names))
+    assert [(gpu.subsystem_id, gpu.name) for gpu in gpus] == [
+        ("1234", "NVIDIA Corporation AD104 [GeForce RTX 4070 Ti]")
+    ]
+    assert [(gpu.vendor_id, gpu.name) for gpu in others] == [("1002", "AMD not this one")]
+    assert osfacts.pci_name("10de", "2783", (names,)) is None
+    assert osfacts.pci_name("10de", "2782", ()) is None
