@@ -30,6 +30,11 @@ REMEDIES = {
     "no_permission": "run as a user who may use sudo",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
+MEASURE_AGAIN = "measure again while nothing else uses the machine"
+DEFECT = (
+    "measure again; if it stays, look for Xid errors in the kernel's log and for ECC errors, stop the machine and "
+    "start it again (another GPU), or show the provider this report"
+)
 COMPARE_IT = "compare its figures with those of a sound GPU of its kind"  # of a GPU that the catalogue lacks
 
 

@@ -12,6 +12,7 @@ from gpuprep.checks.gemmrecord import Gpu, gpus
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm
 
+PROBLEMS = (Status.WARN, Status.FAIL)
 EXPECTED = "matrix products of every GPU"
 
 
@@ -24,7 +25,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known of the host"
         found.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
-    else:
+    if values.libraries or not values.published:
         found.append(gemmtrust.library(values))
     for gpu in measured:
         found += _gpu(evidence, gpu)
@@ -32,18 +33,21 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
-    if gpu.published:
-        speeds = gemmspeed.findings(evidence, gpu, disturbed="") or [_empty(gpu)]
-        return [*gemmtrust.power_limit(evidence, gpu), *speeds]
     failed = gemmtrust.errors(gpu)
     if not gpu.gemms:
         return failed or [_empty(gpu)]
     disturbed, alone = gemmtrust.alone(gpu)
+    results, slowdowns = gemmtrust.results(gpu), gemmtrust.slowdowns(gpu)
+    if gpu.published:
+        # Who publishes a speed does not say what else was recorded; what is said counts as always.
+        absent = isinstance(gpu.measured.other_processes, Missing)
+        disturbed, alone = ("", []) if absent else (disturbed, alone)
+        results, slowdowns = ([f for f in found if f.status in PROBLEMS] for found in (results, slowdowns))
     return [
         *failed,
         *alone,
-        *gemmtrust.results(gpu),
-        *gemmtrust.slowdowns(gpu),
+        *results,
+        *slowdowns,
         *gemmtrust.power_limit(evidence, gpu),
         *gemmspeed.findings(evidence, gpu, disturbed),
     ]

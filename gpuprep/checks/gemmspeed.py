@@ -1,37 +1,51 @@
-"""Is a GPU as fast as it should be: per data type the best product against the profile's floor, and why it is not."""
+"""Is a GPU as fast as it should be, and if not, why?
+
+Two judgements. The best product of each data type against the board's floor. And every product, at its clock, against
+what sound boards reach with the same kind of kernel (gemmclock): a power limit is no fault there.
+"""
 
 from __future__ import annotations
 
-from gpuprep.checks.common import COMPARE_IT, skip, unknown
+from gpuprep.agent.probes.gemmtypes import TYPES
+from gpuprep.catalogue import parse
+from gpuprep.checks import gemmclock, gemmcredible
+from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, unsound
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
-from gpuprep.performance.clock_events import APPLICATION_CLOCKS, SW_POWER_CAP, SW_THERMAL, named
+from gpuprep.performance.clock_events import (
+    APPLICATION_CLOCKS,
+    SW_POWER_CAP,
+    SW_THERMAL,
+    held_below,
+    named,
+    power_limit,
+)
 from gpuprep.performance.roofline import Roof
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.gemm import Gemm, Product
+from gpuprep.records.evidence.gemm import Product
 
-INCREDIBLE_PERCENT = 103.0  # of the peak at boost: the clock may be a little above it, the figure not by more
 NEAR_ROOF = 0.9  # below this share of the roof, memory decides
+LOWERED = 0.97  # of the board's own power limit
 LOWEST_TILING = 0.6  # of the SMs' time, spent on results: with less, a product is no measure of a GPU
-LOWEST_KERNEL = 0.4  # of the roof at the clock; no published figure of a healthy GPU is lower
-MEASURE_AGAIN = "measure again while nothing else uses the machine"
-DEFECT = (
-    "measure again; if it stays, look for Xid errors in the kernel's log and for ECC errors, stop the machine and "
-    "start it again (another GPU), or show the provider this report"
-)
 
 
 def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
-    """One for each data type, and one for its sustained load. `disturbed`: why no figure of this GPU counts, or ""."""
+    """For each data type its burst, its sustained load, and what its other products tell.
+
+    `disturbed`: why no figure of this GPU counts, or "".
+    """
     found = []
     for kind in gpu.kinds():
         found.append(_burst(evidence, gpu, kind, disturbed))
+        found += [] if disturbed else gemmclock.others(gpu, kind)
         for gemm in gpu.of_kind(kind):
             if gemm.sustained is not None:
                 found.append(_sustained(evidence, gpu, kind, gemm, disturbed))
+    if not disturbed:
+        found += gemmclock.altogether(gpu)
     return found + _not_measured(evidence, gpu)
 
 
@@ -40,6 +54,13 @@ def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) 
     if best is None:
         reasons = list(dict.fromkeys(filter(None, (unsound(g, published=gpu.published) for g in gpu.of_kind(kind)))))
         return _unknown(gpu, prop(kind), _expected(evidence, gpu, kind), "; ".join(reasons))
+    if contradictions := list(
+        filter(None, (gemmcredible.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))
+    ):
+        shown = f"{figure(speed(best.tflops))} {unit(kind[0])} ({shape_of(best)})"
+        why = f"that cannot be: {'; '.join(contradictions[:2])}; the measurement or the catalogue is wrong"
+        expected = _expected(evidence, gpu, kind)
+        return Finding(gpu.subject, prop(kind), Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     return _judged(evidence, gpu, kind, prop(kind), best, disturbed)
 
 
@@ -63,11 +84,6 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     limit = _floor(evidence, gpu, kind, above)
     if disturbed:
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, disturbed, MEASURE_AGAIN)
-    if percent > INCREDIBLE_PERCENT * _above_boost(gemm, above):
-        why = f"that is more than the peak ({above.formula}): the measurement or the catalogue's figure is wrong"
-        if isinstance(gemm.graphics_clock_mhz, Missing):
-            why += ", or the clock was above the boost; it is not recorded"
-        return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     if limit is None:
         why = f"profile {evidence.wanted.profile} has no floor for {kind[0]}"
         return skip(gpu.subject, name, expected=expected, actual=shown, reason=why)
@@ -89,31 +105,23 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
                 gpu.subject, name, excused, expected, shown, why, "measure other shapes (probes.gemm.shapes)"
             )
     if percent < limit.percent:
-        return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gemm, explained, limit))
-    clocked = isinstance(explained, Attribution) and explained.clock_adjusted_percent is not None
-    if isinstance(explained, Attribution) and clocked and explained.factor("kernel").value < LOWEST_KERNEL:
-        why = f"{explained.words}: a healthy GPU loses less in the kernel"
-        return Finding(gpu.subject, name, Status.WARN, expected, shown, why, DEFECT)
+        return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gpu, gemm, explained, limit))
+    if isinstance(explained, Attribution) and (slow := gemmclock.slow(gpu, gemm, explained)):
+        return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
 
 
-def _above_boost(gemm: Product, above: Roof) -> float:
-    """GeForce and workstation boards clock above the rated boost."""
-    clock = gemm.graphics_clock_mhz
-    return 1.0 if isinstance(clock, Missing) else max(1.0, clock / above.clock_mhz)
-
-
-def _why(gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
+def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
     """(reason, remedy) of a figure below its floor: a low clock, or a GPU that is slow at its clock."""
     if isinstance(explained, Missing):
         return f"below the floor; why cannot be told: {explained.detail or explained.reason}", DEFECT
     advice = "".join(f"; {line}" for line in explained.advice)
-    adjusted = explained.clock_adjusted_percent
+    adjusted, sound = explained.clock_adjusted_percent, explained.soundness
     if adjusted is None:
         return f"{explained.words}; the clock was not read, so throttling and a defect cannot be told apart", DEFECT
-    if adjusted >= limit.percent:
+    if adjusted >= limit.percent and (sound is None or sound >= gemmclock.least(explained)):
         told = f"throttled, not defective: at the clock it ran at it reaches {adjusted:.0f} %"
-        return f"{explained.words}; {told}", _unthrottle(gemm)
+        return f"{explained.words}; {told}", _unthrottle(gemm, gpu)
     told = f"a defect, not throttling: {adjusted:.0f} % even of the peak at the clock it ran at"
     return f"{explained.words}; {told}{advice}", DEFECT
 
@@ -134,15 +142,15 @@ def _excused(explained: Attribution, limit: Floor) -> Status | None:
 
 
 def _tiling(explained: Attribution) -> float:
-    return explained.factor("tile").value * explained.factor("wave").value
+    return explained.factor("tile").value * explained.factor("wave").value * explained.factor("alignment").value
 
 
-def _unthrottle(gemm: Product) -> str:
+def _unthrottle(gemm: Product, gpu: Gpu) -> str:
     mask = gemm.event_reasons
     first = named(0 if isinstance(mask, Missing) or mask < 0 else int(mask))[:1]
     bit = first[0].bit if first else 0
     if bit == SW_POWER_CAP:
-        return "see that the power limit is the card's own (tuning.power_limit_watts: default, then gpuprep tune)"
+        return _uncap(gemm, gpu)
     if bit in (0, APPLICATION_CLOCKS):
         return "set the clocks (tuning.clocks: max, then gpuprep tune)"
     if bit == SW_THERMAL:
@@ -150,25 +158,35 @@ def _unthrottle(gemm: Product) -> str:
     return "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 
 
+def _uncap(gemm: Product, gpu: Gpu) -> str:
+    """What to do about a power cap. The board's own limit is no fault, and nobody should raise it."""
+    board, limit = gpu.facts, power_limit(gpu.facts, gpu.measured) if gpu.facts else None
+    if board and held_below(gemm, board, gpu.measured):
+        return "find what holds the GPU below its power limit: the server's power limits, its power supply, its cooling"
+    if board and board.power_watts and limit and limit < LOWERED * board.power_watts:
+        return "see that the power limit is the card's own (tuning.power_limit_watts: default, then gpuprep tune)"
+    return (
+        "the power limit is the card's own: look at temperature and cooling; if it stays, show the provider this report"
+    )
+
+
 def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     """Data types that the GPU has own units for and the profile has a floor for: no figure is no evidence."""
-    if gpu.facts is None or gpu.published or evidence_is_short(evidence):
+    if gpu.facts is None or gpu.published:
         return []
-    have = {dtype for dtype, _ in gpu.kinds()}
+    have, capability = gpu.kinds(), parse(gpu.facts.model.compute_capability)
     found = []
-    for dtype in roofline.UNITS:
-        above = roofline.roof(gpu.facts, dtype)
-        own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
-        if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
-            expected = _expected(evidence, gpu, (dtype, ""))
-            found.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
+    for kind in dict.fromkeys((one.dtype, _added(one.accumulate)) for one in TYPES if capability >= one.since):
+        above = roofline.roof(gpu.facts, *kind)
+        own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or kind[0] in ("fp32", "fp64"))
+        if own and kind not in have and _floor(evidence, gpu, kind, above):
+            expected = _expected(evidence, gpu, kind)
+            found.append(_unknown(gpu, prop(kind), expected, "it was not measured"))
     return found
 
 
-def evidence_is_short(evidence: Evidence) -> bool:
-    """--quick measures some of the data types."""
-    values = evidence.of(Gemm, "gemm")
-    return not isinstance(values, Missing) and values.quick is True
+def _added(accumulate: str) -> str:
+    return "fp16" if accumulate == "fp16" else ""
 
 
 def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import posixpath
 
+from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import is_version, parse
 from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.gemmrecord import Gpu, masks, shape_of
-from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.decode import is_no_number
 from gpuprep.records.evidence.gemm import Gemm, Product
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
-NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # how the codec keeps a float that is not finite
 LOWERED = 0.97  # of the own power limit: less was set on purpose
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
@@ -42,17 +43,29 @@ def _wrong(gemm: Product) -> str:
     what = f"{gemm.dtype} {shape_of(gemm)}"
     if gemm.exact is False:
         return f"{what} differs from the exact result"
-    error, tolerance = gemm.max_relative_error, gemm.error_tolerance
-    if isinstance(error, Missing) and error.detail in NO_NUMBERS:
-        return f"{what} has results that are no numbers"
-    if not isinstance(error, Missing) and not isinstance(tolerance, Missing) and error > tolerance:
+    error, tolerance = gemm.max_relative_error, _tolerance(gemm)
+    if is_no_number(error):
+        return f"{what} has results that are no numbers, or beyond every bound"
+    if isinstance(error, Missing):
+        return ""
+    if error < 0:
+        return f"{what} has an error of {error:.2g}, which cannot be"
+    if tolerance is not None and error > tolerance:
         return f"{what} is off by {error:.2g}, and {tolerance:.2g} is allowed"
     return ""
 
 
+def _tolerance(gemm: Product) -> float | None:
+    """gpuprep's own: a record cannot allow itself more. None for a data type that gpuprep does not measure."""
+    added = "fp16" if gemm.accumulate == "fp16" else ""
+    own = [kind.tolerance for kind in TYPES if kind.dtype == gemm.dtype and (kind.accumulate == "fp16") == bool(added)]
+    read = [] if isinstance(gemm.error_tolerance, Missing) else [gemm.error_tolerance]
+    return min([*own, *read], default=None) if own else None
+
+
 def _right(gemm: Product) -> bool:
-    error, tolerance = gemm.max_relative_error, gemm.error_tolerance
-    within = not isinstance(error, Missing) and not isinstance(tolerance, Missing) and 0 <= error <= tolerance
+    error, tolerance = gemm.max_relative_error, _tolerance(gemm)
+    within = not isinstance(error, Missing) and tolerance is not None and 0 <= error <= tolerance
     return gemm.exact is True or within
 
 
@@ -96,7 +109,7 @@ def slowdowns(gpu: Gpu) -> list[Finding]:
     read = [mask for gemm in gpu.gemms if not gemm.error for mask in masks(gemm)]
     known = [mask for mask in read if mask is not None]
     seen = 0
-    for mask in known:
+    for mask in [*known, *_sampled(gpu)]:
         seen |= mask
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
@@ -112,6 +125,10 @@ def slowdowns(gpu: Gpu) -> list[Finding]:
     if seen & SW_THERMAL:
         why = "the driver lowered the clock because of heat while it was measured"
         return [Finding(gpu.subject, "slowdowns", Status.WARN, expected, shown, why, "look at the machine's cooling")]
+    if seen & SYNC_BOOST:
+        why = "a slower GPU of its sync boost group kept the clock low while it was measured"
+        return [Finding(gpu.subject, "slowdowns", Status.WARN, expected, shown, why,
+                        "take the GPUs out of the sync boost group (dcgmi config), and measure again")]  # fmt: skip
     return [Finding(gpu.subject, "slowdowns", Status.PASS, expected, shown)]
 
 
@@ -127,6 +144,13 @@ def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     expected, why = f"{own:g} W", f"the power limit was {limit:g} W while it was measured, and the board has {own:g} W"
     return [Finding(gpu.subject, "gemm_power_limit", Status.WARN, expected, f"{limit:g} W", why,
                     "set the board's own limit (tuning.power_limit_watts: default) and measure again")]  # fmt: skip
+
+
+def _sampled(gpu: Gpu) -> list[int]:
+    """The event reasons of every sample of telemetry."""
+    parts = [part for gemm in gpu.gemms for part in (gemm, gemm.sustained)]
+    read = [part.telemetry for part in parts if part and not isinstance(part, Missing) and part.telemetry]
+    return [int(mask) for one in read for mask in one.event_reasons if mask is not None and mask >= 0]
 
 
 def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:

@@ -1,14 +1,18 @@
-"""Where a matrix product lost speed: peak x clock x bound x tile x wave x kernel = measured speed. Pure.
+"""Where a matrix product lost speed: peak x clock x bound x tile x wave x alignment x kernel = measured speed. Pure.
 
     explain(gemm, gpu)                 a GEMM of docs/records.md and the catalogue's GPU ─► Attribution
     explain(gemm, gpu, around=entry)   with its entry of `gpus`: power limit, highest clock
     explain(sustained(gemm), gpu)      the same for the twenty seconds of load
 
-clock   mean SM clock during the product / the catalogue's boost clock
-bound   min(1, intensity x memory bandwidth / roof at that clock)
-tile    wanted results / calculated results, because the matrix is cut into the algorithm's tiles
-wave    waves / waves begun: SMs are idle in the last wave of tiles
-kernel  the rest, so the product of all factors is always the measured figure; a rest above 1 is reported
+clock      mean SM clock during the product / the catalogue's boost clock
+bound      min(1, intensity x memory bandwidth / roof at that clock)
+tile       wanted results / calculated results, because the matrix is cut into the algorithm's tiles
+wave       waves / waves begun: SMs are idle in the last wave of tiles
+alignment  of a Tensor Core product whose rows are no multiple of 16 bytes: the rest / what sound boards reach
+kernel     the rest, so the product of all factors is always the measured figure; a rest above 1 is reported
+
+Where the clock or the tiles were not recorded, the rest is "a cause that was not recorded", never the kernel.
+`soundness` is the rest beside what sound boards reach with this kind of kernel (catalogue/kernels.yml): 1 is sound.
 
 If loading takes longer than calculating, idle SMs cost only the time beyond the loading: tile and wave then lose less
 than their plain ratios. Sources: NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization,
@@ -21,6 +25,7 @@ import math
 from dataclasses import dataclass, replace
 
 from gpuprep import catalogue
+from gpuprep.catalogue.kernels import Kernel, kernel
 from gpuprep.performance import gemm_shapes, roofline
 from gpuprep.performance.clock_events import clock_cause
 from gpuprep.performance.roofline import Roof
@@ -28,6 +33,7 @@ from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.evidence.gemm import GemmGpu, Product
 
+KERNEL, NOT_RECORDED = "the kernel", "a cause that was not recorded"
 CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their roof; beyond this something is off
 
 
@@ -35,7 +41,7 @@ CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their 
 class Factor:
     """One cause and the TFLOPS it cost. `value` 1: nothing lost; `lost_tflops` < 0: faster than the model."""
 
-    name: str  # "clock" | "bound" | "tile" | "wave" | "kernel"
+    name: str  # "clock" | "bound" | "tile" | "wave" | "alignment" | "kernel"
     value: float
     lost_tflops: float
     words: str  # "the 70 W power cap (SM 930 of 1590 MHz)"
@@ -53,10 +59,11 @@ class Attribution:
     n: int
     k: int
     unit: str  # what calculated it, a key of the catalogue's rates: "tensor_fp16"
+    compute_capability: str  # "8.0"
     achieved_tflops: float
     peak_tflops: float  # at the catalogue's boost clock
     formula: str  # of the peak: "40 SMs x 512 FMA x 2 x 1590 MHz"
-    factors: tuple[Factor, ...]  # clock, bound, tile, wave, kernel
+    factors: tuple[Factor, ...]  # clock, bound, tile, wave, alignment, kernel
     percent_of_peak: float
     clock_adjusted_percent: float | None  # of the peak at the clock it ran at; None: the clock was not read
     intensity: float  # operations a byte
@@ -66,6 +73,9 @@ class Attribution:
     advice: tuple[str, ...]  # sentences that name a better shape
     better_shape: tuple[int, int, int] | None
     notes: tuple[str, ...]  # what was assumed, and what cannot be
+    aligned: bool  # rows of a Tensor Core product begin at multiples of 16 bytes; True where that does not matter
+    tiles_known: bool
+    soundness: float | None  # the rest / what sound boards reach; None: no clock, or nothing is known of sound boards
 
     def factor(self, name: str) -> Factor:
         return next(one for one in self.factors if one.name == name)
@@ -118,15 +128,22 @@ def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) 
     tile = min(1.0, tiles.tile / bound)
     wave = min(1.0, tiles.tile * tiles.wave / bound) / tile
     modelled = (clock or 1.0) * bound * tile * wave
-    kernel = achieved / (peak.tflops * modelled)
-    if not CREDIBLE_KERNEL[0] <= kernel <= CREDIBLE_KERNEL[1]:
-        notes.append(_incredible(kernel, bound < 1.0))
+    rest = achieved / (peak.tflops * modelled)
+    sound = kernel(gpu.model.compute_capability, peak.unit)
+    expected = _expected(sound, 2e-12 * m * n * k / (peak.tflops * modelled))
+    crooked = _crooked(dtype, peak.unit, (m, n, k))
+    alignment = min(1.0, rest / (expected or 1.0)) if crooked else 1.0
+    efficiency = rest / alignment
+    if not CREDIBLE_KERNEL[0] <= efficiency <= CREDIBLE_KERNEL[1]:
+        notes.append(_incredible(efficiency, bound < 1.0))
+    tiles_known = bool(tiles.tile_m and tiles.tile_n)
     values = (
         ("clock", clock or 1.0, clock_words),
         ("bound", bound, f"memory ({density:.0f} operations a byte, the roof needs {needed:.0f})"),
         ("tile", tile, tiles.tile_words),
         ("wave", wave, tiles.wave_words),
-        ("kernel", kernel, "the kernel"),
+        ("alignment", alignment, crooked),
+        ("kernel", efficiency, KERNEL if clock and tiles_known else NOT_RECORDED),
     )
     factors = _factors(peak.tflops, values)
     wish = gemm_shapes.better(dtype, (m, n, k), needed, tiles, gpu.model.compute_capability)
@@ -136,6 +153,7 @@ def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) 
         n=n,
         k=k,
         unit=peak.unit,
+        compute_capability=gpu.model.compute_capability,
         achieved_tflops=achieved,
         peak_tflops=peak.tflops,
         formula=peak.formula,
@@ -149,7 +167,23 @@ def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) 
         advice=wish.advice,
         better_shape=wish.shape,
         notes=tuple(notes),
+        aligned=not crooked,
+        tiles_known=tiles_known,
+        soundness=rest / expected if clock and expected else None,
     )
+
+
+def _expected(sound: Kernel | None, seconds_at_roof: float) -> float | None:
+    """The rest of a sound board, from the seconds that the product takes where every factor but the kernel is known."""
+    return sound.expected(seconds_at_roof / sound.sound) if sound else None
+
+
+def _crooked(dtype: str, unit: str, shape: gemm_shapes.Shape) -> str:
+    """Words for what misalignment costs; "" where the shape is aligned or the unit does not mind."""
+    if not unit.startswith("tensor_"):
+        return ""
+    names = gemm_shapes.misaligned(dtype, shape)
+    return f"misalignment ({names}: the fast Tensor Core kernels need multiples of 16 bytes)" if names else ""
 
 
 def _clock(
@@ -157,7 +191,7 @@ def _clock(
 ) -> tuple[float | None, str]:
     clock = gemm.graphics_clock_mhz
     if isinstance(clock, Missing) or clock <= 0:
-        notes.append("the clock was not recorded: what a low clock lost counts as the kernel's")
+        notes.append("the clock was not recorded: what a low clock lost cannot be told from other causes")
         return None, "the clock (not recorded)"
     if clock < peak.clock_mhz:
         cause = clock_cause(gemm, gpu, around)
@@ -195,7 +229,7 @@ def words(dtype: str, achieved: float, peak: float, factors: tuple[Factor, ...])
         amount = f"{abs(part) / scale:.{digits}f}"
         if part > 0:
             verb = "" if said else "lost "
-            said.append(f"{amount} {verb}{'in' if factor.name == 'kernel' else 'to'} {factor.words}")
+            said.append(f"{amount} {verb}{'in' if factor.words == KERNEL else 'to'} {factor.words}")
         elif part < 0:
             more = f"than the model has (kernel efficiency {factor.value:.2f})"
             said.append(f"{amount} more {more if factor.name == 'kernel' else f'by {factor.words}'}")

@@ -11,6 +11,7 @@ from gpuprep import catalogue
 from gpuprep.records import Missing
 from gpuprep.records.evidence.gemm import GemmGpu, Product
 
+NEAR_LIMIT = 0.8  # of the power limit: a power cap that acts keeps a GPU at it (H100, H200: 0.92 and more)
 IDLE, APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x1, 0x2, 0x4, 0x8
 SYNC_BOOST, SW_THERMAL, HW_THERMAL, POWER_BRAKE, DISPLAY_CLOCKS = 0x10, 0x20, 0x40, 0x80, 0x100
 
@@ -51,17 +52,37 @@ def clock_cause(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> 
         return "a lower clock that NVML gives no reason for"
     first = found[0]
     if first.bit == SW_POWER_CAP:
-        return _power_cap(gpu, around)
+        return _power_cap(gemm, gpu, around)
     degrees = gemm.temperature_c
     if first.bit in (HW_THERMAL, SW_THERMAL) and not isinstance(degrees, Missing):
         return f"{first.cause} at {degrees:.0f} °C"
     return first.cause
 
 
-def _power_cap(gpu: catalogue.Board, around: GemmGpu | None) -> str:
-    limit, usual = around.power_limit_watts if around else None, gpu.power_watts
-    watts = usual if limit is None or isinstance(limit, Missing) or limit <= 0 else limit
+def power_limit(gpu: catalogue.Board, around: GemmGpu | None) -> float | None:
+    """Watts: what was set while it was measured, else the board's own."""
+    limit = around.power_limit_watts if around else None
+    return gpu.power_watts if limit is None or isinstance(limit, Missing) or limit <= 0 else limit
+
+
+def held_below(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> tuple[float, float] | None:
+    """(watts, limit) of a GPU that NVML says its power cap holds, though it draws far less; else None.
+
+    NVML's readings are means that lag behind a burst, so the highest of its samples counts.
+    """
+    limit, drawn = power_limit(gpu, around), gemm.power_watts
+    samples = [watts for watts in gemm.telemetry.power_watts if watts] if gemm.telemetry else []
+    if limit is None or isinstance(drawn, Missing) or drawn <= 0:
+        return None
+    highest = max([drawn, *samples])
+    return (highest, limit) if highest < NEAR_LIMIT * limit else None
+
+
+def _power_cap(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> str:
+    watts, usual = power_limit(gpu, around), gpu.power_watts
     if watts is None:
         return "the power cap"
+    if held := held_below(gemm, gpu, around):
+        return f"something outside the GPU that holds it at {held[0]:.0f} of {held[1]:.0f} W"
     lowered = f", which is set below the card's {usual:g} W" if usual and watts < 0.97 * usual else ""
     return f"the {watts:.0f} W power cap{lowered}"

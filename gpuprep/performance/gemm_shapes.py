@@ -49,7 +49,7 @@ class Wish:
 def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | None) -> Tiling:
     """From the algorithm's tile and wave count (docs/records.md); without a wave count, from the tiles."""
     if isinstance(algorithm, Missing):
-        note = "the algorithm is not known: what tiles and waves lost counts as the kernel's"
+        note = "the algorithm was not recorded: what tiles and waves lost cannot be told from other causes"
         return Tiling(1.0, 1.0, None, None, None, sms, "partly empty tiles", "a last wave partly full", (note,))
     tile_m, tile_n, tile_k = algorithm.tile_m, algorithm.tile_n, algorithm.tile_k
     notes = []
@@ -58,7 +58,7 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
         tile = m / _up(m, tile_m) * n / _up(n, tile_n) * (k / _up(k, tile_k) if tile_k else 1.0)
         said = f"partly empty tiles of {tile_m}x{tile_n}"
     else:
-        notes.append("the tile is not known: what partly empty tiles lost counts as the kernel's")
+        notes.append("the tile was not recorded: what partly empty tiles lost cannot be told from other causes")
     read = algorithm.waves
     waves = None if isinstance(read, Missing) or read <= 0 else read
     tiles = None
@@ -68,7 +68,7 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
         waves = tiles / sms
         notes.append(f"waves were counted from the tiles: {tiles} on {sms} SMs")
     if waves is None:
-        notes.append("the waves are not known: what a last wave lost counts as the kernel's")
+        notes.append("the waves were not recorded: what a last wave lost cannot be told from other causes")
         return Tiling(tile, 1.0, None, tile_m, tile_n, sms, said, "a last wave partly full", tuple(notes))
     wave, rounds, wave_words = _waves(waves, tiles, sms)
     return Tiling(tile, wave, rounds, tile_m, tile_n, sms, said, wave_words, tuple(notes))
@@ -125,19 +125,26 @@ def alignment(dtype: str, compute_capability: str) -> tuple[int, int]:
     return needed, max(1, 128 // size) if big else needed
 
 
+def misaligned(dtype: str, shape: Shape) -> str:
+    """The sizes that are no multiple of 16 bytes: "m 4097 and k 4097"; "" where all are."""
+    needed = max(1, 16 // INPUT_BYTES[dtype])
+    return " and ".join(f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if size % needed)
+
+
 def better(dtype: str, shape: Shape, ridge: float, tiles: Tiling, compute_capability: str) -> Wish:
-    """The nearest larger shape that is aligned, not memory-bound and ends in a full wave; None: this shape is best."""
+    """A near shape that is aligned, not memory-bound and ends in a full wave; None: this shape is best.
+
+    Sizes grow, or shrink where a smaller shape is nearer.
+    """
     advice: list[str] = []
     needed, best = alignment(dtype, compute_capability)
     wish = shape
-    crooked = [f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if size % needed]
-    if crooked:
-        wish = _each_up(wish, best)
-        what = " and ".join(crooked)
-        verb = "is no multiple" if len(crooked) == 1 else "are no multiples"
-        advice.append(f"{what} {verb} of 16 bytes ({needed} elements of {dtype}): {show(wish)} is")
+    if crooked := misaligned(dtype, shape):
+        wish = _nearest(shape, best)
+        verb = "are no multiples" if " and " in crooked else "is no multiple"
+        advice.append(f"{crooked} {verb} of 16 bytes ({needed} elements of {dtype}): {show(wish)} is")
     elif any(size % best for size in shape):
-        wish = _each_up(wish, best)
+        wish = _nearest(shape, best)
         advice.append(
             f"this GPU is fastest at multiples of 128 bytes ({best} elements of {dtype}): {show(wish)} is one"
         )
@@ -163,6 +170,12 @@ def _each_up(shape: Shape, multiple: int) -> Shape:
     return _up(m, multiple), _up(n, multiple), _up(k, multiple)
 
 
+def _nearest(shape: Shape, multiple: int) -> Shape:
+    """Each size at the nearer multiple: 4097 ► 4096. At half way it grows, and it never becomes nothing."""
+    m, n, k = (max(multiple, (size + multiple // 2) // multiple * multiple) for size in shape)
+    return m, n, k
+
+
 def _denser(dtype: str, shape: Shape, ridge: float, multiple: int) -> Shape:
     """The smallest dimension doubled until calculating takes longer than loading."""
     sizes = list(_each_up(shape, multiple))
@@ -173,14 +186,19 @@ def _denser(dtype: str, shape: Shape, ridge: float, multiple: int) -> Shape:
 
 
 def _fuller(shape: Shape, tiles: Tiling) -> Shape | None:
-    """n, else m, grown by whole tiles until the waves are full; the kernel's tiles per SM stay the same."""
+    """n or m changed by the fewest whole tiles that fill the waves; the kernel's tiles per SM stay the same.
+
+    Of a larger and a smaller shape that are as near, the larger: nothing of the work is left out.
+    """
     if not (tiles.tile_m and tiles.tile_n and tiles.waves):
         return None
     m, n, k = shape
     rows, columns = math.ceil(m / tiles.tile_m), math.ceil(n / tiles.tile_n)
     a_tile = tiles.waves / (rows * columns)
-    for more in range(1, 2 * (tiles.sms or 128)):
-        for r, c in ((rows, columns + more), (rows + more, columns)):
-            if wave_factor(a_tile * r * c) > 0.98:
-                return (m, c * tiles.tile_n, k) if r == rows else (r * tiles.tile_m, n, k)
+    for step in range(1, 2 * (tiles.sms or 128)):
+        for more in (step, -step):
+            for r, c in ((rows, columns + more), (rows + more, columns)):
+                waves = a_tile * r * c
+                if min(r, c) > 0 and waves > 1.0 - ROUNDING and wave_factor(waves) > 0.98:
+                    return (m, c * tiles.tile_n, k) if r == rows else (r * tiles.tile_m, n, k)
     return None

@@ -5,7 +5,7 @@ bounded and their texts can be shown. Types mean here:
 
     str                 a text
     int                 a whole number (also 3.0)
-    float               a finite number below 10^15 (also 3); one that is not finite is Missing
+    float               a finite number below 10^15 (also 3); one that is larger or not finite is Missing("unparsable")
     Optional, Missing   null, and {"missing": reason}
     tuple[X, ...]       a list. An entry that does not fit is Missing or None where X may be that; else it is left out
     a dataclass         an object; all its fields have defaults, which stand for what is absent
@@ -73,7 +73,12 @@ def _number(value: Any) -> Any:
         return UNFIT
     if isinstance(value, float) and not math.isfinite(value):
         return Missing("unparsable", "NaN" if value != value else "Infinity" if value > 0 else "-Infinity")
-    return float(value) if abs(value) < LARGEST else UNFIT
+    return float(value) if abs(value) < LARGEST else Missing("unparsable", "10^15 or more")
+
+
+def is_no_number(figure: object) -> bool:
+    """Of a Figure: something was recorded, and it is NaN, infinite or 10^15 and more."""
+    return isinstance(figure, Missing) and figure.reason == "unparsable"
 
 
 def _whole(value: Any) -> Any:

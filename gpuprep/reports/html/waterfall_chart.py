@@ -8,7 +8,8 @@ from gpuprep.performance.attribution import Attribution
 from gpuprep.reports.html.svg import Scale, el, picture, text
 from gpuprep.reports.readings import figure
 
-NAMES = {"clock": "clock", "bound": "memory", "tile": "tiles", "wave": "last wave", "kernel": "kernel"}
+NAMES = {"clock": "clock", "bound": "memory", "tile": "tiles", "wave": "last wave",
+         "alignment": "alignment", "kernel": "kernel"}  # fmt: skip
 WIDTH, ROW, LABEL, VALUE = 300, 22, 66, 48
 WORTH_A_BAR = 0.004  # of the peak
 
