@@ -32,7 +32,9 @@ def test_published_figures_pass(profile: str, device: str, figures: dict[str, fl
     bare = [{"dtype": d, "m": 8192, "n": 8192, "k": 8192, "tflops": t} for d, t in figures.items()]
     record = {"published": "by others", "gpus": [{"pci_device_id": device, "gemms": bare}]}
     assert overall(profile, record) is Status.PASS
-    assert overall(profile, values(gpu(device, [gemm(d, t) for d, t in figures.items()]))) is Status.PASS
+    # At which clock they were reached nobody published.
+    unclocked = [gemm(d, t, graphics_clock_mhz={"missing": "not_recorded"}) for d, t in figures.items()]
+    assert overall(profile, values(gpu(device, unclocked))) is Status.PASS
 
 
 @pytest.mark.parametrize(("profile", "device", "figures"), PUBLISHED)
@@ -112,7 +114,7 @@ def test_a_sustained_load_below_the_floor_fails() -> None:
     ("change", "status", "words"),
     [
         ({"exact": False}, "FAIL", "differs from the exact result"),
-        ({"max_relative_error": 0.02}, "FAIL", "is off by 0.02, and 0.01 is allowed"),
+        ({"max_relative_error": 0.02}, "FAIL", "is off by 0.02, and 0.002 is allowed"),
         ({"max_relative_error": math.nan}, "FAIL", "no numbers"),
         ({"exact": None, "max_relative_error": None}, "UNKNOWN", "not compared"),
         ({"exact": None}, "PASS", ""),
@@ -197,7 +199,9 @@ def test_a_memory_bound_shape_does_not_condemn_the_gpu() -> None:
     found = one(judge("a100", values(gpu("20b2", [thin]))), "gpu 0.gemm_tf32")
     assert found.status is Status.UNKNOWN
     assert "memory-bound: 62 operations a byte, and this GPU needs 76; 8192x256x8192 has 120" in found.reason
-    slow = one(judge("a100", values(gpu("20b2", [{**thin, "tflops": 40.0}]))), "gpu 0.gemm_tf32")
+    slow = one(
+        judge("a100", values(gpu("20b2", [{**thin, **gemm("tf32", 40.0, n=128, algorithm=tiles)}]))), "gpu 0.gemm_tf32"
+    )
     assert slow.status is Status.FAIL
 
 
@@ -216,7 +220,7 @@ def test_a_last_wave_that_leaves_sms_idle_is_the_shapes_fault(tflops: float, wav
 def test_more_than_the_peak_is_no_figure() -> None:
     found = one(judge("a100", values(gpu("20b2", [gemm("fp16", 400.0)]))), "gpu 0.gemm_fp16")
     assert found.status is Status.UNKNOWN
-    assert "108 SMs x 1024 FMA x 2 x 1410 MHz" in found.reason
+    assert "400 TFLOPS is more than the peak at 1410 MHz, 312" in found.reason
 
 
 def test_data_types_without_units_are_not_judged() -> None:
@@ -232,10 +236,11 @@ def test_a_gpu_that_the_catalogue_lacks_is_unknown() -> None:
 
 
 def test_types_that_were_not_measured_are_unknown() -> None:
-    complete = [gemm(d, t) for d, t in PUBLISHED[0][2].items()]
-    assert overall("a100", values(gpu("20b2", complete), quick=False)) is Status.PASS
-    found = judge("a100", values(gpu("20b2", complete[:-2]), quick=False))
-    assert {k for k, v in statuses(found).items() if v != "PASS"} == {"gpu 0.gemm_bf16", "gpu 0.gemm_int8"}
+    complete = [gemm(d, t) for d, t in PUBLISHED[0][2].items()] + [gemm("fp16", 250.0, accumulate="fp16")]
+    assert {f.status for f in judge("a100", values(gpu("20b2", complete)), absent=True)} == {Status.PASS}
+    found = judge("a100", values(gpu("20b2", complete[:-3])), absent=True)
+    lost = {"gpu 0.gemm_bf16", "gpu 0.gemm_int8", "gpu 0.gemm_fp16_accumulate_fp16"}
+    assert {k for k, v in statuses(found).items() if v != "PASS"} == lost
 
 
 def test_a_product_that_failed_is_told() -> None:

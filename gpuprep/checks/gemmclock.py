@@ -25,6 +25,7 @@ FEWEST_KINDS = 3  # for a median
 OTHER_SHAPES = 0.85  # beside the best product of the data type, after what its shape explains
 SMALLEST, SHORTEST_SECONDS = 1024, 5e-5  # products below are mostly waiting
 EXPLAINED = 0.6  # of the roof, by memory, tiles and waves together: below, the model's own error is too large
+ABOVE_BOOST = 1.1
 NO_REASON = 0.9  # of the boost: a lower clock has a reason
 
 
@@ -42,7 +43,7 @@ def least(explained: Attribution) -> float:
 
 def slow(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
     """Why a product that reached its floor is still no PASS; None where nothing is wrong."""
-    sound = explained.soundness
+    sound = None if _nominal(gpu, gemm, explained) else explained.soundness
     if sound is not None and _telling(explained) and sound < least(explained):
         known = _kernel(explained)
         share = f"{100 * sound:.0f} % of what sound boards reach at this clock ({known.source if known else ''})"
@@ -52,6 +53,12 @@ def slow(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
         status = Status.FAIL if sound < FAIL_BELOW else Status.WARN
         return Slow(status, f"{explained.words}; that is {share}: the clock does not explain it", DEFECT)
     return _held(gpu, gemm, explained)
+
+
+def _nominal(gpu: Gpu, gemm: Product, explained: Attribution) -> bool:
+    """A published clock far above the boost, without NVML's reasons, is the highest one, not that of the load."""
+    unread = isinstance(gemm.event_reasons, Missing)
+    return gpu.published and unread and explained.factor("clock").value > ABOVE_BOOST
 
 
 def _held(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:

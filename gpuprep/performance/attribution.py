@@ -113,15 +113,15 @@ def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) 
     peak = roofline.roof(gpu, dtype, gemm.accumulate)
     if isinstance(peak, Missing):
         return peak
-    memory_clock = gemm.memory_clock_mhz
-    memory = roofline.bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
-    if isinstance(memory, Missing):
-        return memory
     notes: list[str] = []
     clock, clock_words = _clock(gemm, gpu, peak, around, notes)
     density = roofline.intensity(dtype, m, n, k)
-    needed = roofline.ridge(peak.tflops * (clock or 1.0), memory)
-    bound = min(1.0, density / needed)
+    memory_clock = gemm.memory_clock_mhz
+    memory = roofline.bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
+    if isinstance(memory, Missing):
+        notes.append(f"{memory.detail}: whether memory decides is not known")
+    needed = 0.0 if isinstance(memory, Missing) else roofline.ridge(peak.tflops * (clock or 1.0), memory)
+    bound = min(1.0, density / needed) if needed else 1.0
     tiles = gemm_shapes.tiling(gemm.algorithm, m, n, k, gpu.sms or (around.sms if around else None))
     notes += tiles.notes
     # Loading hides idle SMs up to its own time.

@@ -1,0 +1,119 @@
+"""How slow can the matrix products of each board be before PASS ends? Rows for docs/verdicts.md.
+
+A sound record of each board is made: large products at the boost clock, as fast as sound boards are (catalogue/kernels.yml),
+or as fast as the best published figure where nothing is known at a clock. Then all of it, or one data type, is made slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import gemmrecords
+
+from gpuprep import catalogue
+from gpuprep.agent.probes.gemmtypes import TYPES
+from gpuprep.catalogue import Board, parse
+from gpuprep.catalogue.kernels import kernel
+from gpuprep.desired import loading
+from gpuprep.desired.profile import Profile
+from gpuprep.performance import roofline
+from gpuprep.performance.roofline import Roof
+from gpuprep.records import Status
+from gpuprep.workflows.record_file import _figures
+from gpuprep.workflows.rejudge import judge
+
+SIZE = 8192
+EVERYTHING = "all products together"
+NO_TILES = {"missing": "not_recorded"}
+
+
+class Row(NamedTuple):
+    board: str  # its key
+    what: str
+    percent: int  # of a sound board's speed: the highest that is no PASS
+    status: str
+    reason: str  # the finding that ends PASS
+
+
+def sound_tflops(board: Board, dtype: str, accumulate: str) -> float | None:
+    """None where nothing is known of sound boards, at a clock or published."""
+    above = roofline.roof(board, dtype, accumulate)
+    if not isinstance(above, Roof):
+        return None
+    known = kernel(board.model.compute_capability, above.unit)
+    if known is None:
+        return None
+    ideal = 2e-12 * SIZE**3 / (above.tflops * known.sound)
+    return above.tflops * known.expected(ideal)
+
+
+def kinds(board: Board) -> Iterator[tuple[str, str, float]]:
+    capability = parse(board.model.compute_capability)
+    for kind in TYPES:
+        tflops = sound_tflops(board, kind.dtype, kind.accumulate) if capability >= kind.since else None
+        if tflops is not None:
+            yield kind.dtype, kind.accumulate, tflops
+
+
+def record(board: Board, speeds: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+    """The gemm probe's answer: one large product of each data type, at the boost clock."""
+    gemms = [
+        gemmrecords.gemm(dtype, tflops, accumulate=accumulate, m=SIZE, n=SIZE, k=SIZE,
+                         microseconds=2e-6 * SIZE**3 / tflops, graphics_clock_mhz=board.boost_mhz,
+                         memory_clock_mhz=board.memory_mhz or 1000, power_watts=board.power_watts or 100.0,
+                         error_tolerance=0.0001, max_relative_error=0.0, algorithm=NO_TILES)
+        for (dtype, accumulate), tflops in speeds.items()
+    ]  # fmt: skip
+    gpu = gemmrecords.gpu(
+        board.pci_device_ids[0], gemms, sms=board.sms, max_graphics_clock_mhz=board.boost_mhz,
+        pci_subsystem_id=(*board.subsystem_ids, "")[0], power_limit_watts=board.power_watts or 100.0,
+    )  # fmt: skip
+    return {"measurements": [{"probe": "gemm", "source": "measured", "values": gemmrecords.values(gpu)}]}
+
+
+@cache
+def profile(name: str) -> Profile:
+    return loading.load(name)
+
+
+def judged(board: Board, speeds: Mapping[tuple[str, str], float]) -> tuple[Status, str]:
+    """(the gravest status among what was measured, and what ended PASS)."""
+    made = judge(_figures(record(board, speeds)), profile(board.model.profile))
+    assert made.verdict is not None
+    bad = [f for f in made.verdict.findings if f.status not in (Status.PASS, Status.SKIP)]
+    worst = next(
+        (s for s in (Status.FAIL, Status.WARN, Status.UNKNOWN) if any(f.status is s for f in bad)), Status.PASS
+    )
+    return worst, next((f.property for f in bad if f.status is worst), "")
+
+
+def rows() -> list[Row]:
+    found = []
+    for key, board in catalogue.boards().items():
+        sound = {(dtype, accumulate): tflops for dtype, accumulate, tflops in kinds(board)}
+        if not sound:
+            continue
+        if len(sound) > 1:
+            found.append(_row(key, EVERYTHING, board, sound, set(sound)))
+        for kind in sound:
+            name = f"{kind[0]} added in fp16" if kind == ("fp16", "fp16") else kind[0]
+            found.append(_row(key, name, board, sound, {kind}))
+    return found
+
+
+def _row(key: str, what: str, board: Board, sound: Mapping[tuple[str, str], float], slow: set[tuple[str, str]]) -> Row:
+    """By halves: a slower record is never judged better (test_verdict_table proves it for some)."""
+    low, high = 20, 101
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if judged(board, slowed(sound, slow, middle))[0] is Status.PASS else (middle, high)
+    status, reason = judged(board, slowed(sound, slow, low))
+    return Row(key, what, low, status.value, reason)
+
+
+def slowed(
+    sound: Mapping[tuple[str, str], float], slow: set[tuple[str, str]], percent: int
+) -> dict[tuple[str, str], float]:
+    return {kind: tflops * percent / 100 if kind in slow else tflops for kind, tflops in sound.items()}
