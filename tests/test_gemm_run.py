@@ -301,7 +301,7 @@ def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
             "nvmlDeviceGetHandleByIndex": lambda index: index,
             "nvmlDeviceGetUUID": lambda index: f"GPU-{index:08d}",
             "nvmlDeviceGetPciInfo": lambda index: types.SimpleNamespace(
-                busId=f"00000000:00:{index + 4:02x}.0", pciDeviceId=0x1EB810DE
+                busId=f"00000000:00:{index + 4:02x}.0", pciDeviceId=0x1EB810DE, pciSubSystemId=0x12A210DE
             ),
             **{f"nvmlDeviceGet{kind}RunningProcesses": [] for kind in ("Compute", "Graphics")},
         }

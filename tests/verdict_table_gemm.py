@@ -1,7 +1,7 @@
 """How slow can the matrix products of each board be before PASS ends? Rows for docs/verdicts.md.
 
-A sound record of each board is made: large products at the boost clock, as fast as sound boards are (catalogue/kernels.yml),
-or as fast as the best published figure where nothing is known at a clock. Then all of it, or one data type, is made slower.
+A sound record of each board is made: large products at the boost clock, as fast as sound boards are
+(catalogue/kernels.yml). Then all of them, or one data type, are made slower.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from gpuprep.records import Missing
 from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 NEAR_LIMIT = 0.8  # of the power limit: a power cap that acts keeps a GPU at it (H100, H200: 0.92 and more)
+IDLE_WATTS = 0.2  # of the power limit: no GPU that calculates draws so little; the reading is not of the load
 IDLE, APPLICATION_CLOCKS, SW_POWER_CAP, HW_SLOWDOWN = 0x1, 0x2, 0x4, 0x8
 SYNC_BOOST, SW_THERMAL, HW_THERMAL, POWER_BRAKE, DISPLAY_CLOCKS = 0x10, 0x20, 0x40, 0x80, 0x100
 
@@ -75,7 +76,7 @@ def held_below(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> t
     if limit is None or isinstance(drawn, Missing) or drawn <= 0:
         return None
     highest = max([drawn, *samples])
-    return (highest, limit) if highest < NEAR_LIMIT * limit else None
+    return (highest, limit) if IDLE_WATTS * limit < highest < NEAR_LIMIT * limit else None
 
 
 def _power_cap(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> str:
@@ -84,5 +85,8 @@ def _power_cap(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> s
         return "the power cap"
     if held := held_below(gemm, gpu, around):
         return f"something outside the GPU that holds it at {held[0]:.0f} of {held[1]:.0f} W"
+    drawn = gemm.power_watts
+    if not isinstance(drawn, Missing) and drawn <= IDLE_WATTS * watts:
+        return f"the {watts:.0f} W power cap (though {drawn:.0f} W were read, which is an idle GPU's)"
     lowered = f", which is set below the card's {usual:g} W" if usual and watts < 0.97 * usual else ""
     return f"the {watts:.0f} W power cap{lowered}"
