@@ -147,7 +147,8 @@ def test_every_event_reason_counts_wherever_it_was_recorded(bit: int, status: st
     assert bad(judge("h200", sampled)) == {"gpu 0.slowdowns": status}
     lasting = json.loads(h200())
     lasting["gpus"][0]["gemms"][0]["sustained"]["event_reasons"] = bit
-    assert bad(judge("h200", lasting)) == {"gpu 0.slowdowns": status}
+    # Once, and in none of the samples: a passing moment.
+    assert bad(judge("h200", lasting)) == {"gpu 0.slowdowns": "WARN"}
 
 
 def test_a_power_cap_is_blamed_only_near_the_limit() -> None:
