@@ -12,20 +12,21 @@ from typing import Any, NamedTuple
 
 import gemmrecords
 
-from gpuprep import catalogue
+from gpuprep import catalogue, checks
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import Board, parse
 from gpuprep.catalogue.kernels import kernel
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
+from gpuprep.desired.state import Wanted, resolve
 from gpuprep.performance import roofline
 from gpuprep.performance.roofline import Roof
-from gpuprep.records import Status
+from gpuprep.records import ProbeResult, Snapshot, Source, Status
 from gpuprep.workflows.record_file import _figures
-from gpuprep.workflows.rejudge import judge
 
 SIZE = 8192
 EVERYTHING = "all products together"
+GRAVEST = (Status.FAIL, Status.WARN, Status.UNKNOWN)
 NO_TILES = {"missing": "not_recorded"}
 
 
@@ -78,11 +79,21 @@ def profile(name: str) -> Profile:
     return loading.load(name)
 
 
+@cache
+def host(key: str) -> tuple[Wanted, Snapshot]:
+    """What is wanted of an unknown host with this board, as `gpuprep judge` resolves it."""
+    board = catalogue.boards()[key]
+    recorded = _figures(record(board, {kind[:2]: kind[2] for kind in kinds(board)}))
+    return resolve(profile(board.model.profile), recorded.snapshot, judging=True), recorded.snapshot
+
+
 def judged(board: Board, speeds: Mapping[tuple[str, str], float]) -> tuple[Status, str]:
     """(the gravest status among what was measured, and what ended PASS)."""
-    made = judge(_figures(record(board, speeds)), profile(board.model.profile))
-    assert made.verdict is not None
-    bad = [f for f in made.verdict.findings if f.status not in (Status.PASS, Status.SKIP)]
+    wanted, snapshot = host(board.key)
+    result = ProbeResult("gemm", Source.MEASURED, record(board, speeds)["measurements"][0]["values"], 10.0)
+    thresholds = profile(board.model.profile).thresholds
+    found = checks.compare_figures(wanted, snapshot, (result,), asked=["gemm"], thresholds=thresholds)
+    bad = [f for f in found if f.status not in (Status.PASS, Status.SKIP)]
     worst = next(
         (s for s in (Status.FAIL, Status.WARN, Status.UNKNOWN) if any(f.status is s for f in bad)), Status.PASS
     )
