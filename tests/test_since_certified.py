@@ -11,7 +11,7 @@ import pytest
 
 from gpuprep.checks import drift, sincecertified
 from gpuprep.checks.drift import Past
-from gpuprep.checks.sincelastcheck import growth
+from gpuprep.checks.earlier import grown as growth
 from gpuprep.performance.clock_events import SW_THERMAL
 from gpuprep.records import (
     NOT_READ,

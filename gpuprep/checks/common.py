@@ -23,6 +23,7 @@ MISSING_REASONS = {
     "not_visible": "it has ended, or this user may not see it",
     "not_recorded": "the record does not have it",
     "not_in_catalogue": "the catalogue does not know it",
+    "impossible": "the reading cannot be true",
 }
 REMEDIES = {
     "gpu_is_lost": "stop the machine and start it again; if it happens again, ask the provider for another one",
