@@ -34,7 +34,7 @@ PASS, WARN, FAIL, UNKNOWN, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.
 NOT_SUPPORTED = Missing("not_supported", "Not Supported")
 NO_FUNCTION = Missing("function_not_found", "an older driver")
 BROKEN = Missing("command_failed", "Unknown Error")
-T4, A100, L40S = (resolved(model, "debian13", (model,)) for model in ("t4", "a100", "l40s"))
+T4, A100, L40S = resolved("t4"), resolved("a100"), resolved("base", gpus=("l40s",))
 SOUND = {id(wanted): finished_snapshot(wanted) for wanted in (T4, A100, L40S)}
 
 
@@ -233,7 +233,8 @@ def test_a_geforce_without_ecc_is_not_asked_for_it() -> None:
     finished = finished_snapshot(wanted)
     assert not isinstance(finished.gpus, Missing)
     parts = ("ecc_current", "ecc_pending", "ecc_default", "ecc_errors", "retired_pages", "remapped_rows", "spare_rows")
-    without = dataclasses.replace(finished.gpus[0], **dict.fromkeys(parts, NOT_SUPPORTED))
+    changes: dict[str, Any] = dict.fromkeys(parts, NOT_SUPPORTED)
+    without = dataclasses.replace(finished.gpus[0], **changes)
     found = compare(wanted, dataclasses.replace(finished, gpus=(without,)))
     asked = {one.property: one.status for one in found if one.subject == "gpu 0"}
     assert {asked[prop] for prop in ("ecc_errors", "retired_pages", "remapped_rows", "memory_protection")} == {SKIP}
@@ -450,7 +451,7 @@ def test_every_limit_has_a_source_and_every_model_is_known() -> None:
 
 def test_no_reading_of_health_passes_when_it_is_negative() -> None:
     """Every count of every group, one at a time."""
-    sound = {
+    sound: dict[str, Any] = {
         "ecc_errors": EccErrors(0, 0, 0, 0), "sram_errors": EccErrors(0, 0, 0, 0), "dram_errors": EccErrors(0, 0, 0, 0),
         "remapped_rows": RemappedRows(0, 0, False, False), "retired_pages": RetiredPages(0, 0, False),
         "spare_rows": SpareRows(640, 0, 0, 0, 0), "throttled": throttled(),
@@ -470,7 +471,7 @@ def test_no_reading_of_health_passes_when_it_is_negative() -> None:
 
 def test_an_h100_whose_ecc_cannot_be_read_is_unknown_and_not_without_ecc() -> None:
     """Seen with a row that waited for a reset: ECC mode Unknown Error, every counter N/A."""
-    wanted = resolved("h100", "debian13", ("h100_sxm5_80",))
+    wanted = resolved("h100")
     SOUND[id(wanted)] = finished_snapshot(wanted)
     gone = {
         "ecc_current": BROKEN, "ecc_pending": BROKEN, "ecc_errors": NOT_SUPPORTED,

@@ -9,6 +9,7 @@ from gpuprep.checks.earlier import Earlier, grown
 from gpuprep.checks.healthwords import (
     CALL,
     NOT_THERE,
+    NOT_TOLD,
     RESET,
     RMA,
     Problem,
@@ -81,11 +82,8 @@ def errors(
         return refused(subject, "ecc_errors", total, EXPECTED, absent=NOT_THERE if gpu.mig_current is True else ())
     corrected = sound(total.corrected_volatile, "ecc_errors", "corrected errors")
     uncorrected = sound(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
-    rest = [
-        sound(reading, "ecc_errors", f"{kind} errors of {where}")
-        for where, kind, reading in _counts(gpu)
-        if not isinstance(reading, Missing)
-    ]
+    rest = [sound(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
+    rest = [one for one in (*rest, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
     problems: list[Problem] = []
     if not isinstance(uncorrected, Missing) and uncorrected > 0:
         met = CONTAINED if board and contains(board.model) else "results since then may be wrong"
@@ -96,7 +94,7 @@ def errors(
         problems += _rate(corrected, uptime_seconds, earlier)
     if problems:
         return judged(subject, "ecc_errors", gravest(problems), EXPECTED, _shown(total))
-    unread = first_missing(uncorrected, corrected if _impossible(corrected) else 0, *rest)
+    unread = first_missing(uncorrected, corrected if _failed(corrected) else 0, *rest)
     if unread is not None:
         return refused(subject, "ecc_errors", unread, EXPECTED, absent=())
     return judged(subject, "ecc_errors", None, EXPECTED, _shown(total))
@@ -109,8 +107,9 @@ def _absent(subject: str, gpu: GpuFacts, reading: Missing, board: Board | None) 
     return refused(subject, "ecc_errors", reading, EXPECTED, absent=())
 
 
-def _impossible(reading: float | Missing) -> bool:
-    return isinstance(reading, Missing) and reading.reason == "impossible"
+def _failed(reading: object) -> bool:
+    """Not one that this GPU or driver does not have, or an older record."""
+    return isinstance(reading, Missing) and reading.reason not in (*NOT_TOLD, "not_read")
 
 
 def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:

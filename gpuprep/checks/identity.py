@@ -119,8 +119,13 @@ def _within(reading: Reading, known: float, tolerance: float) -> bool:
 
 
 def _of_another(name: str, board: Board) -> str:
-    """Why a name cannot be this board's; "" if it can. Makers and clouds vary names, and keep the model's words."""
+    """Why a name cannot be this board's; "" if it can. Makers and clouds vary names, and keep the model's words.
+
+    A name without a number ("NVIDIA Graphics Device") names no model.
+    """
     plain = _plain(name)
+    if not re.search("[0-9]", plain):
+        return ""
     mine = {_plain(one) for one in board.nvml_names}
     if plain in mine:
         return ""

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from gpuprep.catalogue.health import limit
 from gpuprep.checks.earlier import Earlier, grown
-from gpuprep.checks.healthwords import CALL, Problem, counted, first_missing, gravest, judged, refused, sound
+from gpuprep.checks.healthwords import (
+    CALL,
+    NOT_TOLD,
+    Problem,
+    counted,
+    first_missing,
+    gravest,
+    judged,
+    refused,
+    sound,
+)
 from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, Status
 
+WHAT = "the errors of the PCIe link"
 REMEDY = f"let somebody look at slot, riser and cable (dmesg may say more: AER); {CALL}"
 
 
@@ -18,14 +29,16 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
     most = limit("pcie_replays_per_minute")
     expected = f"at most {most:g} packets a minute sent again"
     if isinstance(gpu.pcie, Missing):
-        return refused(subject, "pcie_errors", gpu.pcie, expected, what="the errors of the PCIe link")
+        reading = first_missing(gpu.pcie, gpu.pcie_errors) or gpu.pcie
+        return refused(subject, "pcie_errors", reading, expected, what=WHAT, absent=NOT_TOLD)
     count = sound(gpu.pcie.replays, "replays", "packets sent again")
     told = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
     fatal = sound(told.fatal, "pcie_errors", "fatal errors of the link") if told else 0
-    wrong = first_missing(count, fatal)
-    if isinstance(count, Missing) or (wrong is not None and wrong.reason == "impossible"):
+    failed = gpu.pcie_errors if isinstance(gpu.pcie_errors, Missing) else fatal
+    wrong = first_missing(count, failed)
+    if isinstance(count, Missing) or (wrong is not None and wrong.reason not in (*NOT_TOLD, "not_read")):
         assert wrong is not None
-        return refused(subject, "pcie_errors", wrong, expected, what="the errors of the PCIe link")
+        return refused(subject, "pcie_errors", wrong, expected, what=WHAT)
     then = earlier.gpu.pcie if earlier and isinstance(earlier.gpu.pcie, PcieLink) else None
     more, seconds, since = count, uptime_seconds, "since the start"
     if earlier and then and (growth := grown(then.replays, count, earlier.same_boot)) is not None:

@@ -24,6 +24,7 @@ from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Status, Temper
 
 NONE = Temperatures(NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ)
 DEGREES = "°C"
+LIMITS = "the temperature at which it slows down"
 
 
 def findings(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) -> list[Finding | None]:
@@ -38,6 +39,8 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
     expected = f"more than {near:g} degrees below the slowdown"
     if isinstance(degrees, Missing):
         return refused(subject, "temperature", degrees, expected, absent=())
+    if isinstance(gpu.temperatures, Missing) and gpu.temperatures.reason not in (*NOT_TOLD, "not_read"):
+        return refused(subject, "temperature", gpu.temperatures, expected, what=LIMITS)
     slowdown = _limit(gpu.slowdown_temperature_c, "slowdown temperature", board, "slowdown")
     margin = sound(read.margin, "margin_c", "margin to the slowdown (T.Limit)")
     at = sound(read.slowdown_margin, "slowdown_margin_c", "margin at which the hardware slows down")
@@ -51,7 +54,7 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
         known = gpu.slowdown_temperature_c if gpu.temperatures == NOT_READ else read.margin
         return refused(
             subject, "temperature", known if isinstance(known, Missing) else NOT_READ, expected, absent=(),
-            what="the temperature at which it slows down",
+            what=LIMITS,
         )  # fmt: skip
     shown = f"{degrees:g} {DEGREES}, {min(left):g} below the slowdown"
     if min(left) <= near and _slowed_by_heat(gpu):
