@@ -16,7 +16,7 @@ AMD = "1002"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """One UNKNOWN for each: a machine of which a part cannot be judged does not pass. SKIP for those of other makers."""
+    """One UNKNOWN for each: a machine of which a part cannot be judged does not pass. One SKIP for other makers."""
     unknown = [_one(gpu, _index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model]
     return unknown + _others(snapshot)
 
