@@ -82,8 +82,8 @@ def errors(
         return refused(subject, "ecc_errors", total, EXPECTED, absent=NOT_THERE if gpu.mig_current is True else ())
     corrected = sound(total.corrected_volatile, "ecc_errors", "corrected errors")
     uncorrected = sound(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
-    rest = [sound(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
-    rest = [one for one in (*rest, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
+    counts = [sound(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
+    rest = [one for one in (*counts, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
     problems: list[Problem] = []
     if not isinstance(uncorrected, Missing) and uncorrected > 0:
         met = CONTAINED if board and contains(board.model) else "results since then may be wrong"
