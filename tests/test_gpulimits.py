@@ -184,6 +184,9 @@ def test_a_divided_gpu_does_not_tell_rows() -> None:
         ({"dram_errors": EccErrors(20_000_000, 0, 0, 0)}, PASS),
         ({"dram_errors": EccErrors(20_000_001, 0, 0, 0)}, FAIL),
         ({"dram_errors": EccErrors(0, 0, 20_000_001, 0)}, WARN),
+        ({"ecc_errors": EccErrors(11, 0, -1, 0)}, UNKNOWN),  # graver than the warning of the eleven
+        ({"ecc_current": False, "ecc_errors": EccErrors(0, 2, 0, 2)}, FAIL),  # counted all the same
+        ({"ecc_current": False, "ecc_errors": EccErrors(0, 0, 0, 0)}, SKIP),
         ({"sram_threshold_exceeded": True}, FAIL),
         ({"sram_threshold_exceeded": NO_FUNCTION}, PASS),
     ],
@@ -402,6 +405,15 @@ def test_held_down_as_a_share_of_the_time(name: str) -> None:
         ].status
         is PASS
     )
+
+
+def test_a_counter_that_the_driver_lacks_hides_no_other() -> None:
+    """Drivers before R535 know some of the reasons' times."""
+    found = with_before(
+        {"throttled": throttled(hw_thermal=30.0, power_brake=NO_FUNCTION)},
+        {"throttled": throttled(hw_thermal=0.0, power_brake=NO_FUNCTION)},
+    )
+    assert found["held_down"].status is FAIL
 
 
 def test_the_power_cap_is_normal_life() -> None:

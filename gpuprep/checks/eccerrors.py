@@ -73,7 +73,7 @@ def errors(
     subject: str, gpu: GpuFacts, board: Board | None, uptime_seconds: float, earlier: Earlier | None
 ) -> Finding | None:
     total = gpu.ecc_errors
-    if gpu.ecc_current is False:
+    if gpu.ecc_current is False and not _any(gpu):
         reason = "ECC is off: nobody counts errors of the memory"
         return skip(subject, "ecc_errors", expected=EXPECTED, actual="not counted", reason=reason)
     if isinstance(total, Missing) and total.reason == "not_supported" and gpu.ecc_current is not True:
@@ -92,12 +92,16 @@ def errors(
     problems += _beyond_limits(gpu)
     if not isinstance(corrected, Missing):
         problems += _rate(corrected, uptime_seconds, earlier)
-    if problems:
-        return judged(subject, "ecc_errors", gravest(problems), EXPECTED, _shown(total))
     unread = first_missing(uncorrected, corrected if _failed(corrected) else 0, *rest)
-    if unread is not None:
-        return refused(subject, "ecc_errors", unread, EXPECTED, absent=())
-    return judged(subject, "ecc_errors", None, EXPECTED, _shown(total))
+    unknown = None if unread is None else refused(subject, "ecc_errors", unread, EXPECTED, absent=())
+    if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
+        return unknown
+    return judged(subject, "ecc_errors", gravest(problems), EXPECTED, _shown(total))
+
+
+def _any(gpu: GpuFacts) -> bool:
+    """Whether any error was counted, or a counter cannot be true: ECC that is off counts none."""
+    return any(count != 0 for _, _, count in _counts(gpu) if not isinstance(count, Missing))
 
 
 def _absent(subject: str, gpu: GpuFacts, reading: Missing, board: Board | None) -> Finding | None:

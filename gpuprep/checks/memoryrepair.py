@@ -23,7 +23,7 @@ from gpuprep.checks.healthwords import (
     refused,
     sound,
 )
-from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, SpareRows, Status
+from gpuprep.records import Finding, GpuFacts, Missing, SpareRows, Status
 
 STILL_USED = "is still in use until the next reset of the GPU: results may be wrong"
 
@@ -99,18 +99,18 @@ def _pending(board: Board | None) -> Problem:
 def spares(subject: str, gpu: GpuFacts) -> Finding | None:
     """How many spare rows the banks of the memory have left. None where the driver does not tell."""
     expected, read = "each bank has spare rows", gpu.spare_rows
-    if isinstance(read, Missing) or gpu.ecc_current is False:
-        return refused(
-            subject, "spare_rows", read if isinstance(read, Missing) else NOT_READ, expected, absent=NOT_TOLD
-        )
+    if isinstance(read, Missing):
+        return refused(subject, "spare_rows", read, expected, absent=NOT_TOLD)
     every = [
         sound(count, "banks", "banks of the memory")
         for count in (read.full, read.high, read.partial, read.low, read.none)
     ]
     counts = [count for count in every if not isinstance(count, Missing)]
-    unread = first_missing(*every) or (
-        None if sum(counts) else Missing("impossible", "the driver counts no banks at all")
-    )
+    if gpu.ecc_current is False and not any(counts):
+        return None
+    unread = first_missing(*every)
+    if unread is None and not any(counts):
+        unread = Missing("impossible", "the driver counts no banks at all")
     if unread is not None:
         return refused(subject, "spare_rows", unread, expected, absent=())
     problem, note = None, ""

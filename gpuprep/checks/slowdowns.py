@@ -86,6 +86,7 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
             why = f"the clocks were held down by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({percent:.0f} %)"
             problems.append((status, why, remedy))
     missing = first_missing(*unread)
-    if not problems and missing is not None:
-        return refused(subject, "held_down", missing, expected, what=WHAT, absent=NOT_TOLD)
+    unknown = None if missing is None else refused(subject, "held_down", missing, expected, what=WHAT, absent=NOT_TOLD)
+    if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
+        return unknown
     return judged(subject, "held_down", gravest(problems), expected, ", ".join(said) or "not at all")
