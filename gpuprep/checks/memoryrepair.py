@@ -76,14 +76,19 @@ def rows(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     unread = first_missing(read.failure, read.pending, correctable, uncorrectable)
     if unread is not None and not any(status is Status.FAIL for status, _, _ in problems):
         return refused(subject, "remapped_rows", unread, expected, absent=())
+    counts = (_number(read.correctable), _number(read.uncorrectable))
     shown = ", ".join(
         [
-            f"{read.correctable} after correctable and {read.uncorrectable} after uncorrectable errors",
+            f"{counts[0]} after correctable and {counts[1]} after uncorrectable errors",
             *(["one failed"] if read.failure is True else []),
             *(["one pending"] if read.pending is True else []),
         ]
     )
     return judged(subject, "remapped_rows", gravest(problems), expected, shown)
+
+
+def _number(count: int | Missing) -> str:
+    return "?" if isinstance(count, Missing) else str(count)
 
 
 def _pending(board: Board | None) -> Problem:
