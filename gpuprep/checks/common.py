@@ -26,7 +26,9 @@ MISSING_REASONS = {
     "impossible": "the reading cannot be true",
 }
 REMEDIES = {
-    "gpu_is_lost": "stop the machine and start it again; if it happens again, ask the provider for another one",
+    "gpu_is_lost": (
+        "stop the machine and start it again; if it happens again, ask the provider, or the server's maker, for another"
+    ),
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",

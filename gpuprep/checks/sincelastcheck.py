@@ -13,7 +13,7 @@ from gpuprep.checks.certified import spoken
 from gpuprep.checks.common import skip
 from gpuprep.checks.earlier import LEAST_SECONDS, elapsed
 from gpuprep.checks.earlier import grown as growth
-from gpuprep.checks.healthwords import RMA
+from gpuprep.checks.healthwords import CALL, COOLING, RESET, RMA, SUPPLY
 from gpuprep.records import (
     EccErrors,
     Finding,
@@ -30,9 +30,7 @@ EXPECTED = "nothing new"
 # Less than this is not worth a word: a driver counts moments, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
 SECONDS = 1.0
 WEEK_SECONDS = 7 * 86400.0
-COOLING = "check the machine's cooling; of a cloud machine, ask the provider for another one if it comes again"
-SUPPLY = "check the machine's power supply; of a cloud machine, ask the provider for another one if it comes again"
-MEMORY = "end all programs on the GPU and reset it, or reboot; if they come again, ask the provider for another GPU"
+MEMORY = f"{RESET}; if they come again: {CALL}"
 # Counter of Throttled ► how grave, what it was, what to do. The power cap is normal life (a T4 lives at its 70 W).
 HELD_DOWN = (
     ("hw_thermal", Status.FAIL, "the hardware's thermal slowdown", COOLING),
