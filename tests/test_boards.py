@@ -292,6 +292,20 @@ def test_a_machine_without_an_nvidia_gpu_is_refused_and_says_what_it_has() -> No
     assert "on the PCI bus, only Advanced Micro Devices [Instinct MI300X]; works" in refused(shipped("t4"), theirs)
 
 
+def test_gpus_of_other_makers_are_named_and_left_alone() -> None:
+    host = bare_snapshot()
+    wanted = resolve(shipped("t4"), host)
+    instinct = PciDevice("0000:05:00.0", "1002", "74a1", "120000", None, "74a1", "AMD [Instinct MI300X]")
+    nameless = PciDevice("0000:06:00.0", "8086", "0bd5", "038000", None, "0", None)
+    console = PciDevice("0000:07:00.0", "1a03", "2000", "030000", "ast", "2000", "ASPEED Technology, Inc.")
+    found = compare(wanted, dataclasses.replace(host, other_gpus=(instinct, nameless, console)))
+    finding = one(list(found), "gpus.of_other_makers")
+    assert (finding.status, finding.remedy) == (Status.SKIP, "")
+    assert finding.actual == "AMD [Instinct MI300X] at 0000:05:00.0, GPU 8086:0bd5 at 0000:06:00.0"
+    only_console = compare(wanted, dataclasses.replace(host, other_gpus=(console,)))
+    assert not [finding for finding in only_console if finding.property == "of_other_makers"]
+
+
 def test_a_gpu_that_the_archive_cannot_serve_is_refused_with_the_reason_but_judged() -> None:
     host = bare_snapshot(gpus=["rtx_5090"])
     said = refused(shipped("base"), host)

@@ -68,8 +68,8 @@ HEALTH: dict[str, tuple[Change, Status, str, str]] = {
     "gpu 0.remapped_rows": (
         gpu(remapped_rows=RemappedRows(0, 1, False, True)),
         Status.FAIL,
-        "no spare row left",
-        "another GPU",
+        "could not be replaced",
+        "field diagnostic",
     ),
     "gpu 0.mig": (gpu(mig_current=True, mig_pending=True), Status.FAIL, "divided", "nvidia-smi -i 0 -mig 0"),
     "gpu 0.nvlinks": (gpu(nvlinks=(True, False)), Status.WARN, "1 of 2 NVLinks are down: 1", "nvlink -s"),
@@ -117,18 +117,25 @@ def test_an_idle_link_is_not_judged() -> None:
 
 
 def test_pages_and_rows_by_gravity() -> None:
-    assert named(gpu(retired_pages=RetiredPages(50, 9, False))) == {}
-    worn = named(gpu(retired_pages=RetiredPages(50, 10, False)))["gpu 0.retired_pages"]
-    assert (worn.status, "60 pages" in worn.reason) == (Status.FAIL, True)
+    assert named(gpu(retired_pages=RetiredPages(50, 12, False))) == {}
+    worn = named(gpu(retired_pages=RetiredPages(50, 13, False)))["gpu 0.retired_pages"]
+    assert (worn.status, "63 pages" in worn.reason) == (Status.FAIL, True)
     assert named(gpu(remapped_rows=RemappedRows(6, 3, False, False))) == {}
     pending = named(gpu(remapped_rows=RemappedRows(6, 3, True, False)))["gpu 0.remapped_rows"]
     assert (pending.status, "next reset" in pending.reason) == (Status.FAIL, True)
 
 
 def test_what_a_gpu_does_not_have_is_no_finding() -> None:
-    parts = ("ecc_errors", "retired_pages", "remapped_rows", "mig_current", "mig_pending", "nvlinks", "processes")
+    parts = ("mig_current", "mig_pending", "nvlinks", "processes")
     found = findings(gpu(**dict.fromkeys(parts, NOT_SUPPORTED)))
     assert not {f"gpu 0.{name}" for name in (*parts, "mig")} & found.keys()
+
+
+def test_what_the_board_has_by_the_catalogue_and_nvml_does_not_tell_is_unknown() -> None:
+    found = findings(gpu(**dict.fromkeys(("ecc_errors", "retired_pages", "remapped_rows"), NOT_SUPPORTED)))
+    statuses = {name: found[f"gpu 0.{name}"].status for name in ("ecc_errors", "retired_pages", "remapped_rows")}
+    unknown = Status.UNKNOWN
+    assert statuses == {"ecc_errors": unknown, "retired_pages": unknown, "remapped_rows": Status.SKIP}
 
 
 def test_links_all_down_matter_where_there_are_several_gpus() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gpuprep.checks import drift, sincecertified
 from gpuprep.checks.drift import Past
-from gpuprep.checks.sincelastcheck import growth
+from gpuprep.checks.earlier import grown as growth
 from gpuprep.performance.clock_events import SW_THERMAL
 from gpuprep.records import (
     NOT_READ,
@@ -169,8 +169,8 @@ CHANGES: dict[str, tuple[Change, str, Status]] = {
     "ECC off": (gpu(ecc_current=False, ecc_pending=False), "gpu 0.ecc_mode", Status.FAIL),
     "pages retired": (gpu(retired_pages=RetiredPages(1, 1, False)), "gpu 0.memory_defects", Status.FAIL),
     "VBIOS not readable": (gpu(vbios=Missing("command_failed", "no")), "gpu 0.vbios", Status.UNKNOWN),
-    "link not readable": (gpu(pcie=Missing("command_failed", "no")), "gpu 0.pcie", Status.UNKNOWN),
-    "throttling not readable": (gpu(throttled=Missing("command_failed", "no")), "gpu 0.throttled", Status.UNKNOWN),
+    "link not readable": (gpu(pcie=Missing("command_failed", "no")), "gpu 0.pcie_errors", Status.UNKNOWN),
+    "throttling not readable": (gpu(throttled=Missing("command_failed", "no")), "gpu 0.held_down", Status.UNKNOWN),
     "another place": (gpu(pci_address="0000:00:05.0"), "gpus.order", Status.FAIL),
     "a patched driver": (
         put("packages", "libcuda1", Package("550.163.01-9", True)), "driver.package_versions", Status.FAIL,
@@ -249,12 +249,16 @@ CHANGES: dict[str, tuple[Change, str, Status]] = {
 }  # fmt: skip
 
 
+# What is no change: without ECC the board lacks what it ships with, whatever it was certified with.
+BESIDE = {"ECC off": {"gpu 0.memory_protection": Status.WARN}}
+
+
 @pytest.mark.parametrize("what", CHANGES)
 def test_each_change_is_one_finding(what: str) -> None:
     change, key, status = CHANGES[what]
     certified = whole()
     found = grave(since(change(certified), certified, certified))
-    assert {k: f.status for k, f in found.items()} == {key: status}
+    assert {k: f.status for k, f in found.items()} == {key: status, **BESIDE.get(what, {})}
     assert found[key].reason
     assert found[key].remedy or status is Status.UNKNOWN
 
@@ -637,6 +641,41 @@ def test_what_was_counted_since_the_last_check(what: str) -> None:
     found = grave(since(gpu(**values)(before), before, before))
     assert {k: f.status for k, f in found.items()} == {key: status}
     assert since(gpu(**values)(before), before, gpu(**values)(before)) == {}, "the next check has nothing new to say"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "days", "said"),
+    [(14, 16, 6, True), (14, 16, 8, False), (15, 16, 6, False), (13, 15, 6, False), (20, 40, 1, True)],
+)
+def test_two_more_retired_pages_within_a_week(was: int, now: int, days: int, said: bool) -> None:
+    """DCGM's rule for a board with more than fifteen of them."""
+    after = dataclasses.replace(gpu(retired_pages=RetiredPages(0, now, False))(whole()), taken_at=day(1 + days))
+    before = dataclasses.replace(gpu(retired_pages=RetiredPages(0, was, False))(whole()), taken_at=day(1))
+    found = grave(since(after, after, before))
+    assert {key: finding.status for key, finding in found.items()} == (
+        {"gpu 0.pages_retired": Status.FAIL} if said else {}
+    )
+
+
+def test_a_few_packets_a_night_are_normal_life_of_a_link() -> None:
+    before = linked(7, 1)
+    quiet, ill = linked(5007, 2), linked(12007, 2)
+    assert grave(since(quiet, quiet, before)) == {}
+    findings = drift.findings(WANTED, quiet, Past(record(quiet), record(before)))
+    (line,) = [one for one in findings if one.key == "gpu 0.since_last_check"]
+    assert line.actual == "nothing new (5000 PCIe packets sent again)"
+    assert "8 a minute" in grave(since(ill, ill, before))["gpu 0.pcie_replays"].reason
+
+
+def linked(replays: int, of_day: int) -> Snapshot:
+    """Up for a month: over that time the packets are few."""
+    now = gpu(pcie=PcieLink(1, 16, 3, 16, 3, replays))(whole())
+    kernel = dataclasses.replace(now.kernel, uptime_seconds=30 * 86400.0)
+    return dataclasses.replace(now, kernel=kernel, taken_at=day(of_day))
+
+
+def day(number: int) -> str:
+    return f"2026-11-{number:02}T02:30:00+00:00"
 
 
 def test_the_power_cap_and_a_moment_of_heat_are_normal_life() -> None:

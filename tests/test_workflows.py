@@ -21,10 +21,10 @@ from gpuprep.desired.profile import Waiver
 from gpuprep.errors import HostLocked, HostUnreachable, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_environment
 from gpuprep.provisioning.ansible_run import Progress
-from gpuprep.records import ProbeResult, RunRecord, Source, Status
+from gpuprep.records import Missing, PcieLink, ProbeResult, RunRecord, Snapshot, Source, Status, to_json
 from gpuprep.remote import Target
 from gpuprep.store import Store
-from gpuprep.workflows import provision, runs
+from gpuprep.workflows import provision, rejudge, runs
 from gpuprep.workflows.run_variables import mirrored
 from gpuprep.workflows.runs import Line, Options
 
@@ -329,6 +329,32 @@ def test_the_first_run_of_a_real_host_that_passes_is_its_baseline(stage: Stage) 
     assert (slower.exit_code, history_of(slower)) == (1, [Status.FAIL])
     assert any(first.run_id in finding.reason for finding in slower.findings)
     assert history_of(validate(26.0, Source.SIMULATED)) == []
+
+
+def test_what_the_load_brought_about_is_judged_as_a_rate(stage: Stage, tmp_path: Path) -> None:
+    """A link that sent 1000 packets again in a month is well; 500 in the three minutes of the load are not."""
+
+    def linked(replays: int, taken_at: str) -> Snapshot:
+        assert not isinstance(FINISHED.gpus, Missing)
+        (gpu,) = FINISHED.gpus
+        kernel = dataclasses.replace(FINISHED.kernel, uptime_seconds=30 * 86400.0)
+        gpus = (dataclasses.replace(gpu, pcie=PcieLink(3, 16, 3, 16, 3, replays)),)
+        return dataclasses.replace(FINISHED, gpus=gpus, kernel=kernel, taken_at=taken_at)
+
+    def judged(made: RunRecord) -> tuple[Status, str]:
+        (finding,) = [one for one in made.findings if one.key == "gpu 0.pcie_errors"]
+        return finding.status, finding.reason
+
+    stage.script.snapshots = [linked(1000, "2026-11-22T10:00:00+00:00"), linked(1500, "2026-11-22T10:03:00+00:00")]
+    stage.script.probes = gemm_probe(30.0)
+    made = stage(provision.validate, probes=("gemm",), quick=True)
+    status, reason = judged(made)
+    assert status is Status.WARN
+    assert "500 packets had to be sent again since the reading before, 167 a minute" in reason
+    (tmp_path / "record.json").write_text(to_json(made))
+    assert [judged(again) for again in rejudge.judge_file(tmp_path / "record.json", T4)] == [(status, reason)]
+    stage.script.snapshots = [linked(1500, "2026-11-22T10:00:00+00:00")]
+    assert judged(stage(provision.validate, probes=("gemm",), quick=True))[0] is Status.PASS
 
 
 def test_what_is_measured_under_a_waiver_is_no_baseline(stage: Stage) -> None:

@@ -1,21 +1,18 @@
-"""How a GPU is: its link, its memory's errors, what holds its clocks down, who uses it. Asked through nvml.Gpu.get.
+"""How a GPU is: its link, its memory, its heat, what holds its clocks down. Asked through nvml.Gpu.get.
 
 A group of readings that are all refused for one reason is that refusal: "no ECC on this card" once, not four times.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Tuple, Type, Union
+from typing import Any, Dict, List, Tuple, Union
 
-from gpuprep.records import EccErrors, Missing, PcieLink, RemappedRows, RetiredPages, Throttled, Utilization
-
-# (names of the call, new to old; its arguments after the handle) ─► its answer, or Missing
-Get = Callable[..., Any]
+from gpuprep.agent import gpumemory
+from gpuprep.agent.gpuanswers import Get, Refusal, as_text, fields, mapped, together
+from gpuprep.records import Missing, PcieErrors, PcieLink, Str, Temperatures, Throttled, Utilization
 
 VIDEO, MEMORY = 3, 2  # nvmlClockType_t
-SLOWDOWN = 1  # nvmlTemperatureThresholds_t
-CORRECTED, UNCORRECTED = 0, 1  # nvmlMemoryErrorType_t
-VOLATILE, AGGREGATE = 0, 1  # nvmlEccCounterType_t
+SHUTDOWN, SLOWDOWN, MEMORY_MAX, GPU_MAX = 0, 1, 2, 3  # nvmlTemperatureThresholds_t
 MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 # Field of nvmlDeviceGetFieldValues ─► nanoseconds that a reason held the clocks down. Second is the policy of
 # the older nvmlDeviceGetViolationStatus, which counts the same.
@@ -26,14 +23,29 @@ REASON_TIMES = {
     "hw_thermal": (270, None),
     "power_brake": (271, None),
 }
-# nvmlValueType_t ─► member of nvmlValue_t
-MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+# NVML_FI_DEV_MEMORY_TEMP, ..._SHUTDOWN_TLIMIT, ..._SLOWDOWN_TLIMIT
+MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN = 82, 193, 194
+# NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, ..._NON_FATAL_ERROR, ..._FATAL_ERROR
+PCIE_ERRORS = (173, 179, 180)
+RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+# nvmlDeviceGpuRecoveryAction_t
+RECOVERY_ACTIONS = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain_p2p",
+    4: "drain_and_reset",
+    5: "recover_imex_domain",
+    6: "bus_reset",
+    7: "reboot",
+}
 
 
-def readings(get: Get, refusal: Callable[[int, str], Missing]) -> Dict[str, Any]:
+def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
     """The fields of GpuFacts from `video_clock_mhz` on, less `processes`. `refusal` names an nvmlReturn_t."""
     rates = get("nvmlDeviceGetUtilizationRates")
     mig = get("nvmlDeviceGetMigMode")
+    told = fields(get, refusal, (MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN, *PCIE_ERRORS, RECOVERY_ACTION))
     return {
         "video_clock_mhz": get("nvmlDeviceGetClockInfo", VIDEO),
         "max_memory_clock_mhz": get("nvmlDeviceGetMaxClockInfo", MEMORY),
@@ -43,14 +55,15 @@ def readings(get: Get, refusal: Callable[[int, str], Missing]) -> Dict[str, Any]
         "slowdown_temperature_c": get("nvmlDeviceGetTemperatureThreshold", SLOWDOWN),
         "compute_capability": mapped(get("nvmlDeviceGetCudaComputeCapability"), lambda pair: f"{pair[0]}.{pair[1]}"),
         "vbios": mapped(get("nvmlDeviceGetVbiosVersion"), as_text),
-        "utilization": _together(
+        "cores": get("nvmlDeviceGetNumGpuCores"),
+        "utilization": together(
             Utilization,
             mapped(rates, lambda both: both.gpu),
             mapped(rates, lambda both: both.memory),
             mapped(get("nvmlDeviceGetEncoderUtilization"), lambda pair: pair[0]),
             mapped(get("nvmlDeviceGetDecoderUtilization"), lambda pair: pair[0]),
         ),
-        "pcie": _together(
+        "pcie": together(
             PcieLink,
             get("nvmlDeviceGetCurrPcieLinkGeneration"),
             get("nvmlDeviceGetCurrPcieLinkWidth"),
@@ -59,48 +72,35 @@ def readings(get: Get, refusal: Callable[[int, str], Missing]) -> Dict[str, Any]
             get("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
             get("nvmlDeviceGetPcieReplayCounter"),
         ),
-        "ecc_errors": _together(
-            EccErrors,
-            *(
-                get("nvmlDeviceGetTotalEccErrors", kind, counter)
-                for counter in (VOLATILE, AGGREGATE)
-                for kind in (CORRECTED, UNCORRECTED)
-            ),
-        ),
-        "retired_pages": _together(
-            RetiredPages,
-            mapped(get("nvmlDeviceGetRetiredPages", 0), len),
-            mapped(get("nvmlDeviceGetRetiredPages", 1), len),
-            mapped(get("nvmlDeviceGetRetiredPagesPendingStatus"), bool),
-        ),
-        "remapped_rows": _remapped(get("nvmlDeviceGetRemappedRows")),
+        "pcie_errors": together(PcieErrors, *(told[number] for number in PCIE_ERRORS)),
         "mig_current": mapped(mig, lambda both: bool(both[0])),
         "mig_pending": mapped(mig, lambda both: bool(both[1])),
         "nvlinks": _nvlinks(get),
         "throttled": _throttled(get, refusal),
+        "temperatures": _temperatures(get, told),
+        "recovery_action": _recovery_action(told[RECOVERY_ACTION]),
+        **gpumemory.readings(get),
     }
 
 
-def mapped(reading: Any, convert: Callable[[Any], Any]) -> Any:
-    return reading if isinstance(reading, Missing) else convert(reading)
+def _temperatures(get: Get, told: Dict[int, Any]) -> Union[Temperatures, Missing]:
+    """A board whose memory has no sensor either refuses its temperature or answers 0."""
+    memory = told[MEMORY_TEMPERATURE]
+    found: Union[Temperatures, Missing] = together(
+        Temperatures,
+        Missing("not_supported", "NVML answers 0: the memory has no sensor") if memory == 0 else memory,
+        get("nvmlDeviceGetTemperatureThreshold", GPU_MAX),
+        get("nvmlDeviceGetTemperatureThreshold", SHUTDOWN),
+        get("nvmlDeviceGetTemperatureThreshold", MEMORY_MAX),
+        get("nvmlDeviceGetMarginTemperature"),
+        told[SLOWDOWN_MARGIN],
+        told[SHUTDOWN_MARGIN],
+    )
+    return found
 
 
-def as_text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _together(record: Type[Any], *parts: Any) -> Any:
-    """`record(*parts)`; of parts that are all missing for one reason, the first of them."""
-    reasons = {part.reason if isinstance(part, Missing) else "" for part in parts}
-    return parts[0] if len(reasons) == 1 and reasons != {""} else record(*parts)
-
-
-def _remapped(answer: Any) -> Union[RemappedRows, Missing]:
-    """NVML gives four numbers: correctable, uncorrectable, pending, failure."""
-    if isinstance(answer, Missing):
-        return answer
-    correctable, uncorrectable, pending, failure = tuple(answer)[:4]
-    return RemappedRows(correctable, uncorrectable, bool(pending), bool(failure))
+def _recovery_action(number: Any) -> Str:
+    return number if isinstance(number, Missing) else RECOVERY_ACTIONS.get(number, f"unknown {number}")
 
 
 def _nvlinks(get: Get) -> Union[Tuple[bool, ...], Missing]:
@@ -114,21 +114,14 @@ def _nvlinks(get: Get) -> Union[Tuple[bool, ...], Missing]:
     return tuple(links)
 
 
-def _throttled(get: Get, refusal: Callable[[int, str], Missing]) -> Union[Throttled, Missing]:
-    fields = get("nvmlDeviceGetFieldValues", [field for field, _ in REASON_TIMES.values()])
+def _throttled(get: Get, refusal: Refusal) -> Union[Throttled, Missing]:
+    told = fields(get, refusal, [field for field, _ in REASON_TIMES.values()])
     times = []
-    for i, (field, policy) in enumerate(REASON_TIMES.values()):
-        value = fields if isinstance(fields, Missing) else field_value(fields[i], field, refusal)
+    for field, policy in REASON_TIMES.values():
+        value = told[field]
         if isinstance(value, Missing) and value.reason != "gpu_is_lost" and policy is not None:
             older = get("nvmlDeviceGetViolationStatus", policy)
             value = value if isinstance(older, Missing) else older.violationTime
         times.append(mapped(value, lambda nanoseconds: round(nanoseconds / 1e9, 3)))
-    found: Union[Throttled, Missing] = _together(Throttled, *times)
+    found: Union[Throttled, Missing] = together(Throttled, *times)
     return found
-
-
-def field_value(field: Any, number: int, refusal: Callable[[int, str], Missing]) -> Any:
-    if field.nvmlReturn != 0:
-        return refusal(field.nvmlReturn, f"nvmlDeviceGetFieldValues({number})")
-    member = MEMBERS.get(field.valueType)
-    return getattr(field.value, member) if member else Missing("unparsable", f"field {number} of an unknown type")

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import pynvml
 
 from gpuprep.agent import gpuhealth, gpuprocess
-from gpuprep.agent.gpuhealth import as_text, mapped
+from gpuprep.agent.gpuanswers import as_text, fields, mapped
 from gpuprep.records import ClockPair, Float, GpuFacts, Int, Missing, PowerLimits, ProcessOnGpu, Str
 
 # nvmlReturn_t in nvml.h 13. What is not here is "command_failed" with NVML's own message.
@@ -177,8 +177,7 @@ class Gpu:
 
     def _power_now(self) -> Float:
         """Watts of this moment where the driver tells them: the usual reading is the mean of the last second."""
-        fields = self.get("nvmlDeviceGetFieldValues", [POWER_INSTANT])
-        now = fields if isinstance(fields, Missing) else gpuhealth.field_value(fields[0], POWER_INSTANT, refusal)
+        now = fields(self.get, refusal, [POWER_INSTANT])[POWER_INSTANT]
         if isinstance(now, Missing):
             now = self._get("nvmlDeviceGetPowerUsage")
         return now if isinstance(now, Missing) else _watts(now)

@@ -15,6 +15,7 @@ from gpuprep.checks import (
     codec,
     driver,
     health,
+    identity,
     kernel,
     libraries,
     machine,
@@ -41,16 +42,19 @@ def compare(
     asked: Collection[str] = (),
     thresholds: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
+    before: Snapshot | None = None,
 ) -> tuple[Finding, ...]:
     """All checks of this host, in playbook order.
 
     `probed` are results of probes (docs/records.md); `asked` names the probes that were run, so a probe without a
-    result is UNKNOWN. `thresholds` are the profile's, `baseline` the host's. Without probes (a plan from facts alone)
-    the manifests on the host are the evidence.
+    result is UNKNOWN. `thresholds` are the profile's, `baseline` the host's. `before` is a snapshot from before the
+    measurements: what counters have added since then is judged by the time between. Without probes (a plan from facts
+    alone) the manifests on the host are the evidence.
     """
     findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
     findings += unknowngpus.findings(wanted, snapshot)
-    findings += health.findings(wanted, snapshot)
+    findings += identity.findings(snapshot, probed)
+    findings += health.findings(wanted, snapshot, before=before, rested=not asked and not probed)
     findings += probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline)
     return tuple(findings)
 
@@ -65,7 +69,7 @@ def compare_figures(
     baseline: Baseline | None = None,
 ) -> tuple[Finding, ...]:
     """As compare, for measurements from an unknown host: only the measurements are judged."""
-    unknown = unknowngpus.findings(wanted, snapshot)
+    unknown = unknowngpus.findings(wanted, snapshot) + identity.findings(snapshot, probed)
     return (*unknown, *probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline))
 
 

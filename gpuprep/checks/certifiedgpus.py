@@ -149,7 +149,8 @@ def _reading(
 def _pcie(subject: str, was: PcieLink | Missing, now: PcieLink | Missing, certified: Certified) -> Finding | None:
     """Lanes do not change on an idle link; its generation does, so only the highest that slot and GPU reach counts."""
     if isinstance(was, Missing) or isinstance(now, Missing):
-        return _reading(subject, "pcie", was, now, certified, what="the PCIe link")
+        said = [f"{subject}.pcie_errors"]
+        return _reading(subject, "pcie", was, now, certified, what="the PCIe link", said=said)
     differences, unread = [], []
     for name, before, today in (
         ("lanes", was.width, now.width),
@@ -173,7 +174,8 @@ def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) ->
     """Counters that are compared from check to check must still be readable. health.py reads ECC errors."""
     if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
         return None
-    return _reading(subject, "throttled", was.throttled, now.throttled, certified, what="the time held down by heat")
+    what, said = "the time held down by heat", [f"{subject}.held_down"]
+    return _reading(subject, "throttled", was.throttled, now.throttled, certified, what=what, said=said)
 
 
 def _defects(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:

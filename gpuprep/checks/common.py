@@ -23,9 +23,12 @@ MISSING_REASONS = {
     "not_visible": "it has ended, or this user may not see it",
     "not_recorded": "the record does not have it",
     "not_in_catalogue": "the catalogue does not know it",
+    "impossible": "the reading cannot be true",
 }
 REMEDIES = {
-    "gpu_is_lost": "stop the machine and start it again; if it happens again, ask the provider for another one",
+    "gpu_is_lost": (
+        "stop the machine and start it again; if it happens again, ask the provider, or the server's maker, for another"
+    ),
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuprep.catalogue.health import limit
 from gpuprep.checks.certified import spoken
 from gpuprep.checks.common import skip
-from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, PcieLink, Snapshot, Status, Throttled
+from gpuprep.checks.earlier import LEAST_SECONDS, elapsed
+from gpuprep.checks.earlier import grown as growth
+from gpuprep.checks.healthwords import CALL, COOLING, RESET, RMA, SUPPLY
+from gpuprep.records import (
+    EccErrors,
+    Finding,
+    GpuFacts,
+    Missing,
+    PcieLink,
+    RetiredPages,
+    Snapshot,
+    Status,
+    Throttled,
+)
 
 EXPECTED = "nothing new"
 # Less than this is not worth a word: a driver counts moments, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
 SECONDS = 1.0
-COOLING = "check the machine's cooling; of a cloud machine, ask the provider for another one if it comes again"
-SUPPLY = "check the machine's power supply; of a cloud machine, ask the provider for another one if it comes again"
-MEMORY = "end all programs on the GPU and reset it, or reboot; if they come again, ask the provider for another GPU"
+WEEK_SECONDS = 7 * 86400.0
+MEMORY = f"{RESET}; if they come again: {CALL}"
 # Counter of Throttled ► how grave, what it was, what to do. The power cap is normal life (a T4 lives at its 70 W).
 HELD_DOWN = (
     ("hw_thermal", Status.FAIL, "the hardware's thermal slowdown", COOLING),
@@ -34,6 +47,7 @@ def findings(snapshot: Snapshot, previous: Snapshot, at: str, by_profile: Sequen
         return []  # gpu N.settings and gpus.identity say why
     was = {gpu.uuid: gpu for gpu in before if gpu.uuid}
     same_boot = snapshot.kernel.boot_id == previous.kernel.boot_id
+    seconds = elapsed(previous, snapshot) or LEAST_SECONDS
     found = []
     for gpu in now:
         if not gpu.uuid:
@@ -43,28 +57,23 @@ def findings(snapshot: Snapshot, previous: Snapshot, at: str, by_profile: Sequen
             reason = f"this GPU was not there at the check before ({at})"
             found.append(skip(subject, "since_last_check", expected=EXPECTED, actual="not compared", reason=reason))
             continue
-        found += _gpu(subject, was[gpu.uuid], gpu, same_boot, at, by_profile)
+        found += _gpu(subject, was[gpu.uuid], gpu, same_boot, seconds, at, by_profile)
     return found
 
 
-def growth(was: object, now: object, same_boot: bool) -> float | None:
-    """What was added since; None where one of the two was not read."""
-    if not isinstance(now, (int, float)) or not isinstance(was, (int, float)):
-        return None
-    return float(now - was if same_boot and now >= was else now)
-
-
 def _gpu(
-    subject: str, was: GpuFacts, now: GpuFacts, same_boot: bool, at: str, by_profile: Sequence[Finding]
-) -> list[Finding]:
+    subject: str, was: GpuFacts, now: GpuFacts, same_boot: bool, seconds: float, at: str,
+    by_profile: Sequence[Finding],
+) -> list[Finding]:  # fmt: skip
     found = [
         *_memory(subject, was.ecc_errors, now.ecc_errors, same_boot, at, by_profile),
-        *_replays(subject, was.pcie, now.pcie, same_boot, at),
+        *_pages(subject, was.retired_pages, now.retired_pages, seconds, at, by_profile),
+        *_replays(subject, was.pcie, now.pcie, same_boot, seconds, at, by_profile),
         *_held_down(subject, was.throttled, now.throttled, same_boot, at, by_profile),
     ]
     if any(finding.status is not Status.SKIP for finding in found):
         return found
-    shown = _capped(was.throttled, now.throttled, same_boot)
+    shown = _capped(was, now, same_boot)
     return [*found, Finding(subject, "since_last_check", Status.PASS, EXPECTED, shown, f"the check before was at {at}")]
 
 
@@ -101,16 +110,39 @@ def _memory(
     return found
 
 
-def _replays(
-    subject: str, was: PcieLink | Missing, now: PcieLink | Missing, same_boot: bool, at: str
+def _pages(
+    subject: str, was: RetiredPages | Missing, now: RetiredPages | Missing, seconds: float, at: str,
+    by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
+    """DCGM's rule for a board that has many retired pages already: two more within a week."""
+    if isinstance(was, Missing) or isinstance(now, Missing) or isinstance(now.double_bit, Missing):
+        return []
+    grown = growth(was.double_bit, now.double_bit, True)
+    if grown is None or grown <= limit("retired_in_a_week") or seconds > WEEK_SECONDS:
+        return []
+    if now.double_bit <= limit("retired_after_double_bit") or spoken(by_profile, f"{subject}.retired_pages"):
+        return []
+    text = f"{grown:g} pages retired after double-bit errors"
+    why = f"{text} since {at}, {now.double_bit} in all: the memory wears out"
+    return [Finding(subject, "pages_retired", Status.FAIL, EXPECTED, text, why, RMA)]
+
+
+def _replays(
+    subject: str, was: PcieLink | Missing, now: PcieLink | Missing, same_boot: bool, seconds: float, at: str,
+    by_profile: Sequence[Finding],
+) -> list[Finding]:  # fmt: skip
+    """As a rate: a few packets a night are normal life of a link."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return []
-    grown = growth(was.replays, now.replays, same_boot)
-    if not grown:
+    grown, most = growth(was.replays, now.replays, same_boot), limit("pcie_replays_per_minute")
+    if not grown or 60 * grown / seconds <= most:
         return []
     text = f"{grown:g} PCIe packets sent again"
-    why = f"{text} since {at}: the link has errors, which cost speed"
+    elsewhere = spoken(by_profile, f"{subject}.pcie_errors")
+    if elsewhere is not None:
+        reason = f"{elsewhere.key} says it: {text} since {at}"
+        return [skip(subject, "pcie_replays", expected=EXPECTED, actual=text, reason=reason)]
+    why = f"{text} since {at}, {60 * grown / seconds:.0f} a minute: the link has errors, which cost speed"
     remedy = "if it goes on, show the provider this report: slot, riser or cable; dmesg may say more (AER)"
     return [Finding(subject, "pcie_replays", Status.WARN, EXPECTED, text, why, remedy)]
 
@@ -130,7 +162,7 @@ def _held_down(
     if not held:
         return []
     text = ", ".join(said for _, said, _ in held)
-    elsewhere = spoken(by_profile, f"{subject}.slowdown_now", status=held[0][0])
+    elsewhere = spoken(by_profile, f"{subject}.slowdown_now", f"{subject}.held_down", status=held[0][0])
     if elsewhere is not None:
         reason = f"{elsewhere.key} says it: {text} since {at}"
         return [skip(subject, "throttled", expected=EXPECTED, actual=text, reason=reason)]
@@ -138,12 +170,16 @@ def _held_down(
     return [Finding(subject, "throttled", held[0][0], EXPECTED, text, why, held[0][2])]
 
 
-def _capped(was: Throttled | Missing, now: Throttled | Missing, same_boot: bool) -> str:
+def _capped(was: GpuFacts, now: GpuFacts, same_boot: bool) -> str:
+    """What is new and no fault."""
     parts = []
-    for name, words in SHOWN:
-        seconds = None
-        if isinstance(was, Throttled) and isinstance(now, Throttled):
-            seconds = growth(getattr(was, name), getattr(now, name), same_boot)
-        if seconds:
-            parts.append(f"{words} {seconds:.0f} s")
+    if isinstance(was.throttled, Throttled) and isinstance(now.throttled, Throttled):
+        for name, words in SHOWN:
+            seconds = growth(getattr(was.throttled, name), getattr(now.throttled, name), same_boot)
+            if seconds:
+                parts.append(f"{words} {seconds:.0f} s")
+    if isinstance(was.pcie, PcieLink) and isinstance(now.pcie, PcieLink):
+        packets = growth(was.pcie.replays, now.pcie.replays, same_boot)
+        if packets:
+            parts.append(f"{packets:g} PCIe packets sent again")
     return "nothing new" + (f" ({', '.join(parts)})" if parts else "")

@@ -234,7 +234,8 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
         if isinstance(reading, Missing) and reading.reason == "not_supported":
             return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
         if isinstance(reading, Missing):
-            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected)
+            remedy = f"nvidia-smi -i {gpu.index} -q -d ECC; an error there often ends with a reset or a reboot"
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
     assert isinstance(current, bool)
     assert isinstance(pending, bool)
     if current == pending:

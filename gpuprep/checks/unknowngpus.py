@@ -1,17 +1,24 @@
-"""GPUs that the catalogue lacks: set up and measured like the others; nothing says how fast they should be."""
+"""GPUs that the catalogue lacks: set up and measured like the others; nothing says how fast they should be.
+
+GPUs of other makers are named as lspci's database has them, and left alone.
+"""
 
 from __future__ import annotations
 
-from gpuprep.checks.common import COMPARE_IT
+from gpuprep.checks.common import COMPARE_IT, skip
+from gpuprep.desired.host_rules import title
 from gpuprep.desired.state import Wanted, WantedGpu
-from gpuprep.records import Finding, Missing, Snapshot, Status
+from gpuprep.records import Finding, Missing, PciDevice, Snapshot, Status
 
 EXPECTED = "a GPU that the catalogue has"
+VGA = "0300"  # of another maker most often the board's own, for its console
+AMD = "1002"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    """One UNKNOWN for each: a machine of which a part cannot be judged does not pass."""
-    return [_one(gpu, _index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model]
+    """One UNKNOWN for each: a machine of which a part cannot be judged does not pass. One SKIP for other makers."""
+    unknown = [_one(gpu, _index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model]
+    return unknown + _others(snapshot)
 
 
 def _index(snapshot: Snapshot, gpu: WantedGpu, place: int) -> int:
@@ -25,3 +32,17 @@ def _one(gpu: WantedGpu, index: int) -> Finding:
     shown = gpu.name if ids in gpu.name else f"{gpu.name} ({ids})"
     why = f"the catalogue does not have {shown}, or cannot tell which board it is: it is measured without floors"
     return Finding(f"gpu {index}", "in_catalogue", Status.UNKNOWN, EXPECTED, shown, why, COMPARE_IT)
+
+
+def _others(snapshot: Snapshot) -> list[Finding]:
+    """One line for all of them: gpuprep promises nothing about them, and nothing is wrong."""
+    devices = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
+    shown = [f"{title(snapshot, one)} at {one.address}" for one in devices if not _console(one)]
+    if not shown:
+        return []
+    reason = "gpuprep sets up and measures NVIDIA's GPUs; these are as they were"
+    return [skip("gpus", "of_other_makers", expected="NVIDIA's", actual=", ".join(shown), reason=reason)]
+
+
+def _console(device: PciDevice) -> bool:
+    return device.class_code.startswith(VGA) and device.vendor_id.lower() != AMD

@@ -54,7 +54,7 @@ class EccErrors:
 
 @dataclass(frozen=True)
 class RetiredPages:
-    """Volta and Turing."""
+    """Pascal, Volta and Turing."""
 
     single_bit: Int
     double_bit: Int
@@ -68,7 +68,43 @@ class RemappedRows:
     correctable: Int
     uncorrectable: Int
     pending: Bool  # a row waits for a reset of the GPU
-    failure: Bool  # no spare row was left
+    failure: Bool  # a defective row could not be replaced
+
+
+@dataclass(frozen=True)
+class SpareRows:
+    """Ampere and newer: how many banks of the memory have how many spare rows left."""
+
+    full: Int  # every spare row is left
+    high: Int
+    partial: Int
+    low: Int
+    none: Int  # the next defect in such a bank cannot be repaired
+
+
+@dataclass(frozen=True)
+class Temperatures:
+    """Degrees Celsius, beside the GPU's own temperature and its slowdown_temperature_c.
+
+    Boards up to Ampere tell temperatures. From Ada and Hopper on they tell margins (T.Limit): degrees that are left.
+    """
+
+    memory: Int
+    max_operating: Int  # above it the driver may lower the clocks below the base clock
+    shutdown: Int
+    memory_max_operating: Int  # from it on the driver lowers the clocks
+    margin: Int  # left until the nearest slowdown, as the driver counts it
+    slowdown_margin: Int  # at this margin the hardware lowers the clocks: -2
+    shutdown_margin: Int
+
+
+@dataclass(frozen=True)
+class PcieErrors:
+    """Errors of the link since the driver was loaded, as the GPU counts them (AER)."""
+
+    correctable: Int
+    non_fatal: Int
+    fatal: Int
 
 
 @dataclass(frozen=True)
@@ -142,3 +178,12 @@ class GpuFacts:
     processes: Union[tuple[ProcessOnGpu, ...], Missing] = NOT_READ
     throttled: Union[Throttled, Missing] = NOT_READ
     pci_subsystem_id: Str = NOT_READ  # NVIDIA's half: "12a2"; with the device id it names the board
+    temperatures: Union[Temperatures, Missing] = NOT_READ
+    spare_rows: Union[SpareRows, Missing] = NOT_READ
+    dram_errors: Union[EccErrors, Missing] = NOT_READ  # ecc_errors are those of dram and sram together
+    sram_errors: Union[EccErrors, Missing] = NOT_READ  # of caches and registers
+    sram_threshold_exceeded: Bool = NOT_READ  # NVIDIA's flag: more uncorrectable errors than a board may have
+    ecc_default: Bool = NOT_READ  # as the board ships
+    recovery_action: Str = NOT_READ  # "none" | "reset" | "reboot" | "drain_p2p" | ... (agent/gpuhealth.py has all)
+    pcie_errors: Union[PcieErrors, Missing] = NOT_READ
+    cores: Int = NOT_READ  # CUDA cores of all multiprocessors

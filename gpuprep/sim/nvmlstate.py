@@ -22,8 +22,11 @@ from gpuprep.sim.gpus import NVIDIA, Device
 # NVML's own numbers
 ARCHITECTURES = {"volta": 5, "turing": 6, "ampere": 7, "hopper": 9}
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
-# What outlives a reboot: ECC is the board's, faults are ours, counters of ECC errors the board's
-LASTING = ("ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected")
+# What outlives a reboot: ECC is the board's, faults are ours, counters of ECC errors and lasting defects the board's
+LASTING = (
+    "ecc", "ecc_pending", "ecc_corrected", "ecc_uncorrected", "remap_failed", "banks_without_spares",
+    "sram_threshold_exceeded",
+)  # fmt: skip
 
 BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 SECTION = re.compile(r"system|gpu\.\d{1,2}")
@@ -81,6 +84,7 @@ def of_device(device: Device, index: int) -> dict[str, str]:
         "temperature_slowdown": heat["slowdown"],
         "temperature_shutdown": heat["shutdown"],
         "temperature_max": heat["slowdown"] - 4,
+        "temperature_hot": heat["slowdown"] - 2,
         "performance_state": 8,
         "pcie_generation": pci["generation"],
         "pcie_generation_now": 1,
@@ -104,7 +108,15 @@ def of_device(device: Device, index: int) -> dict[str, str]:
         values[f"graphics_clocks_{memory}"] = " ".join(map(str, graphics))
     if data["ecc"]:
         values |= {"ecc": 1, "ecc_pending": 1, "ecc_default": 1, "ecc_corrected": 0, "ecc_uncorrected": 0}
-    values |= {"remapped_rows": 0, "remap_pending": 0} if new else {"retired_pages_pending": 0, "retired_pages": 0}
+    if new:
+        values |= {"remapped_rows": 0, "remap_pending": 0, "remap_failed": 0, "sram_threshold_exceeded": 0}
+        values |= {"banks": data["banks"], "banks_without_spares": 0}
+    else:
+        values |= {"retired_pages_pending": 0, "retired_pages": 0}
+    if "memory_max" in heat:  # HBM has a sensor
+        values |= {"temperature_memory": heat["idle"] + 4, "temperature_memory_max": heat["memory_max"]}
+    if "slowdown_after" in heat:  # boards that tell margins
+        values["slowdown_after"] = heat["slowdown_after"]
     return {key: str(value) for key, value in values.items()}
 
 

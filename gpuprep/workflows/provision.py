@@ -176,6 +176,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     run.stop_if_cancelled()
     measurements = run.draft.measurements = _measure(run, host, wanted, facts.source, measure)
     asked = [result.probe for result in measurements]
+    before = facts
     if any(kind.measures and kind.name in asked for kind in probes.KINDS):
         # Errors that only work brings about.
         facts = run.draft.after = run.look(host, "reading facts again, after the load")
@@ -187,6 +188,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
         asked=asked,
         thresholds=run.profile.thresholds,
         baseline=run.past(measured),
+        before=before,
     )
     judgement = run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
     # What was measured while its judgement is waived is no measure for later runs.

@@ -43,15 +43,16 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
     except PlanRefused as error:
         raise PlanRefused(error.reasons, "judge it by a profile of its GPU", where=origin) from error
     measured = checks.comparable(dataclasses.replace(snapshot, source=source), record.measurements)
-    compare = checks.compare if recorded.whole else checks.compare_figures
-    findings = compare(
-        wanted,
-        snapshot,
-        record.measurements,
-        asked=_asked(recorded, wanted),
-        thresholds=profile.thresholds,
-        baseline=past(record.host, measured) if past is not None and measured else {},
-    )
+    asked, baseline = _asked(recorded, wanted), past(record.host, measured) if past is not None and measured else {}
+    if recorded.whole:
+        findings = checks.compare(
+            wanted, snapshot, record.measurements, asked=asked, thresholds=profile.thresholds, baseline=baseline,
+            before=record.before,
+        )  # fmt: skip
+    else:
+        findings = checks.compare_figures(
+            wanted, snapshot, record.measurements, asked=asked, thresholds=profile.thresholds, baseline=baseline
+        )
     options = _options(record)
     leave_out = provision.set_aside(options)
     # By today's date, not the record's: what is asked is whether the host would pass now.

@@ -89,20 +89,20 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned i
 
 struct field { unsigned int id, scope; long long timestamp, latency; int type; nvmlReturn_t result; unsigned long long value; };
 
-enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
+enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3, SIGNED_INT = 5 };
 
 static const struct { unsigned int id; const char *key; int type; } FIELDS[] = {
     {1, "ecc", UNSIGNED_INT}, {2, "ecc_pending", UNSIGNED_INT},
     {3, "ecc_corrected", UNSIGNED_LONG_LONG}, {4, "ecc_uncorrected", UNSIGNED_LONG_LONG},
     {5, "ecc_corrected", UNSIGNED_LONG_LONG}, {6, "ecc_uncorrected", UNSIGNED_LONG_LONG},
-    {31, "retired_pages_pending", UNSIGNED_INT}, {94, "pcie_replays", UNSIGNED_INT},
-    {143, "remapped_rows", UNSIGNED_INT}, {144, "remap_pending", UNSIGNED_INT},
+    {31, "retired_pages_pending", UNSIGNED_INT}, {82, "temperature_memory", UNSIGNED_INT},
+    {143, "remapped_rows", UNSIGNED_INT}, {144, "remap_pending", UNSIGNED_INT}, {145, "remap_failed", UNSIGNED_INT},
     {187, "power_min_mw", UNSIGNED_INT}, {188, "power_max_mw", UNSIGNED_INT},
     {189, "power_default_mw", UNSIGNED_INT},
 };
 enum { POWER_CURRENT_LIMIT = 190, POWER_REQUESTED_LIMIT = 192, FIRST_POLICY_TIME = 74, LAST_POLICY_TIME = 81 };
 enum { POWER_AVERAGE = 185, POWER_INSTANT = 186 };
-enum { FIRST_REASON_TIME = 269, LAST_REASON_TIME = 271 };
+enum { FIRST_REASON_TIME = 269, LAST_REASON_TIME = 271, SHUTDOWN_MARGIN = 193, SLOWDOWN_MARGIN = 194, PCIE_REPLAYS = 94 };
 
 /* How long a reason has held the clocks down: a fault that is there now has been there since the computer started,
    and before it what the state says (held_..., seconds). */
@@ -144,6 +144,16 @@ static void answer(int gpu, struct field *field)
         field->result = OK;
         field->value = held_down(gpu, field->id);
         return;
+    }
+    if (field->scope == 0 && field->id == PCIE_REPLAYS) {
+        value = pcie_replays(gpu);
+        field->result = OK;
+    }
+    if (field->scope == 0 && (field->id == SHUTDOWN_MARGIN || field->id == SLOWDOWN_MARGIN) && has(gpu, "slowdown_after")) {
+        long later = number(gpu, "temperature_shutdown", 0) - number(gpu, "temperature_slowdown", 0);
+        value = (unsigned int)-(number(gpu, "slowdown_after", 0) + (field->id == SHUTDOWN_MARGIN ? later : 0));
+        field->type = SIGNED_INT;
+        field->result = OK;
     }
     for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++) { /* scope 0 is the GPU, not its memory or module */
         if (FIELDS[i].id == field->id && field->scope == 0) {

@@ -2,6 +2,7 @@
 #include "state.h"
 
 #include <string.h>
+#include <time.h>
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
@@ -59,9 +60,27 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, int threshol
     switch (threshold) {
     case 0: return give_number(call.gpu, "temperature_shutdown", temperature);
     case 1: return give_number(call.gpu, "temperature_slowdown", temperature);
+    case 2: return give_number(call.gpu, "temperature_memory_max", temperature);
     case 3: return give_number(call.gpu, "temperature_max", temperature);
     default: return NOT_SUPPORTED;
     }
+}
+
+struct margin { unsigned int version; int margin; };
+
+/* Degrees until the highest operating temperature; the hardware slows down a little later (field 194). */
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, struct margin *into)
+{
+    GPU(device);
+    unsigned int temperature = 0;
+    if (!branch_at_least(570))
+        return FUNCTION_NOT_FOUND;
+    if (!has(call.gpu, "slowdown_after"))
+        return NOT_SUPPORTED;
+    nvmlReturn_t result = give_temperature(call.gpu, 0, &temperature);
+    long slowdown = number(call.gpu, "temperature_slowdown", 0) - number(call.gpu, "slowdown_after", 0);
+    into->margin = (int)(slowdown - (long)temperature);
+    return result;
 }
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwatts)
@@ -100,6 +119,21 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, u
     GPU(device);
     nvmlReturn_t result = give_number(call.gpu, "power_min_mw", least);
     return result == OK ? give_number(call.gpu, "power_max_mw", most) : result;
+}
+
+/* A link that sends packets again now has done so since the computer started. */
+unsigned int pcie_replays(int gpu)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (unsigned int)(number(gpu, "pcie_replays", 0) + number(gpu, "pcie_replays_a_minute", 0) * now.tv_sec / 60);
+}
+
+nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *value)
+{
+    GPU(device);
+    *value = pcie_replays(call.gpu);
+    return OK;
 }
 
 static unsigned int percent_of(long sum)
@@ -185,6 +219,31 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, int kind, int 
     return OK;
 }
 
+struct sram_status {
+    unsigned int version;
+    unsigned long long aggregate_parity, aggregate_secded, aggregate_corrected;
+    unsigned long long volatile_parity, volatile_secded, volatile_corrected, buckets[5];
+    unsigned int threshold_exceeded;
+};
+
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, struct sram_status *into)
+{
+    GPU(device);
+    if (!branch_at_least(550))
+        return FUNCTION_NOT_FOUND;
+    if (into->version != (sizeof *into | 1U << 24))
+        return VERSION_MISMATCH;
+    if (!number(call.gpu, "ecc", 0) || !has(call.gpu, "sram_threshold_exceeded"))
+        return NOT_SUPPORTED;
+    unsigned int version = into->version;
+    memset(into, 0, sizeof *into);
+    into->version = version;
+    into->threshold_exceeded = (unsigned int)number(call.gpu, "sram_threshold_exceeded", 0);
+    if (into->threshold_exceeded)
+        into->aggregate_parity = 5; /* more than four in one bank exceed it */
+    return OK;
+}
+
 nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, int cause, unsigned int *count, unsigned long long *pages, unsigned long long *times)
 {
     GPU(device);
@@ -215,6 +274,21 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
     *corrected = 0;
     *uncorrected = (unsigned int)number(call.gpu, "remapped_rows", 0);
     *pending = (unsigned int)number(call.gpu, "remap_pending", 0);
-    *failed = 0;
+    *failed = (unsigned int)number(call.gpu, "remap_failed", 0);
+    return OK;
+}
+
+struct histogram { unsigned int max, high, partial, low, none; };
+
+/* A remapped row is in a bank of its own, with nearly all of its spare rows left. */
+nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, struct histogram *into)
+{
+    GPU(device);
+    if (!has(call.gpu, "banks"))
+        return NOT_SUPPORTED;
+    memset(into, 0, sizeof *into);
+    into->none = (unsigned int)number(call.gpu, "banks_without_spares", 0);
+    into->high = (unsigned int)number(call.gpu, "remapped_rows", 0);
+    into->max = (unsigned int)number(call.gpu, "banks", 0) - into->none - into->high;
     return OK;
 }

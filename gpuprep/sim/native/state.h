@@ -58,6 +58,9 @@ bool in_list(int gpu, const char *key, unsigned int value);
 /* mW; the lower of what was set and what a fault caps it to. */
 unsigned int enforced_power_limit(int gpu);
 
+/* Packets that the link sent again since the computer started. */
+unsigned int pcie_replays(int gpu);
+
 /* What runs on a GPU (loads.c): each piece of work, or all together (highest clocks, sums of use). 0 is "not told". */
 enum { MAX_LOADS = 256 };
 struct load {

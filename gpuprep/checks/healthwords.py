@@ -1,0 +1,78 @@
+"""What all checks of a GPU's health share: readings that can be true, findings, and whom to call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from gpuprep.catalogue.health import plausible
+from gpuprep.checks.common import unknown
+from gpuprep.records import Finding, Missing, Status
+
+RESET = "end all programs on the GPU and reset it (nvidia-smi --gpu-reset), or reboot"
+CALL = (
+    "of a rented machine, show the provider this report and ask for another one; of your own, call the server's maker"
+)
+# NVIDIA replaces a board when its field diagnostic confirms the flag.
+RMA = (
+    "take the GPU out of use; of a rented machine, show the provider this report and ask for another one; of your own,"
+    " run NVIDIA's field diagnostic and give its log and this report to the server's maker, who replaces the board"
+)
+COOLING = f"check fans, air flow and the room's temperature; {CALL}"
+SUPPLY = f"check the power supplies and the server's power limit (BMC); {CALL}"
+NOT_THERE = ("not_supported",)  # the GPU does not have it
+NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")  # or its driver is older than it
+Problem = tuple[Status, str, str]  # how grave, why, what to do
+
+
+def judged(
+    subject: str, prop: str, problem: Problem | None, expected: str, shown: str, note: str = ""
+) -> Finding:  # fmt: skip
+    if problem is None:
+        return Finding(subject, prop, Status.PASS, expected, shown, note)
+    return Finding(subject, prop, problem[0], expected, shown, problem[1], problem[2])
+
+
+def gravest(problems: list[Problem]) -> Problem | None:
+    """The gravest of several, with the reasons and remedies of all of them, the gravest first."""
+    ordered = sorted(problems, key=lambda one: (Status.FAIL, Status.UNKNOWN, Status.WARN).index(one[0]))
+    if not ordered:
+        return None
+    remedies = dict.fromkeys(remedy for _, _, remedy in ordered)
+    return ordered[0][0], "; ".join(why for _, why, _ in ordered), "; ".join(remedies)
+
+
+def refused(
+    subject: str, prop: str, reading: Missing, expected: str, *, what: str = "", absent: Collection[str] = NOT_THERE
+) -> Finding | None:
+    """UNKNOWN. None where the reading is `absent` for one of these reasons, or the record is older than the reading."""
+    if reading.reason == "not_read" or reading.reason in absent:
+        return None
+    named = what or f"{subject} {prop}".replace("_", " ")
+    remedy = f"measure again; if it stays so: {CALL}"
+    return unknown(subject, prop, reading, expected=expected, what=named, remedy=remedy)
+
+
+def sound(reading: float | Missing, kind: str, what: str) -> float | Missing:
+    """The reading, or Missing("impossible") for one that no GPU can have: negative, NaN, beyond all bounds.
+
+    `kind` is a name under `plausible` in health.yml, `what` what was read: "corrected errors".
+    """
+    if isinstance(reading, Missing):
+        return reading
+    bounds = plausible(kind)
+    number = isinstance(reading, (int, float)) and not isinstance(reading, bool)
+    if not number or not math.isfinite(reading) or not bounds.least <= reading <= bounds.most:
+        return Missing("impossible", f"{what}: {reading!r}")
+    return reading
+
+
+def first_missing(*readings: object) -> Missing | None:
+    """The first that is Missing; an impossible reading before one that a driver does not have."""
+    missing = [one for one in readings if isinstance(one, Missing)]
+    return next((one for one in missing if one.reason not in (*NOT_TOLD, "not_read")), missing[0] if missing else None)
+
+
+def counted(number: float, one: str, more: str = "") -> str:
+    """ "1 page", "3 pages"."""
+    return f"{number:,.0f} {one if number == 1 else more or one + 's'}"

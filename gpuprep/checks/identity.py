@@ -1,0 +1,153 @@
+"""Is what a GPU reports of itself what the catalogue's board is? If not, one of the two is wrong, and no floor fits.
+
+Memory size, number of multiprocessors, highest clock and name, in the snapshot and in each measurement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from gpuprep.catalogue import Board, board_in, board_of, boards
+from gpuprep.catalogue.health import free_clocks
+from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, Snapshot, Status
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
+from gpuprep.records.evidence.gemm import Gemm, GemmGpu
+from gpuprep.records.evidence.shared import NamedGpu
+
+# NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves (2 %).
+MEMORY_TOLERANCE = 0.08
+CLOCK_TOLERANCE = 0.05
+EXPECTED = "as the catalogue's board"
+REMEDY = (
+    "look at nvidia-smi -q: a virtual machine may show a part of a board or other PCI ids; if the board is what it"
+    " says, the catalogue is wrong: tell gpuprep's makers, with this report"
+)
+Reading = float | Missing | None
+
+
+def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]:
+    """gpu N.identity: UNKNOWN for a GPU that contradicts its board, PASS for one that NVML has read and that fits.
+
+    None for a GPU that the catalogue lacks: gpu N.in_catalogue says that.
+    """
+    facts = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    found: dict[str, list[str]] = {}
+    fitting: dict[str, str] = {}
+    for gpu in facts:
+        board = board_of(gpu)
+        if board is not None and not _lost(gpu):
+            fitting[f"gpu {gpu.index}"] = board.name
+            found.setdefault(f"gpu {gpu.index}", []).extend(_of_facts(gpu, board))
+    for measurement, entry in _measured(probed):
+        board = board_in(snapshot, entry)
+        if board is not None:
+            wrong = [f"{said} ({measurement})" for said in _of_entry(entry, board)]
+            found.setdefault(f"gpu {'?' if entry.index is None else entry.index}", []).extend(wrong)
+    return [
+        finding for subject, wrong in found.items() if (finding := _finding(subject, wrong, fitting.get(subject, "")))
+    ]
+
+
+def contradictions(
+    board: Board, *, name: str = "", memory_mib: Reading = None, sms: Reading = None, highest_mhz: Reading = None
+) -> list[str]:
+    """What cannot be true of this board, one sentence each. What is not known contradicts nothing."""
+    said = []
+    if _known(memory_mib) and board.memory_mib and not _within(memory_mib, board.memory_mib, MEMORY_TOLERANCE):
+        said.append(f"memory of {memory_mib:g} MiB, and the {board.name} has {board.memory_mib}")
+    if _known(sms) and board.sms and sms != board.sms:
+        said.append(f"{sms:g} multiprocessors, and the {board.name} has {board.sms}")
+    if _known(highest_mhz) and board.boost_mhz:
+        low, high = (1 - CLOCK_TOLERANCE) * board.boost_mhz, (1 + CLOCK_TOLERANCE) * board.boost_mhz
+        if highest_mhz < low or (highest_mhz > high and not free_clocks(board.model)):  # type: ignore[operator]
+            said.append(f"a highest clock of {highest_mhz:g} MHz, and the {board.name} has {board.boost_mhz}")
+    if name and (other := _of_another(name, board)):
+        said.append(f"the name {name:.60}, {other}")
+    return said
+
+
+def _of_facts(gpu: GpuFacts, board: Board) -> list[str]:
+    return contradictions(
+        board, name=gpu.name, memory_mib=gpu.memory_total_mib, sms=_sms(gpu.cores, board),
+        highest_mhz=gpu.max_graphics_clock_mhz,
+    )  # fmt: skip
+
+
+def _of_entry(entry: NamedGpu, board: Board) -> list[str]:
+    if isinstance(entry, GemmGpu):
+        return contradictions(board, name=entry.name, sms=entry.sms, highest_mhz=entry.max_graphics_clock_mhz)
+    return contradictions(board, name=entry.name)
+
+
+def _sms(cores: int | Missing, board: Board) -> float | None:
+    """CUDA cores ─► multiprocessors: one core is one FP32 multiply-add a clock."""
+    each = board.model.fma_per_clock_per_sm.get("fp32")
+    return None if isinstance(cores, Missing) or not each else cores / each
+
+
+def _measured(probed: Sequence[ProbeResult]) -> Iterable[tuple[str, NamedGpu]]:
+    for result in probed:
+        kind: Any = {"gemm": Gemm, "bandwidth": Bandwidth}.get(result.probe)
+        values = Missing("not_recorded") if kind is None else measured(kind, result.values)
+        for gpu in () if isinstance(values, Missing) else values.gpus:
+            if isinstance(gpu, (GemmGpu, BandwidthGpu)):
+                yield result.probe, gpu
+
+
+def _finding(subject: str, wrong: Sequence[str], board: str) -> Finding | None:
+    if wrong:
+        why = "the GPU reports " + "; ".join(dict.fromkeys(wrong)) + ": one of the two is wrong, so no floor fits it"
+        return Finding(subject, "identity", Status.UNKNOWN, EXPECTED, wrong[0], why, REMEDY)
+    return Finding(subject, "identity", Status.PASS, EXPECTED, board) if board else None
+
+
+def _lost(gpu: GpuFacts) -> bool:
+    return not gpu.uuid and not gpu.name
+
+
+def _known(reading: Reading) -> bool:
+    return reading is not None and not isinstance(reading, Missing)
+
+
+def _within(reading: Reading, known: float, tolerance: float) -> bool:
+    assert isinstance(reading, (int, float))
+    return abs(reading - known) <= tolerance * known
+
+
+def _of_another(name: str, board: Board) -> str:
+    """Why a name cannot be this board's; "" if it can. Makers and clouds vary names, and keep the model's words.
+
+    A name without a number ("NVIDIA Graphics Device") names no model.
+    """
+    plain = _plain(name)
+    if not re.search("[0-9]", plain):
+        return ""
+    mine = {_plain(one) for one in board.nvml_names}
+    if plain in mine:
+        return ""
+    owners = _owners().get(plain, ())
+    if owners and mine:
+        return f"which is that of the {owners[0]}"
+    words = set(re.split(r"[^a-z0-9]+", board.model.title.lower()))
+    if words <= set(re.split(r"[^a-z0-9]+", plain)):
+        return ""
+    return f"and the PCI ids are those of the {board.name}"
+
+
+@cache
+def _owners() -> dict[str, list[str]]:
+    """Name as NVML says it ─► the boards that have it."""
+    found: dict[str, list[str]] = {}
+    for board in boards().values():
+        for name in board.nvml_names:
+            found.setdefault(_plain(name), []).append(board.name)
+    return found
+
+
+def _plain(name: str) -> str:
+    """Drivers from R470 on put NVIDIA in front of some names."""
+    return name.lower().removeprefix("nvidia ").removeprefix("tesla ").strip()

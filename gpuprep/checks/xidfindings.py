@@ -1,0 +1,43 @@
+"""What the Xids of this boot say of each GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gpuprep.catalogue.xids import XidMeaning, xid
+from gpuprep.checks.common import unknown
+from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, Xid
+
+GRAVE = (Status.FAIL, Status.WARN)
+
+
+def findings(snapshot: Snapshot, gpus: Sequence[GpuFacts]) -> list[Finding]:
+    """One finding for each GPU that has any, and for addresses of none; a single one where there is nothing to tell."""
+    seen, expected = snapshot.xids, "none that is grave"
+    if isinstance(seen, Missing):
+        return [unknown("driver", "xids", seen, expected=expected, what="the kernel log")]
+    if not seen:
+        return [Finding("driver", "xids", Status.PASS, expected, "none since boot")]
+    subjects = {gpu.pci_address: f"gpu {gpu.index}" for gpu in gpus if gpu.pci_address}
+    addresses = list(dict.fromkeys(one.pci_address for one in seen))
+    return [
+        _of(subjects.get(address, f"gpu {address}"), [one for one in seen if one.pci_address == address])
+        for address in addresses
+    ]
+
+
+def _of(subject: str, seen: Sequence[Xid]) -> Finding:
+    counts = Counter(one.code for one in seen)
+    meanings = sorted((xid(code) for code in counts), key=lambda one: ("fail", "warn", "note").index(one.gravity))
+    gravest = meanings[0]
+    status = {"fail": Status.FAIL, "warn": Status.WARN, "note": Status.PASS}[gravest.gravity]
+    shown = ", ".join(f"Xid {one.code}{f' ×{counts[one.code]}' if counts[one.code] > 1 else ''}" for one in meanings)
+    last = [one for one in seen if one.code == gravest.code][-1]
+    when = "" if isinstance(last.time, Missing) else f" at {last.time}"
+    why = f"Xid {gravest.code}{when}: {_said(gravest, last)}"
+    return Finding(subject, "xids", status, "none that is grave", shown, why, gravest.remedy if status in GRAVE else "")
+
+
+def _said(meaning: XidMeaning, line: Xid) -> str:
+    return f"{meaning.what} ({line.message:.160})" if line.message else meaning.what

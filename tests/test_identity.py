@@ -1,0 +1,121 @@
+"""A GPU that contradicts its board is UNKNOWN, in the snapshot and in each measurement; one that fits passes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from builders import finished_snapshot, resolved
+
+from gpuprep import catalogue
+from gpuprep.checks import compare, identity
+from gpuprep.checks.identity import contradictions
+from gpuprep.records import Finding, Missing, ProbeResult, Snapshot, Source, Status
+
+WANTED = resolved("t4", "debian13")
+FINISHED = finished_snapshot(WANTED)
+
+
+def board(key: str) -> catalogue.Board:
+    return catalogue.boards()[key]
+
+
+def snapshot(**values: Any) -> Snapshot:
+    assert not isinstance(FINISHED.gpus, Missing)
+    return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(FINISHED.gpus[0], **values),))
+
+
+def identities(found: list[Finding] | tuple[Finding, ...]) -> dict[str, Finding]:
+    return {one.key: one for one in found if one.property == "identity"}
+
+
+def test_what_nvml_tells_of_a_sound_board_fits() -> None:
+    finding = identities(compare(WANTED, snapshot(name="Tesla T4", cores=2560)))["gpu 0.identity"]
+    assert (finding.status, finding.actual) == (Status.PASS, "T4")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"memory_total_mib": 7680}, "memory of 7680 MiB, and the T4 has 15360"),
+        ({"memory_total_mib": 32768}, "memory of 32768 MiB"),
+        ({"cores": 2304}, "36 multiprocessors, and the T4 has 40"),
+        ({"cores": -1}, "multiprocessors"),
+        ({"max_graphics_clock_mhz": 1000}, "a highest clock of 1000 MHz"),
+        ({"max_graphics_clock_mhz": 1980}, "a highest clock of 1980 MHz"),
+        ({"name": "NVIDIA A100-SXM4-80GB"}, "the name NVIDIA A100-SXM4-80GB, which is that of the A100 SXM4 80 GB"),
+        ({"name": "Quadro P4000"}, "the PCI ids are those of the T4"),
+    ],
+)
+def test_each_contradiction_is_unknown_with_its_reason(values: dict[str, Any], words: str) -> None:
+    finding = identities(compare(WANTED, snapshot(**values)))["gpu 0.identity"]
+    assert finding.status is Status.UNKNOWN
+    assert words in finding.reason
+    assert "nvidia-smi -q" in finding.remedy
+
+
+@pytest.mark.parametrize("name", ["memory_total_mib", "cores", "max_graphics_clock_mhz"])
+def test_what_was_not_read_contradicts_nothing(name: str) -> None:
+    found = identities(compare(WANTED, snapshot(**{name: Missing("not_supported", "")})))
+    assert found["gpu 0.identity"].status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("rtx_a6000", {"memory_mib": 49140}),  # ECC off
+        ("l20", {"memory_mib": 49140}),
+        ("v100_sxm2_32", {"memory_mib": 32510}),  # drivers before R510
+        ("a16", {"memory_mib": 15105}),
+        ("rtx_3090", {"highest_mhz": 2100}),  # a GeForce's highest clock is no figure of its datasheet
+        ("rtx_4000_sff_ada", {"highest_mhz": 3105}),
+        ("h100_sxm5_80", {"sms": 132, "highest_mhz": 1980, "memory_mib": 81559, "name": "NVIDIA H100 80GB HBM3"}),
+        ("a100_sxm4_80", {"name": "NVIDIA A100-SXM-80GB"}),
+        ("t4", {"name": "GRID T4-16Q", "highest_mhz": 1590}),
+    ],
+)
+def test_what_real_boards_show_fits(key: str, values: dict[str, Any]) -> None:
+    assert contradictions(board(key), **values) == []
+
+
+@pytest.mark.parametrize("key", list(catalogue.boards()))
+def test_every_board_fits_itself_and_half_of_it_does_not(key: str) -> None:
+    one = board(key)
+    name = one.nvml_names[0] if one.nvml_names else ""
+    own: dict[str, Any] = {"memory_mib": one.memory_mib, "sms": one.sms, "highest_mhz": one.boost_mhz, "name": name}
+    assert contradictions(one, **own) == []
+    for figure in ("memory_mib", "sms", "highest_mhz"):
+        if own[figure]:
+            assert len(contradictions(one, **{**own, figure: own[figure] // 2})) == 1
+
+
+@pytest.mark.parametrize(
+    ("probe", "entry", "words"),
+    [
+        ("gemm", {"sms": 20, "gemms": []}, "20 multiprocessors, and the T4 has 40 (gemm)"),
+        ("gemm", {"max_graphics_clock_mhz": 3000, "gemms": []}, "a highest clock of 3000 MHz"),
+        ("gemm", {"name": "NVIDIA H200", "gemms": []}, "the name NVIDIA H200"),
+        ("bandwidth", {"name": "NVIDIA L4"}, "the name NVIDIA L4, which is that of the L4 (bandwidth)"),
+    ],
+)
+def test_measurements_are_held_to_it_too(probe: str, entry: dict[str, Any], words: str) -> None:
+    gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", **entry}
+    result = ProbeResult(probe, Source.MEASURED, {"gpus": [gpu]}, 1.0)
+    (finding,) = identity.findings(FINISHED, [result])
+    assert finding.status is Status.UNKNOWN
+    assert words in finding.reason
+    alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
+    assert identities(identity.findings(alone, [result]))["gpu 0.identity"].status is Status.UNKNOWN
+
+
+def test_a_measurement_that_fits_says_nothing_of_its_own() -> None:
+    gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", "sms": 40, "gemms": []}
+    alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
+    assert identity.findings(alone, [ProbeResult("gemm", Source.MEASURED, {"gpus": [gpu]}, 1.0)]) == []
+
+
+@pytest.mark.parametrize("values", [{"gpus": "none"}, {"gpus": [None, 3]}, {}, {"missing": "command_failed"}])
+def test_a_measurement_that_cannot_be_read_is_nobodys_identity(values: dict[str, Any]) -> None:
+    alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
+    assert identity.findings(alone, [ProbeResult("gemm", Source.MEASURED, values, 1.0)]) == []
