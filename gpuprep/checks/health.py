@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpuprep.catalogue.xids import XidMeaning, xid
-from gpuprep.checks import gpuprocesses
+from gpuprep.checks import gpuprocesses, nvlinks
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.toolkitlibraries import toolkit_libraries
 from gpuprep.desired.state import Wanted
@@ -43,7 +43,8 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return []
     found = _silent(gpus)
     for gpu in gpus:
-        found += _lost(gpu) or _gpu(gpu, len(gpus))
+        found += _lost(gpu) or _gpu(gpu, gpus, snapshot.nvswitches)
+    found += nvlinks.ends(gpus)
     found += _xids(snapshot, gpus)
     if wanted.cuda.version != "none":
         found += toolkit_libraries(snapshot)
@@ -70,7 +71,7 @@ def _lost(gpu: GpuFacts) -> list[Finding]:
     return [Finding(subject, "on_the_bus", Status.FAIL, "answers", "lost", why, remedy)]
 
 
-def _gpu(gpu: GpuFacts, gpus: int) -> list[Finding]:
+def _gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> list[Finding]:
     subject = f"gpu {gpu.index}"
     found = [
         _slowdowns(subject, gpu),
@@ -78,7 +79,7 @@ def _gpu(gpu: GpuFacts, gpus: int) -> list[Finding]:
         _pages(subject, gpu.retired_pages),
         _rows(subject, gpu.remapped_rows),
         _mig(subject, gpu),
-        _links(subject, gpu, gpus),
+        _links(subject, gpu, gpus, nvswitches),
         _processes(subject, gpu.processes),
     ]
     return [finding for finding in found if finding is not None]
@@ -188,25 +189,10 @@ def _mig(subject: str, gpu: GpuFacts) -> Finding | None:
     return _judged(subject, "mig", problem, "off", "on" if current else "on after a reset" if pending else "off")
 
 
-def _links(subject: str, gpu: GpuFacts, gpus: int) -> Finding | None:
-    """Links that are all down are normal on a machine with one of the board's GPUs; half of them never are."""
-    links = gpu.nvlinks
-    if isinstance(links, Missing):
-        return _refused(subject, "nvlinks", links, "all up, or none in use")
-    up = sum(links)
-    down = ", ".join(str(link) for link, state in enumerate(links) if not state)
-    problem = None
-    if 0 < up < len(links):
-        problem = (
-            Status.FAIL if gpus > 1 else Status.WARN, f"{len(links) - up} of {len(links)} NVLinks are down: {down}",
-            "nvidia-smi nvlink -s shows them; reset the linked GPUs or reboot; check the fabric manager",
-        )  # fmt: skip
-    elif links and not up and gpus > 1:
-        problem = (
-            Status.WARN, f"the GPU has {len(links)} NVLinks and none is up: GPUs reach each other by PCIe alone",
-            "check the fabric manager (nvidia-fabricmanager) and nvidia-smi topo -m",
-        )  # fmt: skip
-    return _judged(subject, "nvlinks", problem, "all up, or none in use", f"{up} of {len(links)} up")
+def _links(subject: str, gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding | None:
+    if isinstance(gpu.nvlinks, Missing):
+        return _refused(subject, nvlinks.PROP, gpu.nvlinks, nvlinks.EXPECTED)
+    return nvlinks.of_gpu(gpu, gpus, nvswitches)
 
 
 def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Finding | None:
