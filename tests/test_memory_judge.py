@@ -77,7 +77,7 @@ def test_a_low_memory_clock_is_said_even_where_the_speed_passes() -> None:
         ({"read_gb_per_s": math.nan}, ["memory_read"], "NaN"),
         ({"read_gb_per_s": math.inf}, ["memory_read"], "Infinity"),
         ({"read_gb_per_s": 1e15}, ["memory_read"], "the record does not have it"),
-        ({"memory_clock_mhz": 405}, ["memory_copy", "memory_read", "memory_triad"], "at the recorded memory clock of 405"),
+        ({"memory_clock_mhz": 405}, ["memory_copy", "memory_read", "memory_triad"], "the recorded memory clock of 405"),
         ({"memory_clock_mhz": 2619}, ["memory_clock"], "1215 MHz is the highest of this board"),
         ({"graphics_clock_mhz": 150}, ["memory_read", "memory_triad"], "108 SMs at 150 MHz load at most 1037 GB/s"),
         ({"h2d_gb_per_s": 40.0}, ["host_to_device"], "carries 31.5 GB/s"),

@@ -1,4 +1,4 @@
-"""The catalogue's topologies and bandwidths: each board once, each figure possible, and NVLinks from NVML's readings."""
+"""The catalogue's topologies and bandwidths: each board once, each figure possible. NVLinks from NVML's readings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_boards_that_cannot_be_told_apart_share_family_and_figures() -> None:
     assert family is not None
     assert memory is not None
     assert (family.key, memory.percent["read"]) == ("hgx_a100", 86)
-    assert topologies.family(None) is topologies.sound_memory(None) is None
+    assert topologies.family(None) is None
+    assert topologies.sound_memory(None) is None
 
 
 # ---------------------------------------------------------------- NVLinks as NVML shows them
@@ -89,8 +90,8 @@ def facts(key: str, *ups: str) -> list[GpuFacts]:
     return [
         dataclasses.replace(
             one, index=index, uuid=f"GPU-{index}", name=board.name, pci_device_id=board.pci_device_ids[0],
-            pci_subsystem_id=(*board.subsystem_ids, "")[0], memory_total_mib=board.memory_mib or Missing("not_supported"),
-            power=limits, nvlinks=tuple(state == "1" for state in up),
+            pci_subsystem_id=(*board.subsystem_ids, "")[0], power=limits,
+            memory_total_mib=board.memory_mib or Missing("not_supported"), nvlinks=tuple(state == "1" for state in up),
         )
         for index, up in enumerate(ups)
     ]  # fmt: skip

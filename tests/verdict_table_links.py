@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bandwidths_for_tests import bad, judged, machine, profile_of
@@ -38,17 +39,16 @@ def _of(board: Board) -> Iterator[Row]:
     sound = topologies.sound_memory(board)
     if board.memory_gb_per_s:
         known = sound is not None
-        yield _row(board, "memory", lambda share: _slower(board, MEMORY, share), known=known)
+        yield _row(board, "memory", partial(_slower, board, MEMORY), known=known)
         for name in MEMORY:
             kind = name.removesuffix("_gb_per_s")
-            measured = sound is not None and kind in sound.percent
-            if measured:
-                yield _row(board, f"memory {kind}", lambda share, one=name: _slower(board, (one,), share), known=True)
-        yield _row(board, "host link", lambda share: _slower(board, HOST, share), known=True)
+            if sound is not None and kind in sound.percent:
+                yield _row(board, f"memory {kind}", partial(_slower, board, (name,)), known=True)
+        yield _row(board, "host link", partial(_slower, board, HOST), known=True)
     family = topologies.family(board)
     if family and family.links and family.machines:
         known = family.sound_percent is not None
-        yield _row(board, "peers", lambda share: _slower_peers(board, share), known=known)
+        yield _row(board, "peers", partial(_slower_peers, board), known=known)
 
 
 def _slower(board: Board, names: tuple[str, ...], share: float) -> dict[str, Finding]:
@@ -68,7 +68,7 @@ def _slower_peers(board: Board, share: float) -> dict[str, Finding]:
     for pair in values["peers"]:
         pair["gb_per_s"] *= share
     found = judged(values, profile_of(board))
-    return {key: one for key, one in found.items() if "nvlink_row" not in key}
+    return {key: one for key, one in found.items() if " to " in key}
 
 
 def _row(board: Board, what: str, found: Callable[[float], dict[str, Finding]], *, known: bool) -> Row:

@@ -91,37 +91,35 @@ def family(board: Board | None) -> Family | None:
     return families()[found.pop()] if len(found) == 1 else None
 
 
-def machine(one: Family, rows: Mapping[int, Sequence[int]], nvswitches: int = 0) -> Machine | None:
+def machine(
+    one: Family, rows: Mapping[int, Sequence[int]], gpus: int, nvswitches: int = 0, *, some: bool = False
+) -> Machine | None:
     """The wiring of which most pairs are seen; of several that fit alike, the one with most links.
 
-    `rows` has the links from each GPU to each of the others. A mesh or a bridge of four is considered only where so
-    many GPUs are there; of GPUs behind switches any number may be visible.
+    `rows` has the links from each GPU to the others, `gpus` is how many are there. A mesh or a bridge of four is
+    considered only where so many GPUs are there, with `some` also where only some of them are; of GPUs behind switches
+    any number may be visible.
     """
-    fitting = [each for each in one.machines if _considered(one, each, len(rows), nvswitches)]
-    return max(fitting, key=lambda each: (agreeing(each, rows), sum(_whole(each, len(rows)))), default=None)
+    fitting = [each for each in one.machines if _considered(one, each, gpus, nvswitches, some=some)]
+    return max(fitting, key=lambda each: (_agreeing(each, rows, gpus), sum(wired_row(each, gpus))), default=None)
 
 
-def _considered(one: Family, each: Machine, gpus: int, nvswitches: int) -> bool:
+def _considered(one: Family, each: Machine, gpus: int, nvswitches: int, *, some: bool) -> bool:
     if len(each.row) == 1:
         return one.joined == "switch"
-    return each.gpus == gpus and not nvswitches
+    return not nvswitches and (each.gpus == gpus or (some and each.gpus > gpus))
 
 
-def agreeing(each: Machine, rows: Mapping[int, Sequence[int]]) -> int:
+def _agreeing(each: Machine, rows: Mapping[int, Sequence[int]], gpus: int) -> int:
     """How many links of pairs are as wired, over all GPUs."""
-    return sum(
-        sum(1 for seen, wired in zip(sorted(row, reverse=True), _whole(each, len(rows)), strict=False) if seen == wired)
-        for row in rows.values()
-    )
-
-
-def _whole(each: Machine, gpus: int) -> tuple[int, ...]:
-    return each.row if len(each.row) > 1 else each.row * max(gpus - 1, 1)
+    wired = wired_row(each, gpus)
+    pairs = [both for row in rows.values() for both in zip(sorted(row, reverse=True), wired, strict=False)]
+    return sum(1 for seen, expected in pairs if seen == expected)
 
 
 def wired_row(each: Machine, gpus: int) -> tuple[int, ...]:
     """The links of one GPU to each of `gpus` - 1 others, most first."""
-    return _whole(each, gpus)
+    return each.row if len(each.row) > 1 else each.row * max(gpus - 1, 1)
 
 
 def wired_with(board: Board | None) -> Narrow | None:

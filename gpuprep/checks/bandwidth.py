@@ -35,8 +35,10 @@ def findings(evidence: Evidence) -> list[Finding]:
         why = f"figures that were published ({values.published}): nothing is known of the host"
         found.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
     found += bandwidthtrust.twice(seen)
+    paired = {index for pair in values.peers for index in (pair.start, pair.end)}
     for gpu in seen:
-        found += _gpu(evidence, gpu, seen, published=published)
+        of_gpu = _gpu(evidence, gpu, seen, published=published)
+        found += of_gpu if of_gpu or gpu.index in paired else [_empty(named(gpu.index))]
     return [*found, *peercopies.findings(evidence, values, seen)]
 
 
@@ -49,7 +51,7 @@ def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *,
     undisturbed = [one for one in kin if not one.error and (published or not occupied(one))]
     found = memoryspeed.findings(evidence, subject, gpu, busy, published=published)
     link = links.finding(evidence, subject, gpu, kin)
-    if not published or link.status is not Status.UNKNOWN or not isinstance(gpu.pcie, Missing):
+    if not published or not isinstance(gpu.pcie, Missing):
         found.append(link)
     found += hostcopies.findings(evidence, subject, gpu, link, busy, published=published)
     if not published or not isinstance(gpu.event_reasons, Missing) or gpu.telemetry:
@@ -57,7 +59,7 @@ def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *,
     if not busy:
         found += memoryspeed.against_best(evidence, subject, gpu, undisturbed)
         found += hostcopies.against_best(subject, gpu, undisturbed)
-    return found or [_empty(subject)]
+    return found
 
 
 def _empty(subject: str) -> Finding:

@@ -95,7 +95,10 @@ def _over_pcie(
     assumed = published and isinstance(gpu.pcie, Missing) and gpu.pcie.reason == "not_recorded"
     narrow = wired_with(board) if assumed else None
     should, most = facts.device, facts.device.gb_per_s
-    now = links.Way(should.generation, narrow.width if narrow else should.width) if assumed else facts.now
+    half = links.Way(should.generation, narrow.width if narrow else None)
+    if half.gb_per_s is None or reached > ROUNDING * half.gb_per_s:
+        half, narrow = should, None
+    now = half if assumed else facts.now
     present = now.gb_per_s
     if present is None or most is None:
         lacks = "generation and width of the link are not known"

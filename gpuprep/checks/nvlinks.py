@@ -39,7 +39,8 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
     shown, several = f"{up} of {total} up", len(gpus) > 1
     if not total or up == total:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
-    same = [sum(other.nvlinks) for other in gpus if other is not gpu and not isinstance(other.nvlinks, Missing)]
+    kin = [other for other in gpus if other is not gpu and other.pci_device_id == gpu.pci_device_id]
+    same = [sum(other.nvlinks) for other in kin if not isinstance(other.nvlinks, Missing)]
     if up == 0:
         return _none_up(subject, family, total, shown, same, nvswitches, several=several)
     said = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
@@ -122,9 +123,10 @@ def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
 Rows = Mapping[int, Mapping[int, int]]  # from ► to ► links
 
 
-def wiring(family: Family, rows: Rows, nvswitches: int) -> Machine | None:
-    """The machine that fits what was seen between the GPUs of one family best."""
-    return topologies.machine(family, {start: tuple(row.values()) for start, row in rows.items()}, nvswitches)
+def wiring(family: Family, rows: Rows, gpus: int, nvswitches: int, *, some: bool) -> Machine | None:
+    """The machine that fits what was seen between the GPUs of one family best. `some`: others may be there, too."""
+    seen = {start: tuple(row.values()) for start, row in rows.items()}
+    return topologies.machine(family, seen, gpus, nvswitches, some=some)
 
 
 def of_pair(
