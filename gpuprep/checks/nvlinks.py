@@ -32,15 +32,16 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
         return None
     subject, board = f"gpu {gpu.index}", catalogue.board_of(gpu)
     family = topologies.family(board)
+    kin = [other for other in gpus if other is not gpu and other.pci_device_id == gpu.pci_device_id]
+    links = [other.nvlinks for other in kin if not isinstance(other.nvlinks, Missing)]
     listed, up = len(gpu.nvlinks), sum(gpu.nvlinks)
-    total = max(listed, _wired(family))
+    total = max(listed, *map(len, links), 0)  # NVML ends its list at the first link that does not answer
     down = [str(link) for link, state in enumerate(gpu.nvlinks) if not state]
     down += [str(link) for link in range(listed, total)]
     shown, several = f"{up} of {total} up", len(gpus) > 1
     if not total or up == total:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
-    kin = [other for other in gpus if other is not gpu and other.pci_device_id == gpu.pci_device_id]
-    same = [sum(other.nvlinks) for other in kin if not isinstance(other.nvlinks, Missing)]
+    same = [sum(one) for one in links]
     if up == 0:
         return _none_up(subject, family, total, shown, same, nvswitches, several=several)
     said = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
@@ -50,12 +51,6 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
         return _bridged(subject, family, up, shown, said)
     lone = not several and not (family and family.joined == "switch")
     return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, said, LOOK)
-
-
-def _wired(family: Family | None) -> int:
-    """How many links NVML must list, where that is sure."""
-    sure = family is not None and family.joined == "switch" and "links" not in family.unverified
-    return family.links or 0 if family and sure else 0
 
 
 def _none_up(
