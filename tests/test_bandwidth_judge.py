@@ -255,7 +255,7 @@ def test_without_nvlink() -> None:
 
 
 def test_several_gpus_that_were_not_measured_against_each_other() -> None:
-    gpus = [{**real_h200()["gpus"][0], "index": index} for index in (0, 1)]
+    gpus = [{**real_h200()["gpus"][0], "index": index, "uuid": f"GPU-{index}"} for index in (0, 1)]
     found = bad(judged({"gpus": gpus, "peers": []}))
     assert found["gpus.peers"].status is Status.UNKNOWN
 

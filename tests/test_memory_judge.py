@@ -59,9 +59,9 @@ def test_a_quarter_less_at_full_clock_is_a_defect_and_without_a_clock_it_may_be_
 
 
 def test_a_low_memory_clock_is_said_even_where_the_speed_passes() -> None:
-    found = changed(memory_clock_mhz=1150)
+    found = changed(memory_clock_mhz=1185)
     assert bad(found) == {"gpu 0.memory_clock": WARN}
-    assert "1150 of 1215 MHz" in found["gpu 0.memory_clock"].reason
+    assert "1185 of 1215 MHz" in found["gpu 0.memory_clock"].reason
     geforce = changed("rtx_3090", memory_clock_mhz=9501)
     assert bad(geforce) == {}
     assert "GeForce" in geforce["gpu 0.memory_clock"].reason
@@ -80,7 +80,11 @@ def test_a_low_memory_clock_is_said_even_where_the_speed_passes() -> None:
         ({"memory_clock_mhz": 405}, ["memory_copy", "memory_read", "memory_triad"], "the recorded memory clock of 405"),
         ({"memory_clock_mhz": 2619}, ["memory_clock"], "1215 MHz is the highest of this board"),
         ({"graphics_clock_mhz": 150}, ["memory_read", "memory_triad"], "108 SMs at 150 MHz load at most 1037 GB/s"),
+        ({"graphics_clock_mhz": 1980}, ["graphics_clock"], "the highest clock of this board is 1410"),
+        ({"graphics_clock_mhz": -1410}, ["graphics_clock"], "-1410 MHz"),
+        ({"graphics_clock_mhz": math.nan}, ["graphics_clock"], "NaN"),
         ({"h2d_gb_per_s": 40.0}, ["host_to_device"], "carries 31.5 GB/s"),
+        ({"h2d_gb_per_s": 31.0}, ["host_to_device"], "carries 31.5 GB/s"),
         ({"d2h_gb_per_s": 0.0}, ["device_to_host"], "no speed"),
         ({"buffer_mib": 20480}, ["memory_size"], "do not fit into 40960 MiB"),
     ],

@@ -34,7 +34,8 @@ def findings(evidence: Evidence) -> list[Finding]:
     if published:
         why = f"figures that were published ({values.published}): nothing is known of the host"
         found.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
-    found += bandwidthtrust.twice(seen)
+    if doubled := bandwidthtrust.twice(seen):
+        return [*found, *doubled]
     paired = {index for pair in values.peers for index in (pair.start, pair.end)}
     for gpu in seen:
         of_gpu = _gpu(evidence, gpu, seen, published=published)

@@ -96,7 +96,7 @@ def _over_pcie(
     narrow = wired_with(board) if assumed else None
     should, most = facts.device, facts.device.gb_per_s
     half = links.Way(should.generation, narrow.width if narrow else None)
-    if half.gb_per_s is None or reached > ROUNDING * half.gb_per_s:
+    if half.gb_per_s is None or reached > links.PCIE_MOST * half.gb_per_s:
         half, narrow = should, None
     now = half if assumed else facts.now
     present = now.gb_per_s
@@ -106,7 +106,7 @@ def _over_pcie(
     percent = 100 * reached / present
     shown = f"{reached:.1f} GB/s, {percent:.0f} %"
     limit = _limits(evidence, board, now, what, least)
-    if reached > ROUNDING * (most if assumed else present):
+    if reached > links.PCIE_MOST * (most if assumed else present):
         why = f"the link ({now}) carries {present:.1f} GB/s: it was read while it was idle, or the speed is wrong"
         return Finding(subject, prop, Status.UNKNOWN, limit.of(present), shown, why, "measure again")
     status = Status(limit.status(percent))

@@ -14,13 +14,14 @@ from gpuprep.catalogue import Board
 from gpuprep.catalogue.topologies import is_chip_to_chip, wired_with
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.sound import ROUNDING
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie
 
 # GB/s of one lane in one direction, after line coding (PCI-SIG: 2.5, 5, 8, 16, 32, 64 GT/s; 8b/10b, then 128b/130b).
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+PCIE_MOST = 0.96  # packets have headers: 24 bytes to at most 512 of data; 91 % were reached at most
 HALF = 0.53  # a generation less is 0.50 to 0.52 of the next
+WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 PROP = "pcie_link"
 AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
@@ -140,12 +141,27 @@ def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
     ):
         if read_now and most and read_now > most:
             return f"{what} of the link: {read_now}, and the device has {most}: it is another board, or a wrong reading"
+    if why := _beyond_its_own(gpu, link):
+        return why
     fastest = max((one for one in gpu.host.values() if isinstance(one, float)), default=0.0)
-    if fastest > ROUNDING * now:
+    if fastest > PCIE_MOST * now:
         return (
             f"copies of {fastest:.1f} GB/s went over a link that carries {now:.1f}: it was read while it was idle,"
             " or the speed is wrong"
         )
+    return ""
+
+
+def _beyond_its_own(gpu: BandwidthGpu, link: Link) -> str:
+    """What NVML says of the device is less than there is now, or is no link at all; "" where nothing is wrong."""
+    pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    for what, now, most, known in (
+        ("generation", link.now.generation, (pcie.max_generation, pcie.device_generation), tuple(LANE_GB_PER_S)),
+        ("lanes", link.now.width, (pcie.max_width, pcie.device_width), WIDTHS),
+    ):
+        for reading in most:
+            if reading and ((now and reading < now) or reading not in known):
+                return f"{what} of the link: {now} now and {reading} at most: the record contradicts itself"
     return ""
 
 

@@ -24,6 +24,9 @@ FULL_CLOCK = 0.98  # of the highest memory clock; below it the clock explains a 
 COMPUTE_STATE = 0.94  # GeForce boards compute in P2, a step below their highest memory clock (4090: 10251 of 10501)
 # An SM reads at most this much from the L2 cache in one clock, from Volta to Blackwell.
 BYTES_PER_CLOCK = 64
+ABOVE_BOOST = 2.05  # RTX 4000 SFF Ada: 3105 of 1560 MHz, the widest known
+# Kernels and copies reach 98 % of the bus at most (L40, A40 without ECC); writes alone come nearer (V100: 99.7 %).
+BUS_MOST = 0.985
 MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
 BUFFERS = 3  # of buffer_mib each
 BINDINGS = (
@@ -41,7 +44,8 @@ def findings(evidence: Evidence, subject: str, gpu: BandwidthGpu, busy: str, *, 
         for what, reached in gpu.memory.items()
         if not (published and isinstance(reached, Missing) and reached.reason == "not_recorded")
     ]
-    return [*found, *_clock(subject, gpu, board, facts, published), *_size(subject, gpu, board, facts)]
+    clocks = [*_clock(subject, gpu, board, facts, published), *_graphics_clock(subject, gpu, board, facts, published)]
+    return [*found, *clocks, *_size(subject, gpu, board, facts)]
 
 
 def _speed(
@@ -91,11 +95,12 @@ def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached
         return f"{reached:g} GB/s is no speed: nothing was measured"
     sound, clock = sound_memory(board), gpu.memory_clock_mhz
     bus = max((sound.bus_gb_per_s if sound else None) or 0.0, peak)
-    if reached > ROUNDING * bus:
+    most = ROUNDING if kind == "write" else BUS_MOST
+    if reached > most * bus:
         return f"that is more than the bus carries ({figure(bus)} GB/s): the measurement or the catalogue is wrong"
     if not isinstance(clock, Missing) and board.memory_mhz and 0 <= clock < board.memory_mhz:
         carries = bus * clock / board.memory_mhz
-        if reached > ROUNDING * carries:
+        if reached > most * carries:
             at = f"at the recorded memory clock of {clock:.0f} of {board.memory_mhz} MHz"
             return f"the bus carries {figure(carries)} GB/s {at}: speed and clock contradict each other"
     mhz = gpu.graphics_clock_mhz
@@ -103,8 +108,8 @@ def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached
         return ""
     loads = board.sms * BYTES_PER_CLOCK * mhz / 1000
     if reached > ROUNDING * loads:
-        most = f"{board.sms} SMs at {mhz:.0f} MHz load at most {figure(loads)} GB/s"
-        return f"{most}: speed and clock contradict each other"
+        said = f"{board.sms} SMs at {mhz:.0f} MHz load at most {figure(loads)} GB/s"
+        return f"{said}: speed and clock contradict each other"
     return ""
 
 
@@ -149,6 +154,30 @@ def _clock(
     why = f"the memory clock was {clock:.0f} of {top} MHz while the memory was measured"
     remedy = "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
     return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]
+
+
+def _graphics_clock(
+    subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None, published: bool
+) -> list[Finding]:
+    """UNKNOWN where the clock of the SMs was not read, or cannot be; nothing else: memory does not need all of it."""
+    clock, expected = gpu.graphics_clock_mhz, "a clock that the board has"
+    read, own = facts.max_graphics_clock_mhz if facts else None, board.boost_mhz if board else None
+    top = read if isinstance(read, int) and read > 0 else own and own * (ABOVE_BOOST if _is_for_desks(board) else 1)
+    if published and isinstance(clock, Missing) and clock.reason == "not_recorded":
+        return []
+    if isinstance(clock, Missing):
+        what = f"the clock of the SMs of {subject}"
+        return [unknown(subject, "graphics_clock", clock, expected=expected, what=what, remedy="measure again")]
+    if clock > 0 and (not top or clock <= ROUNDING * top):
+        return []
+    why = f"the SMs ran at {clock:g} MHz, and the highest clock of this board is {top:.0f}" if top else f"{clock:g} MHz"
+    why += ": it is another board, or a wrong reading"
+    return [Finding(subject, "graphics_clock", Status.UNKNOWN, expected, f"{clock:g} MHz", why, "measure again")]
+
+
+def _is_for_desks(board: Board | None) -> bool:
+    """GeForce, RTX and Quadro cards run above the boost clock that their makers name (an RTX 3090 to 2100 of 1695)."""
+    return board is not None and any(word in board.name for word in ("RTX", "GeForce", "Quadro"))
 
 
 def _size(subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None) -> list[Finding]:
