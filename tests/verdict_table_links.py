@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from bandwidths_for_tests import bad, judged, machine, profile_of
 
@@ -19,16 +18,13 @@ HOST = ("h2d_gb_per_s", "d2h_gb_per_s")
 GRAVEST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
-@dataclass(frozen=True)
-class Row:
-    """PASS ends at `percent` of what sound boards reach. `known`: somebody measured sound boards of this kind."""
-
-    board: str
+class Row(NamedTuple):
+    board: str  # its key
     what: str  # "memory", "memory copy", "host link", "peers"
-    percent: int
-    status: str  # of the next slower one
-    reason: str
-    known: bool
+    percent: int  # of a sound board's speed: the highest that is no PASS
+    status: str
+    reason: str  # the finding that ends PASS
+    known: bool  # somebody measured sound boards of this kind; else of a guess
 
 
 def rows() -> list[Row]:
@@ -77,5 +73,5 @@ def _row(board: Board, what: str, found: Callable[[float], dict[str, Finding]], 
         problems = {key: one for key, one in found(percent / 100).items() if one.status in GRAVEST}
         if problems:
             gravest = min(problems.values(), key=lambda one: GRAVEST.index(one.status))
-            return Row(board.key, what, percent + 1, gravest.status.value, gravest.reason, known)
+            return Row(board.key, what, percent, gravest.status.value, gravest.reason, known)
     raise AssertionError(f"{board.key} {what}: PASS at any speed")

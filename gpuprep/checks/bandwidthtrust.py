@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpuprep.checks import gpuprocesses
-from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 
@@ -42,12 +42,16 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
         said = f" in {hits} of {len(samples)} samples" if samples else ""
         why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{said}"
         return Finding(subject, prop, Status.WARN if passing else Status.FAIL, expected, shown, why, SHOW_PROVIDER)
-    if whole is None:
+    if whole is None or None in samples:
         why = "why the clocks were what they were could not be read (NVML's event reasons)"
         return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, AGAIN)
     if seen & SW_THERMAL:
         why = "the driver lowered the clocks because of heat while the memory was measured"
         return Finding(subject, prop, Status.WARN, expected, shown, why, "look at the machine's cooling")
+    if seen & SYNC_BOOST:
+        why = "a slower GPU of its sync boost group kept the clocks low while the memory was measured"
+        remedy = "take the GPUs out of the sync boost group (dcgmi config), and measure again"
+        return Finding(subject, prop, Status.WARN, expected, shown, why, remedy)
     return Finding(subject, prop, Status.PASS, expected, shown)
 
 
