@@ -6,14 +6,15 @@ and judged as `gpuprep judge` does. What no such record can hold is left out, an
 
 from __future__ import annotations
 
+import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache
 from typing import Any
 
 import pytest
 from bandwidths_for_tests import profile_of
-from test_published import profile, published
+from test_published import FOLDER, profile, published
 
 from gpuprep import catalogue
 from gpuprep.catalogue import topologies
@@ -35,6 +36,13 @@ NOT_MEASURED = {
     "link width": "a width without a speed: its own test below",
 }
 BOTH_WAYS = ("bidirectional",)
+COUNTS = FOLDER / "links.md"
+HEAD = """# Published figures of memory and links
+
+How the figures of `other.yml` that the bandwidth probe could have measured end (`tests/test_published_links.py`), by
+what they are of (memory, host link, peer), by what the source says of the machine, and by verdict.
+
+"""
 UNITS = {"GB/s": 1.0, "TB/s": 1000.0, "MB/s": 0.001}
 
 
@@ -137,6 +145,25 @@ def test_most_healthy_figures_pass() -> None:
 def test_what_is_faster_than_the_memory_is_no_figure() -> None:
     beyond = [one["board"] for one, status, said in verdicts() if "more than the bus carries" in said]
     assert sorted(beyond) == ["a10", "rtx_4090", "rtx_6000_ada"]
+
+
+def table() -> str:
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    for one, status, _ in verdicts():
+        rows[one["board"]][f"{one['kind']} {one['state']} {status.value}"] += 1
+    heads = sorted({head for counts in rows.values() for head in counts})
+    lines = [f"| board | {' | '.join(head.replace('_', ' ') for head in heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for board in (key for key in catalogue.boards() if key in rows):
+        lines.append(f"| {board} | {' | '.join(str(rows[board][head] or '') for head in heads)} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_counts_are_written_down() -> None:
+    text = HEAD + table()
+    if os.environ.get("GPUPREP_UPDATE_GOLDEN"):
+        COUNTS.write_text(text, encoding="utf-8")
+    written = COUNTS.read_text(encoding="utf-8")
+    assert written == text, "run: GPUPREP_UPDATE_GOLDEN=1 pytest tests/test_published_links.py"
 
 
 @pytest.mark.parametrize("words", NOT_MEASURED)

@@ -27,7 +27,8 @@ AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
 OTHER_SLOT = "nothing is wrong with the GPU; where copies to the host matter, ask for a machine with a wider slot"
 BARE_METAL = ("none",)
-NOT_SAID = ("", "unknown")
+# What systemd-detect-virt calls containers says nothing of the machine below them.
+NOT_SAID = ("", "unknown", "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "rkt", "container-other")
 
 
 def named(index: int | None) -> str:
