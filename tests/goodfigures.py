@@ -8,10 +8,11 @@ from typing import Any
 from gpuprep import catalogue
 from gpuprep.agent.convolution import SHAPE
 from gpuprep.agent.probes.cudnn import CASES
-from gpuprep.checks.links import NVLINK_GB_PER_S
+from gpuprep.checks.links import carries
+from gpuprep.checks.peercopies import NVLINK_GB_PER_S
 from gpuprep.desired.state import Wanted
 
-LINK = {"generation": 3, "width": 16, "max_generation": 3, "max_width": 16}
+SOUND = {3: 0.8, 4: 0.82, 5: 0.88}  # of what a link of this generation carries
 
 
 def bandwidth(wanted: Wanted) -> dict[str, Any]:
@@ -27,8 +28,14 @@ def _gpu(index: int, device: str) -> dict[str, Any]:
     named = {"index": index, "uuid": f"GPU-{index}", "name": facts.name, "pci_device_id": device}
     figures = {"copy_gb_per_s": 0.8 * peak, "read_gb_per_s": 0.9 * peak, "triad_gb_per_s": 0.9 * peak}
     clocks = {"graphics_clock_mhz": facts.boost_mhz, "memory_clock_mhz": facts.memory_mhz, "event_reasons": 0}
-    host = {"h2d_gb_per_s": 12.8, "d2h_gb_per_s": 13.0, "pcie": dict(LINK)}
-    return {**named, "other_processes": [], "error": None, **figures, **clocks, **host, "buffer_mib": 2048}
+    return {**named, "other_processes": [], "error": None, **figures, **clocks, **_host(facts), "buffer_mib": 2048}
+
+
+def _host(facts: catalogue.Board) -> dict[str, Any]:
+    generation, width = facts.pcie_generation or 5, facts.pcie_width or 16
+    speed = SOUND[generation] * (carries(generation, width) or 0.0)
+    link = {"generation": generation, "width": width, "max_generation": generation, "max_width": width}
+    return {"h2d_gb_per_s": speed, "d2h_gb_per_s": speed, "pcie": link}
 
 
 def _peer(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -267,6 +267,41 @@ def test_lanes_of_the_device_itself(tmp_path: Path) -> None:
     assert bandwidth.device_width("0000:00:07.0", tmp_path) == Missing("not_supported", "the kernel shows no width")
 
 
+@pytest.mark.parametrize(
+    ("speed", "width", "generation", "lanes"),
+    [
+        ("16.0 GT/s PCIe", "8", 4, 8), ("2.5 GT/s PCIe", "1", 1, 1), ("32.0 GT/s PCIe", "16", 5, 16),
+        ("Unknown", "16", "unparsable", 16), ("16.0 GT/s PCIe", "255", 4, "unparsable"),
+        ("16.0 GT/s PCIe", "many", 4, "unparsable"),
+    ],
+)  # fmt: skip
+def test_what_the_port_above_the_device_can_do(
+    speed: str, width: str, generation: object, lanes: object, tmp_path: Path
+) -> None:
+    port = tmp_path / "devices" / "0000:00:01.0"
+    (port / "0000:01:00.0").mkdir(parents=True)
+    (port / "max_link_speed").write_text(f"{speed}\n")
+    (port / "max_link_width").write_text(f"{width}\n")
+    (tmp_path / "0000:01:00.0").symlink_to(port / "0000:01:00.0")
+    found = bandwidth.slot("0000:01:00.0", tmp_path)
+    said = {key: one.reason if isinstance(one, Missing) else one for key, one in found.items()}
+    assert said == {"slot_generation": generation, "slot_width": lanes}
+
+
+def test_a_virtual_machine_shows_no_port(tmp_path: Path) -> None:
+    (tmp_path / "0000:00:1e.0").mkdir()
+    found = bandwidth.slot("0000:00:1e.0", tmp_path)
+    assert {one.reason for one in found.values() if isinstance(one, Missing)} == {"not_supported"}
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(("level", "name"), [(10, "PIX"), (30, "PHB"), (50, "SYS"), (77, ""), (refuse(3), "")])
+def test_the_way_between_two_gpus(level: object, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {**loaded_answers(), "nvmlDeviceGetTopologyCommonAncestor": level}
+    monkeypatch.setattr(nvml, "pynvml", FakePynvml(answers))
+    assert nvml.Gpu(0).path_to(nvml.Gpu(0)) == name
+
+
 def nvlinks(monkeypatch: pytest.MonkeyPatch, links: list[tuple[int, int, str]], **answers: Any) -> int | Missing:
     """`links`: (state, NVML's kind of what is at the other end, its address), in their order."""
     count = len(links)
@@ -376,8 +411,8 @@ def test_without_a_driver_there_is_nothing_to_measure(monkeypatch: pytest.Monkey
         (None, [], ""),
         ("slow_memory", ["memory_copy", "memory_read", "memory_triad"], "because the memory clock was"),
         ("memory_defect", ["memory_copy", "memory_read", "memory_triad"], "although the memory clock was full"),
-        ("pcie_x4", ["pcie_link"], "x4 of x16"),
-        ("pcie_gen1", ["pcie_link"], "generation 1 of"),
+        ("pcie_x4", ["pcie_link", "host_to_device", "device_to_host"], "x4"),
+        ("pcie_gen1", ["pcie_link", "host_to_device", "device_to_host"], "generation 1"),
     ],
 )
 def test_a_simulated_fault_is_named(
@@ -385,6 +420,8 @@ def test_a_simulated_fault_is_named(
 ) -> None:
     simulated_vm(profile, **(faults.kinds()[fault]["gpu"] if fault else {}))
     found = {finding.key: finding for finding in judged(measured(), profile) if finding.status is not CheckStatus.PASS}
+    low_clock = found.pop("gpu 0.memory_clock", None)
+    assert (low_clock is not None) == (fault == "slow_memory")
     assert set(found) == {f"gpu 0.{prop}" for prop in failed}
     assert {finding.status for finding in found.values()} <= {CheckStatus.FAIL}
     assert all(says in finding.reason and finding.remedy for finding in found.values())

@@ -142,9 +142,14 @@ def test_links_all_down_matter_where_there_are_several_gpus() -> None:
     assert named(gpu(nvlinks=(False, False))) == {}
     two = resolved("t4", "debian13", ("t4", "t4"))
     pair = finished_snapshot(two)
-    assert [f.key for f in compare(two, gpu(nvlinks=(False, False))(pair)) if f.status is Status.WARN] == [
-        "gpu 0.nvlinks"
-    ]
+    assert not isinstance(pair.gpus, Missing)
+    neither = dataclasses.replace(
+        pair, gpus=tuple(dataclasses.replace(one, nvlinks=(False, False)) for one in pair.gpus)
+    )
+    warned = [f.key for f in compare(two, neither) if f.status is Status.WARN]
+    assert warned == ["gpu 0.nvlinks", "gpu 1.nvlinks"]
+    alone = [f for f in compare(two, gpu(nvlinks=(False, False))(pair)) if f.status is Status.FAIL]
+    assert [(f.key, "other GPUs of this machine have some" in f.reason) for f in alone] == [("gpu 0.nvlinks", True)]
     half = [f for f in compare(two, gpu(nvlinks=(False, True))(pair)) if f.status is Status.FAIL]
     assert [f.key for f in half] == ["gpu 0.nvlinks"]
 

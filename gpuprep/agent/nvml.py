@@ -35,6 +35,8 @@ TEMPERATURE = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
 EVENT_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 NVLINK_TO_SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, Ampere and newer
+# nvmlGpuTopologyLevel_t. INTERNAL (0) are GPUs of one board: they share its switch.
+ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 
 
@@ -218,6 +220,13 @@ class Gpu:
             elif isinstance(kind, Missing) or kind == NVLINK_TO_SWITCH:
                 switched += 1
         return direct or switched
+
+    def path_to(self, other: Gpu) -> str:
+        """What joins the two over PCIe, as `nvidia-smi topo -m` names it; "" where NVML does not say."""
+        if isinstance(other.handle, Missing):
+            return ""
+        level = self.get("nvmlDeviceGetTopologyCommonAncestor", other.handle)
+        return "" if isinstance(level, Missing) else ANCESTORS.get(level, "")
 
     def processes(self) -> Union[List[ProcessOnGpu], Missing]:
         """Who has a context on this GPU now, compute and graphics, by pid."""

@@ -1,31 +1,25 @@
-"""Are memory and links of each GPU as fast as the catalogue and the link itself allow?"""
+"""Are memory and links of each GPU as fast as sound ones, as the link itself allows, and as those of its neighbours?
+
+Published figures (`published` names the source) contain only speeds: what they do not have is no finding, and what they
+have is judged like any other.
+"""
 
 from __future__ import annotations
 
-from gpuprep import catalogue
-from gpuprep.checks import gpuprocesses
-from gpuprep.checks.common import COMPARE_IT, REMEDIES, unknown
+from collections.abc import Sequence
+
+from gpuprep.checks import bandwidthtrust, hostcopies, links, memoryspeed, peercopies
+from gpuprep.checks.bandwidthtrust import occupied
+from gpuprep.checks.common import REMEDIES, skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
-from gpuprep.checks.floors import Floor, figure, floor
-from gpuprep.checks.links import link, named, peers, rate
+from gpuprep.checks.links import named
+from gpuprep.checks.memoryspeed import BINDINGS
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
-from gpuprep.records.evidence.decode import Figure
-
-# A copy engine's copy does not reach what kernels reach: on one A100 SXM4 of 80 GB 1371 and 1769 GB/s (SuperBench's
-# D2D and gpu-benches' stream, both right). The profile's floor is for kernels.
-COPY_SHARE = 0.8
-FULL_CLOCK = 0.98  # of the highest memory clock; below it the clock explains a slow memory
-BINDINGS = (
-    "gpuprep provision gives the agent its CUDA bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
-)
-INCREDIBLE_PERCENT = 103.0
-INCREDIBLE = "that is more than it can carry: the measurement or the catalogue's figure is wrong"
-ALONE = "stop what uses the GPU (nvidia-smi shows it), then measure again"
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Three of memory, two of copies to and from the host and one of the link for each GPU; one or two a pair."""
+    """Of each GPU: its memory, its link, copies to and from the host, slowdowns; of each pair: copies and NVLinks."""
     if evidence.wanted.cuda.version == "none":
         return []
     values = evidence.of(Bandwidth, "bandwidth")
@@ -35,19 +29,55 @@ def findings(evidence: Evidence) -> list[Finding]:
         nothing = Missing("unparsable", "the probe lists no GPU")
         return [unknown("bandwidth", "measured", nothing, expected="measured", remedy="measure again")]
     seen = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
-    found = absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
-    found += [finding for gpu in seen for finding in _gpu(evidence, gpu)]
-    return [*found, *peers(evidence, values.peers, seen)]
+    published = bool(values.published)
+    found = [] if published else absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
+    if published:
+        why = f"figures that were published ({values.published}): nothing is known of the host"
+        found.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
+    if doubled := bandwidthtrust.twice(seen):
+        return [*found, *doubled]
+    paired = {index for pair in values.peers for index in (pair.start, pair.end)}
+    for gpu in seen:
+        of_gpu = _gpu(evidence, gpu, seen, published=published)
+        found += of_gpu if of_gpu or gpu.index in paired else [_empty(named(gpu.index))]
+    return [*found, *peercopies.findings(evidence, values, seen)]
 
 
-def _gpu(evidence: Evidence, gpu: BandwidthGpu) -> list[Finding]:
+def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *, published: bool) -> list[Finding]:
     subject = named(gpu.index)
     if gpu.error:
         return [_failed(subject, gpu.error)]
-    busy = occupied(gpu)
-    memory = [_memory(evidence, subject, gpu, what, reached, busy) for what, reached in gpu.memory.items()]
-    host = [_host(evidence, subject, gpu, what, reached, busy) for what, reached in gpu.host.items()]
-    return [*memory, link(subject, gpu), *host]
+    kin = _kin(evidence, gpu, gpus)
+    busy = "" if published else occupied(gpu)
+    undisturbed = [one for one in kin if not one.error and (published or not occupied(one))]
+    found = memoryspeed.findings(evidence, subject, gpu, busy, published=published)
+    link = links.finding(evidence, subject, gpu, kin)
+    if not published or not isinstance(gpu.pcie, Missing):
+        found.append(link)
+    found += hostcopies.findings(evidence, subject, gpu, link, busy, published=published)
+    if not published or not isinstance(gpu.event_reasons, Missing) or gpu.telemetry:
+        found.append(bandwidthtrust.slowdowns(subject, gpu))
+    if not busy:
+        found += memoryspeed.against_best(evidence, subject, gpu, undisturbed)
+        found += hostcopies.against_best(subject, gpu, undisturbed)
+    return found
+
+
+def _empty(subject: str) -> Finding:
+    why = f"nothing was measured of {subject}"
+    return Finding(subject, "bandwidth", Status.UNKNOWN, "measured", "nothing", why, "measure again")
+
+
+def _kin(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu]) -> list[BandwidthGpu]:
+    """The other GPUs of the same board."""
+    ids, board = (gpu.pci_device_id.lower(), gpu.pci_subsystem_id.lower()), evidence.board(gpu)
+    return [
+        other
+        for other in gpus
+        if other is not gpu
+        and (other.pci_device_id.lower(), other.pci_subsystem_id.lower()) == ids
+        and evidence.board(other) == board
+    ]
 
 
 def _failed(subject: str, error: str) -> Finding:
@@ -60,78 +90,3 @@ def _failed(subject: str, error: str) -> Finding:
         return Finding(subject, prop, Status.FAIL, "right results", "wrong results", error, remedy)
     remedy = "mend what the message names, then measure again"
     return Finding(subject, prop, Status.UNKNOWN, "measured", "failed", why, remedy)
-
-
-def occupied(gpu: BandwidthGpu) -> str:
-    """Why the figures of this GPU do not count; "" if no other process used it, or the record does not say."""
-    others = gpu.other_processes
-    if isinstance(others, Missing):
-        return "whether another process used the GPU could not be read"
-    names = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
-    return f"another process used the GPU while it was measured: {names}" if names else ""
-
-
-def _memory(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: Figure, busy: str) -> Finding:
-    prop = what.replace("device ", "memory_")
-    facts = evidence.board(gpu)
-    peak, least = facts.memory_gb_per_s if facts else None, floor(evidence, "memory_percent_of_peak", facts)
-    if isinstance(reached, Missing):
-        said = f"the {what} of {subject}"
-        return unknown(subject, prop, reached, expected="measured", what=said, remedy=BINDINGS)
-    if peak is None or least is None:
-        lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
-        remedy = "say memory_percent_of_peak under thresholds in the profile" if peak is not None else COMPARE_IT
-        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
-    if what == "device copy":
-        least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
-    expected = least.of(peak, "GB/s")
-    percent = 100 * reached / peak
-    shown = f"{reached:.0f} GB/s, {percent:.0f} %"
-    if settled := _settled(subject, prop, expected, shown, percent, least, busy):
-        return settled
-    why, remedy = _slow(gpu, facts, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({percent:.0f} %)")
-    return Finding(subject, prop, Status.FAIL, expected, shown, why, remedy)
-
-
-def _settled(
-    subject: str, prop: str, expected: str, shown: str, percent: float, least: Floor, busy: str
-) -> Finding | None:
-    """The finding for a figure that does not count, or is fast enough. None: it is too low and needs a reason."""
-    if busy:
-        return Finding(subject, prop, Status.UNKNOWN, expected, shown, busy, ALONE)
-    if percent > INCREDIBLE_PERCENT:
-        return Finding(subject, prop, Status.UNKNOWN, expected, shown, INCREDIBLE, "measure again")
-    return Finding(subject, prop, Status.PASS, expected, shown) if percent >= least.percent else None
-
-
-def _slow(gpu: BandwidthGpu, facts: catalogue.Board | None, said: str) -> tuple[str, str]:
-    """(why the memory is slow, what to do): its clock, or the memory itself."""
-    clock, top = gpu.memory_clock_mhz, facts.memory_mhz if facts else None
-    if isinstance(clock, Missing) or top is None:
-        return f"{said}; its clock is not known", "measure again; if it stays, show the provider this report"
-    if clock < FULL_CLOCK * top:
-        why = f"{said}, because the memory clock was {clock:.0f} of {top} MHz"
-        return why, "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
-    why = f"{said} although the memory clock was full ({clock:.0f} of {top} MHz)"
-    return why, "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), and ask for another GPU"
-
-
-def _host(evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: Figure, busy: str) -> Finding:
-    """Against what the link carries as it is: a link below its own maximum is the link's finding."""
-    prop = what.replace(" ", "_")
-    least = floor(evidence, "host_link_percent_of_peak")
-    carries = rate(gpu.pcie)
-    if isinstance(reached, Missing):
-        said = f"the copy {what} of {subject}"
-        return unknown(subject, prop, reached, expected="measured", what=said, remedy="measure again")
-    if carries is None or least is None:
-        lacks = "the profile sets no floor" if least is None else "generation and width of the link are not known"
-        remedy = "say host_link_percent_of_peak under thresholds in the profile" if least is None else "measure again"
-        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", lacks, remedy)
-    expected, percent = least.of(carries, "GB/s"), 100 * reached / carries
-    shown = f"{reached:.1f} GB/s, {percent:.0f} %"
-    if settled := _settled(subject, prop, expected, shown, percent, least, busy):
-        return settled
-    why = f"copies {what} reach {reached:.1f} of the {carries:.1f} GB/s that the link carries ({percent:.0f} %)"
-    remedy = "look for another load on the host's memory, and whether the VM's memory is on the GPU's own NUMA node"
-    return Finding(subject, prop, Status.FAIL, expected, shown, why, f"{remedy}; else show the provider this report")

@@ -14,6 +14,7 @@ from gpuprep.checks import (
     eccerrors,
     gpuprocesses,
     memoryrepair,
+    nvlinks,
     pcieerrors,
     recovery,
     slowdowns,
@@ -42,8 +43,9 @@ def findings(
         return []
     found = _silent(gpus)
     for gpu in gpus:
-        found += _lost(gpu) or _gpu(wanted, snapshot, gpu, before, rested=rested, gpus=len(gpus))
+        found += _lost(gpu) or _gpu(wanted, snapshot, gpu, before, rested=rested, gpus=gpus)
     found += xidfindings.findings(snapshot, gpus)
+    found += nvlinks.ends(gpus)
     if wanted.cuda.version != "none":
         found += toolkit_libraries(snapshot)
     return found
@@ -70,7 +72,13 @@ def _lost(gpu: GpuFacts) -> list[Finding]:
 
 
 def _gpu(
-    wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts, before: Snapshot | None, *, rested: bool, gpus: int
+    wanted: Wanted,
+    snapshot: Snapshot,
+    gpu: GpuFacts,
+    before: Snapshot | None,
+    *,
+    rested: bool,
+    gpus: Sequence[GpuFacts],
 ) -> list[Finding]:
     subject, board = f"gpu {gpu.index}", _board(snapshot, gpu)
     then, uptime = earlier(gpu, snapshot, before), snapshot.kernel.uptime_seconds
@@ -82,7 +90,7 @@ def _gpu(
         recovery.finding(subject, gpu),
         pcieerrors.finding(subject, gpu, uptime, then),
         _mig(subject, gpu),
-        _links(subject, gpu, gpus),
+        _links(subject, gpu, gpus, snapshot.nvswitches),
         _processes(subject, gpu.processes),
     ]
     return [finding for finding in found if finding is not None]
@@ -108,25 +116,10 @@ def _mig(subject: str, gpu: GpuFacts) -> Finding | None:
     return judged(subject, "mig", problem, "off", "on" if current else "on after a reset" if pending else "off")
 
 
-def _links(subject: str, gpu: GpuFacts, gpus: int) -> Finding | None:
-    """Links that are all down are normal on a machine with one of the board's GPUs; half of them never are."""
-    links = gpu.nvlinks
-    if isinstance(links, Missing):
-        return refused(subject, "nvlinks", links, "all up, or none in use")
-    up = sum(links)
-    down = ", ".join(str(link) for link, state in enumerate(links) if not state)
-    problem = None
-    if 0 < up < len(links):
-        problem = (
-            Status.FAIL if gpus > 1 else Status.WARN, f"{len(links) - up} of {len(links)} NVLinks are down: {down}",
-            "nvidia-smi nvlink -s shows them; reset the linked GPUs or reboot; check the fabric manager",
-        )  # fmt: skip
-    elif links and not up and gpus > 1:
-        problem = (
-            Status.WARN, f"the GPU has {len(links)} NVLinks and none is up: GPUs reach each other by PCIe alone",
-            "check the fabric manager (nvidia-fabricmanager) and nvidia-smi topo -m",
-        )  # fmt: skip
-    return judged(subject, "nvlinks", problem, "all up, or none in use", f"{up} of {len(links)} up")
+def _links(subject: str, gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding | None:
+    if isinstance(gpu.nvlinks, Missing):
+        return refused(subject, nvlinks.PROP, gpu.nvlinks, nvlinks.EXPECTED)
+    return nvlinks.of_gpu(gpu, gpus, nvswitches)
 
 
 def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Finding | None:

@@ -1,150 +1,205 @@
-"""PCIe and NVLink under load: does each run as fast and as wide as the device can?"""
+"""The PCIe link of each GPU: what the device can, what the slot can, and what is there under load.
+
+Half of what device and slot could do together is a fault. A slot that forbids more is not: the GPU is well, and slower
+than it could be. A virtual machine may hide the slot; then the catalogue's board and the machine's other GPUs of that
+board are the measure. An idle link lowers its generation: only a reading under load counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from gpuprep.checks.common import unknown
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.topologies import is_chip_to_chip, wired_with
+from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie, Peer
+from gpuprep.records.evidence.bandwidth import BandwidthGpu, Pcie
 
 # GB/s of one lane in one direction, after line coding (PCI-SIG: 2.5, 5, 8, 16, 32, 64 GT/s; 8b/10b, then 128b/130b).
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-# A provider may wire a GPU with half its lanes (AWS g4dn: a T4 with 8 of 16); less than half is a fault.
-FAULT_SHARE = 0.5
-NVLINK_GB_PER_S = 25.0  # of one link in one direction, NVLink 2 to 4
-PEER_FLOOR_PERCENT = 60.0
+PCIE_MOST = 0.96  # packets have headers: 24 bytes to at most 512 of data; 91 % were reached at most
+HALF = 0.53  # a generation less is 0.50 to 0.52 of the next
+WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+PROP = "pcie_link"
 AGAIN = "measure again"
 RESEAT = "show the provider this report: the slot, the riser or the host's settings limit the link"
+OTHER_SLOT = "nothing is wrong with the GPU; where copies to the host matter, ask for a machine with a wider slot"
+BARE_METAL = ("none",)
+# What systemd-detect-virt calls containers says nothing of the machine below them.
+NOT_SAID = ("", "unknown", "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "rkt", "container-other")
 
 
 def named(index: int | None) -> str:
     return f"gpu {'?' if index is None else index}"
 
 
-def rate(link: Pcie | Missing) -> float | None:
-    """GB/s in one direction that the link carries; None where its generation or width is not known."""
-    return None if isinstance(link, Missing) else _carries(link.generation, link.width)
-
-
-def _carries(generation: int | None, width: int | None) -> float | None:
+def carries(generation: int | None, width: int | None) -> float | None:
+    """GB/s in one direction; None where one of the two is not known."""
     lane = LANE_GB_PER_S.get(generation or 0)
     return lane * width if lane and width else None
 
 
-def link(subject: str, gpu: BandwidthGpu) -> Finding:
-    """Generation and width while copies kept the link busy, against the most that device and slot can do."""
+def rate(link: Pcie | Missing) -> float | None:
+    """GB/s in one direction that the link carries; None where its generation or width is not known."""
+    return None if isinstance(link, Missing) else carries(link.generation, link.width)
+
+
+@dataclass(frozen=True)
+class Way:
+    """Generation and lanes. None: not known."""
+
+    generation: int | None
+    width: int | None
+
+    @property
+    def gb_per_s(self) -> float | None:
+        return carries(self.generation, self.width)
+
+    def __str__(self) -> str:
+        return f"generation {self.generation or '?'} x{self.width or '?'}"
+
+
+@dataclass(frozen=True)
+class Link:
+    """The three facts of one link. `slot` has what is known of the slot, where it is less than the device's."""
+
+    now: Way
+    device: Way
+    slot: Way
+    slot_is_known: bool
+    hidden: bool  # by a virtual machine
+
+    @property
+    def together(self) -> Way:
+        """What device and slot could do, as far as it is known."""
+        return Way(_lower(self.device.generation, self.slot.generation), _lower(self.device.width, self.slot.width))
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value), default=None)
+
+
+def read(evidence: Evidence, gpu: BandwidthGpu, board: Board | None) -> Link:
     pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
-    generation, width, best = pcie.generation, pcie.width, pcie.max_generation
-    # NVML's maximum is that of device and slot together: a short slot would excuse itself.
-    widest = max(pcie.max_width, pcie.device_width or 0) if pcie.max_width else None
-    now, most = _carries(generation, width), _carries(best, widest)
-    if now is None or most is None or not generation or not width or not best or not widest:
+    now, device, machine = Way(pcie.generation, pcie.width), device_of(pcie, board), evidence.snapshot.virtualization
+    # The port above the device in a virtual machine is made up by the hypervisor (QEMU's: x1, or x32).
+    virtual = machine not in BARE_METAL and machine not in NOT_SAID
+    port = Way(None, None) if virtual else Way(pcie.slot_generation, pcie.slot_width)
+    slot = Way(
+        _less(port.generation or pcie.max_generation, now.generation, device.generation),
+        _less(port.width or pcie.max_width, now.width, device.width),
+    )
+    return Link(now, device, slot, bool(port.generation and port.width), hidden=virtual)
+
+
+def device_of(pcie: Pcie, board: Board | None) -> Way:
+    """The catalogue's board; NVML says x16 of an A16's GPUs, which have four lanes."""
+    generation, width = (board.pcie_generation, board.pcie_width) if board else (None, None)
+    widest = max(pcie.device_width or 0, pcie.max_width or 0) or None
+    return Way(generation or pcie.device_generation or pcie.max_generation, width or widest)
+
+
+def _less(reading: int | None, now: int | None, device: int | None) -> int | None:
+    """What the slot can, where that is less than the device; NVML's maximum is that of device and slot together.
+
+    A slot that can do less than there is now is a wrong reading.
+    """
+    return reading if reading and device and (now or 0) <= reading < device else None
+
+
+def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -> Finding:
+    """Generation and width while copies kept the link busy. `kin`: the other GPUs of the same board."""
+    board = evidence.board(gpu)
+    if is_chip_to_chip(board):
+        why = "GPU and CPU are joined by NVLink-C2C: what NVML says of a PCIe link is no measure of it"
+        return skip(subject, PROP, expected="NVLink-C2C", actual=str(read(evidence, gpu, board).now), reason=why)
+    link = read(evidence, gpu, board)
+    now, best, together = link.now.gb_per_s, link.device.gb_per_s, link.together.gb_per_s
+    if now is None or best is None or together is None:
         said = gpu.pcie.detail if isinstance(gpu.pcie, Missing) else ""
         lacking = Missing("unparsable", said or "generation and width under load are not recorded")
         return unknown(
-            subject, "pcie_link", lacking, expected="as wide and fast as the device", what="the PCIe link", remedy=AGAIN
+            subject, PROP, lacking, expected="as wide and fast as the device", what="the PCIe link", remedy=AGAIN
         )
-    shown = f"generation {generation} x{width}"
-    expected = f"generation {best} x{widest}"
-    faults = []
-    if width < widest:
-        faults.append(f"x{width} of x{widest}")
-    if generation < best:
-        faults.append(f"generation {generation} of {best}")
-    if not faults:
-        return Finding(subject, "pcie_link", Status.PASS, expected, shown)
-    status = Status.FAIL if now < FAULT_SHARE * most * 0.99 else Status.WARN
-    why = f"the PCIe link runs {' and '.join(faults)} under load: {now:.1f} of {most:.1f} GB/s"
-    return Finding(subject, "pcie_link", status, expected, shown, why, RESEAT)
+    expected, shown = str(link.together), str(link.now)
+    if why := _contradiction(gpu, link, now):
+        return Finding(subject, PROP, Status.UNKNOWN, expected, shown, why, AGAIN)
+    if now >= together:
+        return _full(subject, link, expected, shown)
+    faults = _faults(link.now, link.together)
+    why = f"the PCIe link runs {faults} under load: {now:.1f} of {together:.1f} GB/s"
+    status, more = _gravity(board, link, now, together, kin)
+    return Finding(subject, PROP, status, expected, shown, why + more, RESEAT)
 
 
-def peers(evidence: Evidence, pairs: Sequence[Peer], gpus: Sequence[BandwidthGpu]) -> list[Finding]:
-    """Nothing on a machine with one GPU; UNKNOWN where several were not measured against each other."""
-    if len(gpus) < 2:
-        return []
-    if not pairs:
-        nothing = Missing("unparsable", "the probe lists no pair")
-        return [
-            unknown("gpus", "peers", nothing, expected="each pair measured", what="copies between GPUs", remedy=AGAIN)
-        ]
-    by_index = {gpu.index: gpu for gpu in gpus}
-    found = [finding for pair in pairs for finding in _pair(evidence, pair, by_index)]
-    measured = {_subject(pair.start, pair.end) for pair in pairs}
-    wanted = [_subject(one, other) for one in by_index for other in by_index if one != other]
-    gone = [pair for pair in wanted if pair not in measured]
-    if gone:
-        nothing = Missing("not_recorded", f"{', '.join(gone)} was not measured")
-        found.append(unknown("gpus", "peers", nothing, expected="each pair measured", remedy=AGAIN))
-    return found
-
-
-def _subject(start: int | None, end: int | None) -> str:
-    return f"{named(start)} to {named(end)}"
-
-
-def _pair(evidence: Evidence, pair: Peer, gpus: Mapping[int | None, BandwidthGpu]) -> list[Finding]:
-    subject = _subject(pair.start, pair.end)
-    origin, target = gpus.get(pair.start, BandwidthGpu()), gpus.get(pair.end, BandwidthGpu())
-    links = pair.nvlinks
-    wanted = min(_switched(evidence, gpu) for gpu in (origin, target))
-    active = 0 if isinstance(links, Missing) else int(links)
-    found = [] if not wanted else [_nvlinks(subject, links, wanted)]
-    return [*found, _speed(subject, pair, active, origin, target)]
-
-
-def _switched(evidence: Evidence, gpu: BandwidthGpu) -> int:
-    """How many NVLinks lead from this GPU through switches to every other one."""
-    board = evidence.board(gpu)
-    wired = board.nvlink if board else None
-    return wired.links if wired and wired.how == "switch" else 0
-
-
-def _nvlinks(subject: str, links: float | Missing, wanted: int) -> Finding:
-    expected = f"{wanted} NVLinks active"
-    if isinstance(links, Missing):
-        return unknown(subject, "nvlinks", links, expected=expected, what=f"NVLinks of {subject}", remedy=AGAIN)
-    if links >= wanted:
-        return Finding(subject, "nvlinks", Status.PASS, expected, f"{links:.0f}")
-    if links == 0:
-        why = "no NVLink is active: the GPUs speak over PCIe"
-        remedy = (
-            "ask the provider whether this size of machine has NVLink; with NVSwitches see that Fabric Manager runs"
+def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
+    """Why the reading cannot be right; "" if it can."""
+    for what, read_now, most in (
+        ("generation", link.now.generation, link.device.generation),
+        ("lanes", link.now.width, link.device.width),
+    ):
+        if read_now and most and read_now > most:
+            return f"{what} of the link: {read_now}, and the device has {most}: it is another board, or a wrong reading"
+    if why := _beyond_its_own(gpu, link):
+        return why
+    fastest = max((one for one in gpu.host.values() if isinstance(one, float)), default=0.0)
+    if fastest > PCIE_MOST * now:
+        return (
+            f"copies of {fastest:.1f} GB/s went over a link that carries {now:.1f}: it was read while it was idle,"
+            " or the speed is wrong"
         )
-        return Finding(subject, "nvlinks", Status.WARN, expected, "0", why, remedy)
-    why = f"{links:.0f} of {wanted} NVLinks are active"
-    return Finding(subject, "nvlinks", Status.FAIL, expected, f"{links:.0f}", why, "show the provider this report")
+    return ""
 
 
-def _speed(subject: str, pair: Peer, links: int, origin: BandwidthGpu, target: BandwidthGpu) -> Finding:
-    reached, error = pair.gb_per_s, pair.error
-    if error:
-        remedy = "see the kernel's log for Xid 74 (NVLink) and the state of Fabric Manager"
-        return Finding(subject, "peer_copy", Status.FAIL, "copies", "failed", f"a copy failed: {error}", remedy)
-    if isinstance(reached, Missing):
-        return unknown(subject, "peer_copy", reached, expected="measured", what=f"copies {subject}", remedy=AGAIN)
-    if pair.can_access is not True:
-        why = "the GPUs have no access to each other: copies go through the host's memory"
-        if links:
-            why += f", although {links} NVLinks are active"
-            return Finding(subject, "peer_copy", Status.FAIL, "direct", f"{reached:.0f} GB/s", why,
-                           "see that Fabric Manager runs and that no IOMMU or compute mode forbids it")  # fmt: skip
-        return Finding(subject, "peer_copy", Status.SKIP, "direct", f"{reached:.0f} GB/s", why)
-    rates = [rate(gpu.pcie) for gpu in (origin, target)]
-    slower = min((r for r in rates if r is not None), default=None)
-    carries = links * NVLINK_GB_PER_S if links else slower
-    if carries is None:
-        return Finding(subject, "peer_copy", Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s",
-                       "neither the number of NVLinks nor the PCIe link is known", "measure again")  # fmt: skip
-    by = f"{links} NVLinks" if links else "PCIe"
-    expected = f"≥ {PEER_FLOOR_PERCENT:g} % of {carries:.0f} GB/s ({by})"
-    shown = f"{reached:.0f} GB/s, {100 * reached / carries:.0f} %"
-    if 100 * reached / carries >= PEER_FLOOR_PERCENT:
-        return Finding(subject, "peer_copy", Status.PASS, expected, shown)
-    why = f"copies reach {reached:.0f} of the {carries:.0f} GB/s that {by} carry"
-    if links:
-        remedy = "see the kernel's log for Xid 74 (NVLink) and nvidia-smi nvlink -e; show the provider this report"
-        return Finding(subject, "peer_copy", Status.FAIL, expected, shown, why, remedy)
-    remedy = "copies that cross the CPU are slower: see nvidia-smi topo -m, and keep work on neighbouring GPUs"
-    return Finding(subject, "peer_copy", Status.WARN, expected, shown, why, remedy)
+def _beyond_its_own(gpu: BandwidthGpu, link: Link) -> str:
+    """What NVML says of the device is less than there is now, or is no link at all; "" where nothing is wrong."""
+    pcie = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    for what, now, most, known in (
+        ("generation", link.now.generation, (pcie.max_generation, pcie.device_generation), tuple(LANE_GB_PER_S)),
+        ("lanes", link.now.width, (pcie.max_width, pcie.device_width), WIDTHS),
+    ):
+        for reading in most:
+            if reading and ((now and reading < now) or reading not in known):
+                return f"{what} of the link: {now} now and {reading} at most: the record contradicts itself"
+    return ""
+
+
+def _full(subject: str, link: Link, expected: str, shown: str) -> Finding:
+    forbidden = _faults(link.together, link.device)
+    if not forbidden:
+        return Finding(subject, PROP, Status.PASS, expected, shown)
+    most, device = link.together.gb_per_s or 0.0, link.device.gb_per_s or 0.0
+    why = f"the slot allows {forbidden}: {most:.1f} of the {device:.1f} GB/s that the GPU could do"
+    return Finding(subject, PROP, Status.WARN, str(link.device), shown, why, OTHER_SLOT)
+
+
+def _faults(now: Way, most: Way) -> str:
+    """ "x4 of x16 and generation 1 of 3"; "" where nothing is less."""
+    found = []
+    if now.width and most.width and now.width < most.width:
+        found.append(f"x{now.width} of x{most.width}")
+    if now.generation and most.generation and now.generation < most.generation:
+        found.append(f"generation {now.generation} of {most.generation}")
+    return " and ".join(found)
+
+
+def _gravity(
+    board: Board | None, link: Link, now: float, together: float, kin: Sequence[BandwidthGpu]
+) -> tuple[Status, str]:
+    """Status of a link that is less than device and slot could be, and what to say besides."""
+    if now > HALF * together:
+        return Status.WARN, ""
+    usual = wired_with(board)
+    if usual and not link.slot_is_known and carries(link.device.generation, usual.width) == now:
+        return Status.WARN, f"; {usual.where} wires this board so, which is no fault"
+    if not link.hidden:
+        return Status.FAIL, ""
+    others = [other for one in kin if (other := rate(one.pcie)) is not None]
+    if any(now <= HALF * other for other in others):
+        return Status.FAIL, f"; another GPU of the same board in this machine has {max(others):.1f} GB/s"
+    if now < 0.49 * together:
+        return Status.FAIL, ""
+    same = "all GPUs of this board are wired so, and " if others else ""
+    return Status.WARN, f"; {same}the virtual machine hides the slot, which may allow no more"

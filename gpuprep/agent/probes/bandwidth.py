@@ -15,6 +15,9 @@ from gpuprep.agent.sampler import Sampler
 from gpuprep.records import Missing, Source, to_json_value
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+# max_link_speed as the kernel writes it ("16.0 GT/s PCIe") ► generation.
+GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "8": 3, "16.0": 4, "16": 4, "32.0": 5, "32": 5, "64.0": 6, "64": 6}
+MOST_LANES = 32
 # Seconds of each figure, and MiB of a copy over a link. Thrice the seconds, twice for the host, and the warm-up.
 FULL = {"seconds": 1.5, "warm": 1.0, "link": 0.5, "host_mib": 256, "peer_mib": 512}
 QUICK = {"seconds": 0.25, "warm": 0.3, "link": 0.15, "host_mib": 128, "peer_mib": 256}
@@ -102,10 +105,12 @@ def _sampled(sampler: Sampler, index: int) -> Dict[str, Any]:
 
 
 def _host(cuda: Cuda, timer: Timer, gpu: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:
+    address = gpu.facts().pci_address
     with streams.HostMemory(cuda, timer, int(plan["host_mib"])) as host:
         link = host.link(gpu.pcie, plan["link"])
         return {
-            "pcie": to_json_value({**link, "device_width": device_width(gpu.facts().pci_address)}),
+            "pcie": to_json_value({**link, "device_width": device_width(address), **slot(address)}),
+            "pinned": True,
             "h2d_gb_per_s": host.measure("h2d", plan["link"]),
             "d2h_gb_per_s": host.measure("d2h", plan["link"]),
         }
@@ -117,6 +122,19 @@ def device_width(address: str, folder: Path = PCI_DEVICES) -> Union[int, Missing
     if isinstance(text, Missing):
         return text
     return int(text) if text and text.strip().isdigit() else Missing("not_supported", "the kernel shows no width")
+
+
+def slot(address: str, folder: Path = PCI_DEVICES) -> Dict[str, Union[int, Missing]]:
+    """What the port above the device can do; Missing where a virtual machine hides it."""
+    above = folder / address / ".."
+    speed, width = read_text(above / "max_link_speed"), read_text(above / "max_link_width")
+    if isinstance(speed, Missing) or isinstance(width, Missing) or speed is None or width is None:
+        hidden = Missing("not_supported", "the kernel shows no port above the device")
+        return {"slot_generation": hidden, "slot_width": hidden}
+    generation = GENERATIONS.get(speed.split(" ")[0])
+    nothing = Missing("unparsable", f"the port above the device says {speed!r:.40}, {width!r:.20}")
+    lanes = int(width) if width.strip().isdigit() and 0 < int(width) <= MOST_LANES else nothing
+    return {"slot_generation": nothing if generation is None else generation, "slot_width": lanes}
 
 
 # ---------------------------------------------------------------- several GPUs
@@ -134,6 +152,7 @@ def _peer(cuda: Cuda, one: Gpu, other: Gpu, plan: Dict[str, float]) -> Dict[str,
         "from": one.index,
         "to": other.index,
         "nvlinks": to_json_value(one.nvlinks(target.pci_address)),
+        "topology": one.path_to(other),
         "error": None,
     }
     try:

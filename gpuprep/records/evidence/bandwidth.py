@@ -12,7 +12,7 @@ from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetr
 
 @dataclass(frozen=True)
 class Pcie:
-    """The link under load. `max_`: what device and slot can do together; `device_`: the device alone."""
+    """The link under load. `max_`: what device and slot can do together; `device_`, `slot_`: each of them alone."""
 
     generation: Size = None
     width: Size = None
@@ -20,11 +20,13 @@ class Pcie:
     max_width: Size = None
     device_generation: Size = None
     device_width: Size = None
+    slot_generation: Size = None
+    slot_width: Size = None
 
 
 @dataclass(frozen=True)
 class BandwidthGpu(NamedGpu):
-    other_processes: Union[tuple[Union[Process, Missing], ...], Missing] = ()
+    other_processes: Union[tuple[Union[Process, Missing], ...], Missing] = NOT_RECORDED
     copy_gb_per_s: Figure = NOT_RECORDED
     read_gb_per_s: Figure = NOT_RECORDED
     triad_gb_per_s: Figure = NOT_RECORDED
@@ -37,15 +39,18 @@ class BandwidthGpu(NamedGpu):
     pcie: Union[Pcie, Missing] = NOT_RECORDED
     telemetry: Optional[Telemetry] = None
     error: Error = ""
+    write_gb_per_s: Union[float, Missing, None] = None  # no probe of ours measures it; judged where it is there
+    pinned: Optional[bool] = None  # the host's memory of the copies; None: older records, where it always was
 
     @property
     def memory(self) -> dict[str, Figure]:
         """GB/s of the GPU's memory, by what was done."""
-        return {
+        found: dict[str, Figure] = {
             "device copy": self.copy_gb_per_s,
             "device read": self.read_gb_per_s,
             "device triad": self.triad_gb_per_s,
         }
+        return found if self.write_gb_per_s is None else {**found, "device write": self.write_gb_per_s}
 
     @property
     def host(self) -> dict[str, Figure]:
@@ -63,11 +68,15 @@ class Peer:
     gb_per_s: Figure = NOT_RECORDED
     nvlinks: Figure = NOT_RECORDED
     error: Error = ""
+    topology: str = ""  # the nearest thing above both: "PIX", "PXB", "PHB", "NODE", "SYS"; "" where it was not read
 
 
 @dataclass(frozen=True)
 class Bandwidth:
+    """`published` says where figures from elsewhere are from; no probe writes it."""
+
     quick: Optional[bool] = None
     libraries: tuple[Library, ...] = ()
     gpus: tuple[Union[BandwidthGpu, Missing], ...] = ()
     peers: tuple[Peer, ...] = ()
+    published: str = ""

@@ -1,0 +1,180 @@
+"""How boards are joined: NVLinks by family (topologies.yml), and what sound links and memories reach (bandwidths.yml).
+
+family(board)            the NVLinks of a board, or None where the catalogue does not know them
+machine(...)             the wiring that fits the links which were seen between several GPUs best
+sound_memory(board)      per cent of its bandwidth that a sound board's memory reaches
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuprep.catalogue.boards import Board
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine as its maker wires it."""
+
+    name: str  # "eight GPUs behind switches"
+    gpus: int  # how many of the board it has
+    row: tuple[int, ...]  # links of a GPU to each of the others, most first; a single figure stands for all
+
+    @property
+    def each(self) -> int | None:
+        """The links of every pair; None where pairs differ."""
+        return self.row[0] if len(set(self.row)) == 1 else None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Boards with the same NVLinks."""
+
+    key: str  # "hgx_a100"
+    boards: tuple[str, ...]
+    joined: str  # "switch" | "mesh" | "bridge" | "none"
+    links: int | None  # of a GPU; None: not known
+    gb_per_s: float | None  # of one link in one direction
+    bridge_links: int | None  # of one bridge
+    machines: tuple[Machine, ...]
+    sound_percent: float | None  # of what the links carry, that a copy between sound GPUs reaches
+    unverified: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SoundMemory:
+    """Per cent of memory_gb_per_s by what is done: "copy", "read", "triad"."""
+
+    percent: Mapping[str, float]
+    without_ecc: Mapping[str, float]
+    bus_gb_per_s: float | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A cloud's machine that has a board with fewer lanes than the board."""
+
+    width: int
+    where: str  # "AWS g4dn"
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    return {key: _family(key, entry) for key, entry in _data("topologies")["families"].items()}
+
+
+def _family(key: str, entry: dict[str, Any]) -> Family:
+    return Family(
+        key=key,
+        boards=tuple(entry["boards"]),
+        joined=entry["joined"],
+        links=0 if entry["joined"] == "none" else entry.get("links"),
+        gb_per_s=entry.get("gb_per_s"),
+        bridge_links=entry.get("bridge_links"),
+        machines=tuple(Machine(one["name"], one["gpus"], tuple(one["row"])) for one in entry["machines"]),
+        sound_percent=_data("bandwidths")["peers"].get(key, {}).get("percent"),
+        unverified=tuple(entry.get("unverified", ())),
+    )
+
+
+def family(board: Board | None) -> Family | None:
+    """Of boards that could not be told apart, their common family."""
+    keys = board.key.split(" or ") if board else []
+    found = {one.key for key in keys for one in families().values() if key in one.boards}
+    return families()[found.pop()] if len(found) == 1 else None
+
+
+def machine(
+    one: Family, rows: Mapping[int, Sequence[int]], gpus: int, nvswitches: int = 0, *, some: bool = False
+) -> Machine | None:
+    """The wiring of which most pairs are seen; of several that fit alike, the one with most links.
+
+    `rows` has the links from each GPU to the others, `gpus` is how many are there. A mesh or a bridge of four is
+    considered only where so many GPUs are there, with `some` also where only some of them are; of GPUs behind switches
+    any number may be visible.
+    """
+    fitting = [each for each in one.machines if _considered(one, each, gpus, nvswitches, some=some)]
+    return max(fitting, key=lambda each: (_agreeing(each, rows, gpus), sum(wired_row(each, gpus))), default=None)
+
+
+def _considered(one: Family, each: Machine, gpus: int, nvswitches: int, *, some: bool) -> bool:
+    if len(each.row) == 1:
+        return one.joined == "switch"
+    return not nvswitches and (each.gpus == gpus or (some and each.gpus > gpus))
+
+
+def _agreeing(each: Machine, rows: Mapping[int, Sequence[int]], gpus: int) -> int:
+    """How many links of pairs are as wired, over all GPUs."""
+    wired = wired_row(each, gpus)
+    pairs = [both for row in rows.values() for both in zip(sorted(row, reverse=True), wired, strict=False)]
+    return sum(1 for seen, expected in pairs if seen == expected)
+
+
+def wired_row(each: Machine, gpus: int) -> tuple[int, ...]:
+    """The links of one GPU to each of `gpus` - 1 others, most first."""
+    return each.row if len(each.row) > 1 else each.row * max(gpus - 1, 1)
+
+
+def wired_with(board: Board | None) -> Narrow | None:
+    """How a cloud is known to wire this board with fewer lanes than it has."""
+    found = _data("topologies")["wired_with"].get(board.key) if board else None
+    return Narrow(found["width"], found["where"]) if found else None
+
+
+def is_chip_to_chip(board: Board | None) -> bool:
+    """Joined to its host by NVLink-C2C, and not by PCIe."""
+    return board is not None and board.key in _data("topologies")["chip_to_chip"]
+
+
+def sound_memory(board: Board | None) -> SoundMemory | None:
+    entry = _data("bandwidths")["memory"].get(board.key) if board else None
+    if entry is None:
+        return _shared_memory(board) if board else None
+    kinds = {kind: float(entry[kind]) for kind in ("copy", "read", "triad", "write") if kind in entry}
+    return SoundMemory(kinds, entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry["source"])
+
+
+def _shared_memory(board: Board) -> SoundMemory | None:
+    """Of boards that could not be told apart, the lower of their figures, where all have some."""
+    keys = board.key.split(" or ")
+    entries = [_data("bandwidths")["memory"].get(key) for key in keys]
+    if len(keys) < 2 or None in entries:
+        return None
+    kinds = {
+        kind: float(min(entry[kind] for entry in entries))
+        for kind in ("copy", "read", "triad")
+        if all(kind in entry for entry in entries)
+    }
+    return SoundMemory(kinds, {}, None, entries[0]["source"])
+
+
+def sound_host(generation: int, direction: str) -> float | None:
+    """Per cent of what a PCIe link carries, that copies "h2d" or "d2h" reach; None: no such generation."""
+    found = _data("bandwidths")["host"].get(generation)
+    return float(found[direction]) if found else None
+
+
+def sound_chip_to_chip(board: Board) -> float | None:
+    """GB/s of copies over NVLink-C2C in one direction."""
+    found = _data("bandwidths")["chip_to_chip"].get(board.key)
+    return float(found["gb_per_s"]) if found else None
+
+
+def chip_to_chip_carries() -> float:
+    """GB/s that NVLink-C2C carries in one direction."""
+    return float(_data("bandwidths")["chip_to_chip_carries"])
+
+
+@cache
+def _data(name: str) -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=loader)
+    return document

@@ -1,0 +1,79 @@
+"""Can the figures of the bandwidth probe be trusted: no other process, no slowdown, entries that name one GPU each?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gpuprep.checks import gpuprocesses
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import BandwidthGpu
+
+GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
+ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; what is far beyond them is no mask
+MANY_SAMPLES = 20  # one sample of so many is a passing moment
+AGAIN = "measure again"
+SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
+
+
+def occupied(gpu: BandwidthGpu) -> str:
+    """Why the figures of this GPU do not count; "" if no other process used it."""
+    others = gpu.other_processes
+    if isinstance(others, Missing):
+        return f"whether another process used the GPU is not known{f' ({others.detail})' if others.detail else ''}"
+    unread = ["an entry that is none"] if any(isinstance(one, Missing) for one in others) else []
+    listed = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
+    names = ", ".join([*([listed] if listed else []), *unread])
+    return f"another process used the GPU while it was measured: {names}" if names else ""
+
+
+def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
+    """As for matrix products: hardware slowdowns fail, heat warns, the power cap is how these cards work."""
+    prop, expected = "bandwidth_slowdowns", "no slowdown by heat or by the hardware"
+    whole, samples = _mask(gpu.event_reasons), _samples(gpu)
+    seen = 0
+    for mask in [whole, *samples]:
+        seen |= mask or 0
+    shown = ", ".join(reason.name for reason in named(seen)) or "none"
+    if seen & GRAVE:
+        hits = sum(1 for mask in samples if (mask or 0) & GRAVE)
+        passing = len(samples) >= MANY_SAMPLES and hits <= 1
+        said = f" in {hits} of {len(samples)} samples" if samples else ""
+        why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{said}"
+        return Finding(subject, prop, Status.WARN if passing else Status.FAIL, expected, shown, why, SHOW_PROVIDER)
+    if whole is None or None in samples:
+        why = "why the clocks were what they were could not be read (NVML's event reasons)"
+        return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, AGAIN)
+    if seen & SW_THERMAL:
+        why = "the driver lowered the clocks because of heat while the memory was measured"
+        return Finding(subject, prop, Status.WARN, expected, shown, why, "look at the machine's cooling")
+    if seen & SYNC_BOOST:
+        why = "a slower GPU of its sync boost group kept the clocks low while the memory was measured"
+        remedy = "take the GPUs out of the sync boost group (dcgmi config), and measure again"
+        return Finding(subject, prop, Status.WARN, expected, shown, why, remedy)
+    return Finding(subject, prop, Status.PASS, expected, shown)
+
+
+def _samples(gpu: BandwidthGpu) -> list[int | None]:
+    read = gpu.telemetry.event_reasons if gpu.telemetry else ()
+    return [_mask(one) for one in read if one is not None]
+
+
+def _mask(reading: float | Missing) -> int | None:
+    """None for what was not read, and for what is no mask."""
+    if isinstance(reading, Missing) or not 0 <= reading <= ALL_REASONS or reading != int(reading):
+        return None
+    return int(reading)
+
+
+def twice(gpus: Sequence[BandwidthGpu]) -> list[Finding]:
+    """UNKNOWN where two entries name the same GPU, or none: nobody knows whose figures these are."""
+    if len(gpus) < 2:
+        return []
+    found = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
+    found += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]
+    if not found:
+        return []
+    why = f"several entries name the same GPU ({', '.join(found)}): whose figures these are is not known"
+    return [Finding("bandwidth", "entries", Status.UNKNOWN, "one entry for each GPU", "named twice", why, AGAIN)]

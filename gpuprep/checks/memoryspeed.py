@@ -1,0 +1,227 @@
+"""Is the memory of each GPU as fast as that of sound boards, in all that was measured, and beside its neighbours?
+
+A copy by the driver is not as fast as kernels: on one A100 SXM4 of 80 GB 1371 and 1769 GB/s (SuperBench's D2D and
+gpu-benches' stream, both right). So each kind of access has its own figure in catalogue/bandwidths.yml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.topologies import SoundMemory, sound_memory
+from gpuprep.checks.common import COMPARE_IT, unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor, below, figure, floor
+from gpuprep.checks.sound import ROUNDING, Limits, is_shipped, limits
+from gpuprep.records import Finding, GpuFacts, Missing, Status
+from gpuprep.records.evidence.bandwidth import BandwidthGpu
+from gpuprep.records.evidence.decode import Figure
+
+FLOOR = "memory_percent_of_peak"
+COPY_SHARE = 0.8  # of the profile's floor, which is for kernels
+FULL_CLOCK = 0.98  # of the highest memory clock; below it the clock explains a slow memory
+COMPUTE_STATE = 0.94  # GeForce boards compute in P2, a step below their highest memory clock (4090: 10251 of 10501)
+# An SM reads at most this much from the L2 cache in one clock, from Volta to Blackwell.
+BYTES_PER_CLOCK = 64
+ABOVE_BOOST = 2.05  # RTX 4000 SFF Ada: 3105 of 1560 MHz, the widest known
+# Kernels and copies reach 98 % of the bus at most (L40, A40 without ECC); writes alone come nearer (V100: 99.7 %).
+BUS_MOST = 0.985
+MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
+BUFFERS = 3  # of buffer_mib each
+BINDINGS = (
+    "gpuprep provision gives the agent its CUDA bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
+)
+ALONE = "stop what uses the GPU (nvidia-smi shows it), then measure again"
+DEFECT = "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), and ask for another GPU"
+
+
+def findings(evidence: Evidence, subject: str, gpu: BandwidthGpu, busy: str, *, published: bool) -> list[Finding]:
+    """One for each kind of access, one of the memory clock; one of the memory's size where that is impossible."""
+    board, facts = evidence.board(gpu), evidence.facts(gpu)
+    found = [
+        _speed(evidence, subject, gpu, board, what, reached, busy)
+        for what, reached in gpu.memory.items()
+        if not (published and isinstance(reached, Missing) and reached.reason == "not_recorded")
+    ]
+    clocks = [*_clock(subject, gpu, board, facts, published), *_graphics_clock(subject, gpu, board, facts, published)]
+    return [*found, *clocks, *_size(subject, gpu, board, facts)]
+
+
+def _speed(
+    evidence: Evidence, subject: str, gpu: BandwidthGpu, board: Board | None, what: str, reached: Figure, busy: str
+) -> Finding:
+    prop, kind = what.replace("device ", "memory_"), what.removeprefix("device ")
+    peak, least = board.memory_gb_per_s if board else None, floor(evidence, FLOOR, board)
+    if isinstance(reached, Missing):
+        said = f"the {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=said, remedy=BINDINGS)
+    if board is None or peak is None or least is None:
+        lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
+        remedy = f"say {FLOOR} under thresholds in the profile" if peak is not None else COMPARE_IT
+        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
+    if kind == "copy":
+        least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
+    sound = _sound(evidence, gpu, board).get(kind) if is_shipped(evidence, FLOOR) else None
+    limit = limits(least, sound, board.name, undisturbed=_at_full_clock(gpu, board))
+    percent = 100 * reached / peak
+    shown = f"{reached:.0f} GB/s, {percent:.0f} %"
+    if busy:
+        return Finding(subject, prop, Status.UNKNOWN, limit.of(peak), shown, busy, ALONE)
+    if why := _impossible(gpu, board, peak, kind, reached):
+        return Finding(subject, prop, Status.UNKNOWN, limit.of(peak), shown, why, "measure again")
+    status = Status(limit.status(percent))
+    if status is Status.PASS:
+        return Finding(subject, prop, status, limit.of(peak), shown)
+    why, remedy = _slow(gpu, board, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({percent:.0f} %)")
+    return Finding(subject, prop, status, limit.of(peak), shown, why + _beside(limit, sound, status), remedy)
+
+
+def _sound(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
+    """Per cent by kind. A kind of which nothing was published has no figure but the floor."""
+    found, facts = sound_memory(board) or SoundMemory({}, {}, None, ""), evidence.facts(gpu)
+    return found.without_ecc if facts and facts.ecc_current is False and found.without_ecc else found.percent
+
+
+def _beside(limit: Limits, sound: float | None, status: Status) -> str:
+    if sound is None or status is Status.FAIL:
+        return ""
+    return f"; sound boards reach {sound:.3g} %, and below {limit.fails:.3g} % it is a fault"
+
+
+def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached: float) -> str:
+    """Why no memory can be that fast; "" if it can."""
+    if reached <= 0:
+        return f"{reached:g} GB/s is no speed: nothing was measured"
+    sound, clock = sound_memory(board), gpu.memory_clock_mhz
+    bus = max((sound.bus_gb_per_s if sound else None) or 0.0, peak)
+    most = ROUNDING if kind == "write" else BUS_MOST
+    if reached > most * bus:
+        return f"that is more than the bus carries ({figure(bus)} GB/s): the measurement or the catalogue is wrong"
+    if not isinstance(clock, Missing) and board.memory_mhz and 0 <= clock < board.memory_mhz:
+        carries = bus * clock / board.memory_mhz
+        if reached > most * carries:
+            at = f"at the recorded memory clock of {clock:.0f} of {board.memory_mhz} MHz"
+            return f"the bus carries {figure(carries)} GB/s {at}: speed and clock contradict each other"
+    mhz = gpu.graphics_clock_mhz
+    if kind == "copy" or isinstance(mhz, Missing) or not board.sms or mhz < 0:
+        return ""
+    loads = board.sms * BYTES_PER_CLOCK * mhz / 1000
+    if reached > ROUNDING * loads:
+        said = f"{board.sms} SMs at {mhz:.0f} MHz load at most {figure(loads)} GB/s"
+        return f"{said}: speed and clock contradict each other"
+    return ""
+
+
+def _at_full_clock(gpu: BandwidthGpu, board: Board) -> bool:
+    clock = gpu.memory_clock_mhz
+    return not isinstance(clock, Missing) and board.memory_mhz is not None and clock >= FULL_CLOCK * board.memory_mhz
+
+
+def _slow(gpu: BandwidthGpu, board: Board, said: str) -> tuple[str, str]:
+    """(why the memory is slow, what to do): its clock, or the memory itself."""
+    clock, top = gpu.memory_clock_mhz, board.memory_mhz
+    if isinstance(clock, Missing) or top is None:
+        return f"{said}; its clock is not known", "measure again; if it stays, show the provider this report"
+    if clock < FULL_CLOCK * top:
+        why = f"{said}, because the memory clock was {clock:.0f} of {top} MHz"
+        return why, "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
+    return f"{said} although the memory clock was full ({clock:.0f} of {top} MHz)", DEFECT
+
+
+def _clock(
+    subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None, published: bool
+) -> list[Finding]:
+    """The memory clock under load; nothing where nobody knows the highest."""
+    read = facts.max_memory_clock_mhz if facts else None
+    top = board.memory_mhz if board and board.memory_mhz else read if isinstance(read, int) else None
+    clock, prop = gpu.memory_clock_mhz, "memory_clock"
+    if top is None or (published and isinstance(clock, Missing) and clock.reason == "not_recorded"):
+        return []
+    expected = f"{top} MHz under load"
+    if isinstance(clock, Missing):
+        what = f"the memory clock of {subject} under load"
+        return [unknown(subject, prop, clock, expected=expected, what=what, remedy="measure again")]
+    shown = f"{clock:.0f} MHz"
+    if clock <= 0 or clock > ROUNDING * top:
+        why = f"the memory clock was {clock:.0f} MHz, and {top} MHz is the highest of this board: one of them is wrong"
+        remedy = "take back what overclocks the memory, then measure again; if nothing does, it is another board"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, shown, why, remedy)]
+    share = COMPUTE_STATE if board and any("GeForce" in name for name in board.nvml_names) else FULL_CLOCK
+    if clock >= share * top:
+        note = "" if clock >= FULL_CLOCK * top else "GeForce boards compute a step below their highest memory clock"
+        return [Finding(subject, prop, Status.PASS, expected, shown, note)]
+    why = f"the memory clock was {clock:.0f} of {top} MHz while the memory was measured"
+    remedy = "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
+    return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]
+
+
+def _graphics_clock(
+    subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None, published: bool
+) -> list[Finding]:
+    """UNKNOWN where the clock of the SMs was not read, or cannot be; nothing else: memory does not need all of it."""
+    clock, expected = gpu.graphics_clock_mhz, "a clock that the board has"
+    read, own = facts.max_graphics_clock_mhz if facts else None, board.boost_mhz if board else None
+    top = read if isinstance(read, int) and read > 0 else own and own * (ABOVE_BOOST if _is_for_desks(board) else 1)
+    if published and isinstance(clock, Missing) and clock.reason == "not_recorded":
+        return []
+    if isinstance(clock, Missing):
+        what = f"the clock of the SMs of {subject}"
+        return [unknown(subject, "graphics_clock", clock, expected=expected, what=what, remedy="measure again")]
+    if clock > 0 and (not top or clock <= ROUNDING * top):
+        return []
+    why = f"the SMs ran at {clock:g} MHz, and the highest clock of this board is {top:.0f}" if top else f"{clock:g} MHz"
+    why += ": it is another board, or a wrong reading"
+    return [Finding(subject, "graphics_clock", Status.UNKNOWN, expected, f"{clock:g} MHz", why, "measure again")]
+
+
+def _is_for_desks(board: Board | None) -> bool:
+    """GeForce, RTX and Quadro cards run above the boost clock that their makers name (an RTX 3090 to 2100 of 1695)."""
+    return board is not None and any(word in board.name for word in ("RTX", "GeForce", "Quadro"))
+
+
+def _size(subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None) -> list[Finding]:
+    """UNKNOWN where the memory cannot be this board's; nothing else."""
+    own, read = board.memory_mib if board else None, facts.memory_total_mib if facts else None
+    prop = "memory_size"
+    if own is None:
+        return []
+    expected = f"{own} MiB ({board.name})" if board else ""
+    if isinstance(read, int) and abs(read - own) > MEMORY_TOLERANCE * own:
+        why = f"NVML shows {read} MiB of memory, and this board has {own}: it is another board, or a part of one"
+        remedy = "see nvidia-smi -q; ask the provider which board this is"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, f"{read} MiB", why, remedy)]
+    if gpu.buffer_mib and BUFFERS * gpu.buffer_mib > own:
+        why = f"three buffers of {gpu.buffer_mib} MiB do not fit into {own} MiB: the record contradicts itself"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, f"3 x {gpu.buffer_mib} MiB", why, "measure again")]
+    return []
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -> list[Finding]:
+    """The access in which this GPU is furthest behind the best of its board in this machine; nothing without one."""
+    warn, fail = floor(evidence, "peers_warn_percent"), floor(evidence, "peers_fail_percent")
+    if not kin or (warn is None and fail is None):
+        return []
+    expected = f"less than {warn.percent:g} % below the best ({warn.source})" if warn else "as fast as the best"
+    behind = [
+        (100 * (1 - mine / best), f"{what} {figure(mine)} of {figure(best)} GB/s")
+        for what, reached in gpu.memory.items()
+        if (mine := speed(reached)) and (best := max((speed(one.memory.get(what)) or 0.0 for one in kin), default=0.0))
+    ]
+    if not behind:
+        return []  # each figure that is absent has its own finding
+    percent, shown = max(behind)
+    status = Status(below(max(0.0, percent), warn, fail))
+    if status is Status.PASS:
+        return [Finding(subject, "memory_against_best", status, expected, shown)]
+    why = f"the memory is {percent:.1f} % slower than that of the best GPU of its kind in this machine"
+    remedy = f"compare memory clocks and other users of the two; if it stays when measured again, {DEFECT}"
+    return [Finding(subject, "memory_against_best", status, expected, shown, why, remedy)]
+
+
+def speed(reading: Figure | None) -> float | None:
+    """A figure above 0; None for any other."""
+    return reading if isinstance(reading, float) and reading > 0 else None

@@ -1,0 +1,214 @@
+"""Are the NVLinks up that are wired? What is wired is a matter of the machine: switches, meshes, bridges, or nothing.
+
+A single GPU of a board with eight may show all of its links, or none (a lone GH200). Cards that bridges can join may
+have no bridge. So links are expected from the machine that fits what was seen (catalogue/topologies.yml), and from
+neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuprep import catalogue
+from gpuprep.catalogue import topologies
+from gpuprep.catalogue.topologies import Family, Machine
+from gpuprep.checks.common import skip
+from gpuprep.records import Finding, GpuFacts, Missing, Status
+
+PROP = "nvlinks"
+EXPECTED = "all up, or none in use"
+LOOK = "nvidia-smi nvlink -s shows them; reset the linked GPUs or reboot; check the fabric manager"
+FABRIC = "check the fabric manager (nvidia-fabricmanager) and nvidia-smi topo -m"
+BRIDGE = "see that each bridge is pushed in fully and is of the right kind; else show the provider this report"
+UNBRIDGED = "no bridge joins this card to another: cards of this kind are sold with and without one"
+
+
+# ---------------------------------------------------------------- from the snapshot
+
+
+def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding | None:
+    """The links of one GPU; None where NVML has none of it."""
+    if isinstance(gpu.nvlinks, Missing):
+        return None
+    subject, board = f"gpu {gpu.index}", catalogue.board_of(gpu)
+    family = topologies.family(board)
+    kin = [other for other in gpus if other is not gpu and other.pci_device_id == gpu.pci_device_id]
+    links = [other.nvlinks for other in kin if not isinstance(other.nvlinks, Missing)]
+    listed, up = len(gpu.nvlinks), sum(gpu.nvlinks)
+    total = max(listed, *map(len, links), 0)  # NVML ends its list at the first link that does not answer
+    down = [str(link) for link, state in enumerate(gpu.nvlinks) if not state]
+    down += [str(link) for link in range(listed, total)]
+    shown, several = f"{up} of {total} up", len(gpus) > 1
+    if not total or up == total:
+        return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
+    same = [sum(one) for one in links]
+    if up == 0:
+        return _none_up(subject, family, total, shown, same, nvswitches, several=several)
+    said = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
+    if family and family.joined == "mesh" and family.machines:
+        return _mesh(subject, family, up, total, shown, said, same)
+    if family and family.joined == "bridge":
+        return _bridged(subject, family, up, shown, said)
+    lone = not several and not (family and family.joined == "switch")
+    return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, said, LOOK)
+
+
+def _none_up(
+    subject: str, family: Family | None, total: int, shown: str, others: Sequence[int], nvswitches: int, *,
+    several: bool,
+) -> Finding:  # fmt: skip
+    """All down: normal for one of a board's GPUs, for cards without a bridge, and for a machine without switches."""
+    if family and family.joined == "bridge":
+        if not any(others):
+            return skip(subject, PROP, expected=EXPECTED, actual=shown, reason=UNBRIDGED)
+        why = f"{UNBRIDGED}; others in this machine are joined"
+        return skip(subject, PROP, expected=EXPECTED, actual=shown, reason=why)
+    if not several:
+        return Finding(subject, PROP, Status.PASS, EXPECTED, shown, "a GPU alone needs none of its NVLinks")
+    if any(others):
+        why = f"the GPU has {total} NVLinks and none is up, and other GPUs of this machine have some"
+        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
+    why = f"the GPU has {total} NVLinks and none is up: GPUs reach each other by PCIe alone"
+    if nvswitches:
+        why += f", although the machine has {nvswitches} NVSwitches"
+        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, FABRIC)
+    return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, FABRIC)
+
+
+def _mesh(subject: str, family: Family, up: int, total: int, shown: str, said: str, others: Sequence[int]) -> Finding:
+    """In a mesh a GPU shows the links to those GPUs that are there: half of a cube mesh is a machine of its own."""
+    if others and up < max(others):
+        why = f"{said}; another GPU of this machine has {max(others)}"
+        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
+    count = len(others) + 1
+    machine = next((one for one in family.machines if one.gpus == count and sum(one.row) == up), None)
+    if machine:
+        return Finding(subject, PROP, Status.PASS, EXPECTED, shown, f"as in a machine with {machine.name}")
+    whole = any(one.gpus == count and sum(one.row) == total for one in family.machines)
+    others_name = "a part of a machine may show no more"
+    if whole and others:
+        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, said, LOOK)
+    return Finding(subject, PROP, Status.WARN, EXPECTED, shown, f"{said}; {others_name}", LOOK)
+
+
+def _bridged(subject: str, family: Family, up: int, shown: str, said: str) -> Finding:
+    """Whole bridges may be left out; a bridge of which a link is down makes bad contact."""
+    if family.bridge_links and up % family.bridge_links == 0:
+        why = f"{said}: the cards have fewer bridges than they could have"
+        return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, BRIDGE)
+    return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, f"{said}: a bridge has no full contact", BRIDGE)
+
+
+def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
+    """WARN for the only card of several with a bridge: the other end leads to none of them."""
+    joined = [gpu for gpu in gpus if not isinstance(gpu.nvlinks, Missing) and sum(gpu.nvlinks)]
+    if len(joined) != 1 or len(gpus) < 2:
+        return []
+    family = topologies.family(catalogue.board_of(joined[0]))
+    if family and family.joined == "bridge":
+        subject = f"gpu {joined[0].index}"
+        why = "NVLinks of this GPU are up, and no other GPU of this machine has any: where they lead to is not seen"
+        return [Finding(subject, "nvlink_end", Status.WARN, "a joined pair", "one end", why, BRIDGE)]
+    return []
+
+
+# ---------------------------------------------------------------- from what was measured between pairs
+
+
+Rows = Mapping[int, Mapping[int, int]]  # from ► to ► links
+
+
+def wiring(family: Family, rows: Rows, gpus: int, nvswitches: int, *, some: bool) -> Machine | None:
+    """The machine that fits what was seen between the GPUs of one family best. `some`: others may be there, too."""
+    seen = {start: tuple(row.values()) for start, row in rows.items()}
+    return topologies.machine(family, seen, gpus, nvswitches, some=some)
+
+
+def of_pair(
+    subject: str, family: Family, links: float, back: float | None, machine: Machine | None, *, some: bool
+) -> Finding | None:
+    """The links of one pair in one direction. `back`: those of the other direction; `some`: another pair has some.
+
+    None where a pair of this machine may have any number: then the whole row of a GPU is judged.
+    """
+    most = family.links
+    if links < 0 or links != int(links) or (most is not None and links > most):
+        said = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
+        why = f"{links:g} NVLinks are recorded, and the board has {said}: the record or the board is another"
+        return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
+    if family.joined == "none":
+        return None
+    found = _as_wired(subject, family, int(links), machine, some=some)
+    if back is None or links >= back or (found and found.status is Status.FAIL):
+        return found
+    why = f"{links:.0f} NVLinks are active in this direction and {back:.0f} in the other"
+    return Finding(subject, PROP, Status.FAIL, f"{back:.0f} NVLinks active", f"{links:.0f}", why, LOOK)
+
+
+def _as_wired(subject: str, family: Family, links: int, machine: Machine | None, *, some: bool) -> Finding | None:
+    expected, shown = f"{machine.each} NVLinks active" if machine and machine.each else "as wired", f"{links}"
+    if family.joined == "bridge":
+        return _bridge_between(subject, family, links, machine, expected, shown)
+    if machine is None:
+        why = "how many NVLinks join two GPUs of this machine is not known"
+        return skip(subject, PROP, expected=expected, actual=shown, reason=why) if links else None
+    if machine.each is None:
+        return None
+    return _between(subject, machine, machine.each, links, expected, shown, some=some)
+
+
+def _between(
+    subject: str, machine: Machine, wanted: int, links: int, expected: str, shown: str, *, some: bool
+) -> Finding:
+    if links >= wanted:
+        return Finding(subject, PROP, Status.PASS, expected, shown)
+    if links == 0 and not some:
+        why = "no NVLink is active: the GPUs speak over PCIe"
+        remedy = (
+            "ask the provider whether this size of machine has NVLink; with NVSwitches see that Fabric Manager runs"
+        )
+        return Finding(subject, PROP, Status.WARN, expected, "0", why, remedy)
+    why = f"{links} of {wanted} NVLinks are active ({machine.name})"
+    return Finding(subject, PROP, Status.FAIL, expected, shown, why, f"{LOOK}; else show the provider this report")
+
+
+def _bridge_between(
+    subject: str, family: Family, links: int, machine: Machine | None, expected: str, shown: str
+) -> Finding:
+    if links == 0:
+        return skip(subject, PROP, expected="a bridge, or none", actual=shown, reason="no bridge joins these two cards")
+    if machine and machine.each:
+        return _between(subject, machine, machine.each, links, expected, shown, some=True)
+    most = family.links
+    if most is None:
+        why = "how many links a bridge of these cards has is not known"
+        return skip(subject, PROP, expected="a bridge, or none", actual=shown, reason=why)
+    expected = f"{most} NVLinks active"
+    if links == most:
+        return Finding(subject, PROP, Status.PASS, expected, shown)
+    why = f"{links} of {most} NVLinks are active"
+    if family.bridge_links and links % family.bridge_links == 0:
+        why += ": the pair has fewer bridges than it could have"
+        return Finding(subject, PROP, Status.WARN, expected, shown, why, BRIDGE)
+    return Finding(subject, PROP, Status.FAIL, expected, shown, f"{why}: a bridge has no full contact", BRIDGE)
+
+
+def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[int, str]) -> list[Finding]:
+    """In a mesh whose pairs differ: the links of each GPU to all others, most first."""
+    if family.joined != "mesh" or machine is None or machine.each is not None:
+        return []
+    found, wanted = [], topologies.wired_row(machine, len(rows))
+    expected = f"{', '.join(map(str, wanted))} ({machine.name})"
+    for start, row in rows.items():
+        seen = sorted(row.values(), reverse=True)
+        shown = ", ".join(map(str, seen))
+        if not sum(seen):
+            why = "no NVLink of this GPU is active: it reaches the others over PCIe"
+            status = Status.FAIL if any(sum(other.values()) for other in rows.values()) else Status.WARN
+            found.append(Finding(names[start], "nvlink_row", status, expected, shown, why, LOOK))
+        elif any(have < want for have, want in zip(seen, wanted, strict=False)):
+            why = f"{sum(seen)} of {sum(wanted)} NVLinks to the other GPUs are active"
+            found.append(Finding(names[start], "nvlink_row", Status.FAIL, expected, shown, why, LOOK))
+        else:
+            found.append(Finding(names[start], "nvlink_row", Status.PASS, expected, shown))
+    return found

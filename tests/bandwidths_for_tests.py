@@ -1,0 +1,83 @@
+"""Bandwidth records of sound machines of any board, for tests that break one thing in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+from builders import bare_snapshot, resolved, shipped
+
+from gpuprep import catalogue
+from gpuprep.catalogue import Board, topologies
+from gpuprep.checks import bandwidth
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.links import carries
+from gpuprep.records import Finding, Missing, Snapshot, Status
+
+SOUND_PEER = 0.85
+
+
+def sound_gpu(board: Board, index: int = 0, **changes: Any) -> dict[str, Any]:
+    """As fast as sound boards are known to be; where nothing is known, near what memory and link carry."""
+    memory, peak = topologies.sound_memory(board), board.memory_gb_per_s or 0.0
+    share = {kind: (memory.percent.get(kind, 85.0) if memory else 85.0) / 100 for kind in ("copy", "read", "triad")}
+    generation, width = board.pcie_generation or 5, board.pcie_width or 16
+    link = {"generation": generation, "width": width, "max_generation": generation, "max_width": width}
+    host = topologies.sound_chip_to_chip(board) if topologies.is_chip_to_chip(board) else None
+    speeds = {
+        way: host or (topologies.sound_host(generation, way) or 80.0) / 100 * (carries(generation, width) or 0.0)
+        for way in ("h2d", "d2h")
+    }
+    return {
+        "index": index, "uuid": f"GPU-{index}", "name": board.name, "pci_device_id": board.pci_device_ids[0],
+        "pci_subsystem_id": (*board.subsystem_ids, "")[0], "other_processes": [], "error": None,
+        **{f"{kind}_gb_per_s": share[kind] * peak for kind in share},
+        **{f"{way}_gb_per_s": speed for way, speed in speeds.items()},
+        "graphics_clock_mhz": board.boost_mhz or 1500, "memory_clock_mhz": board.memory_mhz or 1000,
+        "event_reasons": 0, "pcie": link, "pinned": True, "buffer_mib": 1024, **changes,
+    }  # fmt: skip
+
+
+def peers(gpus: list[dict[str, Any]], links: int, gb_per_s: float, **changes: Any) -> list[dict[str, Any]]:
+    return [
+        {"from": one["index"], "to": other["index"], "can_access": True, "gb_per_s": gb_per_s, "nvlinks": links,
+         "error": None, **changes}
+        for one, other in itertools.permutations(gpus, 2)
+    ]  # fmt: skip
+
+
+def machine(key: str, count: int = 1, links: int | None = None) -> dict[str, Any]:
+    """`count` sound GPUs of a board, `links` NVLinks between each two (default: as behind switches)."""
+    board = catalogue.boards()[key]
+    gpus = [sound_gpu(board, index) for index in range(count)]
+    family = topologies.family(board)
+    assert family is not None
+    if links is None:
+        links = family.links or 0 if family.joined == "switch" else 0
+    sound = (family.sound_percent or 100 * SOUND_PEER) / 100
+    pcie = SOUND_PEER * (carries(board.pcie_generation or 5, board.pcie_width or 16) or 0.0)
+    speed = sound * links * (family.gb_per_s or 25.0) if links else pcie
+    return {"quick": False, "gpus": gpus, "peers": peers(gpus, links, speed)}
+
+
+def snapshot(virtualization: str = "none", **changes: Any) -> Snapshot:
+    return dataclasses.replace(bare_snapshot(), gpus=Missing("not_read"), virtualization=virtualization, **changes)
+
+
+def judged(values: dict[str, Any], profile: str = "base", host: Snapshot | None = None) -> dict[str, Finding]:
+    """All findings by key, with the shipped thresholds of a profile."""
+    wanted = resolved("t4", gpus=["t4"])
+    evidence = Evidence(wanted, host or snapshot(), {"bandwidth": values}, shipped(profile).thresholds)
+    found = bandwidth.findings(evidence)
+    assert len({one.key for one in found}) == len(found), "one finding a key"
+    assert all(one.reason and one.remedy for one in found if one.status in (Status.FAIL, Status.WARN, Status.UNKNOWN))
+    return {one.key: one for one in found}
+
+
+def bad(found: dict[str, Finding]) -> dict[str, Status]:
+    return {key: one.status for key, one in found.items() if one.status not in (Status.PASS, Status.SKIP)}
+
+
+def profile_of(board: Board) -> str:
+    return board.model.profile
