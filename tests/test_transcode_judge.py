@@ -44,10 +44,13 @@ def good(case: Case) -> dict[str, Any]:
     outputs = []
     for output in case.outputs:
         want = expected(output, case, clips_of(case))
-        seen = {**want, "b_frames": 3 if want["b_frames"] == "present" else 0, "psnr_db": 100.0, "ssim": 1.0}
+        exact = (output.psnr_db or 0) >= 60
+        alike = {"psnr_db": 100.0, "ssim": 1.0, "xpsnr_db": 100.0} if exact else {
+            "psnr_db": 41.0, "ssim": 0.98, "xpsnr_db": 40.0}  # fmt: skip
+        seen = {**want, "b_frames": 3 if want["b_frames"] == "present" else 0, **alike}
         seen["bit_rate_kbps"] = want["bit_rate_kbps"] or want["asked_kbps"]
         del seen["asked_kbps"]
-        seen.update(xpsnr_db=100.0, black_seconds=0.0, frozen_seconds=0.0)
+        seen.update(black_seconds=0.0, frozen_seconds=0.0)
         judged_too = output.psnr_db is not None
         outputs.append({"name": output.file, "expected": want, **seen, "quality_judged": judged_too, "error": None})
     return {
@@ -153,10 +156,10 @@ def test_the_driver_refuses_what_the_catalogue_promises() -> None:
 def test_it_ran_although_the_catalogue_says_it_cannot() -> None:
     case = next(case for case in CASES if case.id == "decode-av1")
     found = changed("decode-av1", **good(case))
-    warned = [finding for finding in found if finding.status is Status.WARN]
+    warned = [finding for finding in found if finding.status is Status.UNKNOWN]  # a source says so of the T4
     assert [finding.property for finding in warned] == ["capability"]
     assert "AV1" in warned[0].reason
-    assert {finding.status for finding in found} == {Status.WARN, Status.PASS}
+    assert {finding.status for finding in found} == {Status.UNKNOWN, Status.PASS}
 
 
 def test_a_failure_of_another_kind_confirms_no_lack() -> None:
