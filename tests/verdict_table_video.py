@@ -50,12 +50,17 @@ def _can(board: Board, kind: str) -> bool:
 
 
 def _ends(board: Board, kind: str, codec: str, preset: str) -> tuple[float, str, str]:
-    """In steps of one per cent downwards from what a sound board gives."""
-    for percent in range(100, 0, -1):
-        found = _judged(board, kind, codec, preset, percent / 100)
-        if found[0] is not Status.PASS:
-            return float(percent + 1), found[0].value, found[1]
-    raise AssertionError(f"{board.key} {kind} {codec} {preset} passes at any speed")
+    """In steps of one per cent; a sound board passes, and one at a standstill does not."""
+    ends, passes = 0, 100
+    assert _judged(board, kind, codec, preset, 1.0)[0] is Status.PASS
+    while passes - ends > 1:
+        percent = (ends + passes) // 2
+        if _judged(board, kind, codec, preset, percent / 100)[0] is Status.PASS:
+            passes = percent
+        else:
+            ends = percent
+    status, reason = _judged(board, kind, codec, preset, ends / 100)
+    return float(passes), status.value, reason
 
 
 @cache
@@ -88,7 +93,7 @@ def record(board: Board, kind: str, codec: str, preset: str, share: float) -> di
     name = CLIPS[codec if kind == "decode" else "h264"]
     clip = {"name": name, "codec": "h264", "width": 1920, "height": 1080, "fps": 30,
             "bit_rate_kbps": 8000 if "noisy" in name else 5000}  # fmt: skip
-    steps = [_step(1, sound, round(100 / count), clock), _step(2 * count, share * sound * count, 99, clock)]
+    steps = [_step(1, share * sound, round(100 / count), clock), _step(2 * count, share * sound * count, 99, clock)]
     series = {"kind": kind, "codec": codec, "preset": preset or None, "outcome": "completed", "decisive_line": "",
               "command": "", "clip": clip, "width": 1920, "height": 1080, "steps": steps}  # fmt: skip
     return {"quick": False, "gpus": [gpu], "series": [series]}

@@ -42,7 +42,9 @@ class Spec:
     pixel_format: str
     picture: str
     tone_hz: int
-    kbps: int = 5000  # asked of the encoder
+    kbps: int = 5000  # asked of the encoder, with the most that it may give and the kbit that it may save for that
+    most_kbps: int = 7000
+    buffer_kbit: int = 7000
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,12 @@ BARS = (
 )
 ZOOM = "mandelbrot=s={w}x{h}:r=30:end_scale=0.005:end_pts=300,format={f}"
 GRAIN = "testsrc=s={w}x{h}:r=30,format=yuv420p,noise=alls=20:allf=t,format={f}"
-# As BARS, with noise that leaves no picture like the one before: it takes all the bits that there are.
-NOISE = (
-    "testsrc2=s={w}x{h}:r=30,format=yuv420p,noise=alls=48:allf=t[a];mandelbrot=s=480x270:r=30:end_scale=0.01:end_pts=200[b];"
-    "[a][b]overlay=(W-w)/2:(H-h)/2,format={f}"
-)
+# Noise that leaves no picture like the one before takes all the bits that there are.
+NOISE = "testsrc2=s={w}x{h}:r=30,format=yuv420p,noise=alls=24:allf=t,format={f}"
 
 SPECS = {
     "h264-1080p": Spec("h264", 1920, 1080, LONG, "yuv420p", BARS, 440),
-    "h264-1080p-noisy": Spec("h264", 1920, 1080, LONG, "yuv420p", NOISE, 440, 8000),
+    "h264-1080p-noisy": Spec("h264", 1920, 1080, SHORT, "yuv420p", NOISE, 440, 8000, 8500, 4000),
     "h264-720p": Spec("h264", 1280, 720, LONG, "yuv420p", ZOOM, 660),
     "h264-540p": Spec("h264", 960, 540, LONG, "yuv420p", GRAIN, 880),
     "hevc-1080p": Spec("hevc", 1920, 1080, SHORT, "yuv420p", BARS, 440),
@@ -95,8 +94,8 @@ SPECS = {
     "av1-1080p": Spec("av1", 1920, 1080, SHORT, "yuv420p", BARS, 440),
 }  # fmt: skip
 
-# Who encodes: first is best. "{rate}" and "{most}" are the clip's bits a second and 1.4 times as many, in kbit/s.
-RATE = ("-b:v", "{rate}k", "-maxrate", "{most}k", "-bufsize", "{most}k")
+# Who encodes: first is best. What stands in braces is the clip's own (Spec).
+RATE = ("-b:v", "{kbps}k", "-maxrate", "{most}k", "-bufsize", "{buffer}k")
 ENCODERS = {
     "h264": (
         ("libx264", ("-preset", "ultrafast", "-bf", "2", "-x264-params", "cabac=1:8x8dct=1", *RATE)),
@@ -108,8 +107,8 @@ ENCODERS = {
     ),
     "vp9": (("libvpx-vp9", ("-deadline", "realtime", "-cpu-used", "8", "-row-mt", "1", *RATE)),),
     "av1": (
-        ("libsvtav1", ("-preset", "12", "-b:v", "{rate}k")),
-        ("libaom-av1", ("-usage", "realtime", "-cpu-used", "8", "-row-mt", "1", "-b:v", "{rate}k")),
+        ("libsvtav1", ("-preset", "12", "-b:v", "{kbps}k")),
+        ("libaom-av1", ("-usage", "realtime", "-cpu-used", "8", "-row-mt", "1", "-b:v", "{kbps}k")),
         ("av1_nvenc", ("-preset", "p4", *RATE)),
     ),
 }
@@ -180,7 +179,7 @@ def encoders(program: str) -> Tuple[str, ...]:
 
 def _generate(spec: Spec, path: Path) -> Optional[Missing]:
     """Encode the clip with the first encoder that works; if none works, returns the last error."""
-    rates = {"rate": spec.kbps, "most": spec.kbps * 7 // 5}
+    rates = {"kbps": spec.kbps, "most": spec.most_kbps, "buffer": spec.buffer_kbit}
     able = [
         (program, name, tuple(word.format(**rates) for word in options))
         for name, options in ENCODERS[spec.codec]

@@ -13,6 +13,7 @@ BUSY_PERCENT = 90  # an engine that is used less waits for someone
 CPU_FULL_PERCENT = 85
 STORAGE_PERCENT = 10  # of all CPUs' time
 MISSING_ENGINES = 0.75  # a share of one: so much less than all is an engine that is not there
+SLOW = "stop and start the machine; if it stays so, ask the provider for another GPU"
 ENGINE = {"decode": "decoders", "encode": "encoders"}
 # NVML's nvmlClocksEventReasons, the ones that lower a clock.
 LOWERS = {
@@ -61,7 +62,7 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
         )
     return Loss(
         f"the {ENGINE[bound]} were {used:.0f} % busy and yet slow: each gives less than its rate at this clock",
-        "stop and start the machine; if it stays so, ask the provider for another GPU",
+        SLOW,
     )
 
 

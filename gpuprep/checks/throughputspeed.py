@@ -76,6 +76,8 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
     subject, expected = judged.subject, limits.expected
     unread = isinstance(bound.used(best), Missing)
     if bound.count is None and fps >= limits.fail:
+        if slow := _slow_alone(judged, limits):
+            return Finding(subject, FPS, Status.WARN, expected, actual, slow, throughputloss.SLOW)
         reason = f"no source says how many {WORDS[bound.part]}s a {judged.model.title if judged.model else 'GPU'} has"
         return skip(subject, FPS, expected=expected, actual=actual, reason=f"{reason}; one gives so much")
     if fps >= limits.tell:
@@ -100,6 +102,14 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
         return Finding(subject, FPS, Status.FAIL, expected, actual, loss.reason, loss.remedy)
     why = f"{loss.reason}; or it has fewer {WORDS[bound.part]}s than gpuprep remembers: no source gives their number"
     return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
+
+
+def _slow_alone(judged: Judged, limits: _Limits) -> str:
+    """Why one session alone is too slow for one engine; "" where it is not, or none ran alone."""
+    alone = [positive(step.fps) * judged.pixels for step in judged.steps if step.sessions == 1]
+    if not alone or max(alone) >= DEFAULT_FLOOR / 100 * limits.one:
+        return ""
+    return f"one session alone reaches {max(alone):.0f} of the {limits.one:.0f} fps that one engine gives"
 
 
 def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str:
