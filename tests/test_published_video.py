@@ -1,4 +1,4 @@
-"""Video figures that others published: judged as `gpuprep judge` does, no healthy one fails, and at half speed none passes.
+"""Video figures that others published, judged: no healthy one fails, and at half its speed none passes.
 
 NVIDIA's tables are of one engine at a clock of the table; a board gives as much with all engines at its own clock.
 """
@@ -33,7 +33,8 @@ BOARDS = [one for one in VIDEO if "board" in one]
 def test_each_figure_is_one_of_an_engine_or_of_a_board_or_only_read() -> None:
     assert (len(VIDEO), len(ENGINES), len(BOARDS)) == (42, 31, 5)
     rest = [one for one in VIDEO if one not in ENGINES and one not in BOARDS]
-    assert all(one["name"].startswith(("GTX 1050", "GPU ", "RTX 50 series")) for one in rest)  # no board of the catalogue
+    # No board of the catalogue: nobody read which.
+    assert all(one["name"].startswith(("GTX 1050", "GPU ", "RTX 50 series")) for one in rest)
 
 
 def published(board: Board, kind: str, codec: str, preset: str, **step: Any) -> Status:

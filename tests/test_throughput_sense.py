@@ -299,5 +299,3 @@ def test_the_same_series_twice_is_judged_twice() -> None:
     for seen in last_one:
         seen.update(fps=seen["fps"] / 4, fps_each=[], frames=seen["frames"] // 4)
     assert bad(values)["throughput decode h264 (2).fps"].status is Status.FAIL
-
-

@@ -13,10 +13,10 @@ from gpuprep import catalogue
 from gpuprep.agent.throughputplan import CLIPS
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
+from gpuprep.catalogue.video import capabilities
 from gpuprep.checks import throughput
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.throughputseries import CHIPS, FIELDS
-from gpuprep.catalogue.video import capabilities
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Missing, Status
 
@@ -36,7 +36,7 @@ def rows() -> list[Row]:
 def _of(board: Board) -> Iterator[Row]:
     for kind, codec, preset in MEASURED:
         rate = engine_rate(board.model.compute_capability, kind, codec, preset or None)
-        if rate is None or not _can(board, kind) or board.model.compute_capability == "6.0" and kind == "encode":
+        if rate is None or not _can(board, kind):
             continue
         percent, status, reason = _ends(board, kind, codec, preset)
         yield board.name, " ".join(filter(None, (kind, codec, preset))), percent, status, reason
@@ -106,5 +106,3 @@ def _step(sessions: int, fps: float, used: int, clock: float) -> dict[str, Any]:
         "decoder_utilization_percent": used, "video_clock_mhz": clock, "event_reasons": 0, "cpu_percent": 10.0,
         "io_wait_percent": 0.0,
     }  # fmt: skip
-
-
