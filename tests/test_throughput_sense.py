@@ -240,7 +240,7 @@ def test_a_count_that_one_session_confirms_fails_a_machine() -> None:
 
 def test_where_no_source_gives_the_count_one_session_does() -> None:
     """No source says how many decoders an A10 has."""
-    a10 = {"pci_device_id": "2236", "name": "NVIDIA A10", "max_video_clock_mhz": 1575}
+    a10: dict[str, Any] = {"pci_device_id": "2236", "name": "NVIDIA A10", "max_video_clock_mhz": 1575}
     alone = step(1, 700, video_clock_mhz=1575, decoder_utilization_percent=50)
     sound = judged("t4", series("decode", "h264", alone, step(4, 1380, video_clock_mhz=1575)), **a10)
     assert sound["throughput decode h264.fps"].status is Status.PASS
