@@ -222,3 +222,33 @@ def test_what_is_wanted_is_what_the_probe_wrote_on_a_real_gpu(case: Any) -> None
     for output in rows[case.id]["outputs"]:
         want = transcodetrust.wanted(case)[output["name"]]
         assert {key: getattr(want, key) for key in output["expected"]} == output["expected"]
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda r: of(r, "transcode")["outputs"][0].update(bytes=100_000_000), "transcode transcode.completed"),
+        (lambda r: of(r, "transcode")["outputs"][0].update(bytes=0), "transcode transcode.completed"),
+        (lambda r: of(r, "resize")["outputs"][0].update(bit_rate_kbps=0), "transcode resize.completed"),
+        (lambda r: r["chunks"].update(files=40), "transcode chunks.saved_seconds"),
+        (lambda r: r["chunks"].update(renditions=None), "transcode chunks.saved_seconds"),
+        (lambda r: r["inputs"][0].update(width=640), "transcode.inputs"),
+        (lambda r: r["inputs"][0].update(frames=7), "transcode.inputs"),
+        (lambda r: r["inputs"][0].update(name="mine"), "transcode.inputs"),
+    ],
+)
+def test_work_that_is_not_the_probe_s(change: Change, key: str) -> None:
+    record = machine("t4")
+    row = {
+        "name": "h264-1080p",
+        "codec": "h264",
+        "width": 1920,
+        "height": 1080,
+        "frames": 480,
+        "fps": 30,
+        "audio": "aac",
+    }
+    record["inputs"] = [row]
+    assert problems(record) == {}
+    change(record)
+    assert {name: finding.status for name, finding in problems(record).items()} == {key: Status.UNKNOWN}

@@ -102,6 +102,8 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
 def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
     clock = judged.clock(step)
     highest = max(positive(judged.gpu.max_video_clock_mhz), float(judged.board.video_mhz or 0) if judged.board else 0.0)
+    if not clock and judged.has_rates:
+        yield f"{fps:.0f} fps, but NVML gave no video clock to judge them by"
     if highest and clock > CLOCK_SLACK * highest:
         yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
     for engines in judged.engines:

@@ -12,6 +12,7 @@ from gpuprep import catalogue
 from gpuprep.agent.ffmpegerrors import Cause, cause
 from gpuprep.agent.probes.transcodecases import CASES
 from gpuprep.agent.probes.transcodecases import Case as Planned
+from gpuprep.agent.probes.transcodechunks import FILES, SIZES
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.checks import impossible, transcodeoutput, transcodetrust
 from gpuprep.checks.common import provision, skip, unknown
@@ -49,6 +50,9 @@ def findings(evidence: Evidence) -> list[Finding]:
         every.setdefault(case.id, case)
     found = impossible.findings("transcode", evidence.results.get("transcode"))
     found += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
+    if why := transcodetrust.inputs(values):
+        expected = "the clips that gpuprep makes"
+        found.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
     return [*found, *_twice(values), *_left_out(values), *_chunks(values, known)]
 
 
@@ -247,11 +251,14 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
         return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
     if one <= 0 or many <= 0:
         return [unknown(subject, prop, Missing("unparsable", "seconds that are none"), expected=expected)]
+    if (chunks.files, chunks.renditions) != (FILES, len(SIZES)):
+        made = f"{FILES} in {len(SIZES)}"
+        why = f"{chunks.files} files in {chunks.renditions} sizes are recorded, and the probe makes {made}"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, "another work", why, "measure again")]
     if abs(many - one - saved) > 0.01:
         why = f"{many:g} s less {one:g} s are {many - one:.3f} s, and {saved:g} s saved are recorded"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{saved:g} s", why, "measure again")]
-    files, each = chunks.files, chunks.renditions
-    shown = f"{one:.1f} s in one process, {many:.1f} s in {files * each if files and each else 'several'}"
+    shown = f"{one:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
     if saved > 0:
         return [Finding(subject, prop, Status.PASS, expected, shown)]
     why = f"one process for all files took longer ({one:.1f} s) than a process for each output ({many:.1f} s)"

@@ -18,13 +18,14 @@ from gpuprep.agent.probes.transcodecases import Case as Planned
 from gpuprep.agent.probes.transcodeproof import IDENTICAL_DB, expected
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
-from gpuprep.records.evidence.transcode import Case, Expected, Number, Output
+from gpuprep.records.evidence.transcode import Case, Expected, Number, Output, Transcode
 
 RAN = ("completed", "failed", "timed_out")
 EXACT_DB = 60.0  # what a case asks for that must agree to the last bit
 SHORTEST_SECONDS = 0.03
 PATIENCE_SECONDS = 10.0  # until a case that was stopped has ended
 MOST_FPS = 100_000.0  # of 1080p: ten times what the engines of any board give together
+BITS_SLACK, SOUND_KBPS, CONTAINER_KBIT = 1.3, 150, 400  # what a file may have beside its pictures
 APART_DB, NEAR_SSIM, FAR_DB = 25.0, 0.95, 50.0
 
 
@@ -47,6 +48,20 @@ def _clip(name: str, seconds: float | None) -> clips.Clip:
     return clips.Clip(
         name, Path(name), spec.codec, spec.width, spec.height, spec.pixel_format, frames, frames / clips.FPS
     )  # fmt: skip
+
+
+def inputs(values: Transcode) -> str:
+    """Why the inputs are not those that gpuprep makes; "" where they are, or are not recorded."""
+    for row in values.inputs:
+        spec = clips.SPECS.get(row.name)
+        if spec is None:
+            return f"gpuprep makes no input {row.name or '?'}"
+        seen = {"codec": row.codec, "width": row.width, "height": row.height, "fps": row.fps}
+        own = {"codec": spec.codec, "width": spec.width, "height": spec.height, "fps": clips.FPS}
+        wrong = [key for key, value in own.items() if seen[key] != value and seen[key] not in (None, "")]
+        if row.codec and (wrong or not row.frames or row.frames % spec.frames):
+            return f"the {(wrong or ['frames'])[0]} of input {row.name} is not that of gpuprep's"
+    return ""
 
 
 def contradiction(case: Case, every: Mapping[str, Case]) -> str:
@@ -153,8 +168,14 @@ def _output(output: Output, asked: Expected) -> Iterator[str]:
 
 def _lengths(output: Output) -> Iterator[str]:
     seconds, rate, size = (_number(value) for value in (output.duration_seconds, output.bit_rate_kbps, output.bytes))
-    if seconds and rate and size and size * 8 / 1000 < 0.9 * rate * seconds:
-        yield f"{size:.0f} bytes are less than {rate:g} kbit/s for {seconds:g} s"
+    if size == 0 or rate == 0:
+        yield "an output without a bit is recorded"
+    if seconds and rate and size:
+        written = size * 8 / 1000
+        if written < 0.9 * rate * seconds:
+            yield f"{size:.0f} bytes are less than {rate:g} kbit/s for {seconds:g} s"
+        if written > BITS_SLACK * (rate + SOUND_KBPS) * seconds + CONTAINER_KBIT:
+            yield f"{size:.0f} bytes are more than {rate:g} kbit/s and sound for {seconds:g} s"
     for name, value in (("black", _number(output.black_seconds)), ("frozen", _number(output.frozen_seconds))):
         if value is not None and (value < 0 or (seconds and value > seconds + 1)):
             yield f"{value:g} s are said to be {name}"
