@@ -56,27 +56,25 @@ def plan(quick: bool, engines: Engines) -> List[Series]:
     if quick:
         encode = [] if engines.nvenc == 0 else [Series("encode", "h264", MIDDLE, False, one_step=True)]
         return [Series("decode", "h264", None, False, one_step=True), *encode]
-    light, *decode = [
-        Series("decode", codec, None, codec == "h264") for codec in CLIPS if codec not in HARDER
-    ]  # fmt: skip
+    decode = [Series("decode", codec, None, codec == "h264") for codec in CLIPS if codec not in HARDER]
     harder = [Series("decode", codec, None, False, one_step=True) for codec in HARDER]
     if engines.nvenc == 0:
         return [
-            light,
-            *harder,
+            decode[0],
             Series("encode", "h264", MIDDLE, False),
             Series("encode", "hevc", MIDDLE, False),
-            *decode,
+            *decode[1:],
+            *harder,
         ]
     return [
-        light,
+        decode[0],
         Series("encode", "h264", MIDDLE, True),
         Series("transcode", "h264", MIDDLE, True),
-        *harder,
-        decode[0],
+        decode[1],
         Series("encode", "hevc", MIDDLE, False),
-        *decode[1:],
+        *decode[2:],
         *(Series("encode", codec, preset, False) for preset in ("p1", "p7") for codec in ("h264", "hevc")),
+        *harder,
     ]
 
 

@@ -104,6 +104,13 @@ class Judged:
         return clip is None and OWN_CLIP.findall(self.series.command) == [wanted]
 
     @property
+    def bit_rate(self) -> str:
+        """Of the clip that was decoded, in words: its pictures' bits decide how fast. "" where it is not recorded."""
+        rate = self.series.clip.bit_rate_kbps if isinstance(self.series.clip, Clip) else 0.0
+        decodes = self.kind == "decode" and not isinstance(rate, Missing) and rate > 0
+        return f", streams of {positive(rate) / 1000:.1f} Mbit/s" if decodes else ""
+
+    @property
     def lacks_engine(self) -> bool:
         return any(one.count == 0 for one in self.engines)
 

@@ -72,7 +72,7 @@ class _Limits:
 
 def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measured: str, disturbed: str) -> Finding:
     fps = positive(best.fps) * judged.pixels
-    actual = f"{measured}, {100 * fps / limits.total:.0f} %"
+    actual = f"{measured}, {100 * fps / limits.total:.0f} %{judged.bit_rate}"
     subject, expected = judged.subject, limits.expected
     unread = isinstance(bound.used(best), Missing)
     if bound.count is None and fps >= limits.fail:
