@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from builders import finished_snapshot, load, resolved
 
@@ -20,7 +20,6 @@ from gpuprep.checks.throughputseries import CHIPS, FIELDS
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Missing, Status
 
-Row = tuple[str, str, float, str, str]
 MEASURED = (("decode", "h264", ""), ("decode", "h264-noisy", ""), ("decode", "hevc", ""), ("decode", "hevc10", ""),
             ("decode", "vp9", ""), ("encode", "h264", "p1"), ("encode", "h264", "p3"), ("encode", "h264", "p7"),
             ("encode", "hevc", "p1"), ("encode", "hevc", "p3"), ("encode", "hevc", "p7"))  # fmt: skip
@@ -28,8 +27,16 @@ SECONDS = 2.5
 ENGINES = 2  # of a board whose number no source gives: one session alone then shows them
 
 
+class Row(NamedTuple):
+    board: str  # its key
+    what: str
+    percent: int  # of a sound board's speed: the highest that is no PASS
+    status: str
+    reason: str  # of the finding that ends PASS
+
+
 def rows() -> list[Row]:
-    """(board, what, per cent of a sound board's speed at which PASS ends, status below, reason)."""
+    """Of each board and series of which NVIDIA publishes a rate; sound is the rate, or what gpuprep's clip reached."""
     return [row for board in catalogue.boards().values() for row in _of(board)]
 
 
@@ -39,7 +46,7 @@ def _of(board: Board) -> Iterator[Row]:
         if rate is None or not _can(board, kind):
             continue
         percent, status, reason = _ends(board, kind, codec, preset)
-        yield board.name, " ".join(filter(None, (kind, codec, preset))), percent, status, reason
+        yield Row(board.key, " ".join(filter(None, (kind, codec, preset))), percent, status, reason)
 
 
 def _can(board: Board, kind: str) -> bool:
@@ -49,7 +56,7 @@ def _can(board: Board, kind: str) -> bool:
     return count != 0 and (count is not None or listed)
 
 
-def _ends(board: Board, kind: str, codec: str, preset: str) -> tuple[float, str, str]:
+def _ends(board: Board, kind: str, codec: str, preset: str) -> tuple[int, str, str]:
     """In steps of one per cent; a sound board passes, and one at a standstill does not."""
     ends, passes = 0, 100
     assert _judged(board, kind, codec, preset, 1.0)[0] is Status.PASS
@@ -60,7 +67,7 @@ def _ends(board: Board, kind: str, codec: str, preset: str) -> tuple[float, str,
         else:
             ends = percent
     status, reason = _judged(board, kind, codec, preset, ends / 100)
-    return float(passes), status.value, reason
+    return ends, status.value, reason
 
 
 @cache
