@@ -16,7 +16,7 @@ HOTTEST_C, POWER_SLACK = 130.0, 1.3
 SIZE = (1920, 1080)
 # A clip's bits a second, sound included, may be so far from what its encoder was asked for.
 KBPS = {"h264-1080p": 5000, "hevc-1080p": 5000, "hevc10-1080p": 5000, "vp9-1080p": 5000, "h264-1080p-noisy": 8000}
-KBPS_FACTOR = 2.0
+KBPS_FACTOR = 3.0
 
 
 def contradiction(judged: Judged) -> str:
