@@ -205,7 +205,7 @@ def _row(case: Case, ran: Ran, lacking: List[str]) -> Dict[str, Any]:
         "exit_code": ran.exit_code,
         "seconds": round(ran.seconds, 3),
         "decisive_line": ran.decisive,
-        "refused_in": ran.refused_in or None,
+        "refused_in": ran.refused_in,
         "missing_parts": lacking,
         "warnings": ran.warnings,
         "outputs": [],
