@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from gpuprep.agent import clips
 from gpuprep.records import Missing
 
+ALL = clips.SPECS
 TINY = {
     "tiny": clips.Spec("h264", 320, 192, 24, "yuv420p", clips.BARS, 440),
     "tiny10": clips.Spec("hevc", 320, 192, 24, "yuv420p10le", clips.BARS, 440),
@@ -40,6 +42,33 @@ def test_a_clip_is_made_once(tmp_path: Path) -> None:
     assert isinstance(again, clips.Clip)
     assert again.path.stat().st_ino == first
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.mp4"]
+
+
+def test_a_clip_says_how_many_bits_it_has(tmp_path: Path) -> None:
+    made = clips.clip("tiny", within=tmp_path)
+    assert isinstance(made, clips.Clip)
+    assert made.bit_rate_kbps == round(made.path.stat().st_size * 8 / 1000 / 0.8)
+    made.path.write_bytes(b"")
+    assert isinstance(made.bit_rate_kbps, Missing)
+    made.path.unlink()
+    assert isinstance(made.bit_rate_kbps, Missing)
+
+
+def test_the_noisy_clip_has_more_bits_than_the_light_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both as the throughput probe has them, in small."""
+    rates = {}
+    for name in ("h264-1080p", "h264-1080p-noisy"):
+        spec = ALL[name]
+        rate, most, buffer = spec.kbps // 4, spec.most_kbps // 4, spec.buffer_kbit // 4
+        small = dataclasses.replace(spec, width=960, height=544, kbps=rate, most_kbps=most, buffer_kbit=buffer)
+        monkeypatch.setattr(clips, "SPECS", {name: small})
+        made = clips.clip(name, within=tmp_path)
+        assert isinstance(made, clips.Clip), made
+        assert isinstance(made.bit_rate_kbps, int)
+        rates[name] = made.bit_rate_kbps - 96  # its sound
+    assert 1000 <= rates["h264-1080p"] <= 1750
+    assert 1600 <= rates["h264-1080p-noisy"] <= 2800
+    assert rates["h264-1080p-noisy"] > 1.3 * rates["h264-1080p"]
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny10"])

@@ -258,3 +258,49 @@ def test_no_evidence_is_unknown(values: dict[str, Any] | Missing) -> None:
 def test_a_profile_without_cudnn_is_not_judged() -> None:
     without = with_parts(WANTED, cudnn={"version": "none"})
     assert judge.findings(Evidence(without, finished_snapshot(WANTED), {"cudnn": good()})) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"tflops": 18220.0, "microseconds": 0.4061}, "more than the peak"),
+        ({"tflops": 18.2}, "µs are 182 TFLOPS, and 18.2"),
+        ({"microseconds": 4.061}, "TFLOPS, and 182"),
+        ({"microseconds": None}, "not recorded"),
+        ({"shape": "1x1x1x1 * 1x1x1x1"}, "the probe's is 32x64x56x56"),
+        ({"max_relative_error": 0.0}, "always round"),
+        ({"layout": "NCDHW"}, "no convolution in fp16 NCDHW"),
+    ],
+)
+def test_figures_of_a_convolution_that_cannot_be(values: dict[str, Any], words: str) -> None:
+    record = good()
+    record["convolutions"][0].update(values)
+    found = bad(record)
+    assert {finding.status for finding in found.values()} == {Status.UNKNOWN}
+    assert any(words in finding.reason for finding in found.values()), found
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e15, 10**400, -1.0])
+@pytest.mark.parametrize("figure", ["max_relative_error", "tflops", "microseconds"])
+def test_figures_of_a_convolution_that_are_none(figure: str, value: float) -> None:
+    record = good()
+    record["convolutions"][0][figure] = value
+    found = bad(record)
+    assert found["cudnn.figures"].status is Status.UNKNOWN
+    # An error that is no number is a wrong result, as of matrix products.
+    wrong = Status.FAIL if figure == "max_relative_error" else Status.UNKNOWN
+    assert found["cudnn.convolution_fp16_nhwc"].status is wrong
+
+
+def test_a_record_s_own_tolerance_is_not_believed() -> None:
+    record = good()
+    record["convolutions"][0].update(max_relative_error=0.2, error_tolerance=0.5)
+    assert bad(record)["cudnn.convolution_fp16_nhwc"].status is Status.FAIL
+    record["convolutions"][0].update(max_relative_error=0.0003, error_tolerance={"missing": "not_read"})
+    assert bad(record) == {}
+
+
+def test_a_convolution_that_is_recorded_twice() -> None:
+    record = good()
+    record["convolutions"].append({**record["convolutions"][0], "max_relative_error": 0.5})
+    assert {key: finding.status for key, finding in bad(record).items()} == {"cudnn.entries": Status.UNKNOWN}

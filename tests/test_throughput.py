@@ -188,7 +188,8 @@ def kept(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in CLIPS.values():
         times = math.ceil(throughput.CLIP_SECONDS * clips.FPS / clips.SPECS[name].frames)
-        (folder / f"{name}-x{times}.mp4").touch()
+        bits = 50_000 * clips.SPECS[name].frames * times // clips.FPS
+        (folder / f"{name}-x{times}.mp4").write_bytes(b"\0" * (bits // 8))
     return folder
 
 
@@ -210,6 +211,10 @@ def test_quick_is_one_series_a_kind_of_engine(ffmpeg: Path, gpus: Gpus, kept: Pa
     decode, encode = values["series"]
     assert (decode["kind"], decode["outcome"], decode["engines"]) == ("decode", "completed", 2)
     assert (encode["kind"], encode["preset"], encode["engines"]) == ("encode", "p3", 1)
+    # 130 s of it; the stand-in's clips are small files of zeros.
+    assert decode["clip"] == {
+        "name": "h264-1080p", "codec": "h264", "width": 1920, "height": 1080, "fps": 30, "bit_rate_kbps": 50,
+    }  # fmt: skip
     step = decode["steps"][0]
     assert step["sessions"] == 4
     assert step["decoder_utilization_percent"] == 22

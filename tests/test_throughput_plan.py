@@ -90,6 +90,13 @@ def test_what_the_gpus_get() -> None:
     for preset in ("p1", "p3", "p7"):
         assert {f"encode h264 {preset}", f"encode hevc {preset}"} <= set(kinds(V100))
     assert "transcode h264 p3" in kinds(T4)
+    # The harder clip stands beside the light one, on the first GPU of a full run.
+    for engines in (T4, V100, H200, Engines(None, None)):
+        assert kinds(engines).count("decode h264-noisy") == 1
+        assert "decode h264-noisy" not in kinds(engines, quick=True)
+    (harder,) = [one for one in plan(False, H200) if one.codec == "h264-noisy"]
+    assert harder.one_step
+    assert harder.needs == ""
 
 
 def test_engines_that_a_series_fills() -> None:

@@ -112,6 +112,53 @@ def test_a_refusal_keeps_the_decisive_line(tmp_path: Path, tiny: Path, name: str
     assert row["outputs"][0]["error"]
 
 
+def refusing(tmp_path: Path, tiny: Path, line: str, code: int = 218) -> tuple[list[dict[str, Any]], list[str]]:
+    """(rows of six cases, how often FFmpeg was started for which encoder) with a driver that refuses with `line`."""
+    programs, scratch = tmp_path / "bin", tmp_path / "scratch"
+    programs.mkdir()
+    scratch.mkdir()
+    begun = f"for word; do case $word in *_nvenc) echo $word >> {tmp_path}/begun;; esac; done"
+    script = f'{begun}; echo "{line}" >&2; exit {code}'
+    parts = {**ALL_PARTS, "encoders": ["h264_nvenc", "hevc_nvenc"]}
+    runner = transcode.Runner(stand_in(programs, script), "ffprobe", parts, scratch, tiny, None)
+    cases = []
+    for number, encoder in enumerate(("h264_nvenc", "h264_nvenc", "hevc_nvenc", "hevc_nvenc", "h264_nvenc")):
+        arguments = f"-i input.mp4 -c:v {encoder} output.mp4"
+        cases.append(dataclasses.replace(COPY, id=f"case{number}", arguments=arguments, encoders=(encoder,)))
+    rows = runner.run([*cases, COPY])
+    return rows, (tmp_path / "begun").read_text().split()
+
+
+def test_where_there_is_no_encoder_one_refusal_of_each_is_enough(tmp_path: Path, tiny: Path) -> None:
+    line = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
+    rows, begun = refusing(tmp_path, tiny, line)
+    assert begun == ["h264_nvenc", "hevc_nvenc"]
+    assert [row["outcome"] for row in rows] == ["failed", "refused", "failed", "refused", "refused", "failed"]
+    assert [row["refused_in"] for row in rows] == ["", "case0", "", "case2", "case0", ""]
+    for row in rows[:5]:
+        assert row["decisive_line"] == line
+        assert row["outputs"][0]["error"]
+        assert (row["exit_code"] is None) is (row["outcome"] == "refused")
+    assert rows[1]["seconds"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("OpenEncodeSessionEx failed: incompatible client key (21): (no details)", 218),  # too many sessions now
+        ("10 bit encode not supported", 218),  # this command's format
+        ("Codec not supported", 218),
+        ("Cannot load libnvidia-encode.so.1", 255),
+        ("something new", 1),
+    ],
+)
+def test_a_refusal_that_may_be_this_command_s_decides_nothing(tmp_path: Path, tiny: Path, line: str, code: int) -> None:
+    rows, begun = refusing(tmp_path, tiny, line, code)
+    assert len(begun) == 5
+    assert {row["outcome"] for row in rows} == {"failed"}
+    assert {row["refused_in"] for row in rows} == {""}
+
+
 def test_a_kill_a_hang_and_a_full_disk_are_outcomes(tmp_path: Path, tiny: Path) -> None:
     for number, (script, outcome, words) in enumerate(
         (

@@ -42,6 +42,9 @@ class Spec:
     pixel_format: str
     picture: str
     tone_hz: int
+    kbps: int = 5000  # asked of the encoder, with the most that it may give and the kbit that it may save for that
+    most_kbps: int = 7000
+    buffer_kbit: int = 7000
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ class Clip:
     fps: int = FPS
     audio: str = "aac"
 
+    @property
+    def bit_rate_kbps(self) -> Union[int, Missing]:
+        """Of the file, its sound (96 kbit/s) included."""
+        try:
+            size = self.path.stat().st_size
+        except OSError as error:
+            return Missing("command_failed", str(error))
+        return round(size * 8 / 1000 / self.seconds) if size else Missing("unparsable", "the clip is empty")
+
 
 # Three kinds of pictures: sharp edges and motion, a slow zoom into fine detail, and grain. All are the same every
 # time (noise has a fixed seed), so two codecs' clips of one kind show the same frames.
@@ -68,9 +80,12 @@ BARS = (
 )
 ZOOM = "mandelbrot=s={w}x{h}:r=30:end_scale=0.005:end_pts=300,format={f}"
 GRAIN = "testsrc=s={w}x{h}:r=30,format=yuv420p,noise=alls=20:allf=t,format={f}"
+# Noise that leaves no picture like the one before takes all the bits that there are.
+NOISE = "testsrc2=s={w}x{h}:r=30,format=yuv420p,noise=alls=24:allf=t,format={f}"
 
 SPECS = {
     "h264-1080p": Spec("h264", 1920, 1080, LONG, "yuv420p", BARS, 440),
+    "h264-1080p-noisy": Spec("h264", 1920, 1080, SHORT, "yuv420p", NOISE, 440, 8000, 8500, 4000),
     "h264-720p": Spec("h264", 1280, 720, LONG, "yuv420p", ZOOM, 660),
     "h264-540p": Spec("h264", 960, 540, LONG, "yuv420p", GRAIN, 880),
     "hevc-1080p": Spec("hevc", 1920, 1080, SHORT, "yuv420p", BARS, 440),
@@ -79,8 +94,8 @@ SPECS = {
     "av1-1080p": Spec("av1", 1920, 1080, SHORT, "yuv420p", BARS, 440),
 }  # fmt: skip
 
-# Who encodes: first is best. 5 Mbit/s is what NVIDIA's throughput figures are about.
-RATE = ("-b:v", "5M", "-maxrate", "7M", "-bufsize", "7M")
+# Who encodes: first is best. What stands in braces is the clip's own (Spec).
+RATE = ("-b:v", "{kbps}k", "-maxrate", "{most}k", "-bufsize", "{buffer}k")
 ENCODERS = {
     "h264": (
         ("libx264", ("-preset", "ultrafast", "-bf", "2", "-x264-params", "cabac=1:8x8dct=1", *RATE)),
@@ -92,8 +107,8 @@ ENCODERS = {
     ),
     "vp9": (("libvpx-vp9", ("-deadline", "realtime", "-cpu-used", "8", "-row-mt", "1", *RATE)),),
     "av1": (
-        ("libsvtav1", ("-preset", "12", "-b:v", "5M")),
-        ("libaom-av1", ("-usage", "realtime", "-cpu-used", "8", "-row-mt", "1", "-b:v", "5M")),
+        ("libsvtav1", ("-preset", "12", "-b:v", "{kbps}k")),
+        ("libaom-av1", ("-usage", "realtime", "-cpu-used", "8", "-row-mt", "1", "-b:v", "{kbps}k")),
         ("av1_nvenc", ("-preset", "p4", *RATE)),
     ),
 }
@@ -164,8 +179,9 @@ def encoders(program: str) -> Tuple[str, ...]:
 
 def _generate(spec: Spec, path: Path) -> Optional[Missing]:
     """Encode the clip with the first encoder that works; if none works, returns the last error."""
+    rates = {"kbps": spec.kbps, "most": spec.most_kbps, "buffer": spec.buffer_kbit}
     able = [
-        (program, name, options)
+        (program, name, tuple(word.format(**rates) for word in options))
         for name, options in ENCODERS[spec.codec]
         for program in programs()
         if name in encoders(program)

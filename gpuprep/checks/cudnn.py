@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from gpuprep import catalogue
+from gpuprep.agent.convolution import SHAPE, TOLERANCE
+from gpuprep.checks import impossible
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence
+from gpuprep.performance import roofline
+from gpuprep.performance.roofline import Roof
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.cudnn import Convolution, Cudnn
+from gpuprep.records.evidence.decode import is_no_number
 
 ROLE = "gpu_cudnn"
 AGAIN = "measure again"
 MEASURE = "see that cuDNN is installed; gpuprep provision gives the agent cuDNN's frontend (it needs CUDA 12 or newer)"
+# A convolution in FP32 may run on Tensor Cores as TF32.
+UNITS = {"fp16": ("fp16",), "fp32": ("fp32", "tf32")}
+ABOVE = 1.05  # of the peak: clocks a little above the boost; above it no speed can be
+ROUNDED = 0.02  # by which time and speed of one convolution may differ
+WRONG = "do not calculate on this GPU before it is explained: try another machine, and show the provider this report"
 ELSEWHERE = "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; gpuprep provision sets the loader's"
 
 
@@ -23,8 +36,14 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not values.convolutions:
         nothing = Missing("unparsable", "the probe lists no convolution")
         return [*_library(evidence, values), unknown("cudnn", "convolutions", nothing, expected="right", remedy=AGAIN)]
-    found = [*_library(evidence, values), *map(_convolution, values.convolutions)]
+    board = evidence.board(values.gpu) if values.gpu else None
+    found = [*_library(evidence, values), *impossible.findings("cudnn", evidence.results.get("cudnn"))]
+    found += [_convolution(case, board) for case in _once(values)]
     have = {(case.dtype, case.layout) for case in values.convolutions}
+    listed = Counter((case.dtype, case.layout) for case in values.convolutions)
+    if again := [f"{dtype} {layout}" for (dtype, layout), count in listed.items() if count > 1]:
+        why = f"there is more than one result of {', '.join(again)}: which of them is true cannot be told"
+        found.append(Finding("cudnn", "entries", Status.UNKNOWN, "one of each", "several", why, AGAIN))
     absent = [f"{dtype} {layout}" for dtype in ("fp16", "fp32") for layout in ("NHWC", "NCHW")
               if (dtype, layout) not in have]  # fmt: skip
     if absent:
@@ -63,7 +82,33 @@ def _ours(path: str, installed: object, home: str, installs: bool) -> bool:
     return path.startswith(home) if installs else path == installed
 
 
-def _convolution(case: Convolution) -> Finding:
+def _once(values: Cudnn) -> list[Convolution]:
+    first: dict[tuple[str, str], Convolution] = {}
+    for case in values.convolutions:
+        first.setdefault((case.dtype, case.layout), case)
+    return list(first.values())
+
+
+def _impossible(case: Convolution, board: catalogue.Board | None) -> str:
+    """Why the figures of a convolution cannot be; "" where they can."""
+    if case.dtype not in TOLERANCE or case.layout not in ("NHWC", "NCHW"):
+        return f"gpuprep measures no convolution in {case.dtype} {case.layout or '?'}"
+    if case.shape != str(SHAPE):
+        return f"the convolution is {case.shape or 'of no recorded shape'}, and the probe's is {SHAPE}"
+    tflops, microseconds = case.tflops, case.microseconds
+    if isinstance(tflops, Missing) or isinstance(microseconds, Missing) or tflops <= 0 or microseconds <= 0:
+        return "its time or its speed is not recorded, or is no figure"
+    by_time = SHAPE.operations / microseconds / 1e6
+    if abs(by_time - tflops) > ROUNDED * tflops + 0.01:
+        return f"{microseconds:g} µs are {by_time:.3g} TFLOPS, and {tflops:.3g} are recorded"
+    roofs = [roofline.roof(board, unit) for unit in UNITS[case.dtype]] if board else []
+    most = max((roof.tflops for roof in roofs if isinstance(roof, Roof)), default=0.0)
+    if most and tflops > ABOVE * most:
+        return f"{tflops:.3g} TFLOPS are more than the peak of {most:.3g}"
+    return ""
+
+
+def _convolution(case: Convolution, board: catalogue.Board | None) -> Finding:
     dtype, layout = case.dtype, case.layout or "?"
     prop, what = f"convolution_{dtype}_{layout}".lower(), f"{dtype.upper()} {layout}"
     if case.error:
@@ -71,18 +116,34 @@ def _convolution(case: Convolution) -> Finding:
         why = f"the convolution in {what} did not run: {last}"
         remedy = "see whether this cuDNN still knows the GPU (9.11 dropped Volta) and fits the driver"
         return Finding("cudnn", prop, Status.FAIL, "runs", "failed", why, remedy)
-    off, allowed = case.max_relative_error, case.error_tolerance
-    compared = f"the result in {what}"
+    off, compared = case.max_relative_error, f"the result in {what}"
+    if why := _wrong(case, what):
+        return Finding("cudnn", prop, Status.FAIL, f"off by at most {_allowed(case):g}", "wrong results", why, WRONG)
+    if said := _impossible(case, board):
+        return Finding("cudnn", prop, Status.UNKNOWN, "figures that can be true", "not judged", said, AGAIN)
     if isinstance(off, Missing):
         return unknown("cudnn", prop, off, expected="compared with FP64", what=compared, remedy=AGAIN)
-    if isinstance(allowed, Missing):
-        return unknown("cudnn", prop, allowed, expected="compared with FP64", what=compared, remedy=AGAIN)
-    expected, speed = f"off by at most {allowed:g}", case.tflops
+    expected, speed = f"off by at most {_allowed(case):g}", case.tflops
     shown = f"{off:.2g}" + ("" if isinstance(speed, Missing) else f" at {speed:.0f} TFLOPS")
-    if 0 <= off <= allowed:
-        return Finding("cudnn", prop, Status.PASS, expected, shown)
-    why = f"the convolution in {what} is off by {off:.2g} of its largest value, and {allowed:g} is allowed"
-    remedy = (
-        "do not calculate on this GPU before it is explained: try another machine, and show the provider this report"
-    )
-    return Finding("cudnn", prop, Status.FAIL, expected, shown, why, remedy)
+    if off == 0:
+        why = f"no error at all is recorded: sums of {SHAPE.channels * SHAPE.kernel**2} products always round"
+        return Finding("cudnn", prop, Status.UNKNOWN, expected, shown, why, AGAIN)
+    return Finding("cudnn", prop, Status.PASS, expected, shown)
+
+
+def _allowed(case: Convolution) -> float:
+    """gpuprep's own tolerance: a record cannot allow itself more."""
+    read = [] if isinstance(case.error_tolerance, Missing) else [case.error_tolerance]
+    return min([TOLERANCE.get(case.dtype, min(TOLERANCE.values())), *read])
+
+
+def _wrong(case: Convolution, what: str) -> str:
+    """As of matrix products; "" where the result is right, or was not compared."""
+    off, allowed = case.max_relative_error, _allowed(case)
+    if is_no_number(off):
+        return f"the convolution in {what} has results that are no numbers, or beyond every bound"
+    if isinstance(off, Missing) or 0 <= off <= allowed:
+        return ""
+    if off < 0:
+        return f"the convolution in {what} has an error of {off:.2g}, which cannot be"
+    return f"the convolution in {what} is off by {off:.2g} of its largest value, and {allowed:g} is allowed"

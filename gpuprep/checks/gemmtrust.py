@@ -6,19 +6,15 @@ import posixpath
 
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.catalogue import is_version, parse
-from gpuprep.checks import gpuprocesses
+from gpuprep.checks import conditions
 from gpuprep.checks.common import REMEDIES
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.gemmrecord import Gpu, masks, shape_of
-from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.decode import is_no_number
 from gpuprep.records.evidence.gemm import Gemm, Product
 
-GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
 LOWERED = 0.97  # of the own power limit: less was set on purpose
-MANY_SAMPLES = 20  # one sample of so many is a passing moment
-SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 
 
 def results(gpu: Gpu) -> list[Finding]:
@@ -88,48 +84,18 @@ def errors(gpu: Gpu) -> list[Finding]:
 
 def alone(gpu: Gpu) -> tuple[str, list[Finding]]:
     """(why the figures do not count, the finding): another process on the GPU makes them too low."""
-    listed = gpu.measured.other_processes
-    expected = "no other process on the GPU"
-    remedy = "stop what uses the GPU (nvidia-smi shows it), then measure again"
-    if isinstance(listed, Missing):
-        why = f"whether another process used the GPU is not known{f' ({listed.detail})' if listed.detail else ''}"
-        return why, [Finding(gpu.subject, "alone", Status.UNKNOWN, expected, "not known", why, remedy)]
-    if not listed:
-        return "", [Finding(gpu.subject, "alone", Status.PASS, expected, "none")]
-    names = ", ".join(
-        "an entry that is none" if isinstance(one, Missing) else gpuprocesses.named(one) for one in listed[:3]
-    )
-    why = f"another process used the GPU while it was measured: {names}"
-    return why, [Finding(gpu.subject, "alone", Status.UNKNOWN, expected, names, why, remedy)]
+    why, found = conditions.alone(gpu.subject, "alone", gpu.measured.other_processes)
+    return why, [found]
 
 
 def slowdowns(gpu: Gpu) -> list[Finding]:
     """Hardware slowdowns fail; heat warns; the power cap is how these cards work under load."""
-    expected = "no slowdown by heat or by the hardware"
     read = [mask for gemm in gpu.gemms if not gemm.error for mask in masks(gemm)]
-    known = [mask for mask in read if mask is not None]
-    seen = 0
-    for mask in [*known, *_sampled(gpu)]:
-        seen |= mask
-    shown = ", ".join(reason.name for reason in named(seen)) or "none"
-    if seen & GRAVE:
-        hits, samples = _samples(gpu, GRAVE)
-        passing = samples >= MANY_SAMPLES and hits <= 1 and sum(bool(mask & GRAVE) for mask in known) <= 1
-        said = f" in {hits} of {samples} samples" if samples else ""
-        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{said}"
-        return [Finding(gpu.subject, "slowdowns", Status.WARN if passing else Status.FAIL, expected, shown, why,
-                        SHOW_PROVIDER)]  # fmt: skip
-    if not known or len(known) < len(read):
-        why = "why the clock was what it was could not be read (NVML's event reasons)"
-        return [Finding(gpu.subject, "slowdowns", Status.UNKNOWN, expected, "not readable", why, "measure again")]
-    if seen & SW_THERMAL:
-        why = "the driver lowered the clock because of heat while it was measured"
-        return [Finding(gpu.subject, "slowdowns", Status.WARN, expected, shown, why, "look at the machine's cooling")]
-    if seen & SYNC_BOOST:
-        why = "a slower GPU of its sync boost group kept the clock low while it was measured"
-        return [Finding(gpu.subject, "slowdowns", Status.WARN, expected, shown, why,
-                        "take the GPUs out of the sync boost group (dcgmi config), and measure again")]  # fmt: skip
-    return [Finding(gpu.subject, "slowdowns", Status.PASS, expected, shown)]
+    hits, samples = _samples(gpu, conditions.GRAVE)
+    found = conditions.slowdowns(
+        gpu.subject, "slowdowns", read, sampled=_sampled(gpu), grave_samples=hits, samples=samples
+    )
+    return [found]
 
 
 def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:

@@ -12,11 +12,16 @@ from gpuprep.records.evidence.throughput import Step
 BUSY_PERCENT = 90  # an engine that is used less waits for someone
 CPU_FULL_PERCENT = 85
 STORAGE_PERCENT = 10  # of all CPUs' time
+MISSING_ENGINES = 0.75  # a share of one: so much less than all is an engine that is not there
+SLOW = "stop and start the machine; if it stays so, ask the provider for another GPU"
 ENGINE = {"decode": "decoders", "encode": "encoders"}
 # NVML's nvmlClocksEventReasons, the ones that lower a clock.
 LOWERS = {
     0x2: ("application clocks are set below the highest", "gpuprep tune sets them (tuning.clocks in the profile)"),
-    0x4: ("the power limit holds it back", "raise tuning.power_limit_watts, or accept the cap of this card"),
+    0x4: (
+        "the power limit holds it back",
+        "see that the power limit is the card's own (tuning.power_limit_watts: default, then gpuprep tune)",
+    ),
     0x8: (
         "hardware slowdown: power supply or temperature",
         "ask the provider: this machine's power or cooling is at fault",
@@ -48,8 +53,8 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
     if used < BUSY_PERCENT:
         return _waited(best, bound, used)
     alone = next((fps for step in steps if step.sessions == 1 and (fps := _known(step.fps))), None)
-    if alone is not None and engines > 1 and alone >= 0.85 * rate:
-        works = (_known(best.fps) or 0.0) / alone
+    works = (_known(best.fps) or 0.0) / alone if alone else float(engines)
+    if alone is not None and alone >= 0.85 * rate and works < engines - MISSING_ENGINES:
         return Loss(
             f"one session alone reaches {alone:.0f} of {rate:.0f} fps, all together no more than {works:.1f} of them: "
             f"it looks like fewer than {engines} {ENGINE[bound]} at work",
@@ -57,7 +62,7 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
         )
     return Loss(
         f"the {ENGINE[bound]} were {used:.0f} % busy and yet slow: each gives less than its rate at this clock",
-        "stop and start the machine; if it stays so, ask the provider for another GPU",
+        SLOW,
     )
 
 

@@ -6,13 +6,15 @@ they disagree, one of them is wrong, and that is a finding. The table of FFmpeg'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.ffmpegerrors import Cause, cause
 from gpuprep.agent.probes.transcodecases import CASES
+from gpuprep.agent.probes.transcodecases import Case as Planned
+from gpuprep.agent.probes.transcodechunks import FILES, SIZES
 from gpuprep.catalogue.video import capabilities, is_verified
-from gpuprep.checks import transcodeoutput
+from gpuprep.checks import impossible, transcodeoutput, transcodetrust
 from gpuprep.checks.common import provision, skip, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.records import Finding, Missing, Status
@@ -21,6 +23,7 @@ from gpuprep.records.evidence.transcode import Case, Transcode
 COMPLETED = "completed"
 CAPABILITY = "capability"
 ROLE = "gpu_codec"
+OUTCOMES = ("completed", "failed", "timed_out", "not_built", "not_run", "refused")
 EXPECTED = "it works"
 RETRY = "run the case's command by hand on the host; it is in the record"
 WORDS = {
@@ -42,8 +45,15 @@ def findings(evidence: Evidence) -> list[Finding]:
         ]
     model = _model(evidence, values)
     known = None if model is None else capabilities(model.key)
-    found = [finding for case in values.cases for finding in _case(evidence, case, model, known)]
-    return [*found, *_left_out(values), *_chunks(values, known)]
+    every: dict[str, Case] = {}
+    for case in values.cases:
+        every.setdefault(case.id, case)
+    found = impossible.findings("transcode", evidence.results.get("transcode"))
+    found += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
+    if why := transcodetrust.inputs(values):
+        expected = "the clips that gpuprep makes"
+        found.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
+    return [*found, *_twice(values), *_left_out(values), *_chunks(values, known)]
 
 
 def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:
@@ -54,44 +64,49 @@ def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:
     return catalogue.models().get(evidence.wanted.gpus[0].model) if evidence.wanted.gpus else None
 
 
-def _case(evidence: Evidence, case: Case, model: catalogue.Model | None, known: frozenset[str] | None) -> list[Finding]:
-    subject = f"transcode {case.id}"
+def _case(
+    evidence: Evidence,
+    case: Case,
+    every: Mapping[str, Case],
+    model: catalogue.Model | None,
+    known: frozenset[str] | None,
+) -> list[Finding]:
+    subject, own = f"transcode {case.id}", transcodetrust.planned(case)
     outcome = case.outcome
-    lacking = _lacking(case, known)
+    if outcome not in OUTCOMES:
+        return [unknown(subject, COMPLETED, Missing("unparsable", f"outcome {outcome!r}"), expected=EXPECTED)]
+    why = transcodetrust.contradiction(case, every)
+    if own is None or why:
+        expected, shown = "a record that can be true", str(outcome)
+        return [Finding(subject, COMPLETED, Status.UNKNOWN, expected, shown, why, "measure again")]
+    lacking = _lacking(own, known)
     if outcome == "completed":
-        return [*_beyond(subject, _title(model), lacking), *transcodeoutput.findings(subject, case)]
+        return [*_beyond(subject, model, lacking), *transcodeoutput.findings(subject, case, own)]
     if outcome == "not_built":
         return [_not_built(evidence, subject, case)]
     if outcome == "not_run":
         return [_not_run(subject, case)]
-    if outcome in ("failed", "timed_out"):
-        return [_failed(subject, case, model, known, lacking)]
-    return [unknown(subject, COMPLETED, Missing("unparsable", f"outcome {outcome!r}"), expected=EXPECTED)]
+    return [_failed(subject, case, own, model, known, lacking)]
 
 
 def _title(model: catalogue.Model | None) -> str:
     return "this GPU" if model is None else model.title
 
 
-def _lacking(case: Case, known: frozenset[str] | None) -> list[str]:
+def _lacking(own: Planned, known: frozenset[str] | None) -> list[str]:
     """What the case needs and the catalogue denies this GPU."""
-    return [] if known is None else [name for name in _capabilities(case) if name not in known]
+    return [] if known is None else [name for name in own.capabilities if name not in known]
 
 
-def _capabilities(case: Case) -> tuple[str, ...]:
-    """Those that can be read; of what cannot, transcodeoutput says that the GPU's work is not proven."""
-    listed = case.needs if isinstance(case.needs, Missing) else case.needs.capabilities
-    return () if isinstance(listed, Missing) else listed
-
-
-def _beyond(subject: str, title: str, lacking: Sequence[str]) -> list[Finding]:
-    """It ran although the catalogue says that it cannot."""
+def _beyond(subject: str, model: catalogue.Model | None, lacking: Sequence[str]) -> list[Finding]:
+    """It ran although the catalogue says that it cannot: impossible where a source says so of this very GPU."""
     if not lacking:
         return []
-    words = in_words(lacking)
+    words, title = in_words(lacking), _title(model)
+    sure = model is not None and any(is_verified(model.key, name) for name in lacking)
     return [
         Finding(
-            subject, CAPABILITY, Status.WARN, f"no {words}", "it ran",
+            subject, CAPABILITY, Status.UNKNOWN if sure else Status.WARN, f"no {words}", "it ran",
             f"the catalogue says that {title} has no {words}, and yet FFmpeg did it",
             "catalogue/video.yml is wrong about this GPU: please report it; or FFmpeg used another device",
         )
@@ -130,6 +145,7 @@ def _not_run(subject: str, case: Case) -> Finding:
 def _failed(
     subject: str,
     case: Case,
+    own: Planned,
     model: catalogue.Model | None,
     known: frozenset[str] | None,
     lacking: Sequence[str],
@@ -137,7 +153,7 @@ def _failed(
     title = _title(model)
     line = case.decisive_line or "FFmpeg said nothing"
     explained = cause(line)
-    refused = [name for name in _capabilities(case) if explained is not None and denies(explained, name)]
+    refused = [name for name in own.capabilities if explained is not None and denies(explained, name)]
     if refused and known is None:
         reason = f'the driver: "{line}"; the catalogue does not know this GPU'
         return skip(subject, COMPLETED, expected=EXPECTED, actual="refused by the driver", reason=reason)
@@ -193,6 +209,16 @@ def in_words(names: Sequence[str]) -> str:
     return ", ".join(said)
 
 
+def _twice(values: Transcode) -> list[Finding]:
+    """The first entry of a case is judged; a second one is told."""
+    names = [case.id for case in values.cases]
+    again = sorted({name for name in names if names.count(name) > 1})
+    if not again:
+        return []
+    why = f"the record has more than one entry of {', '.join(again)}: which of them is true cannot be told"
+    return [Finding("transcode", "entries", Status.UNKNOWN, "one entry a case", "several", why, "measure again")]
+
+
 def _left_out(values: Transcode) -> list[Finding]:
     """Commands of the guide of which there is no word, in a run that was to try all of them."""
     tried = {case.id for case in values.cases}
@@ -217,13 +243,22 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
             reason = f'this GPU does not encode: "{chunks.detail}"'
             return [skip(subject, prop, expected=expected, actual="not supported by this GPU", reason=reason)]
         return [unknown(subject, prop, chunks, expected=expected)]
+    if known is not None and "nvenc.h264" not in known:
+        why = "by the catalogue this GPU does not encode, and yet there are figures of encodes"
+        return [Finding(subject, prop, Status.UNKNOWN, "no encoder on this GPU", "it ran", why, "measure again")]
     one, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
     if isinstance(one, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
         return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
     if one <= 0 or many <= 0:
         return [unknown(subject, prop, Missing("unparsable", "seconds that are none"), expected=expected)]
-    files, each = chunks.files, chunks.renditions
-    shown = f"{one:.1f} s in one process, {many:.1f} s in {files * each if files and each else 'several'}"
+    if (chunks.files, chunks.renditions) != (FILES, len(SIZES)):
+        made = f"{FILES} in {len(SIZES)}"
+        why = f"{chunks.files} files in {chunks.renditions} sizes are recorded, and the probe makes {made}"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, "another work", why, "measure again")]
+    if abs(many - one - saved) > 0.01:
+        why = f"{many:g} s less {one:g} s are {many - one:.3f} s, and {saved:g} s saved are recorded"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, f"{saved:g} s", why, "measure again")]
+    shown = f"{one:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
     if saved > 0:
         return [Finding(subject, prop, Status.PASS, expected, shown)]
     why = f"one process for all files took longer ({one:.1f} s) than a process for each output ({many:.1f} s)"

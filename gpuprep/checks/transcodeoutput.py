@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Union
 
+from gpuprep.agent.probes.transcodecases import Case as Planned
+from gpuprep.checks import transcodetrust
 from gpuprep.checks.common import unknown
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.transcode import NOT_ASKED, Case, Expected, GpuProof, Needs, Output
+from gpuprep.records.evidence.transcode import NOT_ASKED, Case, Expected, GpuProof, Output
 
 DURATION_SECONDS = 0.1  # an AAC frame is 21 ms, and a container rounds
 BIT_RATE_PERCENT = 20.0
@@ -23,9 +26,10 @@ Agrees = Callable[[Reading, Reading], bool]
 REMEDY = "run the case's command by hand on the host, look at what FFmpeg says, and report it with the record"
 
 
-def findings(subject: str, case: Case) -> list[Finding]:
-    """Of a case that FFmpeg ended with 0: that alone proves nothing."""
-    outputs = case.outputs
+def findings(subject: str, case: Case, own: Planned) -> list[Finding]:
+    """Of a case that FFmpeg ended with 0: that alone proves nothing. `own`: what gpuprep asks of it."""
+    asked = transcodetrust.wanted(own)
+    outputs = [dataclasses.replace(output, expected=asked[output.name]) for output in case.outputs]
     if not outputs:
         absent = Missing("not_recorded", "no output is described")
         return [unknown(subject, "output", absent, expected="as asked for")]
@@ -36,7 +40,7 @@ def findings(subject: str, case: Case) -> list[Finding]:
     quality = [finding for output in outputs for finding in _quality(subject, output)]
     if not quality:
         quality = [Finding(subject, "pictures", Status.PASS, _floors(outputs), _lowest(outputs))]
-    return [*wrong, *quality, *_gpu(subject, case), *_warnings(subject, case)]
+    return [*wrong, *quality, *_gpu(subject, case, own), *_warnings(subject, case)]
 
 
 def _output(subject: str, output: Output) -> list[Finding]:
@@ -137,16 +141,14 @@ def _quality(subject: str, output: Output) -> list[Finding]:
     name, expected = output.name, _asked(output)
     if output.error:
         return []
-    floors = (("psnr_db", output.psnr_db, expected.psnr_db or 30.0), ("ssim", output.ssim, expected.ssim or 0.9))
+    floors = (("psnr_db", output.psnr_db, expected.psnr_db), ("ssim", output.ssim, expected.ssim))
     limits = (("black_seconds", output.black_seconds, BLACK_SECONDS),
               ("frozen_seconds", output.frozen_seconds, FROZEN_SECONDS))  # fmt: skip
     found = []
-    if output.quality_judged is not False:
-        for key, actual, floor in floors:
-            if isinstance(floor, Missing):
-                found += _compare(subject, key, name, floor, actual, _same)
-            else:
-                found += _compare(subject, key, name, f"≥{floor:g}", actual, _at_least(floor))
+    for key, actual, floor in floors:
+        least = _number(floor)  # None: a feature lowers it by design
+        if least is not None:
+            found += _compare(subject, key, name, f"≥{least:g}", actual, _at_least(least))
     for key, actual, limit in limits:
         found += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
     return found
@@ -160,13 +162,9 @@ def _at_most(limit: float) -> Agrees:
     return lambda _, actual: isinstance(actual, (int, float)) and actual <= limit
 
 
-def _gpu(subject: str, case: Case) -> list[Finding]:
+def _gpu(subject: str, case: Case, own: Planned) -> list[Finding]:
     """The GPU did it: FFmpeg's own lines say so. A fall back to software ends with 0 as well."""
-    needs = Needs(capabilities=case.needs, lines=case.needs) if isinstance(case.needs, Missing) else case.needs
-    capabilities, lines, proof = needs.capabilities, needs.lines, case.gpu_proof
-    if isinstance(capabilities, Missing) or isinstance(lines, Missing):
-        absent = Missing("unparsable", "what the case needs of the GPU")
-        return [unknown(subject, "gpu", absent, expected="the GPU", what="whether the GPU did it")]
+    capabilities, lines, proof = own.capabilities, own.says, case.gpu_proof
     engines = {name.partition(".")[0] for name in capabilities}
     expected = " and ".join(sorted(name.upper() for name in engines)) or "the GPU"
     if isinstance(proof, Missing):

@@ -17,7 +17,8 @@ from gpuprep.records.evidence.shared import Telemetry
 from gpuprep.records.evidence.transcode import Output
 from gpuprep.reports.readings import known
 
-OUTCOMES = ("completed", "failed", "not_built", "not_run", "timed_out", "no_time", "unknown")  # docs/records.md
+# docs/records.md
+OUTCOMES = ("completed", "failed", "not_built", "not_run", "refused", "timed_out", "no_time", "unknown")
 # "NxCxHxW * KxCxRxS" of a convolution.
 SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 

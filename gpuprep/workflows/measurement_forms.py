@@ -47,6 +47,8 @@ def _value(hint: Any, value: object, where: str, wished: bool) -> Iterator[str]:
     plain = _plain(hint)
     if typing.get_origin(plain) is tuple:
         item = typing.get_args(plain)[0]
+        if Missing in typing.get_args(hint) and isinstance(value, dict) and "missing" in value:
+            return
         if not isinstance(value, list):
             yield f"{where}: want a list, got {shown(value)}"
             return

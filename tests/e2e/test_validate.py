@@ -115,9 +115,13 @@ def test_av1_is_refused_in_the_drivers_words(machine: str, request: pytest.Fixtu
 def test_an_a100_decodes_and_does_not_encode(whole_a100: Record) -> None:
     found = of_guide(whole_a100)
     assert {found[number]["outcome"] for number in DECODING} == {"completed"}
-    for number in set(found) - DECODING - NOT_BUILT:
-        assert found[number]["outcome"] == "failed"
+    encoders: dict[str, list[str]] = {}
+    for number in sorted(set(found) - DECODING - NOT_BUILT):
+        encoders.setdefault(found[number]["needs"]["encoders"][0], []).append(found[number]["outcome"])
         assert found[number]["decisive_line"].startswith("OpenEncodeSessionEx failed: unsupported device (2)")
+    # One refused open of each encoder is enough.
+    for outcomes in encoders.values():
+        assert outcomes == ["failed"] + ["refused"] * (len(outcomes) - 1)
     skipped = [f for f in whole_a100["findings"] if f["status"] == "SKIP" and f["subject"].startswith("transcode")]
     assert len({f["subject"] for f in skipped}) >= 20
     assert not bad(whole_a100), said(bad(whole_a100))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Union
 
-from gpuprep.agent.clips import clip
+from gpuprep.agent.clips import Clip, clip
 from gpuprep.agent.codec import ffmpeg_version
 from gpuprep.agent.cpu import CpuUse
 from gpuprep.agent.ffmpegerrors import decisive_line
@@ -130,6 +130,7 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
         "width": WIDTH,
         "height": HEIGHT,
         "engines": known,
+        "clip": Missing("not_run", "no clip was read"),
         "outcome": "not_run",
         "decisive_line": "",
         "command": "",
@@ -142,6 +143,7 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
     source = clip(CLIPS[series.codec] if series.kind == "decode" else CLIPS["h264"], CLIP_SECONDS, within=job.clips)
     if isinstance(source, Missing):
         return {**result, "decisive_line": f"no clip to work on: {source.detail}"}
+    result["clip"] = _clip(source)
     argv = command(job.ffmpeg, series, source.path, source.fps)
     result["command"] = shlex.join(argv)
     while (count := next_sessions(result["steps"], known, series.ladder)) is not None:
@@ -157,6 +159,14 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
     result["outcome"] = "completed" if delivered else "failed"
     result["decisive_line"] = next((step["died_because"] for step in result["steps"] if step["died"]), "")
     return result
+
+
+def _clip(source: Clip) -> Values:
+    """How hard the pictures are to decode: more bits take longer."""
+    return {
+        "name": source.name, "codec": source.codec, "width": source.width, "height": source.height, "fps": source.fps,
+        "bit_rate_kbps": source.bit_rate_kbps,
+    }  # fmt: skip
 
 
 def _step(job: Job, gpu: Gpu, uuid: str, argv: List[str], count: int) -> Union[Values, Missing]:

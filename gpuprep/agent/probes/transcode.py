@@ -2,6 +2,8 @@
 
 One case runs at a time, so that its seconds and NVML's figures are its own; other cores check outputs
 at the same time. A case that fails, hangs or has no disk space is a result; the others continue. No file stays.
+Where the driver refuses to open an encoder at all, further cases of that encoder are not run: it refuses before it
+reads what they ask for.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import children
 from gpuprep.agent.clips import Clip, clip
+from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.nvml import Gpu, Nvml
 from gpuprep.agent.probes import codec
 from gpuprep.agent.probes.gpuforms import named
@@ -102,6 +105,7 @@ class Runner:
     ) -> None:
         self.ffmpeg, self.ffprobe, self.parts = ffmpeg, ffprobe, parts
         self.scratch, self.clips, self.gpu = scratch, clips, gpu
+        self.refused: Dict[str, Tuple[str, str]] = {}  # encoder ► the case that it was refused in, and the line
 
     def run(self, cases: Sequence[Case]) -> List[Dict[str, Any]]:
         provers = max(1, min(PROVERS, (os.cpu_count() or 1) - 1))
@@ -127,6 +131,11 @@ class Runner:
         lacking = missing_parts(case, self.parts)
         if lacking:
             return _row(case, Ran("not_built"), lacking), None
+        known = next((self.refused[name] for name in case.encoders if name in self.refused), None)
+        if known is not None:
+            row = _row(case, Ran("refused", reason=known[1], refused_in=known[0]), [])
+            row["outputs"] = [{"name": output.file, "error": "the command was not run"} for output in case.outputs]
+            return row, None
         folder = self.scratch / case.id
         try:
             folder.mkdir()
@@ -138,6 +147,9 @@ class Runner:
             return _row(case, Ran("not_run", reason=found.detail or found.reason), []), None
         ran = run_case(self.ffmpeg, case, folder, self.gpu)
         row = _row(case, ran, [])
+        encoder = refused_encoder(case, ran)
+        if encoder:
+            self.refused[encoder] = (case.id, ran.decisive)
         if ran.outcome != "completed":
             shutil.rmtree(folder, ignore_errors=True)
             nothing = Missing("not_read", "the command did not complete")
@@ -158,6 +170,17 @@ class Runner:
             ]
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def refused_encoder(case: Case, ran: Ran) -> str:
+    """The encoder that no case can open, by this one's failure; "" where another case could fare otherwise.
+
+    Only a refusal that comes before the driver looks at codec settings counts: that it has no encoder on this device.
+    A missing feature, the limit of sessions, memory or a library are this command's, or this moment's.
+    """
+    said = cause(ran.decisive)
+    certain = ran.outcome == "failed" and ran.exit_code not in (None, 0) and said is not None and said.denies == "nvenc"
+    return case.encoders[0] if certain and len(case.encoders) == 1 else ""
 
 
 def _settle(row: Dict[str, Any], proof: "Future[List[Any]]") -> None:
@@ -182,6 +205,7 @@ def _row(case: Case, ran: Ran, lacking: List[str]) -> Dict[str, Any]:
         "exit_code": ran.exit_code,
         "seconds": round(ran.seconds, 3),
         "decisive_line": ran.decisive,
+        "refused_in": ran.refused_in,
         "missing_parts": lacking,
         "warnings": ran.warnings,
         "outputs": [],

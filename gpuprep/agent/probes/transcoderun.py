@@ -41,6 +41,7 @@ class Ran:
     exit_code: Optional[int] = None
     lines: List[str] = field(default_factory=list)
     reason: str = ""  # where FFmpeg itself said nothing of it
+    refused_in: str = ""  # the case in which the driver refused this one's encoder
     encoder_utilization: Any = None
     decoder_utilization: Any = None
     encoder_sessions: Any = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from gpuprep.records import Missing
-from gpuprep.records.evidence.decode import NOT_RECORDED, Column, Error, Figure
+from gpuprep.records.evidence.decode import NOT_RECORDED, Column, Error, Figure, Size
 from gpuprep.records.evidence.shared import Ffmpeg, NamedGpu, Process
 
 
@@ -31,7 +31,7 @@ class ThroughputGpu(NamedGpu):
     engines: Union[Engines, Missing, None] = None
     max_video_clock_mhz: Figure = NOT_RECORDED
     before: Before = Before()
-    other_processes: tuple[Process, ...] = ()
+    other_processes: Union[tuple[Union[Process, Missing], ...], Missing] = NOT_RECORDED
     error: Error = ""
 
 
@@ -58,6 +58,18 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Clip:
+    """What every session of a series read: how many bits its pictures had decides how fast they are decoded."""
+
+    name: str = ""  # of the agent's clips: "h264-1080p"
+    codec: str = ""
+    width: Size = None
+    height: Size = None
+    fps: Figure = NOT_RECORDED
+    bit_rate_kbps: Figure = NOT_RECORDED  # of the file, sound included
+
+
+@dataclass(frozen=True)
 class Series:
     gpu: Union[ThroughputGpu, Missing, None] = None  # None: the record has one GPU
     kind: str = ""  # "decode" | "encode" | "transcode"
@@ -66,6 +78,7 @@ class Series:
     width: Optional[int] = None
     height: Optional[int] = None
     engines: Optional[int] = None  # sessions that fill them
+    clip: Union[Clip, Missing, None] = None  # None: a record made before it was recorded
     command: str = ""
     outcome: str = ""
     decisive_line: str = ""
@@ -75,6 +88,7 @@ class Series:
 @dataclass(frozen=True)
 class Throughput:
     quick: Optional[bool] = None
+    published: str = ""  # where figures are from of which no more than the speed is known
     ffmpeg: Union[Ffmpeg, Missing, None] = None
     gpu: Optional[ThroughputGpu] = None
     gpus: tuple[Union[ThroughputGpu, Missing], ...] = ()

@@ -95,6 +95,7 @@ class Case:
     exit_code: Optional[int] = None
     seconds: Figure = NOT_RECORDED
     decisive_line: str = ""
+    refused_in: str = ""  # of outcome "refused": the case in which the driver refused the same encoder
     missing_parts: tuple[str, ...] = ()
     warnings: Names = ()
     outputs: tuple[Output, ...] = ()

@@ -1,0 +1,72 @@
+"""Was a GPU alone while it was measured, and its clock not lowered? One answer for every probe. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+from gpuprep.checks import gpuprocesses
+from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.shared import Process
+
+GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
+MANY_SAMPLES = 20  # one sample of so many is a passing moment
+SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
+Processes = Union[Sequence[Union[Process, Missing]], Missing]
+
+
+def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
+    """(why the figures do not count, or ""; the finding): another process on the GPU makes them too low."""
+    expected = "no other process on the GPU"
+    remedy = "stop what uses the GPU (nvidia-smi shows it), then measure again"
+    if isinstance(listed, Missing):
+        why = f"whether another process used the GPU is not known{f' ({listed.detail})' if listed.detail else ''}"
+        return why, Finding(subject, prop, Status.UNKNOWN, expected, "not known", why, remedy)
+    if not listed:
+        return "", Finding(subject, prop, Status.PASS, expected, "none")
+    names = ", ".join(
+        "an entry that is none" if isinstance(one, Missing) else gpuprocesses.named(one) for one in listed[:3]
+    )
+    why = f"another process used the GPU while it was measured: {names}"
+    return why, Finding(subject, prop, Status.UNKNOWN, expected, names, why, remedy)
+
+
+def slowdowns(
+    subject: str,
+    prop: str,
+    read: Sequence[int | None],
+    *,
+    sampled: Sequence[int] = (),
+    grave_samples: int = 0,
+    samples: int = 0,
+) -> Finding:
+    """Hardware slowdowns fail; heat and a slower GPU of a group warn; the power cap is how these cards work under load.
+
+    `read` has the event reasons of each part of the measurement, None where they could not be read; `sampled` those of
+    single readings. `grave_samples` of `samples` single readings showed a hardware slowdown (0 of 0: none were kept).
+    """
+    expected = "no slowdown by heat or by the hardware"
+    known = [mask for mask in read if mask is not None]
+    seen = 0
+    for mask in (*known, *sampled):
+        seen |= mask
+    shown = ", ".join(reason.name for reason in named(seen)) or "none"
+    if seen & GRAVE:
+        parts = sum(bool(mask & GRAVE) for mask in known)
+        passing = samples >= MANY_SAMPLES and grave_samples <= 1 and parts <= 1
+        said = f" in {grave_samples} of {samples} samples" if samples else ""
+        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{said}"
+        status = Status.WARN if passing else Status.FAIL
+        return Finding(subject, prop, status, expected, shown, why, SHOW_PROVIDER)
+    if not known or len(known) < len(read):
+        why = "why the clock was what it was could not be read (NVML's event reasons)"
+        return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, "measure again")
+    if seen & SW_THERMAL:
+        why = "the driver lowered the clock because of heat while it was measured"
+        return Finding(subject, prop, Status.WARN, expected, shown, why, "look at the machine's cooling")
+    if seen & SYNC_BOOST:
+        why = "a slower GPU of its sync boost group kept the clock low while it was measured"
+        remedy = "take the GPUs out of the sync boost group (dcgmi config), and measure again"
+        return Finding(subject, prop, Status.WARN, expected, shown, why, remedy)
+    return Finding(subject, prop, Status.PASS, expected, shown)

@@ -1,0 +1,178 @@
+"""One series of the throughput probe, the GPU it ran on, and the engines that the catalogue says it has. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuprep import catalogue
+from gpuprep.agent.throughputplan import CLIPS
+from gpuprep.catalogue.codecs import EngineRate, engine_rate, most_engines
+from gpuprep.catalogue.video import capabilities, is_verified
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.throughput import Clip, Series, Step, ThroughputGpu
+
+PARTS = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}
+FIELDS = {"decode": "nvdec_engines", "encode": "nvenc_engines"}
+WORDS = {"decode": "decoder", "encode": "encoder"}
+CHIPS = {"decode": "nvdec", "encode": "nvenc"}
+ALONE_PERCENT = 85.0  # of one engine's rate: a session that reaches so much keeps one engine busy
+OWN_CLIP = re.compile(
+    r"(?:^|[\s/'])([a-z0-9-]+?)(?:-x[0-9]+)?\.mp4(?=['\s]|$)"
+)  # in a command: "-i …/h264-1080p-x41.mp4"
+PIXELS = 1920 * 1080
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The engines of one kind. `count` None: neither the catalogue nor the measurement says how many.
+
+    `how` we know: "sourced", "recalled" from data sheets, "confirmed" (recalled, and one session alone shows the same),
+    "measured" by one session alone, "" not at all.
+    """
+
+    part: str  # "decode" | "encode"
+    count: int | None
+    how: str
+    rate: EngineRate | None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether a machine may fail by this count."""
+        return self.how in ("sourced", "confirmed", "measured")
+
+    def used(self, step: Step) -> Figure:
+        return step.decoder_utilization_percent if self.part == "decode" else step.encoder_utilization_percent
+
+    def most(self, clock: float, sessions: int | None) -> float | None:
+        """fps above which so many sessions cannot be: none exceeds one engine. None: there is no rate."""
+        if self.rate is None:
+            return None
+        engines = most_engines(self.part) if self.count is None else self.count
+        return self.rate.most_at(clock) * (engines if sessions is None else min(engines, sessions))
+
+    def in_words(self) -> str:
+        words = f"{self.count} {WORDS[self.part]}{'' if self.count == 1 else 's'}"
+        if self.how == "recalled":
+            return f"{words} (a count remembered from data sheets, not verified)"
+        return f"{words} (as one session alone shows)" if self.how in ("confirmed", "measured") else words
+
+
+class Judged:
+    """One series and the GPU it ran on, with what the catalogue says of them."""
+
+    def __init__(
+        self,
+        series: Series,
+        gpu: ThroughputGpu,
+        several: bool,
+        board: catalogue.Board | None = None,
+        counted: Mapping[str, int] | None = None,
+        published: bool = False,
+    ) -> None:
+        self.series, self.gpu, self.board, self.published = series, gpu, board, published
+        self.kind, self.codec, self.preset = series.kind, series.codec, series.preset
+        words = ["throughput", self.kind, self.codec, self.preset, f"gpu {gpu.index}" if several else ""]
+        self.subject = " ".join(word for word in words if word)
+        self.model = board.model if board else None
+        self.decisive = series.decisive_line
+        self.steps = series.steps
+        self.engines = engines(self.model, self.kind, self.codec, self.preset, counted or {})
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.codec, self.preset
+
+    @property
+    def delivered(self) -> list[Step]:
+        return [step for step in self.steps if positive(step.fps)]
+
+    @property
+    def best(self) -> Step | None:
+        """The step with the most frames a second; None: nothing was delivered."""
+        return max(self.delivered, key=lambda step: positive(step.fps), default=None)
+
+    @property
+    def own_clip(self) -> bool:
+        """Whether the sessions read the clip that gpuprep makes for this series."""
+        wanted = CLIPS.get(self.codec if self.kind == "decode" else "h264", "")
+        clip = self.series.clip
+        if isinstance(clip, Clip):
+            return clip.name == wanted
+        return clip is None and OWN_CLIP.findall(self.series.command) == [wanted]
+
+    @property
+    def bit_rate(self) -> str:
+        """Of the clip that was decoded, in words: its pictures' bits decide how fast. "" where it is not recorded."""
+        rate = self.series.clip.bit_rate_kbps if isinstance(self.series.clip, Clip) else 0.0
+        decodes = self.kind == "decode" and not isinstance(rate, Missing) and rate > 0
+        return f", streams of {positive(rate) / 1000:.1f} Mbit/s" if decodes else ""
+
+    @property
+    def lacks_engine(self) -> bool:
+        return any(one.count == 0 for one in self.engines)
+
+    @property
+    def has_rates(self) -> bool:
+        return bool(self.engines) and all(one.rate is not None for one in self.engines)
+
+    def clock(self, step: Step) -> float:
+        """MHz; 0 where it is not known. Published figures are taken at the board's highest."""
+        read = positive(step.video_clock_mhz)
+        highest = self.board.video_mhz if self.board else None
+        return float(highest or 0) if not read and self.published else read
+
+    @property
+    def pixels(self) -> float:
+        """Pictures of this size in pictures of 1080p, of which the rates are."""
+        width, height = self.series.width, self.series.height
+        return width * height / PIXELS if width and height else 1.0
+
+
+def engines(
+    model: catalogue.Model | None, kind: str, codec: str, preset: str, counted: Mapping[str, int]
+) -> list[Engines]:
+    """Of each kind at work; [] where the catalogue lacks the GPU."""
+    if model is None:
+        return []
+    found = []
+    for part in PARTS.get(kind, ()):
+        rate = engine_rate(model.compute_capability, part, codec, preset or None)
+        count, how = _count(model, part, counted.get(part))
+        found.append(Engines(part, count, how, rate))
+    return found
+
+
+def _count(model: catalogue.Model, part: str, alone: int | None) -> tuple[int | None, str]:
+    known: int | None = getattr(model, FIELDS[part])
+    if known is None:
+        parts, chip = capabilities(model.key), CHIPS[part]
+        if parts is not None and not any(name.startswith(f"{chip}.") for name in parts):
+            return 0, "sourced" if is_verified(model.key, f"{chip}.h264") else "recalled"
+        return alone, "measured" if alone else ""
+    if FIELDS[part] not in model.unverified:
+        return known, "sourced"
+    return known, "confirmed" if known == alone else "recalled"
+
+
+def counted(model: catalogue.Model | None, every: Iterable[Series]) -> dict[str, int]:
+    """Engines by kind, as one session alone shows: it keeps one busy, and NVML says which part of all that is."""
+    found: dict[str, int] = {}
+    for series in every:
+        rates = engines(model, series.kind, series.codec, series.preset, {})
+        if len(rates) != 1 or series.outcome != "completed":
+            continue
+        one = rates[0]
+        for step in series.steps:
+            used, clock = positive(one.used(step)), positive(step.video_clock_mhz)
+            full = ALONE_PERCENT / 100 * one.rate.at(clock) if one.rate and clock else 0.0
+            if step.sessions == 1 and used and full and positive(step.fps) >= full:
+                found.setdefault(one.part, round(100 / used))
+    return {part: count for part, count in found.items() if 0 < count <= most_engines(part)}
+
+
+def positive(value: Figure) -> float:
+    """0 where it is not recorded, or is no figure that something running could have."""
+    return 0.0 if isinstance(value, Missing) else max(0.0, value)
