@@ -13,6 +13,8 @@ from gpuprep.checks.common import skip
 from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, PcieLink, Snapshot, Status, Throttled
 
 EXPECTED = "nothing new"
+# Found only where something is new; nothing new is one `since_last_check`.
+ONLY_WHERE_NEW = ("uncorrected_errors", "corrected_errors", "pcie_replays", "throttled")
 # Less than this is not worth a word: a driver counts moments, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
 SECONDS = 1.0
 COOLING = "check the machine's cooling; of a cloud machine, ask the provider for another one if it comes again"
