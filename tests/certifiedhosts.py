@@ -25,6 +25,8 @@ from gpuprep.records import (
     Snapshot,
     Source,
     Status,
+    from_json,
+    to_json,
 )
 from gpuprep.remote import Target
 from gpuprep.store import Store
@@ -68,7 +70,17 @@ class Life:
     def __init__(self, store: Store, script: Script) -> None:
         self.store, self.script = store, script
         self.told: list[str] = []
-        script.probes = dict(ANSWERS)
+        self.probes = dict(ANSWERS)
+
+    def look_at(self, snapshot: Snapshot) -> None:
+        """This is what the next host shows; its probes measure the GPU that it has."""
+        assert isinstance(snapshot.gpus, tuple)
+        uuid = snapshot.gpus[0].uuid if snapshot.gpus else "GPU-0"
+        self.script.snapshots = [snapshot]
+        self.script.probes = {
+            name: from_json(ProbeResult, to_json(one).replace('"GPU-0"', f'"{uuid}"'))
+            for name, one in self.probes.items()
+        }
 
     def line(self) -> Line:
         return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
@@ -81,15 +93,15 @@ class Life:
     def validate(
         self, snapshot: Snapshot = WHOLE, name: str = "here", key: str = "", of: Profile = T4, **options: Any
     ) -> RunRecord:
-        self.script.snapshots = [snapshot]
+        self.look_at(snapshot)
         made = provision.validate(self.target(name, key), of, Options(**options), self.line())
-        assert (made.exit_code, made.error) == (0, None), made.verdict
+        assert (made.exit_code, made.error) == (0, None), made.verdict and made.verdict.summary
         return made
 
     def drift(
         self, snapshot: Snapshot = WHOLE, name: str = "here", key: str = "", of: Profile = T4, **options: Any
     ) -> RunRecord:
-        self.script.snapshots = [snapshot]
+        self.look_at(snapshot)
         made = drifting.check(self.target(name, key), of, Options(**options), self.line())
         assert made.error is None, made.error
         return made

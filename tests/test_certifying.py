@@ -193,13 +193,13 @@ def test_fewer_gpus_are_less() -> None:
 
 
 def test_a_quick_run_certifies_where_nothing_was_and_a_full_one_replaces_it(life: Life) -> None:
-    life.script.probes = less(gemm=briefly, bandwidth=briefly, transcode=briefly, throughput=briefly)
+    life.probes = less(gemm=briefly, bandwidth=briefly, transcode=briefly, throughput=briefly)
     quick = life.validate(quick=True)
     assert (history(quick).certifies, life.held_to()) == (True, quick.run_id)
-    life.script.probes = dict(ANSWERS)
+    life.probes = dict(ANSWERS)
     full = life.validate()
     assert life.held_to() == full.run_id
-    life.script.probes = less(gemm=briefly, bandwidth=briefly, transcode=briefly, throughput=briefly)
+    life.probes = less(gemm=briefly, bandwidth=briefly, transcode=briefly, throughput=briefly)
     for options in ({"quick": True}, {"probes": ("facts",)}):
         note = history(life.validate(**options)).notes[0]
         assert "only briefly" in note or "did not measure" in note
@@ -260,9 +260,9 @@ def test_without_a_failed_check_in_between_an_update_certifies_itself(life: Life
 def test_what_no_run_without_a_measurement_can_show_stays_open(life: Life) -> None:
     """Slower than its quick baseline: a run of the facts says nothing of that."""
     seen = dataclasses.replace(WHOLE, source=Source.MEASURED)
-    life.script.probes = real(quick=True)
+    life.probes = real(quick=True)
     certified = life.validate(seen, quick=True)
-    life.script.probes = real(0.86, quick=True)
+    life.probes = real(0.86, quick=True)
     slow = life.drift(seen, probe="quick")
     failed = {key for key, status in statuses(slow).items() if status is Status.FAIL}
     assert failed
@@ -271,7 +271,7 @@ def test_what_no_run_without_a_measurement_can_show_stays_open(life: Life) -> No
     assert f"{sorted(failed)[0].partition('.')[0]}" in history(passed).notes[0]
     assert "still open" in history(passed).notes[0]
     assert life.held_to() == certified.run_id
-    life.script.probes = real(quick=True)
+    life.probes = real(quick=True)
     assert not [one for one in statuses(life.drift(seen, probe="quick")).values() if one is Status.FAIL]
     assert history(life.validate(seen, quick=True)).certifies is True
 
@@ -293,11 +293,11 @@ def test_a_host_that_was_never_certified_is_not_by_a_run_after_a_failure(life: L
 def test_figures_of_a_run_with_a_fault_are_no_baseline(life: Life) -> None:
     seen = dataclasses.replace(WHOLE, source=Source.MEASURED)
     lame = dataclasses.replace(LAME, source=Source.MEASURED)
-    life.script.probes = real(quick=False)
+    life.probes = real(quick=False)
     life.validate(seen)
     before = life.store.baseline_of("here")
     assert before
-    life.script.probes = real(0.97, quick=True)
+    life.probes = real(0.97, quick=True)
     life.validate(lame, quick=True)
     assert life.store.baseline_of("here") == before, "with four lanes"
     made = life.validate(seen, quick=True)

@@ -63,9 +63,9 @@ def test_figures_and_the_baseline_follow_the_host(life: Life) -> None:
     from certifiedhosts import real
 
     seen = dataclasses.replace(MINE, source=Source.MEASURED)
-    life.script.probes = real(quick=True)
+    life.probes = real(quick=True)
     life.validate(seen, "one", "a", quick=True)
-    life.script.probes = real(0.8, quick=True)
+    life.probes = real(0.8, quick=True)
     slow = life.drift(seen, "two", "a", probe="quick")
     assert statuses(slow)["gpu 0.gemm_history"] is Status.FAIL
     assert life.store.figures("one", "") == life.store.figures("two", "")
