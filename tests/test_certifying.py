@@ -26,6 +26,8 @@ from gpuprep.records import (
     Source,
     Status,
 )
+from gpuprep.workflows import provision
+from gpuprep.workflows.runs import Options
 
 
 @pytest.fixture
@@ -60,6 +62,24 @@ def test_a_link_that_lost_lanes_does_not_certify_itself(life: Life) -> None:
     repaired = life.validate()
     assert (history(repaired).certifies, history(repaired).notes) == (True, ())
     assert life.held_to() == repaired.run_id
+
+
+def test_a_provision_that_had_nothing_to_do_measures_nothing_and_certifies_nothing(life: Life) -> None:
+    certified = life.validate()
+    life.look_at(WHOLE)
+    made = provision.provision(life.target("here"), T4, Options(quick=True), life.line())
+    assert (made.exit_code, history(made).certifies, life.held_to()) == (0, False, certified.run_id)
+    assert "this run did not measure cudnn, gemm, bandwidth, transcode, throughput" in history(made).notes[0]
+
+
+def test_a_part_of_the_machine_can_never_be_what_it_is_held_to(life: Life) -> None:
+    life.look_at(WHOLE)
+    made = provision.provision(life.target("here"), T4, Options(quick=True, skip=("codec",)), life.line())
+    (note,) = history(made).notes
+    assert note == "here is not certified by this run: this run left a part of the machine out (--only, --skip)"
+    assert (made.exit_code, life.held_to()) == (0, "")
+    with pytest.raises(UsageError, match="left a part of the machine out"):
+        life.choose(made.run_id, reason="all the same")
 
 
 def test_a_machine_that_is_worse_certifies_nothing_though_no_check_of_drift_came_before(life: Life) -> None:

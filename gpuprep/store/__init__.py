@@ -301,6 +301,10 @@ class Store:
 
     def know(self, name: str, identity: Identity, at: str) -> Known:
         """Note what the host behind a name says of itself; returns its other names, and what is new about it."""
+        with self._transaction(write=False) as connection:
+            known = hostnames.nothing_new(connection, name, identity)
+        if known is not None:
+            return known
         with self._transaction() as connection:
             return hostnames.know(connection, name, identity, at, lambda: certified_rows.run_of(connection, name))
 

@@ -76,7 +76,7 @@ def know(
     if not now.is_known:
         return Known(tuple(of_host(connection, name)[1:]))
     notes: list[str] = []
-    what = samehost.change(mine.identity, now) if mine else ""
+    is_new, what = mine is None, samehost.change(mine.identity, now) if mine else ""
     if what == samehost.REINSTALLED:
         notes.append(f"{name} was installed anew: another machine id on the same hardware")
     host = mine.host if mine else name
@@ -90,18 +90,38 @@ def know(
             leave(connection, name, left, held_to(), at)
             host = name
             notes.append(f"{_few(left)}: no longer the same host as {name}")
+    mine = Named(name, host, now, at, by_hand)
+    same = _same(everyone, mine, now)
     others = [one for one in everyone if one.name != name and one.host != host]
-    same = [one for one in others if APART not in (by_hand, one.by_hand) and samehost.same_host(one.identity, now)]
-    _write(connection, Named(name, host, now, at, by_hand))
+    _write(connection, mine)
     if same:
         join(connection, name, [one.name for one in same])
         notes.append(
             f"{name} is the host that is also called {_few(one.name for one in same)}"
             " (same SSH host key and hardware): they have one history"
         )
-    if mine is None or what:
+    if is_new or what:
         notes += _claims(name, now, [one for one in others if one not in same])
     return Known(tuple(of_host(connection, name)[1:]), tuple(notes))
+
+
+def nothing_new(connection: Connection, name: str, now: Identity) -> Known | None:
+    """What `know` would return if it had nothing to write: nearly every look at a host. None if it has."""
+    name = storable(name)
+    everyone = all_names(connection)
+    mine = next((one for one in everyone if one.name == name), None)
+    if now.is_known and (mine is None or mine.identity != now or _same(everyone, mine, now)):
+        return None
+    return Known(tuple(of_host(connection, name)[1:]))
+
+
+def _same(everyone: Iterable[Named], mine: Named, now: Identity) -> list[Named]:
+    """Names of the same host that are not yet joined with this one."""
+    return [
+        one
+        for one in everyone
+        if one.host != mine.host and APART not in (mine.by_hand, one.by_hand) and samehost.same_host(one.identity, now)
+    ]
 
 
 def join(connection: Connection, name: str, others: Sequence[str], by_hand: str = "") -> None:
