@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import threading
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from gpuprep.records import (
     ProbeResult,
     RunRecord,
     Snapshot,
-    Source,
     Status,
     from_json,
     to_json,
@@ -138,19 +136,3 @@ def statuses(made: RunRecord, *but: Status) -> dict[str, Status]:
 def since(made: RunRecord, key: str) -> str:
     (found,) = [one for one in made.findings if one.key == key]
     return found.since
-
-
-def real(slower: float = 1.0, *, quick: bool) -> dict[str, ProbeResult]:
-    """Probes of a GPU that is none of ours, its products and copies `slower` times as fast."""
-    told = {name: dataclasses.replace(one, source=Source.MEASURED) for name, one in ANSWERS.items()}
-    for name in ("gemm", "bandwidth"):
-        values = copy.deepcopy(told[name].values)
-        assert isinstance(values, dict)
-        values["quick"] = quick
-        for gpu in values["gpus"]:
-            for measured in [*gpu.get("gemms", ()), gpu]:
-                for figure in ("tflops", "copy_gb_per_s"):
-                    if figure in measured:
-                        measured[figure] *= slower
-        told[name] = dataclasses.replace(told[name], values=values)
-    return told

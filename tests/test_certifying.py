@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certifiedhosts import ANSWERS, FOUR, LAME, T4, WHOLE, Life, history, host, living, real, statuses
+from certifiedhosts import ANSWERS, FOUR, LAME, T4, WHOLE, Life, history, host, living, statuses
+from test_drift import real
 
 from gpuprep.checks import coverage
 from gpuprep.desired.profile import Waiver

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from certifiedhosts import KEYS, LAME, WHOLE, Life, history, living, machine, statuses
+from test_drift import real
 
 from gpuprep.agent import whichmachine
 from gpuprep.checks import samehost
@@ -60,8 +61,6 @@ def test_a_host_has_one_history_under_all_its_names(life: Life) -> None:
 
 
 def test_figures_and_the_baseline_follow_the_host(life: Life) -> None:
-    from certifiedhosts import real
-
     seen = dataclasses.replace(MINE, source=Source.MEASURED)
     life.probes = real(quick=True)
     life.validate(seen, "one", "a", quick=True)

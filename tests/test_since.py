@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
-from certifiedhosts import LAME, T4, WANTED, host, real
+from certifiedhosts import LAME, T4, WANTED, host
+from test_drift import real
 
 from gpuprep import checks
 from gpuprep.checks import drift, sincecertified
