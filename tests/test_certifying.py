@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import html
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from certifiedhosts import ANSWERS, FOUR, LAME, T4, WHOLE, Life, history, host, living, statuses
 from test_drift import real
 
+from gpuprep import reports
 from gpuprep.checks import coverage
 from gpuprep.desired.profile import Waiver
 from gpuprep.errors import UsageError
@@ -346,3 +348,12 @@ def test_a_fault_that_the_user_accepted_is_what_the_host_is_held_to(life: Life) 
     life.choose(accepted.run_id, reason="the riser has four lanes")
     assert statuses(life.drift(LAME)) == {}
     assert statuses(life.drift(host(pcie=dataclasses.replace(FOUR, width=2)))) == {"gpu 0.pcie": Status.FAIL}
+
+
+@pytest.mark.parametrize("style", ["text", "markdown", "html"])
+def test_every_page_says_what_the_host_stays_held_to(style: str, life: Life) -> None:
+    life.validate()
+    passed = life.validate(probes=("facts",))
+    page = " ".join(html.unescape(reports.render(passed, style)).replace("<!-- -->", "").split())
+    assert "did not measure toolkit, codec, cudnn" in page
+    assert f"baseline set here {passed.run_id}" in page.replace("\\", "")
