@@ -101,12 +101,7 @@ def test_other_libraries_have_another_baseline() -> None:
 
 
 def test_quick_full_and_unknown_depth_are_never_compared() -> None:
-    runs = {
-        depth: measured(280.0, **({} if depth is None else {"quick": depth}))
-        for depth in (True, False, None)
-    }  # fmt: skip
-    assert isinstance(runs[None][0].values, dict)
-    del runs[None][0].values["quick"]
+    runs: dict[bool | None, list[ProbeResult]] = {depth: measured(280.0, quick=depth) for depth in (True, False, None)}
     keys = {depth: next(iter(baseline.figures(HOST, probed))) for depth, probed in runs.items()}
     assert len(set(keys.values())) == 3
     for then in runs:
