@@ -25,6 +25,7 @@ class Script:
     lost: GpuprepError | None = None  # of the lock, once it is held
     events: list[str] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
+    keys: dict[str, str] = field(default_factory=dict)  # the SSH host key with which a host answers, by its name
 
     def host(self) -> Callable[..., FakeHost]:
         return lambda target, **options: FakeHost(self, target, options)
@@ -41,6 +42,9 @@ class FakeHost:
 
     def __exit__(self, *_: object) -> None:
         self.script.events.append("closed")
+
+    def host_key(self) -> str:
+        return self.script.keys.get(self.name, "")
 
     def _reach(self) -> None:
         if self.name in self.script.connecting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,29 @@ def test_other_libraries_have_another_baseline() -> None:
     newer = measured(200.0, libraries=[{"name": "cublasLt", "path": "/x", "version": "13.1.0"}])
     assert set(baseline.figures(HOST, newer)) & set(baseline.figures(HOST, measured(280.0))) == set()
     assert set(baseline.figures(HOST, measured(1.0, quick=False))) & set(baseline.figures(HOST, measured(1.0))) == set()
+
+
+def test_quick_full_and_unknown_depth_are_never_compared() -> None:
+    runs: dict[bool | None, list[ProbeResult]] = {depth: measured(280.0, quick=depth) for depth in (True, False, None)}
+    keys = {depth: next(iter(baseline.figures(HOST, probed))) for depth, probed in runs.items()}
+    assert len(set(keys.values())) == 3
+    for then in runs:
+        for now in runs:
+            slower = [dataclasses.replace(one, values=_slower(one.values)) for one in runs[now]]
+            found = history(runs[then], slower)
+            assert [one.status for one in found] == ([Status.FAIL] if then is now else [Status.SKIP]), (then, now)
+
+
+def _slower(values: Any) -> Any:
+    changed = copy.deepcopy(values)
+    changed["gpus"][0]["gemms"][0]["tflops"] = 140.0
+    return changed
+
+
+def test_a_version_that_a_host_made_up_is_no_depth() -> None:
+    library = {"name": "cublasLt", "path": "/x", "version": "12.4.5, quick"}
+    (key,) = baseline.figures(HOST, measured(280.0, quick=False, libraries=[library]))
+    assert key.versions.split(", ")[1:] == ["cublasLt 12.4.5; quick"]
 
 
 def test_figures_that_do_not_count_are_no_baseline() -> None:

@@ -15,7 +15,7 @@ from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
 from gpuprep.cli import cli, edge
-from gpuprep.records import Source
+from gpuprep.records import HistoryFacts, Source
 from gpuprep.store import Store
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -169,6 +169,49 @@ def test_what_no_host_can_be_held_to_is_refused(store: Store, gpuprep: Shell) ->
         assert len([line for line in err.splitlines() if line.startswith("Error:")]) == 1
     assert gpuprep("baseline", "set", "nowhere")[0] == 2
     assert store.host_baseline("gpu-1").set_at == ""
+
+
+def test_a_run_that_something_spoke_against_needs_a_reason(store: Store, gpuprep: Shell) -> None:
+    fill(store, 280.0)
+    note = "gpu-1 stays held to run run-01 of 2026-11-01: this run did not measure gemm"
+    held_back = HistoryFacts(certifies=False, held_to="run-01", notes=(note,))
+    store.append(measured("run-02", 280.0, day=2, history=held_back))
+    assert "run-01" in gpuprep("baseline", "show", "gpu-1")[1]
+    for words in (("run-02",), ("last",)):
+        code, _, err = gpuprep("baseline", "set", "gpu-1", *words)
+        assert code == 2
+        assert "did not become the certified run by itself" in err
+        assert "gpuprep baseline set gpu-1 run-02 --reason 'WHY'" in err
+    code, out, _ = gpuprep("baseline", "set", "gpu-1", "last", "--reason", "it is so")
+    assert (code, "held to run run-02" in out, "before, to run run-01; why: it is so" in out) == (0, True, True)
+    assert "set by hand at" in gpuprep("baseline", "show", "gpu-1")[1]
+    told = json.loads(gpuprep("baseline", "show", "gpu-1", "--json")[1])
+    assert (told["certified"]["run_id"], told["certified"]["reason"]) == ("run-02", "it is so")
+    assert gpuprep("baseline", "set", "gpu-1", "last", "--reason", "x" * 1001)[0] == 2
+    gpuprep("baseline", "clear", "gpu-1")
+    assert "run-01" in gpuprep("baseline", "show", "gpu-1")[1]
+
+
+def test_names_are_joined_and_parted(store: Store, gpuprep: Shell) -> None:
+    assert gpuprep("history", "names")[0] == 0
+    fill(store, 280.0)
+    code, _, err = gpuprep("history", "join", "gpu-1", "10.0.0.7")
+    assert (code, "no run of 10.0.0.7 is recorded" in err) == (2, True)
+    assert gpuprep("history", "join", "gpu-1", "gpu-1")[0] == 2
+    store.append(measured("other", 270.0, day=2, host="10.0.0.7"))
+    assert gpuprep("history", "join", "gpu-1", "10.0.0.7")[1] == "one host from now on: gpu-1, 10.0.0.7\n"
+    assert "joined by you" in gpuprep("history", "names")[1]
+    assert "also called gpu-1" in gpuprep("baseline", "show", "10.0.0.7")[1]
+    assert len(json.loads(gpuprep("history", "gpu-1", "--json")[1])["runs"]) == 2
+    assert gpuprep("baseline", "set", "gpu-1", "other")[0] == 0
+    told = json.loads(gpuprep("history", "names", "--json")[1])["names"]
+    assert [(one["name"], one["host"], one["by_hand"]) for one in told] == [
+        ("10.0.0.7", "10.0.0.7", "joined"), ("gpu-1", "10.0.0.7", "joined"),
+    ]  # fmt: skip
+    code, out, _ = gpuprep("history", "part", "gpu-1")
+    assert (code, out) == (0, "gpu-1 is a host of its own; it was joined with 10.0.0.7\n")
+    assert len(json.loads(gpuprep("history", "gpu-1", "--json")[1])["runs"]) == 1
+    assert gpuprep("history", "part", "nobody")[0] == 2
 
 
 def test_a_simulated_host_can_be_held_to_a_simulated_run(store: Store, gpuprep: Shell) -> None:

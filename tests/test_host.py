@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from sshserver import SSHD, Sshd, free_port, make_key
 
+from gpuprep.agent import whichmachine
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, HostUnreachable, UsageError
 from gpuprep.remote import Host, Target, limits
 
@@ -113,6 +115,21 @@ def test_a_lost_connection_is_made_again(trusted: Sshd) -> None:
         trusted.stop()
         trusted.start()
         assert wait_for(lambda: host.run("echo 2").stdout) == "2\n"
+
+
+def test_the_key_with_which_a_host_answered_is_as_ssh_keygen_shows_it(trusted: Sshd) -> None:
+    listed = ["ssh-keygen", "-lf", f"{trusted.host_key}.pub"]
+    shown = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()[1]
+    with Host(trusted.target()) as host:
+        assert host.host_key() == ""
+        host.run("true")
+        assert host.host_key() == shown
+        assert (
+            whichmachine.fingerprint(base64.b64decode(Path(f"{trusted.host_key}.pub").read_text().split()[1])) == shown
+        )
+    with Host(Target("here", local=True)) as here:
+        here.run("true")
+        assert here.host_key() == ""
 
 
 def wait_for(action: Callable[[], str], seconds: float = 10) -> str:

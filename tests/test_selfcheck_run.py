@@ -44,6 +44,7 @@ from gpuprep.records import (
     Finding,
     GpuFacts,
     Missing,
+    PcieLink,
     ProcessOnGpu,
     RunRecord,
     Snapshot,
@@ -138,6 +139,41 @@ def test_a_difference_is_found_dated_and_cleared(host: Nights) -> None:
     third = host.night(host.agent(facts(**OFF)), expected=1)
     assert third.finding("gpu 0.persistence_mode").since == second.record.started_at
     assert host.night(host.agent(facts()), expected=0).not_passed == []
+
+
+def test_a_difference_from_the_certified_run_that_was_gone_for_a_night_is_new(
+    host: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found only where something differs: a night without it looked all the same."""
+    wide, lame = {"pcie": PcieLink(1, 16, 3, 16, 3, 0)}, {"pcie": PcieLink(1, 4, 3, 16, 3, 0)}
+    record = dataclasses.replace(certified(), after=facts(**wide))
+    plan = a_plan(certified=nightlyplan.certified_part(record))
+
+    def night(day: int, gpu: dict[str, Any], code: int) -> Night:
+        monkeypatch.setattr(run, "now", lambda: f"2026-11-{day:02d}T02:30:00+00:00")
+        return host.night(host.agent(facts(**gpu)), plan, expected=code)
+
+    night(1, wide, 0)
+    first = night(2, lame, 1)
+    assert (first.not_passed, first.finding("gpu 0.pcie").since[:10]) == (["gpu 0.pcie"], "2026-11-02")
+    assert night(5, lame, 1).finding("gpu 0.pcie").since[:10] == "2026-11-02", "nights were missed"
+    repaired = night(6, wide, 0)
+    assert repaired.record.drift is not None
+    assert repaired.record.drift.unseen == ()
+    assert night(7, lame, 1).finding("gpu 0.pcie").since[:10] == "2026-11-07"
+    assert plan.certified is not None
+    assert plan.certified.history is None
+
+
+def test_a_machine_made_from_the_image_of_another_has_no_dates_of_that_one(host: Nights) -> None:
+    host.night(host.agent(facts(**OFF)), expected=1)
+    clone = facts(uuid="GPU-clone", **OFF)
+    kernel = dataclasses.replace(clone.kernel, boot_id="boot-clone")
+    night = host.night(host.agent(dataclasses.replace(clone, hostname="clone", kernel=kernel)), expected=1)
+    assert {"gpus.identity", "gpu 0.persistence_mode"} <= set(night.not_passed)
+    assert night.finding("gpu 0.persistence_mode").since == night.record.started_at
+    assert night.record.drift is not None
+    assert night.record.drift.previous_run == ""
 
 
 def test_a_waiver_of_the_plan_holds_on_the_host(host: Nights) -> None:

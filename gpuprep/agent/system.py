@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Dict, List, Tuple, Union
 
 from gpuprep import __version__
-from gpuprep.agent import apt, codec, cuda, driver, host_paths, managed, modprobe, osfacts, packages, shells, xids
+from gpuprep.agent import (
+    apt,
+    codec,
+    cuda,
+    driver,
+    host_paths,
+    managed,
+    modprobe,
+    osfacts,
+    packages,
+    shells,
+    whichmachine,
+    xids,
+)
 from gpuprep.agent.digests import Digests
 from gpuprep.agent.loader import Loader
 from gpuprep.agent.nvml import Nvml
@@ -77,6 +90,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         apt=apt.facts() if packages.uses_apt() else None,
         digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
         other_gpus=other_gpus,
+        identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
     )
     digests.keep()
     return facts

@@ -24,6 +24,7 @@ from gpuprep.records.evidence.throughput import Throughput
 
 NAMED = 3  # figures named in one finding
 QUICK = "quick"  # among the versions of what `--quick` measured
+NOBODY_KNOWS = "quick or not is not recorded"  # neither quick nor full figures: compared with their like alone
 REMEDY = (
     "compare with the run of the baseline (gpuprep report RUN): clocks, power, temperature, other users of the "
     "machine; then measure again"
@@ -169,8 +170,9 @@ def _versions(values: AnyProbe, agent_version: str) -> str:
     said += [f"{library.name} {library.version}" for library in values.libraries]
     if values.ffmpeg is not None:
         said.append(f"ffmpeg {values.ffmpeg.version}")
-    if values.quick is True:
-        said.append(QUICK)
+    said = [one.replace(",", ";") for one in said]  # a version that a host made up must not read as another depth
+    if values.quick is not False:
+        said.append(QUICK if values.quick else NOBODY_KNOWS)
     return ", ".join([said[0], *sorted(said[1:])])
 
 

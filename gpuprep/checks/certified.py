@@ -14,7 +14,10 @@ from gpuprep.checks.common import skip, unknown, why_missing
 from gpuprep.records import Finding, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 
-AGAIN = "if it was meant: gpuprep validate, then gpuprep baseline set HOST last; if not, put back what was changed"
+AGAIN = (
+    "if it was meant: gpuprep validate, then gpuprep baseline set HOST last --reason WHY; if not, put back what was"
+    " changed"
+)
 
 
 def spoken(

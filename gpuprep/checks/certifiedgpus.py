@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.checks.certified import AGAIN, Certified, Difference, Unread
+from gpuprep.checks import certifiedorder
+from gpuprep.checks.certified import AGAIN, Certified
 from gpuprep.checks.common import skip
 from gpuprep.desired import host_rules
 from gpuprep.desired.state import Wanted
-from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Snapshot, Status
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status
 
+# Of a GPU that is there, these are found only where they differ; all that is alike is one `as_certified`.
+ONLY_WHERE_DIFFERENT = (
+    "serial", "vbios", "ecc_mode", "mig_mode", "throttled", *certifiedorder.GROUPS,
+)  # fmt: skip
 OTHER_MACHINE = "what was measured was measured on other hardware"
 MODES = {True: "enabled", False: "disabled"}
 
@@ -61,7 +66,7 @@ def _find_it(gone: int) -> str:
     still = "it is" if gone == 1 else "they are"
     return (
         f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
-        " gpuprep validate certifies what is there now"
+        " gpuprep validate, then gpuprep baseline set HOST last, certify what is there now"
     )
 
 
@@ -80,10 +85,17 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
             differences.append(f"gpu {gpu.index} was {described(gpu)}, is {described(instead)}")
         else:
             differences.append(f"gpu {gpu.index} was {described(gpu)}, is not there")
-    differences += [f"{described(gpu)} was not there, is gpu {gpu.index}" for gpu in come]
+    more = [f"{described(gpu)} was not there, is gpu {gpu.index}" for gpu in come]
+    if more and not differences:
+        why = "nobody has measured what was added"
+        return certified.same(
+            "gpus", "identity", more, "", said=["gpus.count"], why=why, remedy=certifiedorder.HOLD_TO_BETTER,
+            status=Status.WARN,
+        )  # fmt: skip
+    differences += more
     remedy = _find_it(1) if len(now) < len(before) else (
-        "gpuprep validate measures and certifies the GPUs that are there now; of a cloud machine a stop and a start may"
-        " have moved it to another computer"
+        "gpuprep validate measures the GPUs that are there now, and gpuprep baseline set HOST last certifies them; of a"
+        " cloud machine a stop and a start may have moved it to another computer"
     )  # fmt: skip
     shown = "; ".join(f"gpu {gpu.index} {described(gpu)}" for gpu in now)
     return certified.same(
@@ -117,11 +129,10 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
             subject, "mig_mode", _mode(was.mig_current), _mode(now.mig_current), certified, what="MIG",
             said=[f"{subject}.mig"],
         ),
-        _pcie(subject, was.pcie, now.pcie, certified),
-        _defects(subject, was, now, certified),
         _silent(subject, was, now, certified),
     ]  # fmt: skip
     differing = [finding for finding in found if finding is not None]
+    differing += certifiedorder.findings(subject, was, now, certified)
     if differing:
         return differing
     return [certified.same(subject, "as_certified", [], "same VBIOS, ECC and MIG mode, PCIe link, memory")]
@@ -146,58 +157,9 @@ def _reading(
     return certified.same(subject, prop, differences, "", said=said, remedy=remedy)
 
 
-def _pcie(subject: str, was: PcieLink | Missing, now: PcieLink | Missing, certified: Certified) -> Finding | None:
-    """Lanes do not change on an idle link; its generation does, so only the highest that slot and GPU reach counts."""
-    if isinstance(was, Missing) or isinstance(now, Missing):
-        said = [f"{subject}.pcie_errors"]
-        return _reading(subject, "pcie", was, now, certified, what="the PCIe link", said=said)
-    differences, unread = [], []
-    for name, before, today in (
-        ("lanes", was.width, now.width),
-        ("lanes at most", was.max_width, now.max_width),
-        ("generation at most", was.max_generation, now.max_generation),
-    ):
-        if isinstance(before, Missing) or before == today:
-            continue
-        if isinstance(today, Missing):
-            unread.append(Unread(f"{name} of the PCIe link of {subject}", today))
-        else:
-            differences.append(Difference(f"{name}: was {before}, is {today}", [f"{subject}.pcie_link"]))
-    if not differences and not unread:
-        return None
-    why = "copies between host and GPU have another speed"
-    remedy = "stop the machine and start it again; if it stays so, show the provider this report"
-    return certified.judged(subject, "pcie", differences, "", unread=unread, why=why, remedy=remedy)
-
-
 def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
     """Counters that are compared from check to check must still be readable. health.py reads ECC errors."""
     if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
         return None
     what, said = "the time held down by heat", [f"{subject}.held_down"]
     return _reading(subject, "throttled", was.throttled, now.throttled, certified, what=what, said=said)
-
-
-def _defects(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
-    """Memory pages and rows that were retired or remapped since the certified run; this is permanent."""
-    before, today = _given_up(was), _given_up(now)
-    differences = [
-        f"{what}: was {before[what]}, is {count}" for what, count in today.items() if count > before.get(what, count)
-    ]
-    if not differences:
-        return None
-    said = [f"{subject}.retired_pages", f"{subject}.remapped_rows"]
-    why = "the memory had defects that were repaired by giving up these places; more of them foretell its end"
-    remedy = "watch it; gpuprep baseline set accepts it; if they come again, ask the provider for another GPU"
-    return certified.same(subject, "memory_defects", differences, "", said=said, why=why, remedy=remedy)
-
-
-def _given_up(gpu: GpuFacts) -> dict[str, int]:
-    found: dict[str, object] = {}
-    if isinstance(gpu.retired_pages, RetiredPages):
-        found["pages retired after single-bit errors"] = gpu.retired_pages.single_bit
-        found["pages retired after double-bit errors"] = gpu.retired_pages.double_bit
-    if isinstance(gpu.remapped_rows, RemappedRows):
-        found["rows remapped after correctable errors"] = gpu.remapped_rows.correctable
-        found["rows remapped after uncorrectable errors"] = gpu.remapped_rows.uncorrectable
-    return {what: count for what, count in found.items() if isinstance(count, int)}

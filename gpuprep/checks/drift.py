@@ -5,7 +5,8 @@
     findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
     judge(terms, snapshot, past)       the same, waived, dated and judged
     dated(findings, previous, now)     findings, each with the moment since when it is so
-    unseen(findings, previous)         earlier findings that this check could not look at
+    unseen(findings, previous, looked) earlier findings that this check could not look at
+    still_failing(...)                 what failed in the last check and nothing shows that it is gone
 
 Runs on the controller and, at night, on the host itself.
 """
@@ -13,23 +14,34 @@ Runs on the controller and, at night, on the host itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import checks
-from gpuprep.checks import judgement, sincecertified
+from gpuprep.checks import certifiedgpus, judgement, quick, sincecertified, sincelastcheck
 from gpuprep.checks.baseline import uncompared
 from gpuprep.checks.judgement import Adjust, Judgement, Terms
 from gpuprep.desired import state
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
-from gpuprep.records import DriftFacts, Finding, ProbeResult, RunRecord, Snapshot, Status, Unseen
+from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.findings import DONE, findings_of
 from gpuprep.records.moments import moment
 
+GPU = re.compile(r"gpu (\d{1,4})")
+HISTORY = "_history"
+# What a check must do to see a finding: Unseen.needs.
+FACTS, MEASUREMENT, DEEP = "facts", "measurement", "deep"
+# Findings that there are only where something differs ► the one that says that nothing does.
+SUMMARIES = (
+    (certifiedgpus.ONLY_WHERE_DIFFERENT, "as_certified"),
+    (sincelastcheck.ONLY_WHERE_NEW, "since_last_check"),
+)
 MOST_UNSEEN = 100  # of GPUs that are gone for good, nobody looks again
 
 
@@ -114,17 +126,108 @@ def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tup
     )
 
 
-def unseen(found: Sequence[Finding], previous: RunRecord | None) -> tuple[Unseen, ...]:
-    """Earlier findings that this check did not look at, for example without a measurement: their dates are kept."""
-    looked_at = {finding.key for finding in found if finding.status is not Status.SKIP}
-    return tuple(one for one in _open(previous) if one.key not in looked_at)[:MOST_UNSEEN]
+@dataclass(frozen=True)
+class Looked:
+    """What a check looked at: an earlier finding that is absent now is gone, or nobody looked."""
+
+    wanted: Wanted
+    facts: Snapshot
+    measured: bool = False  # each quick probe gave figures
+    deep: bool = False  # Ansible's check mode ran
+
+    @classmethod
+    def at(cls, wanted: Wanted, facts: Snapshot, results: Sequence[ProbeResult], *, deep: bool = False) -> Looked:
+        gave = {result.probe for result in results if not isinstance(result.values, Missing)}
+        return cls(wanted, facts, bool(gave) and gave >= {kind.name for kind in quick.chosen(wanted)}, deep)
+
+    def has_gpu(self, index: int) -> bool:
+        gpus = self.facts.gpus
+        return not isinstance(gpus, Missing) and any(gpu.uuid and gpu.index == index for gpu in gpus)
 
 
-def _open(record: RunRecord | None) -> list[Unseen]:
+def unseen(found: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
+    """Earlier findings that this check did not look at, for example without a measurement: their dates are kept.
+
+    What it looked at and did not find is gone: if it comes again, it is new. Without `looked` nothing that is absent
+    counts as gone.
+    """
+    statuses = {finding.key: finding.status for finding in found}
+    return tuple(
+        one
+        for one in _open(previous, looked)
+        if statuses.get(one.key, Status.SKIP) is Status.SKIP and not _is_gone(one, statuses, looked)
+    )[:MOST_UNSEEN]
+
+
+def still_failing(
+    found: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Keys that were FAIL in the check before and of which `found` does not show that they are gone or waived.
+
+    `played`: roles that ran since; what Ansible's check mode would have changed is done by them.
+    """
+    statuses = {finding.key: finding.status for finding in found}
+    closing = (Status.PASS, Status.WAIVED)
+    return tuple(
+        one.key
+        for one in _open(previous, looked)
+        if one.status == Status.FAIL.value
+        and statuses.get(one.key) not in closing
+        and not (one.needs == DEEP and one.key.partition(".")[0] in played)
+        and not _is_gone(one, statuses, looked)
+    )
+
+
+def _is_gone(one: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
+    """Whether this check would have found it. A SKIP did not look."""
+    subject, _, prop = one.key.partition(".")
+    if looked is None or one.key in statuses:
+        return False
+    if one.needs == DEEP:
+        return looked.deep
+    if one.needs == MEASUREMENT:
+        return looked.measured and not prop.endswith(HISTORY)  # of another baseline, or of none, nothing is shown
+    of_gpu = GPU.fullmatch(subject)
+    if of_gpu and not looked.has_gpu(int(of_gpu[1])):
+        return False
+    for props, summary in SUMMARIES:
+        if of_gpu and prop in props:
+            seen = [statuses.get(f"{subject}.{name}", Status.SKIP) for name in (summary, *props)]
+            return any(status is not Status.SKIP for status in seen)
+    return one.needs == FACTS
+
+
+def _needs(record: RunRecord, key: str, looked: Looked | None, by_facts: Callable[[], Collection[str]]) -> str:
+    """What a check must do to see what `record` found; "" where nothing tells."""
+    subject, _, prop = key.partition(".")
+    if subject == "playbook" or subject.startswith("gpu_"):
+        return DEEP
+    if subject == "speed" or prop.endswith(HISTORY):
+        return MEASUREMENT
+    if looked is None or record.after is None:
+        return ""
+    if not record.measurements or subject in ("waiver", "host"):
+        return FACTS
+    if any(prop in props for props, _ in SUMMARIES) or key in by_facts():
+        return FACTS
+    return MEASUREMENT
+
+
+def _open(record: RunRecord | None, looked: Looked | None = None) -> list[Unseen]:
     if record is None:
         return []
+
+    @functools.cache
+    def by_facts() -> frozenset[str]:
+        if looked is None or record.after is None:
+            return frozenset()
+        found = checks.compare(looked.wanted, record.after)
+        return frozenset(finding.key for finding in found) | sincecertified.ALWAYS
+
     seen = [
-        Unseen(one.key, _status(one), one.since) for one in findings_of(record) if one.status not in DONE and one.since
+        Unseen(one.key, _status(one), one.since, _needs(record, one.key, looked, by_facts))
+        for one in findings_of(record)
+        if one.status not in DONE and one.since
     ]
     return [*seen, *(record.drift.unseen if record.drift else ())]
 

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuprep.checks import certifiedgpus, certifiedsystem, sincelastcheck
+from gpuprep.checks import certifiedgpus, certifiedsystem, samehost, sincelastcheck
 from gpuprep.checks.certified import Certified
 from gpuprep.checks.common import skip
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, RunRecord, Snapshot, Status
+from gpuprep.records import NOT_READ, Finding, Missing, RunRecord, Snapshot, Status
 from gpuprep.records.findings import findings_of
+
+# What is compared with the certified run of every host; what each GPU has is in certifiedgpus.py.
+ALWAYS = frozenset(
+    {
+        "apt.pins_certified", "cuda.package_versions", "driver.module_options", "driver.package_versions",
+        "files.managed", "gpus.identity", "gpus.order", "host.identity", "host.system", "kernel.running",
+        "libraries.contents", "libraries.paths", "shells.tools", "units.definition",
+    }
+)  # fmt: skip
 
 
 def findings(
@@ -40,8 +49,25 @@ def _since_certified(
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
     certified = Certified(record.after, record.run_id, record.started_at, by_profile, findings_of(record))
-    found = certifiedgpus.findings(snapshot, certified)
+    found = [*_machine(record.after, snapshot, certified), *certifiedgpus.findings(snapshot, certified)]
     return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found
+
+
+def _machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Finding]:
+    """Nothing where the certified run did not read which machine it was."""
+    if isinstance(was.identity, Missing) or now.identity == NOT_READ:
+        return []
+    if isinstance(now.identity, Missing):
+        return [certified.missing("host", "identity", now.identity, what="which machine this is")]
+    what = samehost.change(samehost.of(was), samehost.of(now))
+    if what == samehost.ANOTHER:
+        text, status = "another machine answers to this name (other machine id, other hardware or GPUs)", Status.FAIL
+        why = "what was certified was another machine"
+    else:
+        text, status = "the machine was installed anew (another machine id on the same hardware)", Status.WARN
+        why = "nothing that was installed is what was certified"
+    differences = [text] if what else []
+    return [certified.same("host", "identity", differences, "the same machine", why=why, status=status)]
 
 
 def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]) -> list[Finding]:

@@ -9,6 +9,7 @@ import click
 
 from gpuprep.cli import options, tables
 from gpuprep.cli.console import check_output, emit, table_columns
+from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
     from gpuprep.store import Store
@@ -19,7 +20,8 @@ def baseline() -> None:
     """Show, set and clear the certified run and the figures of a host.
 
     `gpuprep drift` compares a host with its certified run and its baseline figures. Without `set`, the certified run is
-    the newest provision or validate that passed, and a figure comes from the first passing run that measured it.
+    the newest provision or validate that passed, measured no less than the one before and found nothing worse. A
+    figure comes from the first passing run that measured it.
     """
 
 
@@ -56,17 +58,28 @@ def show(
             for key, named in found.figures.items()
             for name, one in named.items()
         ]  # fmt: skip
-        certified = {"run_id": found.run_id, "started_at": found.run_at, "set_at": found.set_at or None}
+        certified = {
+            "run_id": found.run_id, "started_at": found.run_at, "set_at": found.set_at or None, "reason": found.reason,
+        }  # fmt: skip
         named_run = certified if found.run_id else None
-        emit(tables.document(host=host, certified=named_run, figures=figures, exit_code=code), output)
+        emit(
+            tables.document(
+                host=host, also_called=found.names, certified=named_run, figures=figures, exit_code=code
+            ),
+            output,
+        )  # fmt: skip
         return code
     from gpuprep.reports import history as pages
 
-    how = f"set by hand at {found.set_at}" if found.set_at else "the newest run that passed"
+    why = f": {one_line(found.reason)}" if found.reason else ""
+    how = f"set by hand at {found.set_at}{why}" if found.set_at else "the newest run that passed as a whole"
+    also = [f"also called {', '.join(map(one_line, found.names))}"] if found.names else []
     run = f"run {found.run_id} of {found.run_at} ({how})" if found.run_id else "no run that passed is recorded"
     rows = pages.baseline_table(found.figures)
     emit(
-        "\n".join([f"{host}: {run}", *(tables.lines(rows, columns=table_columns(output)) or [pages.NO_FIGURES])]),
+        "\n".join(
+            [f"{host}: {run}", *also, *(tables.lines(rows, columns=table_columns(output)) or [pages.NO_FIGURES])]
+        ),
         output,
     )
     return code
@@ -75,11 +88,13 @@ def show(
 @baseline.command("set")
 @click.argument("host")
 @click.argument("run", required=False)
+@click.option("--reason", metavar="TEXT", default="", help="Why; needed for a run that something spoke against.")
 @options.output
 @options.store
 def set_(
     host: str,
     run: str | None,
+    reason: str,
     as_json: bool,
     output: Path | None,
     verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
@@ -89,8 +104,10 @@ def set_(
 ) -> None:
     """Make a run that passed the certified run of a host, and its figures the baseline.
 
-    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. Without RUN: the newest provision or
-    validate of HOST that passed. The choice is valid until you set or clear it again, whatever passes later.
+    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`: the newest provision or validate of HOST
+    that passed. Without RUN: the newest of these that nothing spoke against. A run that measured less than the
+    certified run, found something worse, or followed an open FAIL of drift needs --reason. The choice is valid until
+    you set or clear it again, whatever passes later.
     """
     from gpuprep.records.ids import now
     from gpuprep.workflows import certify
@@ -98,16 +115,19 @@ def set_(
     check_output(output)
     opened = _open(store)
     try:
-        done = certify.certify(opened, host, run, now())
+        done = certify.certify(opened, host, run, now(), reason.strip())
     finally:
         opened.close()
     count = sum(len(figures) for figures in done.measured.values())
     if as_json:
-        emit(tables.document(host=host, run_id=done.record.run_id, figures=count), output)
+        changed = {"run_id": done.record.run_id, "before": done.before, "reason": reason.strip()}
+        emit(tables.document(host=host, **changed, figures=count), output)
     elif not quiet or output is not None:
         simulated = " (simulated: its figures are none to compare with)" if done.record.source == "simulated" else ""
         what = f"{host} is held to run {done.record.run_id} of {done.record.started_at}"
-        emit(f"{what}, with {count} figures{simulated}", output)
+        before = f"; before, to run {done.before}" if done.before not in (None, done.record.run_id) else ""
+        why = f"; why: {one_line(reason.strip())}" if reason.strip() else ""
+        emit(f"{what}, with {count} figures{simulated}{before}{why}", output)
 
 
 @baseline.command("clear")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import history_upkeep, options, tables
+from gpuprep.cli import history_names, history_upkeep, options, tables
 from gpuprep.cli.console import check_output, emit, table_columns, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
 from gpuprep.untrusted.plaintext import one_line
@@ -28,8 +28,14 @@ def history() -> None:
     """
 
 
-history.add_command(history_upkeep.prune)
-history.add_command(history_upkeep.export)
+for command in (
+    history_upkeep.prune,
+    history_upkeep.export,
+    history_names.names,
+    history_names.join,
+    history_names.part,
+):
+    history.add_command(command)
 
 
 @history.command("list", short_help="List recorded runs, newest first")
@@ -49,7 +55,7 @@ def list_runs(
 ) -> None:
     """List recorded runs, newest first.
 
-    HOST is the name that you gave to the command of the run.
+    HOST is a name that you gave to the command of a run; the runs of all names of that host are listed.
     """
     import sys
 

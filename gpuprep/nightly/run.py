@@ -18,7 +18,7 @@ from pathlib import Path
 from gpuprep import __version__, checks
 from gpuprep.agent import host_paths
 from gpuprep.agent.system import source
-from gpuprep.checks import drift, quick
+from gpuprep.checks import drift, quick, samehost
 from gpuprep.checks.judgement import Judgement, Terms
 from gpuprep.checks.quick import Quick
 from gpuprep.desired import probes
@@ -172,9 +172,10 @@ class Night:
         )
 
     def _judged(self, started_at: str) -> Judgement:
-        plan, past = self._plan, self._past
+        plan = self._plan
         _not_while_gpuprep_works()
         facts = self._look("reading facts")
+        past = self._past = self._own_past(facts)
         seen = self._measure(facts) if plan.drift.probe == "quick" else Quick(facts)
         self._doing = "judging"
         measured = checks.comparable(seen.facts, seen.results)
@@ -182,8 +183,17 @@ class Night:
         self._facts = dataclasses.replace(self._facts, compared=compared(measured, baseline))
         terms = Terms(plan.host, plan.wanted, plan.thresholds, plan.waivers, started_at)
         judgement = drift.judge(terms, seen.facts, past, seen.results, baseline, more=seen.unmeasured)
-        self._facts = dataclasses.replace(self._facts, unseen=drift.unseen(judgement.findings, past.previous))
+        looked = drift.Looked.at(plan.wanted, seen.facts, seen.results)
+        self._facts = dataclasses.replace(self._facts, unseen=drift.unseen(judgement.findings, past.previous, looked))
         return judgement
+
+    def _own_past(self, facts: Snapshot) -> drift.Past:
+        """A machine made from the image of another has that one's results: they are no past of its own."""
+        previous = self._past.previous
+        if previous is None or previous.after is None or not _is_of_another(previous.after, facts):
+            return self._past
+        self._facts = dataclasses.replace(self._facts, previous_run="", previous_at="")
+        return dataclasses.replace(self._past, previous=None)
 
     def _look(self, what: str) -> Snapshot:
         self._doing = what
@@ -217,6 +227,15 @@ class Night:
         if self._plan.drift.probe == "quick" and self._quick_probes():
             since, measured = lastmeasured.carried(self._newest, self._after, ended_at, self._measured_at)
             self._facts = dataclasses.replace(self._facts, probe_asked_since=since, probe_measured_at=measured)
+
+
+def _is_of_another(was: Snapshot, now: Snapshot) -> bool:
+    """A GPU in common means the same machine, whatever its name is now."""
+    before, today = samehost.of(was), samehost.of(now)
+    if before.gpus & today.gpus:
+        return False
+    renamed = was.hostname != now.hostname and was.kernel.boot_id != now.kernel.boot_id
+    return samehost.change(before, today) == samehost.ANOTHER or (renamed and bool(before.gpus and today.gpus))
 
 
 def _unmeasured(facts: Snapshot, why: str) -> Finding:

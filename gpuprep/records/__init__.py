@@ -74,6 +74,8 @@ __all__ = [
     "Fix",
     "Float",
     "GpuFacts",
+    "HistoryFacts",
+    "IdentityFacts",
     "Int",
     "KernelFacts",
     "LockedClocks",
@@ -317,6 +319,18 @@ class Xid:
 
 
 @dataclass(frozen=True)
+class IdentityFacts:
+    """What tells this machine from others, as digests: a report that others read needs no more (agent/whichmachine.py).
+
+    The host says all this of itself. Nothing here proves anything: checks/samehost.py says what it is used for.
+    """
+
+    machine_id: OptStr  # of /etc/machine-id; None: there is none
+    hardware: OptStr  # of the UUID and the serial numbers of the machine and its board; None: it has none of its own
+    ssh_host_keys: tuple[str, ...] = ()  # "SHA256:...", as OpenSSH shows them
+
+
+@dataclass(frozen=True)
 class FactsRequest:
     """Facts that a profile needs in addition to those of every snapshot."""
 
@@ -373,6 +387,7 @@ class Snapshot:
     apt: Union[AptFacts, Missing, None] = NOT_READ  # None: another package manager
     digests: Union[dict[str, Str], Missing] = NOT_READ  # path -> sha256: libraries that programs get, nvcc, module
     other_gpus: Union[tuple[PciDevice, ...], Missing] = NOT_READ  # of other makers than NVIDIA
+    identity: Union[IdentityFacts, Missing] = NOT_READ
 
 
 @dataclass(frozen=True)
@@ -500,6 +515,7 @@ class Unseen:
     key: str
     status: str  # how it ended then, a waiver aside
     since: OptMoment  # UTC, ISO 8601
+    needs: str = ""  # what a check must do to see it: "facts" | "measurement" | "deep"; "": not recorded
 
 
 @dataclass(frozen=True)
@@ -534,6 +550,16 @@ class NightlyFacts:
 
 
 @dataclass(frozen=True)
+class HistoryFacts:
+    """What the store knew of the host, and what a run that passed means for it. Only the controller writes it."""
+
+    also_called: tuple[str, ...] = ()  # other names of the same host that the user has used
+    certifies: Optional[bool] = None  # drift may compare the host with this run; None: nobody asked
+    held_to: OptRunId = ""  # the run that drift compares with in place of this one; "": this run, or none
+    notes: tuple[str, ...] = ()  # sentences that the user must read
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """One run of one command on one host: what `history`, `report` and `judge` read."""
 
@@ -558,3 +584,4 @@ class RunRecord:
     schema_version: int = SCHEMA_VERSION
     drift: Optional[DriftFacts] = None
     nightly: Optional[NightlyFacts] = None
+    history: Optional[HistoryFacts] = None

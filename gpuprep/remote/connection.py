@@ -47,6 +47,9 @@ class Connection(Protocol):
 
     def start(self, command: str) -> Process: ...
 
+    def host_key(self) -> str:
+        """The SSH host key with which it answered, "SHA256:..."; "" before the first command and without SSH."""
+
     def close(self) -> None: ...
 
 

@@ -91,6 +91,10 @@ class Host:
         if self._privilege is None:
             self._privilege = learn_privilege(self._connection, self.name, self._become_password)
 
+    def host_key(self) -> str:
+        """The SSH host key with which it answered, "SHA256:..."; "" before the first command and without SSH."""
+        return self._connection.host_key()
+
     def lock(self, owner: LockOwner) -> HostLock:
         """The host's lock as a context manager. Raises HostLocked, naming who holds it."""
         return HostLock(self.name, owner, self._start_as_root)

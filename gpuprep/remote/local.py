@@ -75,6 +75,9 @@ class LocalConnection:
     def start(self, command: str) -> Process:
         return LocalProcess(command, self.where)
 
+    def host_key(self) -> str:
+        return ""
+
     def close(self) -> None:
         pass
 

@@ -80,6 +80,14 @@ class SshConnection:
         connection, channel, marked = self._open_channel(command)
         return SshProcess(channel, marked, self.where, functools.partial(transport.cut, connection))
 
+    def host_key(self) -> str:
+        """Of the last hop; known_hosts files said that it counts, and the host proved that it has the private key."""
+        with self._connecting:
+            if not _is_connected(self._fabric):
+                return ""
+            fingerprint: str = self._fabric.transport.get_remote_server_key().fingerprint
+            return fingerprint
+
     def close(self) -> None:
         with self._connecting:
             if self._fabric is not None:

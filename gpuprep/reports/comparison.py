@@ -73,7 +73,9 @@ def compare(one: RunRecord, two: RunRecord) -> Comparison:
 
 def _notes(one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapshot | None) -> Iterator[str]:
     if one.host != two.host:
-        yield f"different hosts: {one.host} and {two.host}"
+        names = {name for record in (one, two) if record.history for name in record.history.also_called}
+        same = one.host in names or two.host in names
+        yield f"{'two names of one host' if same else 'different hosts'}: {one.host} and {two.host}"
     if one.source is not two.source:
         yield f"run {one.run_id} is {one.source.value} and run {two.run_id} {two.source.value}"
     if one.command != two.command:

@@ -33,6 +33,7 @@ def render(record: RunRecord) -> str:
     if measured.simulated(record):
         parts.append(f"> **{SIMULATED}**")
     parts.append(paragraph(line))
+    parts += [paragraph(f"Note: {note}") for note in (record.history.notes if record.history else ())]
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = findings_of(record)

@@ -158,6 +158,8 @@ def _head(page: Page, record: RunRecord) -> None:
     if not record.error:
         page.text(line, indent="  ")
     page.text(f"run {record.run_id}", indent="  ")
+    for note in record.history.notes if record.history else ():
+        page.text(f"note: {note}", indent="  ", later="    ")
 
 
 def _error(page: Page, record: RunRecord) -> None:

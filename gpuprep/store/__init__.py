@@ -15,16 +15,18 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from gpuprep.checks.samehost import Identity
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.paths import private_folder, state_dir
 from gpuprep.performance.trend import Measurement
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
 from gpuprep.records.findings import findings_of
-from gpuprep.store import baselines, migrations, retention
+from gpuprep.store import baselines, hostnames, migrations, retention
 from gpuprep.store import certified as certified_rows
 from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
+from gpuprep.store.hostnames import Known, Named
 from gpuprep.store.tables import findings, fitting, insert_new, latest, measurements, runs, storable
 
 # What `history export --format csv` can write.
@@ -62,6 +64,8 @@ class HostBaseline:
     run_at: str  # when it began, UTC; "" where there is none
     set_at: str  # when `baseline set` named it; "": it is the newest run that passed
     figures: Baseline
+    reason: str = ""  # why, as the user said with `baseline set`
+    names: tuple[str, ...] = ()  # other names of the same host
 
 
 class Store:
@@ -121,6 +125,7 @@ class Store:
             "exit_code": max(-GREATEST_CODE, min(GREATEST_CODE, record.exit_code)),
             "summary": storable(error_line or (verdict.summary if verdict else "")),
             "record": to_json(record),
+            "certifies": record.history.certifies if record.history else None,
         }
         rows = [
             {
@@ -159,10 +164,10 @@ class Store:
         )
         columns = [column for column in runs.c if column.name != "record"]
         query = sa.select(*columns, failed.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
-        if host is not None:
-            query = query.where(runs.c.host == storable(host))
         found: list[RunSummary] = []
         with self._transaction(write=False) as connection:
+            if host is not None:
+                query = query.where(runs.c.host.in_(hostnames.of_host(connection, host)))
             moment = latest()
             for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
                 rows = connection.execute(query.where(when).limit(limit - len(found)))
@@ -222,15 +227,16 @@ class Store:
 
         `source`: a simulated machine is not as fast as a real one. Raises StoreError where one cannot be read.
         """
-        which = runs.c.host == storable(host) if host else runs.c.profile == storable(profile)
         query = (
             sa.select(runs.c.run_id)
-            .where(which, runs.c.command == command, runs.c.source == source.value, runs.c.exit_code == 0)
+            .where(runs.c.command == command, runs.c.source == source.value, runs.c.exit_code == 0)
             .where(runs.c.started_at <= latest())
             .order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
             .limit(FEW)
         )
         with self._transaction(write=False) as connection:
+            mine = runs.c.host.in_(hostnames.of_host(connection, host))
+            query = query.where(mine if host else runs.c.profile == storable(profile))
             found = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
         return [record for record in found if record is not None]
 
@@ -250,18 +256,26 @@ class Store:
         """The certified run of a host and all its figures."""
         with self._transaction(write=False) as connection:
             chosen = certified_rows.chosen(connection, host)
-            run_id = chosen[0] if chosen else certified_rows.newest_passed(connection, host)
+            run_id = chosen.run_id if chosen else certified_rows.newest_passed(connection, host)
             began = connection.execute(sa.select(runs.c.started_at).where(runs.c.run_id == run_id)).scalar() or ""
             figures = baselines.read_all(connection, host)
-        return HostBaseline(host, run_id, began, chosen[1] if chosen else "", figures)
+            names = hostnames.of_host(connection, host)[1:]
+        when, why = (chosen.set_at, chosen.reason) if chosen else ("", "")
+        return HostBaseline(host, run_id, began, when, figures, why, tuple(names))
 
-    def certify(self, host: str, run_id: str, set_at: str, measured: Measured) -> None:
+    def chosen(self, host: str) -> str | None:
+        """The run that `baseline set` named; None where it named none."""
+        with self._transaction(write=False) as connection:
+            found = certified_rows.chosen(connection, host)
+        return found.run_id if found else None
+
+    def certify(self, host: str, run_id: str, set_at: str, measured: Measured, reason: str = "") -> None:
         """Make a run the certified run of its host, and its figures the baseline, replacing those with the same key.
 
         `measured` are the run's figures; the caller has checked the run (workflows.certify).
         """
         with self._transaction() as connection:
-            certified_rows.set_run(connection, host, run_id, set_at)
+            certified_rows.set_run(connection, host, run_id, set_at, reason)
             baselines.replace(connection, host, run_id, set_at, measured)
 
     def clear_baseline(self, host: str, probe: str | None = None) -> tuple[int, bool]:
@@ -273,15 +287,53 @@ class Store:
             named = certified_rows.clear(connection, host) if probe is None else False
             return baselines.clear(connection, host, probe), named
 
-    def newest_passed(self, host: str) -> str | None:
-        """The newest provision or validate of this host that passed."""
+    def newest_passed(self, host: str, *, any_part: bool = False) -> str | None:
+        """The newest provision or validate of this host that passed and may certify it; with `any_part`, any."""
         with self._transaction(write=False) as connection:
-            return certified_rows.newest_passed(connection, host)
+            return certified_rows.newest_passed(connection, host, any_part=any_part)
 
     def is_real(self, host: str) -> bool:
         """Whether any run of this host saw a real GPU."""
         with self._transaction(write=False) as connection:
             return certified_rows.is_real(connection, host)
+
+    # ------------------------------------------------------------ the names of a host
+
+    def know(self, name: str, identity: Identity, at: str) -> Known:
+        """Note what the host behind a name says of itself; returns its other names, and what is new about it."""
+        with self._transaction(write=False) as connection:
+            known = hostnames.nothing_new(connection, name, identity)
+        if known is not None:
+            return known
+        with self._transaction() as connection:
+            return hostnames.know(connection, name, identity, at, lambda: certified_rows.run_of(connection, name))
+
+    def names(self) -> list[Named]:
+        """All names whose host is known, those of one host together."""
+        with self._transaction(write=False) as connection:
+            return hostnames.all_names(connection)
+
+    def names_of(self, host: str) -> list[str]:
+        """All names of this host, the given one first."""
+        with self._transaction(write=False) as connection:
+            return hostnames.of_host(connection, host)
+
+    def has_host(self, name: str) -> bool:
+        """Whether any run or identity of this name is stored."""
+        with self._transaction(write=False) as connection:
+            ran = connection.execute(sa.select(runs.c.run_id).where(runs.c.host == storable(name)).limit(1)).scalar()
+            return ran is not None or hostnames.has_row(connection, name)
+
+    def join(self, name: str, other: str, at: str) -> list[str]:
+        """The user says that two names are one host; returns all its names."""
+        with self._transaction() as connection:
+            hostnames.join_by_hand(connection, name, other, at)
+            return hostnames.of_host(connection, name)
+
+    def set_apart(self, name: str, at: str) -> list[str]:
+        """The user says that a name is a host of its own; returns the names that it was joined with."""
+        with self._transaction() as connection:
+            return hostnames.set_apart(connection, name, at, certified_rows.run_of(connection, name))
 
     # ------------------------------------------------------------ over time
 
@@ -311,7 +363,7 @@ class Store:
     def export_records(self, host: str | None = None) -> Iterator[str]:
         """Each record as one line of JSON, oldest first, read while it is written out."""
         query = sa.select(runs.c.record).order_by(runs.c.started_at, runs.c.run_id)
-        for row in self._stream(query if host is None else query.where(runs.c.host == host)):
+        for row in self._stream(query if host is None else query.where(runs.c.host.in_(self.names_of(host)))):
             yield row[0]
 
     def export_rows(self, what: str, host: str | None = None) -> Iterator[tuple[Any, ...]]:
@@ -322,7 +374,7 @@ class Store:
         if table is not runs:
             query = query.join(runs, runs.c.run_id == table.c.run_id).order_by(table.c.position)
         if host is not None:
-            query = query.where(runs.c.host == host)
+            query = query.where(runs.c.host.in_(self.names_of(host)))
         yield tuple(column.name for column in columns)
         for row in self._stream(query):
             yield tuple(row)

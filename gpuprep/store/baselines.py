@@ -1,4 +1,8 @@
-"""Rows of the store's table of baselines, inside the caller's transaction. Use it through store/__init__.py."""
+"""Rows of the store's table of baselines, inside the caller's transaction. Use it through store/__init__.py.
+
+They are written under the first name of a host and read under all of its names; of the same figure under two names the
+older counts, as for one name the first.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,22 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.records.baseline import Baseline, BaselineFigure, BaselineKey, Measured
+from gpuprep.store import hostnames
 from gpuprep.store.tables import baselines, fitting, insert_missing
 
+ORDER = (baselines.c.figure, baselines.c.set_at, baselines.c.run_id)
 KEY = ("host", "gpu_uuid", "probe", "versions", "figure")
 
 
 def read(connection: Connection, host: str, keys: Collection[BaselineKey]) -> Baseline:
+    """The figures under these keys; a key without any is left out."""
+    names = hostnames.of_host(connection, host)
     found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
     for key in keys:
-        query = sa.select(baselines).where(*(baselines.c[name] == value for name, value in _where(host, key).items()))
-        rows = connection.execute(query.order_by(baselines.c.figure)).mappings()
-        figures = {row["figure"]: BaselineFigure(row["value"], row["run_id"], row["set_at"]) for row in rows}
+        rows = connection.execute(sa.select(baselines).where(*_where(names, key)).order_by(*ORDER)).mappings()
+        figures: dict[str, BaselineFigure] = {}
+        for row in rows:
+            figures.setdefault(row["figure"], BaselineFigure(row["value"], row["run_id"], row["set_at"]))
         if figures:
             found[key] = figures
     return found
@@ -26,39 +35,47 @@ def read(connection: Connection, host: str, keys: Collection[BaselineKey]) -> Ba
 
 def read_all(connection: Connection, host: str) -> Baseline:
     found: dict[BaselineKey, dict[str, BaselineFigure]] = {}
-    query = sa.select(baselines).where(baselines.c.host == host)
-    for row in connection.execute(query.order_by(baselines.c.probe, baselines.c.figure)).mappings():
+    query = sa.select(baselines).where(baselines.c.host.in_(hostnames.of_host(connection, host)))
+    for row in connection.execute(query.order_by(baselines.c.probe, *ORDER)).mappings():
         key = BaselineKey(row["gpu_uuid"], row["probe"], row["versions"])
-        found.setdefault(key, {})[row["figure"]] = BaselineFigure(row["value"], row["run_id"], row["set_at"])
+        figure = BaselineFigure(row["value"], row["run_id"], row["set_at"])
+        found.setdefault(key, {}).setdefault(row["figure"], figure)
     return found
 
 
 def add(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
     """Those figures that the host has none of yet; what another writer puts there meanwhile stays."""
+    host = hostnames.first_of(connection, host)
     rows = [
-        {**_where(host, key), "figure": fitting(name, 120), "value": value, "run_id": run_id, "set_at": set_at}
+        {"host": host, **_columns(key), "figure": fitting(name, 120), "value": value, "run_id": run_id,
+         "set_at": set_at}
         for key, figures in measured.items()
         for name, value in figures.items()
-    ]
+    ]  # fmt: skip
     # In one order: two writers of the same figures would wait for each other.
     insert_missing(connection, baselines, sorted(rows, key=lambda row: [str(row[name]) for name in KEY]))
 
 
 def replace(connection: Connection, host: str, run_id: str, set_at: str, measured: Measured) -> None:
     """Those figures in place of what the host has under the same keys."""
+    names = hostnames.of_host(connection, host)
     for key in measured:
-        same = [baselines.c[name] == value for name, value in _where(host, key).items()]
-        connection.execute(baselines.delete().where(*same))
+        connection.execute(baselines.delete().where(*_where(names, key)))
     add(connection, host, run_id, set_at, measured)
 
 
 def clear(connection: Connection, host: str, probe: str | None) -> int:
     """Forget the figures of a host, or of one probe of it; returns how many."""
-    query = baselines.delete().where(baselines.c.host == host)
+    query = baselines.delete().where(baselines.c.host.in_(hostnames.of_host(connection, host)))
     if probe is not None:
         query = query.where(baselines.c.probe == probe)
     return connection.execute(query).rowcount
 
 
-def _where(host: str, key: BaselineKey) -> dict[str, str]:
-    return {"host": host, "gpu_uuid": key.gpu_uuid, "probe": key.probe, "versions": fitting(key.versions, 200)}
+def _where(names: Collection[str], key: BaselineKey) -> list[sa.ColumnElement[bool]]:
+    same = [baselines.c[name] == value for name, value in _columns(key).items()]
+    return [baselines.c.host.in_(names), *same]
+
+
+def _columns(key: BaselineKey) -> dict[str, str]:
+    return {"gpu_uuid": key.gpu_uuid, "probe": key.probe, "versions": fitting(key.versions, 200)}

@@ -1,49 +1,85 @@
 """Which run of a host is the certified run? Inside the caller's transaction. Use it through store/__init__.py.
 
 It is the run that `baseline set` named, until it is cleared or another is named; without one it is the newest run of a
-certifying command that passed as a whole. Records are large: of a few candidates the options are read, of others only
-columns of lists.
+certifying command that passed and that nothing speaks against (checks/certifying.py; the column runs.certifies). Runs
+of earlier versions have no such mark: of them those that left nothing out count.
+
+A host may have several names: every question is asked of all of them. Records are large, so only the options of
+candidates are read.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gpuprep.records import Source, Status
-from gpuprep.store.tables import certified, latest, runs
+from gpuprep.store import hostnames
+from gpuprep.store.tables import certified, latest, runs, storable
 
 # Commands whose PASS certifies a host: what drift compares with.
 CERTIFYING = ("provision", "validate")
-CANDIDATES = 20  # newest runs that passed; of more in a row, each of a part of the machine, none is looked at
+AT_A_TIME = 20  # rows
 
 
-def chosen(connection: Connection, host: str) -> tuple[str, str] | None:
-    """(run_id, set_at) that `baseline set` named; None where it did not."""
-    row = connection.execute(sa.select(certified).where(certified.c.host == host)).mappings().one_or_none()
-    return (row["run_id"], row["set_at"]) if row else None
+@dataclass(frozen=True)
+class Chosen:
+    """What `baseline set` named."""
+
+    run_id: str
+    set_at: str  # UTC, ISO 8601
+    reason: str  # "": none was given
+
+
+def chosen(connection: Connection, host: str) -> Chosen | None:
+    """What `baseline set` named last, under any name of the host; None where it named nothing."""
+    mine = certified.c.host.in_(hostnames.of_host(connection, host))
+    query = sa.select(certified).where(mine).order_by(certified.c.set_at.desc(), certified.c.host).limit(1)
+    row = connection.execute(query).mappings().one_or_none()
+    return Chosen(row["run_id"], row["set_at"], row["reason"]) if row else None
 
 
 def run_of(connection: Connection, host: str) -> str | None:
     """The certified run of a host; None where there is none."""
     named = chosen(connection, host)
-    return named[0] if named else newest_passed(connection, host)
+    return named.run_id if named else newest_passed(connection, host)
 
 
-def newest_passed(connection: Connection, host: str) -> str | None:
-    """The newest run of a certifying command that passed, with nothing left out; of a real host one on its real GPU."""
-    passed = runs.c.verdict == Status.PASS.value
-    found = [one for command in CERTIFYING for one in _newest(connection, host, command, CANDIDATES, passed)]
-    real = is_real(connection, host) if any(one.source == Source.SIMULATED.value for one in found) else True
-    for one in sorted(found, key=lambda one: (one.started_at, one.run_id), reverse=True):
-        text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == one.run_id)).scalar_one()
-        if is_whole(json.loads(text).get("options", {})) and not (real and one.source == Source.SIMULATED.value):
+def newest_passed(connection: Connection, host: str, *, any_part: bool = False) -> str | None:
+    """The newest run of a certifying command that passed and may certify; of a real host one on its real GPU.
+
+    With `any_part` also one that does not certify by itself: the user names it.
+    """
+    where = [runs.c.verdict == Status.PASS.value]
+    if not any_part:
+        where.append(runs.c.certifies.is_not(False))
+    one_probe = None  # of an earlier version: passed with few probes; counts where there is nothing else
+    real: bool | None = None
+    for one in _newest(connection, host, CERTIFYING, *where):
+        if one.source == Source.SIMULATED.value:
+            real = is_real(connection, host) if real is None else real
+            if real:
+                continue
+        if any_part or one.certifies:
             return str(one.run_id)
-    return None
+        options = _options(connection, one.run_id)
+        if is_whole(options):
+            if not options.get("probes"):
+                return str(one.run_id)
+            one_probe = one_probe or str(one.run_id)
+    return one_probe
+
+
+def _options(connection: Connection, run_id: str) -> Mapping[str, Any]:
+    text = connection.execute(sa.select(runs.c.record).where(runs.c.run_id == run_id)).scalar_one()
+    options: Mapping[str, Any] = json.loads(text).get("options", {})
+    return options
 
 
 def is_whole(options: Mapping[str, Any]) -> bool:
@@ -52,33 +88,43 @@ def is_whole(options: Mapping[str, Any]) -> bool:
 
 
 def newest(connection: Connection, host: str, command: str, *where: Any) -> tuple[str, str] | None:
-    """(run_id, started_at) of the newest run of a command; by the index of them alone."""
-    rows = _newest(connection, host, command, 1, *where)
-    return (rows[0].run_id, rows[0].started_at) if rows else None
+    """(run_id, started_at) of the newest run of a command."""
+    found = next(_newest(connection, host, (command,), *where), None)
+    return (found.run_id, found.started_at) if found else None
 
 
-def _newest(connection: Connection, host: str, command: str, limit: int, *where: Any) -> list[Any]:
-    """The newest run, without runs that a wrong clock dated into the future."""
-    query = (
-        sa.select(runs.c.run_id, runs.c.started_at, runs.c.source)
-        .where(runs.c.host == host, runs.c.command == command, runs.c.started_at <= latest(), *where)
-        .order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
-        .limit(limit)
-    )
-    return list(connection.execute(query))
+def _newest(connection: Connection, host: str, commands: Sequence[str], *where: Any) -> Iterator[Any]:
+    """The newest runs first, under all names of the host, without runs that a wrong clock dated into the future."""
+    names = hostnames.of_host(connection, host)
+    each = [_of_one(connection, name, command, *where) for name in names for command in commands]
+    return heapq.merge(*each, key=lambda row: (row.started_at, row.run_id), reverse=True)
 
 
-def set_run(connection: Connection, host: str, run_id: str, set_at: str) -> None:
+def _of_one(connection: Connection, name: str, command: str, *where: Any) -> Iterator[Any]:
+    """By the index of them alone, a few at a time."""
+    columns = sa.select(runs.c.run_id, runs.c.started_at, runs.c.source, runs.c.certifies)
+    query = columns.where(runs.c.host == name, runs.c.command == command, runs.c.started_at <= latest(), *where)
+    ordered = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(AT_A_TIME)
+    after = 0
+    while rows := connection.execute(ordered.offset(after)).all():
+        yield from rows
+        after += len(rows)
+
+
+def set_run(connection: Connection, host: str, run_id: str, set_at: str, reason: str = "") -> None:
     clear(connection, host)
-    connection.execute(certified.insert().values(host=host, run_id=run_id, set_at=set_at))
+    row = {"host": storable(host), "run_id": run_id, "set_at": set_at, "reason": storable(reason)}
+    connection.execute(certified.insert().values(row))
 
 
 def clear(connection: Connection, host: str) -> bool:
     """Forget what `baseline set` named; False where it named none."""
-    return connection.execute(certified.delete().where(certified.c.host == host)).rowcount > 0
+    mine = certified.c.host.in_(hostnames.of_host(connection, host))
+    return connection.execute(certified.delete().where(mine)).rowcount > 0
 
 
 def is_real(connection: Connection, host: str) -> bool:
     """Whether any run of this host saw a real GPU."""
-    query = sa.select(runs.c.run_id).where(runs.c.host == host, runs.c.source == Source.MEASURED.value).limit(1)
+    mine = runs.c.host.in_(hostnames.of_host(connection, host))
+    query = sa.select(runs.c.run_id).where(mine, runs.c.source == Source.MEASURED.value).limit(1)
     return connection.execute(query).scalar() is not None

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from gpuprep.performance.trend import Measurement
 from gpuprep.records import Missing, RunRecord, Source
+from gpuprep.store import hostnames
 from gpuprep.store.tables import fitting, latest, measurements
 
 # Judging again measures nothing: its figures are those of the run that it judges.
@@ -51,7 +52,8 @@ def add(connection: Connection, record: RunRecord) -> None:
 def read(connection: Connection, host: str, since: str) -> list[Measurement]:
     """All figures of a host from `since` (UTC, ISO 8601) on, oldest first; none of a moment that is yet to come."""
     started = measurements.c.started_at
-    query = sa.select(measurements).where(measurements.c.host == host, started >= since, started <= latest())
+    mine = measurements.c.host.in_(hostnames.of_host(connection, host))
+    query = sa.select(measurements).where(mine, started >= since, started <= latest())
     ordered = query.order_by(measurements.c.started_at, measurements.c.run_id, measurements.c.position)
     return [
         Measurement(
@@ -65,7 +67,8 @@ def read(connection: Connection, host: str, since: str) -> list[Measurement]:
 def newest(connection: Connection, host: str) -> str | None:
     """When the newest figure of a host was measured, as far as its clock can be right; None where there is none."""
     known = measurements.c.started_at <= latest()
-    query = sa.select(sa.func.max(measurements.c.started_at)).where(measurements.c.host == host, known)
+    mine = measurements.c.host.in_(hostnames.of_host(connection, host))
+    query = sa.select(sa.func.max(measurements.c.started_at)).where(mine, known)
     found: str | None = connection.execute(query).scalar()
     return found
 

@@ -47,6 +47,8 @@ runs = sa.Table(
     sa.Column("exit_code", sa.Integer, nullable=False),
     sa.Column("summary", sa.Text, nullable=False),
     sa.Column("record", sa.Text, nullable=False),
+    # Whether it may be what its host is held to (RunRecord.history); NULL: nobody asked, as in earlier versions.
+    sa.Column("certifies", sa.Boolean),
     sa.Index("runs_newest", "started_at", "run_id"),
     sa.Index("runs_newest_of_host", "host", "started_at", "run_id"),
     sa.Index("runs_newest_of_command", "host", "command", "started_at", "run_id", "verdict"),
@@ -104,6 +106,19 @@ certified = sa.Table(
     sa.Column("host", _text(255), primary_key=True),
     sa.Column("run_id", sa.ForeignKey("runs.run_id"), nullable=False),
     sa.Column("set_at", _text(32), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),  # why, in the user's words
+)
+
+# The names that the user gave hosts, and which of them are one host. A name without a row is a host of its own.
+host_names = sa.Table(
+    "host_names",
+    metadata,
+    sa.Column("name", _text(255), primary_key=True),
+    sa.Column("host", _text(255), nullable=False),  # the same for all names of one host: the first of them
+    sa.Column("identity", sa.Text, nullable=False),  # what it said of itself when it was asked last; JSON
+    sa.Column("seen_at", _text(32), nullable=False),
+    sa.Column("by_hand", _text(16), nullable=False),  # "joined" or "apart": the user said so; "": by its identity
+    sa.Index("host_names_by_host", "host"),
 )
 
 

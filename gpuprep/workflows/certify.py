@@ -1,17 +1,73 @@
-"""`gpuprep baseline set`: chooses the certified run of a host, and its figures as the baseline."""
+"""Which run is a host held to? What a run that passed means for it, and `gpuprep baseline set`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprep import checks
+from gpuprep.checks import certifying
+from gpuprep.checks.certifying import Doubts, Passed
+from gpuprep.checks.drift import Past
+from gpuprep.desired.state import Wanted
 from gpuprep.errors import UsageError
-from gpuprep.records import RunRecord, Source, Status
+from gpuprep.records import Finding, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
 from gpuprep.store import Store
 from gpuprep.store.certified import CERTIFYING, is_whole
+from gpuprep.untrusted.plaintext import command
+from gpuprep.workflows.runs import ProfileRun
 
 NEWEST = "gpuprep history HOST lists the runs; `gpuprep validate HOST --profile PROFILE` makes one"
+LAST = "last"
+MOST_REASON = 1000  # letters, as of a waiver's justification
+
+
+# ---------------------------------------------------------------- a run that passed
+
+
+def standing(run: ProfileRun, wanted: Wanted, facts: Snapshot, findings: Sequence[Finding]) -> Doubts:
+    """Why the run that passed does not become the certified run; the run's record and the user are told.
+
+    `findings` are those before waivers. Without a store nothing is certified.
+    """
+    if not run.is_stored or run.command not in CERTIFYING:
+        return Doubts()
+    past, draft = Past(run.certified(), run.previous()), run.draft
+    played = {task.role for task in draft.playbook.tasks} if draft.playbook else set()
+    left_out = not is_whole(run.options.as_recorded())
+    doubts = certifying.doubts(
+        Passed(run.terms(wanted), facts, draft.measurements, findings, left_out, played), past
+    )  # fmt: skip
+    chosen = run.chosen()
+    held_to = past.certified.run_id if past.certified and (doubts or chosen) else ""
+    note = _note(run, doubts, past.certified, chosen)
+    run.note(*([note] if note else []), certifies=not doubts, held_to=held_to)
+    if note:
+        run.stage(note)
+    return doubts
+
+
+def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None, chosen: str | None) -> str:
+    """One line; "" where the host is held to this run from now on."""
+    host = run.target.name
+    if doubts:
+        why = f"this run {doubts}"
+    elif chosen:
+        why = f"`gpuprep baseline set` chose run {chosen}"
+    else:
+        return ""
+    held = f"{host} stays held to run {certified.run_id} of {certified.started_at[:10]}" if certified else (
+        f"{host} is not certified by this run"
+    )  # fmt: skip
+    typed = command("gpuprep", "baseline", "set", about=host)
+    if not is_whole(run.options.as_recorded()):
+        return f"{held}: {why}"  # no word of the user makes a part the whole
+    reason = " --reason 'WHY'" if doubts else ""
+    return f"{held}: {why}; to hold it to this run, type: {typed} {run.run_id}{reason}"
+
+
+# ---------------------------------------------------------------- gpuprep baseline set
 
 
 @dataclass(frozen=True)
@@ -20,21 +76,23 @@ class Certified:
 
     record: RunRecord
     measured: Measured  # the figures that became the baseline; {} where the run measured none, or on a simulated GPU
+    before: str | None = None  # the run that the host was held to
 
 
-def certify(store: Store, host: str, run: str | None, now: str) -> Certified:
-    """Make a run (None: the newest provision or validate that passed) the certified run of the host.
+def certify(store: Store, host: str, run: str | None, now: str, reason: str = "") -> Certified:
+    """Make a run the certified run of the host. None: the newest that passed and may certify; "last": that passed.
 
     The figures that it measured replace those of the same GPU, probe and versions; others stay. `now` is UTC, ISO 8601.
     Raises UsageError for a run that is not of this host, of another command, or of a part of the machine; that did not
-    pass, has no facts, or saw a simulated GPU where the host has a real one.
+    pass, has no facts, or saw a simulated GPU where the host has a real one; and without a reason for a run that did
+    not become the certified run by itself.
     """
-    chosen = run or store.newest_passed(host)
+    chosen = store.newest_passed(host, any_part=run == LAST) if run in (None, LAST) else run
     if chosen is None:
         raise UsageError(f"no provision or validate of {host} that passed is recorded", NEWEST)
     record = store.get(chosen)
     named = f"run {record.run_id}"
-    if record.host != host:
+    if record.host != host and record.host not in store.names_of(host):
         raise UsageError(f"{named} is of {record.host}, not of {host}", NEWEST)
     if record.command not in CERTIFYING:
         raise UsageError(f"{named} is of {record.command}, which certifies nothing", NEWEST)
@@ -50,6 +108,16 @@ def certify(store: Store, host: str, run: str | None, now: str) -> Certified:
         raise UsageError(f"{named} has no facts of the host to compare with", NEWEST)
     if record.source is Source.SIMULATED and store.is_real(host):
         raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", NEWEST)
+    if record.history is not None and record.history.certifies is False and not reason:
+        why = record.history.notes[-1] if record.history.notes else "something spoke against it"
+        raise UsageError(
+            f"{named} did not become the certified run by itself: {why}",
+            f"if it shall be all the same, say why: {command('gpuprep', 'baseline', 'set', about=host)}"
+            f" {record.run_id} --reason 'WHY'",
+        )
+    if len(reason) > MOST_REASON:
+        raise UsageError(f"--reason has {len(reason)} letters, and {MOST_REASON} are the most", "say it in a sentence")
+    before = store.host_baseline(host).run_id
     measured = checks.comparable(record.after, record.measurements)
-    store.certify(host, record.run_id, now, measured)
-    return Certified(record, measured)
+    store.certify(host, record.run_id, now, measured, reason)
+    return Certified(record, measured, before)

@@ -95,7 +95,8 @@ class Check:
             more=(*seen.unmeasured, *deep),
             adjust=lambda dated: fixes.offered(wanted, seen.facts, dated, fixing=run.options.fix),
         )
-        self.note(replace(self.comparison, unseen=drift.unseen(judgement.findings, past.previous)))
+        looked = drift.Looked.at(wanted, seen.facts, seen.results, deep=run.options.deep)
+        self.note(replace(self.comparison, unseen=drift.unseen(judgement.findings, past.previous, looked)))
         return judgement
 
     def fix(self, wanted: Wanted, facts: Snapshot, judgement: Judgement) -> bool:

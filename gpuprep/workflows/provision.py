@@ -23,6 +23,7 @@ from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.remote import Host, Target, agent_client
+from gpuprep.workflows import certify
 from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
 
@@ -194,7 +195,9 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     # What was measured while its judgement is waived is no measure for later runs.
     of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, measurements, asked=asked)}
     waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in judgement.findings)
-    run.baseline = measured if judgement.verdict.status is Status.PASS and not waived else {}
+    if judgement.verdict.status is Status.PASS:
+        doubts = certify.standing(run, wanted, facts, findings)
+        run.baseline = {} if waived or doubts.worse else measured
 
 
 def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, measure: bool) -> tuple[ProbeResult, ...]:

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuprep import __version__, checks, errorlog
+from gpuprep.checks import samehost
 from gpuprep.checks.judgement import Judgement, Terms
+from gpuprep.checks.samehost import Identity
 from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
@@ -25,6 +27,8 @@ from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import (
     DriftFacts,
     Finding,
+    HistoryFacts,
+    Missing,
     NightlyFacts,
     Plan,
     PlaybookResult,
@@ -113,6 +117,7 @@ class Draft:
     judgement: Judgement | None = None
     drift: DriftFacts | None = None
     nightly: NightlyFacts | None = None
+    history: HistoryFacts | None = None
 
 
 class Run:
@@ -133,6 +138,7 @@ class Run:
         self.log_dir: Path = state_dir() / "runs" / self.run_id
         self.draft = Draft()
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
+        self._identity = Identity()  # what the host last said of itself
 
     def record(self: _Run, body: Callable[[_Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its errors into the record's, store the record and return it.
@@ -214,6 +220,7 @@ class Run:
             options=self.options.as_recorded(),
             drift=draft.drift,
             nightly=draft.nightly,
+            history=draft.history,
         )
 
     @contextmanager
@@ -229,6 +236,31 @@ class Run:
             stopped=self.cancelled,
         ) as host:
             yield host
+
+    def know(self, host: Host, facts: Snapshot) -> None:
+        """Which host is this? From here on the store answers for all of its names."""
+        now = samehost.of(facts, host.host_key(), local=self.target.local)
+        if self._line.store is None or isinstance(facts.identity, Missing) or now == self._identity:
+            return
+        self._identity = now
+        known = self._line.store.know(self.target.name, now, self.started_at)
+        for note in known.notes:
+            self.stage(note)
+        if known.others or known.notes:
+            self.note(*known.notes, also_called=known.others)
+
+    def note(self, *notes: str, **changed: Any) -> None:
+        """Something of the host's history that the user must read; `changed` are fields of HistoryFacts."""
+        facts = self.draft.history or HistoryFacts()
+        self.draft.history = replace(facts, notes=(*facts.notes, *notes), **changed)
+
+    def chosen(self) -> str | None:
+        """The run that `baseline set` named."""
+        return self._line.store.chosen(self.target.name) if self._line.store is not None else None
+
+    @property
+    def is_stored(self) -> bool:
+        return self._line.store is not None
 
     def certified(self) -> RunRecord | None:
         """The run whose facts are "what we certified": `Store.certified`."""
@@ -272,7 +304,9 @@ class ProfileRun(Run):
     def look(self, host: Host, what: str = "reading facts") -> Snapshot:
         """All facts that the profile needs, as root."""
         self.stage(what)
-        return agent_client.snapshot(host, checks.request(self.profile), become=True)
+        facts = agent_client.snapshot(host, checks.request(self.profile), become=True)
+        self.know(host, facts)
+        return facts
 
     def terms(self, wanted: Wanted) -> Terms:
         return Terms.of(self.profile, self.target.name, wanted, self.started_at)

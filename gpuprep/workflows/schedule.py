@@ -54,6 +54,7 @@ from gpuprep.workflows.schedule_state import Found, look, must, read
 
 AGENT_ROLE = "gpu_agent"
 OLDEST_PYTHON = (3, 10)
+MOST_NAMED = 3  # findings in a note
 MOST_KNOWN = 1000  # run ids that go along in one command line
 
 
@@ -221,7 +222,17 @@ def _certified(
     if recorded is not None:
         note = f"no run in this store has certified {host}: it is compared with run {recorded.run_id}, as before"
         return nightlyplan.certified_part(recorded), [] if run.certified() else [note]
-    verdict = drift.judge(run.terms(wanted), facts, drift.Past(None, None)).verdict
+    previous = run.previous()
+    judged = drift.judge(run.terms(wanted), facts, drift.Past(None, previous))
+    verdict = judged.verdict
+    if failing := drift.still_failing(judged.findings, previous, drift.Looked.at(wanted, facts, ())):
+        assert previous is not None
+        note = (
+            f"no run in this store has certified {host}, and drift check {previous.run_id} failed"
+            f" ({', '.join(failing[:MOST_NAMED])}): it is compared with the profile alone. `gpuprep provision` or"
+            " `gpuprep validate` certifies it; then schedule it again"
+        )
+        return None, [note]
     if verdict.status is Status.PASS:
         note = f"no run in this store has certified {host}; it passes now, so it is compared with what it is now"
         return nightlyplan.certified_part(run.as_record()), [note]
@@ -418,7 +429,7 @@ def _store_own(run: Run, store: Store, path: str, record: RunRecord, there: Foun
     if record.run_id[:15] > f"{datetime.now(timezone.utc):{MOMENT}}":  # it may become one of ours
         return _store_renamed(run, store, path, record, "an id from later than now")
     # Once, however often it is asked for and by how many at a time.
-    if not store.append_new(record) and (owner := store.host_of(record.run_id)) != record.host:
+    if not store.append_new(record) and (owner := store.host_of(record.run_id)) not in store.names_of(record.host):
         return _store_renamed(run, store, path, record, f"the id of a run of {owner}")
     return record
 
@@ -441,7 +452,7 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
             where=run.target.name,
         ) from error
     source = Source.SIMULATED if run.target.simulated else record.source
-    return believed(dataclasses.replace(record, host=run.target.name, source=source))
+    return believed(dataclasses.replace(record, host=run.target.name, source=source, history=None))
 
 
 def _refuse_other(record: RunRecord) -> None:

@@ -28,6 +28,7 @@ REVISIONS = (
     "create_measurements",
     "create_certified",
     "alembic_versions",
+    "name_hosts",
 )
 HEAD = REVISIONS[-1]
 # Where a store notes its version: Alembic's table, and the one of stores made before Alembic.

@@ -1,0 +1,116 @@
+"""Are two names one host? By SSH host key, machine id, hardware and GPU UUIDs. Pure.
+
+    of(snapshot, proven)      what a host says of itself, and the key with which it answered
+    same_host(known, now)     whether the host under another name is the known one
+    not_merged(known, now)    why it is not, though it says so; "" where it says nothing of the kind
+    change(known, now)        what became of the host behind one name
+
+All readings come from the host and may be false. What it cannot forge is the SSH host key with which it answered: that
+proves that it holds the private key. So two names are one host only if each answered with a key that belongs to both,
+and something of the hardware is the same. A machine id alone is an image's: every clone has it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuprep.records import IdentityFacts, Missing, Snapshot, Source
+
+DIGEST = re.compile(r"[0-9a-f]{32}")
+KEY = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+UUID = re.compile(r"[A-Za-z]{3,8}-[0-9A-Za-z-]{1,64}")
+MOST = 64  # GPUs, keys: more is no machine
+
+REINSTALLED = "reinstalled"
+ANOTHER = "another"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells a host from others. "" and an empty set: not known."""
+
+    machine: str = ""  # digest of its machine id
+    hardware: str = ""
+    gpus: frozenset[str] = frozenset()  # UUIDs
+    keys: frozenset[str] = frozenset()  # SSH host keys that it says are its own
+    proven: str = ""  # the host key with which it answered; "": this computer itself, without SSH
+    local: bool = False
+    simulated: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.machine or self.hardware or self.gpus) and bool(self.proven or self.local)
+
+
+def of(snapshot: Snapshot, proven: str = "", *, local: bool = False) -> Identity:
+    """Readings that have another form than the agent gives them count as not known."""
+    facts = snapshot.identity
+    said = IdentityFacts(None, None) if isinstance(facts, Missing) else facts
+    gpus = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus[:MOST]
+    return Identity(
+        machine=_fitting(DIGEST, said.machine_id),
+        hardware=_fitting(DIGEST, said.hardware),
+        gpus=frozenset(filter(None, (_fitting(UUID, gpu.uuid) for gpu in gpus))),
+        keys=frozenset(filter(None, (_fitting(KEY, key) for key in said.ssh_host_keys[:MOST]))),
+        proven=_fitting(KEY, proven),
+        local=local,
+        simulated=snapshot.source is Source.SIMULATED,
+    )
+
+
+def same_host(known: Identity, now: Identity) -> bool:
+    """Proven by their keys, and not told apart: a GPU in common, or the same machine id on the same hardware."""
+    if known.simulated != now.simulated or not _is_proven(known, now) or _differ(known.hardware, now.hardware):
+        return False
+    return bool(known.gpus & now.gpus) or (_equal(known.machine, now.machine) and _equal(known.hardware, now.hardware))
+
+
+def not_merged(known: Identity, now: Identity) -> str:
+    """What the host says that another host says too, where the two are not the same; "" for nothing."""
+    if same_host(known, now) or known.simulated != now.simulated:
+        return ""
+    if known.gpus & now.gpus:
+        return "shows the same GPU UUIDs, but " + _unlike(known, now)
+    if _equal(known.machine, now.machine):
+        return "has the same machine id, as a clone of its image has, but " + _unlike(known, now)
+    return ""
+
+
+def change(known: Identity, now: Identity) -> str:
+    """REINSTALLED, ANOTHER or "" between two looks at the host under one name. GPUs that were swapped are no change."""
+    swapped = bool(known.gpus and now.gpus) and not known.gpus & now.gpus
+    machine, hardware = _differ(known.machine, now.machine), _differ(known.hardware, now.hardware)
+    if machine and (known.gpus & now.gpus or _equal(known.hardware, now.hardware)):
+        return REINSTALLED
+    return ANOTHER if machine + hardware + swapped >= 2 else ""
+
+
+def _is_proven(known: Identity, now: Identity) -> bool:
+    """A host has several keys. Each of the two must call the other's key its own: the claim of one is worth nothing."""
+    if now.local or known.local:
+        mine, other = (now, known) if now.local else (known, now)
+        return bool(other.proven) and other.proven in mine.keys  # this computer's own files are not another's claim
+    if not known.proven or not now.proven:
+        return False
+    return known.proven == now.proven or (now.proven in known.keys and known.proven in now.keys)
+
+
+def _unlike(known: Identity, now: Identity) -> str:
+    if not _is_proven(known, now):
+        return "answers with another SSH host key"
+    if _differ(known.hardware, now.hardware):
+        return "is other hardware"
+    return "has other GPUs" if known.gpus and now.gpus else "nothing of the hardware is known to be the same"
+
+
+def _equal(one: str, two: str) -> bool:
+    return bool(one) and one == two
+
+
+def _differ(one: str, two: str) -> bool:
+    return bool(one) and bool(two) and one != two
+
+
+def _fitting(form: re.Pattern[str], value: object) -> str:
+    return value if isinstance(value, str) and form.fullmatch(value) else ""

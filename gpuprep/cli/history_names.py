@@ -1,0 +1,136 @@
+"""gpuprep history names, join and part: which names are one host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options, tables
+from gpuprep.cli.console import check_output, emit, table_columns
+from gpuprep.untrusted.plaintext import one_line
+
+if TYPE_CHECKING:
+    from gpuprep.store import Store
+
+HOW = {"joined": "joined by you", "apart": "set apart by you", "": "by SSH host key and hardware"}
+
+
+@click.command("names", short_help="List the names of hosts, and which are one host")
+@options.output
+@options.store
+def names(
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001
+    store: str | None,
+) -> None:
+    """List the names of hosts, and which of them are one host.
+
+    Names of one host have one history. gpuprep joins two names if both answered with SSH host keys of one machine, and
+    machine id and hardware, or a GPU, are the same.
+    """
+    check_output(output)
+    opened = _open(store)
+    try:
+        found = opened.names()
+    finally:
+        opened.close()
+    if as_json:
+        listed = [
+            {"name": one.name, "host": one.host, "gpu_uuids": sorted(one.identity.gpus), "ssh_host_key":
+             one.identity.proven, "seen_at": one.seen_at, "by_hand": one.by_hand}
+            for one in found
+        ]  # fmt: skip
+        emit(tables.document(names=listed), output)
+        return
+    if not found:
+        if not quiet:
+            click.echo("no host has been asked yet which machine it is", err=True)
+        return
+    together = {one.host for one in found if one.name != one.host}
+    rows = [("NAME", "HOST", "GPUS", "SEEN", "")]
+    rows += [
+        (one.name, one.host, str(len(one.identity.gpus)), one.seen_at[:10],
+         HOW.get(one.by_hand, "") if one.by_hand or one.host in together else "")
+        for one in found
+    ]  # fmt: skip
+    emit("\n".join(tables.lines(rows, columns=table_columns(output))), output)
+
+
+@click.command("join", short_help="Say that two names are one host")
+@click.argument("name")
+@click.argument("other", metavar="NAME")
+@options.output
+@options.store
+def join(
+    name: str,
+    other: str,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001
+    store: str | None,
+) -> None:
+    """Say that two names are one host: from now on they have one history, certified run and baseline."""
+    from gpuprep.errors import UsageError
+    from gpuprep.records.ids import now
+
+    check_output(output)
+    opened = _open(store)
+    try:
+        for one in (name, other):
+            if not opened.has_host(one):
+                raise UsageError(f"no run of {one_line(one)} is recorded", "`gpuprep history` lists runs and hosts")
+        if name == other:
+            raise UsageError("a name cannot be joined with itself", "give two names")
+        found = opened.join(name, other, now())
+    finally:
+        opened.close()
+    if as_json:
+        emit(tables.document(host=name, names=found), output)
+    elif not quiet or output is not None:
+        emit(f"one host from now on: {', '.join(map(one_line, found))}", output)
+
+
+@click.command("part", short_help="Say that a name is a host of its own")
+@click.argument("name")
+@options.output
+@options.store
+def part(
+    name: str,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001
+    store: str | None,
+) -> None:
+    """Say that a name is a host of its own. It is not joined with another again, unless you do it with `join`."""
+    from gpuprep.errors import UsageError
+    from gpuprep.records.ids import now
+
+    check_output(output)
+    opened = _open(store)
+    try:
+        if not opened.has_host(name):
+            raise UsageError(f"no run of {one_line(name)} is recorded", "`gpuprep history` lists runs and hosts")
+        others = opened.set_apart(name, now())
+    finally:
+        opened.close()
+    if as_json:
+        emit(tables.document(host=name, apart_from=others), output)
+    elif not quiet or output is not None:
+        was = f"; it was joined with {', '.join(map(one_line, others))}" if others else ""
+        emit(f"{one_line(name)} is a host of its own{was}", output)
+
+
+def _open(store: str | None) -> Store:
+    from gpuprep import settings
+    from gpuprep.store import Store
+
+    return Store.open(store or settings.load().store)

@@ -1,0 +1,227 @@
+"""Which names are one host? Inside the caller's transaction. Use it through store/__init__.py.
+
+Rows of runs, figures and choices keep the name that the user gave; who asks for one name gets those of all names of
+its host. The identity of a name is what the host said when the controller connected to that name; checks/samehost.py
+says when two of them are one host.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gpuprep.checks import samehost
+from gpuprep.checks.samehost import Identity
+from gpuprep.store.tables import baselines, certified, host_names, insert_missing, insert_new, storable
+from gpuprep.untrusted.plaintext import command
+
+JOINED, APART = "joined", "apart"
+NAMED = 3  # names in one sentence
+
+
+@dataclass(frozen=True)
+class Named:
+    """One name of a host."""
+
+    name: str
+    host: str
+    identity: Identity
+    seen_at: str
+    by_hand: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the store knows of the host behind a name."""
+
+    others: tuple[str, ...] = ()  # its other names
+    notes: tuple[str, ...] = ()  # sentences for the user: what is new about it
+
+
+def all_names(connection: Connection) -> list[Named]:
+    rows = connection.execute(sa.select(host_names).order_by(host_names.c.host, host_names.c.name)).mappings()
+    return [Named(row["name"], row["host"], _identity(row["identity"]), row["seen_at"], row["by_hand"]) for row in rows]
+
+
+def of_host(connection: Connection, name: str) -> list[str]:
+    """All names of the host, the given one first."""
+    name = storable(name)
+    mine = sa.select(host_names.c.host).where(host_names.c.name == name).scalar_subquery()
+    query = sa.select(host_names.c.name).where(host_names.c.host == mine).order_by(host_names.c.name)
+    return [name, *(one for one in connection.execute(query).scalars() if one != name)]
+
+
+def first_of(connection: Connection, name: str) -> str:
+    """The one name under which what belongs to the host is written."""
+    name = storable(name)
+    found: str | None = connection.execute(sa.select(host_names.c.host).where(host_names.c.name == name)).scalar()
+    return found or name
+
+
+def know(
+    connection: Connection, name: str, now: Identity, at: str, held_to: Callable[[], str | None]
+) -> Known:  # fmt: skip
+    """Note what the host behind `name` says of itself, and join the name with others of the same host.
+
+    A host whose identity is not known stays what it was. `held_to` gives the certified run of the host.
+    """
+    name = storable(name)
+    everyone = all_names(connection)
+    mine = next((one for one in everyone if one.name == name), None)
+    if not now.is_known:
+        return Known(tuple(of_host(connection, name)[1:]))
+    notes: list[str] = []
+    is_new, what = mine is None, samehost.change(mine.identity, now) if mine else ""
+    if what == samehost.REINSTALLED:
+        notes.append(f"{name} was installed anew: another machine id on the same hardware")
+    host = mine.host if mine else name
+    by_hand = mine.by_hand if mine else ""
+    if what == samehost.ANOTHER:
+        notes.append(
+            f"another machine answers to {name} now: what {name} was certified as was that of the machine before"
+        )
+        left = [one.name for one in everyone if mine and one.host == mine.host and one.name != name]
+        if left and by_hand != JOINED:
+            leave(connection, name, left, held_to(), at)
+            host = name
+            notes.append(f"{_few(left)}: no longer the same host as {name}")
+    mine = Named(name, host, now, at, by_hand)
+    same = _same(everyone, mine, now)
+    others = [one for one in everyone if one.name != name and one.host != host]
+    _write(connection, mine)
+    if same:
+        join(connection, name, [one.name for one in same])
+        notes.append(
+            f"{name} is the host that is also called {_few(one.name for one in same)}"
+            " (same SSH host key and hardware): they have one history"
+        )
+    if is_new or what:
+        notes += _claims(name, now, [one for one in others if one not in same])
+    return Known(tuple(of_host(connection, name)[1:]), tuple(notes))
+
+
+def nothing_new(connection: Connection, name: str, now: Identity) -> Known | None:
+    """What `know` would return if it had nothing to write: nearly every look at a host. None if it has."""
+    name = storable(name)
+    everyone = all_names(connection)
+    mine = next((one for one in everyone if one.name == name), None)
+    if now.is_known and (mine is None or mine.identity != now or _same(everyone, mine, now)):
+        return None
+    return Known(tuple(of_host(connection, name)[1:]))
+
+
+def _same(everyone: Iterable[Named], mine: Named, now: Identity) -> list[Named]:
+    """Names of the same host that are not yet joined with this one."""
+    return [
+        one
+        for one in everyone
+        if one.host != mine.host and APART not in (mine.by_hand, one.by_hand) and samehost.same_host(one.identity, now)
+    ]
+
+
+def join(connection: Connection, name: str, others: Sequence[str], by_hand: str = "") -> None:
+    """These names are one host from now on; each must have a row. What each has keeps its name."""
+    hosts = {first_of(connection, one) for one in (name, *others)}
+    known = [one for one in all_names(connection) if one.host in hosts]
+    first = min(known, key=lambda one: (one.name != one.host, one.seen_at, one.name)).host
+    connection.execute(host_names.update().where(host_names.c.host.in_(hosts)).values(host=first))
+    if by_hand:
+        connection.execute(host_names.update().where(host_names.c.name.in_([name, *others])).values(by_hand=by_hand))
+
+
+def leave(connection: Connection, name: str, others: Sequence[str], held_to: str | None, at: str) -> None:
+    """`name` is another host than `others` from now on. They keep what they were held to, whoever measured it."""
+    stay = min(others)
+    for one, host in ((name, name), *((other, stay) for other in others)):
+        connection.execute(host_names.update().where(host_names.c.name == one).values(host=host))
+    rows = connection.execute(sa.select(baselines).where(baselines.c.host.in_([name, *others]))).mappings().all()
+    for host in (name, stay):
+        insert_missing(connection, baselines, [{**row, "host": host} for row in rows])
+    if held_to is not None:
+        row = {"host": stay, "run_id": held_to, "set_at": at, "reason": f"when {name} became another host"}
+        insert_missing(connection, certified, [row])
+
+
+def set_apart(connection: Connection, name: str, at: str, held_to: str | None) -> list[str]:
+    """The user says that `name` is a host of its own; returns the names that it was joined with."""
+    others = of_host(connection, name)[1:]
+    if others:
+        leave(connection, name, others, held_to, at)
+    if not has_row(connection, name):
+        _write(connection, Named(storable(name), storable(name), Identity(), at, ""))
+    connection.execute(host_names.update().where(host_names.c.name == storable(name)).values(by_hand=APART))
+    return others
+
+
+def join_by_hand(connection: Connection, name: str, other: str, at: str) -> None:
+    """The user says that two names are one host."""
+    for one in (storable(name), storable(other)):
+        if not has_row(connection, one):
+            _write(connection, Named(one, one, Identity(), at, ""))
+    join(connection, storable(name), [storable(other)], JOINED)
+
+
+def has_row(connection: Connection, name: str) -> bool:
+    query = sa.select(host_names.c.name).where(host_names.c.name == storable(name))
+    return connection.execute(query).scalar() is not None
+
+
+def _claims(name: str, now: Identity, others: Iterable[Named]) -> list[str]:
+    """A host that says what another says, and is not that host: told, never merged."""
+    said: dict[str, list[str]] = {}
+    for one in others:
+        if why := samehost.not_merged(one.identity, now):
+            said.setdefault(why, []).append(one.name)
+    return [
+        f"{name} {why} ({_few(names)}): it counts as another host; if it is the same host, type:"
+        f" {command('gpuprep', 'history', 'join', about=name)} {shlex.quote(names[0])}"
+        for why, names in said.items()
+    ]
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more
+
+
+def _write(connection: Connection, one: Named) -> None:
+    """Only what is new: most looks at a host find what was found before."""
+    row = {"name": one.name, "host": one.host, "identity": _text(one.identity), "by_hand": one.by_hand}
+    mine = host_names.c.name == one.name
+    there = connection.execute(sa.select(host_names).where(mine)).mappings().one_or_none()
+    if there is not None and all(there[name] == value for name, value in row.items()):
+        return
+    if not insert_new(connection, host_names, {**row, "seen_at": one.seen_at}):
+        connection.execute(host_names.update().where(mine).values(**row, seen_at=one.seen_at))
+
+
+def _text(identity: Identity) -> str:
+    document = {
+        "machine": identity.machine, "hardware": identity.hardware, "gpus": sorted(identity.gpus),
+        "keys": sorted(identity.keys), "proven": identity.proven, "local": identity.local,
+        "simulated": identity.simulated,
+    }  # fmt: skip
+    return json.dumps(document, sort_keys=True)
+
+
+def _identity(text: str) -> Identity:
+    """A damaged row is a host that is not known."""
+    try:
+        document = json.loads(text)
+        return Identity(
+            machine=str(document["machine"]),
+            hardware=str(document["hardware"]),
+            gpus=frozenset(map(str, document["gpus"])),
+            keys=frozenset(map(str, document["keys"])),
+            proven=str(document["proven"]),
+            local=bool(document["local"]),
+            simulated=bool(document["simulated"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return Identity()

@@ -1,0 +1,138 @@
+"""A host that is certified, gets a fault, is repaired: the commands of a user over a scripted Host and a real store."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4
+from fakehost import Script
+
+from gpuprep.desired import loading, state
+from gpuprep.desired.profile import Profile
+from gpuprep.records import (
+    HistoryFacts,
+    IdentityFacts,
+    PcieLink,
+    ProbeResult,
+    RunRecord,
+    Snapshot,
+    Status,
+    from_json,
+    to_json,
+)
+from gpuprep.remote import Target
+from gpuprep.store import Store
+from gpuprep.workflows import certify, provision, runs
+from gpuprep.workflows import drift as drifting
+from gpuprep.workflows.runs import Line, Options
+
+T4 = loading.load("t4")
+WANTED = state.resolve(T4, bare_snapshot())
+ANSWERS = {result.probe: result for result in (*good_probes(WANTED), *measured_t4())}
+FINISHED = finished_snapshot(WANTED)
+HERE = Target("here", local=True)
+SIXTEEN, FOUR = PcieLink(1, 16, 3, 16, 3, 0), PcieLink(1, 4, 3, 16, 3, 0)
+
+
+def host(**gpu: Any) -> Snapshot:
+    """The finished host with sixteen lanes, and something else on its GPU."""
+    assert isinstance(FINISHED.gpus, tuple)
+    return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(FINISHED.gpus[0], **{"pcie": SIXTEEN, **gpu}),))
+
+
+WHOLE, LAME = host(), host(pcie=FOUR)
+BOARD = "1" * 32
+KEYS = {name: "SHA256:" + name * 43 for name in "abcde"}
+
+
+def machine(
+    snapshot: Snapshot, machine_id: str = "a" * 32, *, hardware: str | None = BOARD, keys: str = "a", gpu: str = ""
+) -> Snapshot:
+    """The snapshot of one machine; `keys` are letters of KEYS."""
+    facts = IdentityFacts(machine_id, hardware, tuple(KEYS[letter] for letter in keys))
+    gpus = snapshot.gpus
+    if gpu and isinstance(gpus, tuple):
+        gpus = tuple(dataclasses.replace(one, uuid=f"{gpu}-{one.index}") for one in gpus)
+    return dataclasses.replace(snapshot, identity=facts, gpus=gpus)
+
+
+class Life:
+    """One store and what its user does with hosts. Targets other than HERE answer with the key of `keys`."""
+
+    def __init__(self, store: Store, script: Script) -> None:
+        self.store, self.script = store, script
+        self.told: list[str] = []
+        self.probes = dict(ANSWERS)
+
+    def look_at(self, snapshot: Snapshot) -> None:
+        """This is what the next host shows; its probes measure the GPU that it has."""
+        assert isinstance(snapshot.gpus, tuple)
+        uuid = snapshot.gpus[0].uuid if snapshot.gpus else "GPU-0"
+        self.script.snapshots = [snapshot]
+        self.script.probes = {
+            name: from_json(ProbeResult, to_json(one).replace('"GPU-0"', f'"{uuid}"'))
+            for name, one in self.probes.items()
+        }
+
+    def line(self) -> Line:
+        return Line(lambda _, event: self.told.append(event.detail), self.store, threading.Event().is_set)
+
+    def target(self, name: str, key: str = "") -> Target:
+        if key:
+            self.script.keys[name] = KEYS[key]
+        return HERE if name == "here" else Target(name)
+
+    def validate(
+        self, snapshot: Snapshot = WHOLE, name: str = "here", key: str = "", of: Profile = T4, **options: Any
+    ) -> RunRecord:
+        self.look_at(snapshot)
+        made = provision.validate(self.target(name, key), of, Options(**options), self.line())
+        assert (made.exit_code, made.error) == (0, None), made.verdict and made.verdict.summary
+        return made
+
+    def drift(
+        self, snapshot: Snapshot = WHOLE, name: str = "here", key: str = "", of: Profile = T4, **options: Any
+    ) -> RunRecord:
+        self.look_at(snapshot)
+        made = drifting.check(self.target(name, key), of, Options(**options), self.line())
+        assert made.error is None, made.error
+        return made
+
+    def choose(self, run: str | None, name: str = "here", reason: str = "") -> RunRecord:
+        return certify.certify(self.store, name, run, "2026-11-21T00:00:00+00:00", reason).record
+
+    def held_to(self, name: str = "here") -> str:
+        found = self.store.certified(name)
+        return found.run_id if found else ""
+
+
+@contextmanager
+def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = Script()
+    monkeypatch.setattr(runs, "Host", script.host())
+    store = Store.open(None)
+    yield Life(store, script)
+    store.close()
+
+
+def history(made: RunRecord) -> HistoryFacts:
+    assert made.history is not None
+    return made.history
+
+
+def statuses(made: RunRecord, *but: Status) -> dict[str, Status]:
+    """By key, without those of the statuses `but` (default: PASS and SKIP)."""
+    without = but or (Status.PASS, Status.SKIP)
+    return {one.key: one.status for one in made.findings if one.status not in without}
+
+
+def since(made: RunRecord, key: str) -> str:
+    (found,) = [one for one in made.findings if one.key == key]
+    return found.since
