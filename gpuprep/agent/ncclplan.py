@@ -7,7 +7,7 @@ send per byte of the size. Over rings, busbw is the speed of the slowest link, w
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Dict, Tuple
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 ELEMENT = 4  # bytes of a float
@@ -50,6 +50,25 @@ def speeds(operation: str, size: int, ranks: int, seconds: float) -> Tuple[float
     """(algbw, busbw) in GB/s (10^9 bytes)."""
     algbw = size / seconds / 1e9
     return algbw, algbw * bus_factor(operation, ranks)
+
+
+def results(operation: str, size: int, ranks: int) -> int:
+    """How many elements all GPUs get together."""
+    return size // ELEMENT * (1 if operation == "reduce_scatter" else ranks)
+
+
+def point(operation: str, size: int, ranks: int, seconds: float, wrong: int) -> Dict[str, Any]:
+    """POINT of docs/records.md, every result compared."""
+    algbw, busbw = speeds(operation, size, ranks, seconds)
+    return {
+        "operation": operation,
+        "bytes": size,
+        "microseconds": round(seconds * 1e6, 2),
+        "algbw_gb_per_s": float(f"{algbw:.5g}"),
+        "busbw_gb_per_s": float(f"{busbw:.5g}"),
+        "checked": results(operation, size, ranks),
+        "wrong": wrong,
+    }
 
 
 def words(size: int) -> str:

@@ -129,7 +129,7 @@ def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]
                 untold.append(name)
         elif point.wrong > 0:
             wrong.append(f"{name} ({point.wrong} of {point.checked} elements)")
-        elif point.wrong < 0 or point.checked < _elements(point, ranks):
+        elif point.wrong < 0 or point.checked < ncclplan.results(point.operation, point.bytes or 0, ranks):
             untold.append(name)
         else:
             checked += point.checked
@@ -143,12 +143,6 @@ def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]
     if values.published or not points:
         return []
     return [Finding("nccl", "results", Status.PASS, expected, f"{len(points)} collectives, {checked} elements")]
-
-
-def _elements(point: Point, ranks: int) -> int:
-    """How many results there are on all GPUs together."""
-    count = (point.bytes or 0) // ncclplan.ELEMENT
-    return count if point.operation == "reduce_scatter" else count * ranks
 
 
 def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:

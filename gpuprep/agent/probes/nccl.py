@@ -29,7 +29,7 @@ CHANNELS = re.compile(r"\b(\d{1,4}) coll channels,.*?\b(\d{1,4}) nvls channels")
 TRANSPORT = re.compile(r" -> \S+(?: \[\w+\])? via ([A-Z0-9]+(?:/[A-Za-z]+(?: pointer)?)?)")
 WARNING = re.compile(r"NCCL WARN (.*)")
 SIMULATED_SHARE = 0.95  # of what copies between the GPUs reach
-SIMULATED_LATENCY = 12e-6
+SIMULATED_LATENCY = 6e-6  # seconds for each GPU
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
@@ -51,7 +51,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     if len(gpus) < 2:
         return values
     if system.source() is Source.SIMULATED:
-        return {**values, **_simulated(quick)}
+        return _simulated(values, quick)
     with children.scratch("nccl") as folder:
         return _measured(values, [one.uuid for one in facts], quick, folder / "nccl.log")
 
@@ -141,30 +141,40 @@ def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
 # ---------------------------------------------------------------- simulated
 
 
-def _simulated(quick: bool) -> Dict[str, Any]:
+def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
     models = simulated.gpus()
     lost = [model.index for model in models if model.lost]
     if lost:
-        return {"error": f"ncclCommInitAll: unhandled cuda error (GPU {lost[0]} is lost)"}
-    pairs = [one.peer_gb_per_s(other) for one in models for other in models if one.index != other.index]
-    speed, ranks = min(pairs) * SIMULATED_SHARE, len(models)
-    points = []
-    for operation in ncclplan.OPERATIONS:
-        for size in ncclplan.sizes(quick, ncclplan.SIZES[-1]):
-            fitted = ncclplan.fitted(operation, size, ranks)
-            moved = fitted * ncclplan.bus_factor(operation, ranks)
-            seconds = models[0].noisy(SIMULATED_LATENCY * ranks + moved / speed / 1e9, operation, size)
-            algbw, busbw = ncclplan.speeds(operation, fitted, ranks, seconds)
-            elements = fitted // ncclplan.ELEMENT
-            points.append({
-                "operation": operation,
-                "bytes": fitted,
-                "microseconds": round(seconds * 1e6, 2),
-                "algbw_gb_per_s": float(f"{algbw:.5g}"),
-                "busbw_gb_per_s": float(f"{busbw:.5g}"),
-                "repeats": 1,
-                "batches": 1,
-                "checked": elements if operation == "reduce_scatter" else elements * ranks,
-                "wrong": 0,
-            })  # fmt: skip
-    return {"libraries": [], "bindings": {}, "points": points, "most_bytes": ncclplan.SIZES[-1]}
+        return {**values, "error": f"ncclCommInitAll: unhandled cuda error (GPU {lost[0]} is lost)"}
+    pairs = [(one, other) for one in models for other in models if one.index != other.index]
+    speed = min(one.peer_gb_per_s(other) for one, other in pairs) * SIMULATED_SHARE
+    for entry, model in zip(values["gpus"], models):  # noqa: B905
+        entry.update(
+            pcie=model.pcie(),
+            graphics_clock_mhz=model.graphics_clock_mhz("memory"),
+            power_watts=model.power_watts("memory"),
+            temperature_c=model.temperature_c("memory"),
+            event_reasons=model.event_reasons("memory"),
+        )
+    return {
+        **values,
+        "libraries": [],
+        "bindings": {},
+        "links": [{"from": one.index, "to": other.index, "nvlinks": one.nvlinks} for one, other in pairs],
+        "most_bytes": ncclplan.SIZES[-1],
+        "points": [
+            _simulated_point(models, operation, size, speed)
+            for operation in ncclplan.OPERATIONS
+            for size in ncclplan.sizes(quick, ncclplan.SIZES[-1])
+        ],
+    }
+
+
+def _simulated_point(
+    models: Sequence[simulated.SimulatedGpu], operation: str, size: int, speed: float
+) -> Dict[str, Any]:
+    ranks = len(models)
+    fitted = ncclplan.fitted(operation, size, ranks)
+    moved = fitted * ncclplan.bus_factor(operation, ranks)
+    seconds = models[0].noisy(SIMULATED_LATENCY * ranks + moved / speed / 1e9, operation, size)
+    return ncclplan.point(operation, fitted, ranks, seconds, wrong=0)

@@ -128,19 +128,8 @@ class _Collectives:
         else:
             repeats = max(2, min(MOST_REPEATS, int(seconds / once)))
             taken = [self._timed(launch, repeats) for _ in range(BATCHES)]
-        middle = statistics.median(taken)
-        algbw, busbw = ncclplan.speeds(operation, size, len(self.ranks), middle)
-        return {
-            "operation": operation,
-            "bytes": size,
-            "microseconds": round(middle * 1e6, 2),
-            "algbw_gb_per_s": float(f"{algbw:.5g}"),
-            "busbw_gb_per_s": float(f"{busbw:.5g}"),
-            "repeats": repeats,
-            "batches": len(taken),
-            "checked": self._checked(operation, size) * len(self.ranks),
-            "wrong": wrong,
-        }
+        measured = ncclplan.point(operation, size, len(self.ranks), statistics.median(taken), wrong)
+        return {**measured, "repeats": repeats}
 
     # ------------------------------------------------------------ the collectives
 
@@ -180,10 +169,6 @@ class _Collectives:
             rank.stream.sync()
 
     # ------------------------------------------------------------ are the results right?
-
-    def _checked(self, operation: str, size: int) -> int:
-        """Elements that one GPU gets."""
-        return size // ELEMENT // (len(self.ranks) if operation == "reduce_scatter" else 1)
 
     def _check(self, operation: str, size: int, launch: Callable[[], None]) -> int:
         """How many elements are wrong, of all that all GPUs get."""
