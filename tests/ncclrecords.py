@@ -26,13 +26,13 @@ def machine(
         "version": "2.28.9",
         "libraries": [{"name": "nccl", "path": "/opt/gpuprep/nccl/current/lib/libnccl.so.2", "version": "2.28.9"}],
         "bindings": {},
-        "environment": {},
+        "environment": [],
         "gpus": [gpu(index, DEVICES[model]) for index in range(gpus)],
         "links": [
             {"from": one, "to": other, "nvlinks": nvlinks} for one, other in itertools.permutations(range(gpus), 2)
         ],
         "most_bytes": most,
-        "chosen": {"channels": 24, "nvls_channels": 0, "transports": {"P2P/CUMEM": 48}},
+        "chosen": {"channels": 24, "nvls_channels": 0, "transports": [{"name": "P2P/CUMEM", "count": 48}]},
         "warnings": [],
         "points": points(gpus, busbw, quick=quick, most=most),
         "stopped": None,

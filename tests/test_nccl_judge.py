@@ -105,8 +105,8 @@ def test_no_link_is_up_although_the_board_has_some() -> None:
 
 
 def test_the_way_that_nccl_takes_is_said_where_it_is_slow() -> None:
-    values = {**ncclrecords.machine(busbw=40), "environment": {"NCCL_P2P_DISABLE": "1"}}
-    values["chosen"]["transports"] = {"SHM/direct": 16}
+    values = {**ncclrecords.machine(busbw=40), "environment": [{"name": "NCCL_P2P_DISABLE", "value": "1"}]}
+    values["chosen"]["transports"] = [{"name": "SHM/direct", "count": 16}]
     why = finding(values, "all_reduce").reason
     assert "SHM/direct" in why
     assert "NCCL_P2P_DISABLE is set to 1" in why

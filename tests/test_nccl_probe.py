@@ -68,11 +68,12 @@ vm:1:9 [0] misc/socket.cc:6 NCCL WARN {long}
 
 def test_what_the_log_tells() -> None:
     told = nccl.chosen(LOG.format(long="x" * 1000))
-    assert told["chosen"] == {"channels": 24, "nvls_channels": 16, "transports": {"P2P/CUMEM": 2, "SHM/direct": 1}}
+    transports = [{"name": "P2P/CUMEM", "count": 2}, {"name": "SHM/direct", "count": 1}]
+    assert told["chosen"] == {"channels": 24, "nvls_channels": 16, "transports": transports}
     assert told["warnings"][0] == "the first"
     assert len(told["warnings"][1]) == 300
     assert nccl.chosen("") == nccl.chosen(Missing("no_permission")) == {}
-    assert nccl.chosen("nothing of NCCL")["chosen"] == {"transports": {}}
+    assert nccl.chosen("nothing of NCCL")["chosen"] == {"transports": []}
 
 
 # ---------------------------------------------------------------- the worker, with stand-ins
@@ -109,7 +110,7 @@ def test_every_collective_in_every_size_is_right(gpus: int, tmp_path: Path, monk
     values = measured()
     assert (values["error"], values["stopped"], values["version"]) == (None, None, "2.28.9")
     assert values["libraries"] == [{"name": "nccl", "path": str(tmp_path / "libnccl.so.2"), "version": "2.28.9"}]
-    assert values["environment"] == {"NCCL_ALGO": "Ring"}
+    assert values["environment"] == [{"name": "NCCL_ALGO", "value": "Ring"}]
     assert values["most_bytes"] == fakenccl.MIB // 2
     sizes = ncclplan.sizes(False, fakenccl.MIB // 2)
     assert [(point["operation"], point["bytes"]) for point in values["points"]] == [

@@ -112,8 +112,8 @@ def _told(values: Nccl) -> str:
     """What NCCL itself says of its way, where that may be the cause."""
     told = []
     if values.chosen and values.chosen.transports:
-        told.append("NCCL uses " + ", ".join(name for name, _ in values.chosen.transports[:3]))
-    told += [f"{name} is set to {text}" for name, text in values.environment[:5]]
+        told.append("NCCL uses " + ", ".join(one.name for one in values.chosen.transports[:3]))
+    told += [f"{one.name} is set to {one.value}" for one in values.environment[:5]]
     return f" ({'; '.join(told)})" if told else ""
 
 

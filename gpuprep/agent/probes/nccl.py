@@ -24,7 +24,7 @@ from gpuprep.records import GpuFacts, Missing, Source, to_json_value
 
 PATIENCE_SECONDS = 60.0  # from one message of the worker to the next; communicators of 8 GPUs take up to 10
 MOST_SECONDS, QUICK_MOST_SECONDS = 240.0, 90.0  # in all
-MOST_VARIABLES, MOST_LETTERS, MOST_WARNINGS = 32, 100, 3
+MOST_VARIABLES, MOST_LETTERS, MOST_WARNINGS, MOST_TRANSPORTS = 32, 100, 3, 8
 CHANNELS = re.compile(r"\b(\d{1,4}) coll channels,.*?\b(\d{1,4}) nvls channels")
 TRANSPORT = re.compile(r" -> \S+(?: \[\w+\])? via ([A-Z0-9]+(?:/[A-Za-z]+(?: pointer)?)?)")
 WARNING = re.compile(r"NCCL WARN (.*)")
@@ -56,10 +56,10 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         return _measured(values, [one.uuid for one in facts], quick, folder / "nccl.log")
 
 
-def _environment() -> Dict[str, str]:
+def _environment() -> List[Dict[str, str]]:
     """Variables that change what NCCL does; it also reads /etc/nccl.conf, which its log would show."""
     found = sorted((name, value) for name, value in os.environ.items() if name.startswith("NCCL_"))
-    return {name[:MOST_LETTERS]: value[:MOST_LETTERS] for name, value in found[:MOST_VARIABLES]}
+    return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in found[:MOST_VARIABLES]]
 
 
 def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any]]:
@@ -133,7 +133,8 @@ def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
     told: Dict[str, Any] = {}
     if found := CHANNELS.search(log):
         told.update(channels=int(found[1]), nvls_channels=int(found[2]))
-    told["transports"] = dict(Counter(TRANSPORT.findall(log)).most_common(8))
+    counted = Counter(TRANSPORT.findall(log)).most_common(MOST_TRANSPORTS)
+    told["transports"] = [{"name": name, "count": count} for name, count in counted]
     warnings = [one.strip()[: 3 * MOST_LETTERS] for one in WARNING.findall(log)]
     return {"chosen": told, "warnings": warnings[-MOST_WARNINGS:]}
 

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Optional, Union
+from typing import Optional, Union
 
 from gpuprep.records import Missing
 from gpuprep.records.evidence.bandwidth import Pcie
-from gpuprep.records.evidence.decode import NOT_RECORDED, UNFIT, Error, Figure, Size, Word
+from gpuprep.records.evidence.decode import NOT_RECORDED, Error, Figure, Size, Word
 from gpuprep.records.evidence.shared import Library, NamedGpu, Process
 
-MOST_NAMED = 32
 Count = Union[int, Missing]
-
-
-def _texts(value: Any) -> Any:
-    """{name: text}; what is no text is left out."""
-    if not isinstance(value, Mapping):
-        return UNFIT
-    found = [(name, text) for name, text in value.items() if isinstance(name, str) and isinstance(text, str)]
-    return tuple(found[:MOST_NAMED])
-
-
-def _counts(value: Any) -> Any:
-    """{name: whole number}; what is none is left out."""
-    if not isinstance(value, Mapping):
-        return UNFIT
-    found = [(name, count) for name, count in value.items() if isinstance(name, str) and type(count) is int]
-    return tuple(found[:MOST_NAMED])
 
 
 @dataclass(frozen=True)
@@ -53,12 +35,28 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Variable:
+    """One of the environment, NCCL_*."""
+
+    name: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """What some channels go over: "P2P/CUMEM", "SHM/direct"."""
+
+    name: str = ""
+    count: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Chosen:
     """What NCCL's log says of its choice."""
 
     channels: Optional[int] = None
     nvls_channels: Optional[int] = None  # 0: the switches' multicast (NVLS) is not used
-    transports: Annotated[tuple[tuple[str, int], ...], _counts] = ()  # "P2P/CUMEM" ► how many channels
+    transports: tuple[Transport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Nccl:
     quick: Optional[bool] = None
     version: Optional[str] = None
     libraries: tuple[Library, ...] = ()
-    environment: Annotated[tuple[tuple[str, str], ...], _texts] = ()  # NCCL_*
+    environment: tuple[Variable, ...] = ()
     gpus: tuple[Union[NcclGpu, Missing], ...] = ()
     links: tuple[Link, ...] = ()
     most_bytes: Size = None  # the largest buffer that the free memory allowed
