@@ -107,6 +107,7 @@ def test_every_collective_in_every_size_is_right(gpus: int, tmp_path: Path, monk
     fakenccl.install(monkeypatch, tmp_path, gpus=gpus)
     machine(monkeypatch, gpus)
     monkeypatch.setenv("NCCL_ALGO", "Ring")
+    monkeypatch.setenv("NCCL_VERSION", "2.28.3-1")
     values = measured()
     assert (values["error"], values["stopped"], values["version"]) == (None, None, "2.28.9")
     assert values["libraries"] == [{"name": "nccl", "path": str(tmp_path / "libnccl.so.2"), "version": "2.28.9"}]

@@ -20,6 +20,7 @@ AGENT_HOME = "/opt/gpuprep/agent"
 AGENT_LIBRARIES = f"{AGENT_HOME}/current/lib"
 AGENT_PROGRAM = "/usr/local/bin/gpuprep-agent"
 CUDNN_PREFIX = "/opt/gpuprep/cudnn"
+NCCL_PREFIX = "/opt/gpuprep/nccl"
 PROGRAM_LINKS = "/usr/local/bin"  # of ffmpeg and ffprobe
 HEADERS_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 

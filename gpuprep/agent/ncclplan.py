@@ -17,10 +17,10 @@ SIZES = (
     8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB,
     128 * MIB, 512 * MIB, GIB, 2 * GIB, 4 * GIB,
 )  # fmt: skip
-QUICK_SIZES = (8, 32 * KIB, 8 * MIB, GIB)
+QUICK_SIZES = (8, 32 * KIB, 8 * MIB, 2 * GIB)
 SMALL = 8 * KIB  # up to here the time is latency, not speed
-LARGE = GIB  # from here the speed is that of the links; 128 MiB reach three quarters of it and more
-MEDIUM = 128 * MIB
+# Of what one GPU sends: from LARGE on the speed is that of the links; MEDIUM reaches three quarters of it and more.
+LARGE, MEDIUM = GIB, 128 * MIB
 
 
 def sizes(quick: bool, most: int) -> Tuple[int, ...]:
@@ -44,6 +44,11 @@ def fitted(operation: str, size: int, ranks: int) -> int:
 def bus_factor(operation: str, ranks: int) -> float:
     """busbw / algbw: 2(n-1)/n for all-reduce, (n-1)/n for all-gather and reduce-scatter."""
     return (2 if operation == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+def sent(operation: str, size: int, ranks: int) -> float:
+    """Bytes that one GPU sends, over rings."""
+    return size * bus_factor(operation, ranks)
 
 
 def speeds(operation: str, size: int, ranks: int, seconds: float) -> Tuple[float, float]:

@@ -39,20 +39,23 @@ def link_speed(compute_capability: str) -> LinkSpeed | None:
     return LinkSpeed(entry["carries"], entry.get("at_most", entry["carries"])) if entry else None
 
 
-def floor(way: str, compute_capability: str, gpus: int = 0) -> NcclFloor:
+def floor(way: str, compute_capability: str, operation: str, gpus: int) -> NcclFloor:
     """Of `way` "switch", "multicast", "direct" or "pcie". Multicast without a figure for so many GPUs: as the rings."""
     data = _data()
     if way == "pcie":
         return _floor(data["pcie"])
     if way == "multicast":
         entry = data["multicast"].get(compute_capability, {}).get(gpus)
-        return _floor(entry) if entry else floor("switch", compute_capability)
-    return _floor(data[way].get(compute_capability, data["other"]))
+        return _floor(entry) if entry else floor("switch", compute_capability, operation, gpus)
+    few = data["few"].get(way, {}).get(gpus, {}).get(operation)
+    return _floor(data[way].get(compute_capability, data["other"]), few, gpus)
 
 
-def _floor(entry: Mapping[str, Any]) -> NcclFloor:
-    percent = float(entry["percent"])
-    return NcclFloor(percent, entry["source"], float(entry.get("least", FAULT_SHARE * percent)))
+def _floor(entry: Mapping[str, Any], few: float | None = None, gpus: int = 0) -> NcclFloor:
+    percent, source = float(entry["percent"]), entry["source"]
+    if few is not None and few != 1:
+        percent, source = round(few * percent), f"{source}; {gpus} GPUs reach {few:g} of it"
+    return NcclFloor(percent, source, float(entry.get("least", FAULT_SHARE * percent)))
 
 
 @cache

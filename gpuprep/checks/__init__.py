@@ -18,6 +18,7 @@ from gpuprep.checks import (
     kernel,
     libraries,
     machine,
+    ncclinstalled,
     probes,
     shells,
     toolkit,
@@ -83,6 +84,7 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings += tuning.findings(wanted, snapshot)
     findings += toolkit.cuda(wanted, snapshot)
     findings += toolkit.cudnn(wanted, snapshot)
+    findings += ncclinstalled.findings(wanted, snapshot)
     findings += codec.findings(wanted, snapshot)
     findings += shells.findings(wanted, snapshot)
     findings += machine.extras(wanted, snapshot)

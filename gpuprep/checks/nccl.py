@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.agent import ncclplan
-from gpuprep.checks import gpuprocesses, ncclspeed
+from gpuprep.checks import gpuprocesses, ncclinstalled, ncclspeed
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.ncclways import way
@@ -32,6 +32,9 @@ NAMED = 4
 def findings(evidence: Evidence) -> list[Finding]:
     values = evidence.of(Nccl, "nccl")
     if isinstance(values, Missing):
+        if values.reason == "not_installed" and evidence.wanted.nccl.version == "none":
+            why = f"the profile asks for no NCCL (nccl.version), and there is none to measure: {values.detail}"
+            return [skip("nccl", "measured", expected=EXPECTED, actual="not measured", reason=why)]
         return [unknown("nccl", "measured", values, expected=EXPECTED, remedy=MEASURE)]
     gpus = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
     if not gpus:
@@ -56,6 +59,7 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
         why = f"figures that were published ({values.published}): nothing is known of the host"
         found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*found, *_results(values, points, ranks)]
+    found += ncclinstalled.loaded(evidence, values)
     return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus)]
 
 

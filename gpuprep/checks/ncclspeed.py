@@ -21,7 +21,8 @@ INCREDIBLE = 1.03
 ROUNDED = 0.03  # by which speed, size and duration of one point may contradict each other
 # A message may not take much longer than a larger one. NCCL changes its protocol between sizes, which costs a little.
 STEP_SHARE, STEP_MICROSECONDS = 1.5, 20.0
-SLOW_LATENCY, SLOW_LATENCY_EACH = 60.0, 30.0  # microseconds, and those for each GPU: one thread starts them all
+# Microseconds, and those for each GPU, because one thread starts them all. Two H200 take 17 to 24.
+SLOW_LATENCY, SLOW_LATENCY_EACH = 40.0, 20.0
 LINKS = (
     "see the kernel's log for Xid 74 (NVLink), nvidia-smi nvlink -e and the state of Fabric Manager; the copies from"
     " GPU to GPU (probe bandwidth) tell which link it is; show the provider this report"
@@ -64,9 +65,9 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
             return Finding(
                 "nccl", operation, Status.UNKNOWN, "figures that fit together", "contradictory", wrong, AGAIN
             )
-    large = [(point, busbw) for point in points if (point.bytes or 0) >= MEDIUM and (busbw := speed(point))]
+    large = [(point, busbw) for point in points if _sent(point, ranks) >= MEDIUM and (busbw := speed(point))]
     if not large:
-        nothing = Missing("not_recorded", f"no bus bandwidth of a message of {ncclplan.words(MEDIUM)} or more")
+        nothing = Missing("not_recorded", f"no bus bandwidth where each GPU sends {ncclplan.words(MEDIUM)} or more")
         return unknown("nccl", operation, nothing, expected="a large message", what=said, remedy=AGAIN)
     best, fastest = max(large, key=lambda one: one[1])
     if isinstance(way, Missing):
@@ -74,7 +75,7 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
         why = f"what it can be is not known: {way.detail or way.reason}"
         return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, "compare it with a sound machine's")
     floor = _floor(values, way, operation, ranks)
-    judged = [_judged(point, busbw, floor, way) for point, busbw in large]
+    judged = [_judged(point, busbw, ranks, floor, way) for point, busbw in large]
     expected = f"≥ {floor.percent:g} % of {figure(way.carries)} GB/s ({way.words}; {floor.source})"
     most = INCREDIBLE * way.at_most * _above_links(values, way, operation, ranks)
     if fastest > most:
@@ -119,7 +120,7 @@ def _told(values: Nccl) -> str:
 
 def _floor(values: Nccl, way: Way, operation: str, ranks: int) -> catalogue.NcclFloor:
     return catalogue.floor(
-        "multicast" if _multicast(values, way, operation) else way.kind, way.compute_capability, ranks
+        "multicast" if _multicast(values, way, operation) else way.kind, way.compute_capability, operation, ranks
     )
 
 
@@ -140,8 +141,13 @@ def _above_links(values: Nccl, way: Way, operation: str, ranks: int) -> float:
     return ncclplan.bus_factor(operation, ranks) if may and able else 1.0
 
 
-def _judged(point: Point, busbw: float, floor: catalogue.NcclFloor, way: Way) -> _Judged:
-    share = 1.0 if (point.bytes or 0) >= LARGE * (1 - ROUNDED) else MEDIUM_SHARE
+def _sent(point: Point, ranks: int) -> float:
+    """Bytes that one GPU sends, a little more: sizes are rounded down to what the ranks can share."""
+    return ncclplan.sent(point.operation, point.bytes or 0, ranks) * (1 + ROUNDED)
+
+
+def _judged(point: Point, busbw: float, ranks: int, floor: catalogue.NcclFloor, way: Way) -> _Judged:
+    share = 1.0 if _sent(point, ranks) >= LARGE else MEDIUM_SHARE
     return _Judged(point, busbw, share * floor.percent / 100 * way.carries, share * floor.least / 100 * way.carries)
 
 

@@ -57,8 +57,9 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 
 
 def _environment() -> List[Dict[str, str]]:
-    """Variables that change what NCCL does; it also reads /etc/nccl.conf, which its log would show."""
-    found = sorted((name, value) for name, value in os.environ.items() if name.startswith("NCCL_"))
+    """Variables that change what NCCL does; containers set NCCL_VERSION, which it does not read."""
+    set_here = os.environ.items()
+    found = sorted((name, value) for name, value in set_here if name.startswith("NCCL_") and name != "NCCL_VERSION")
     return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in found[:MOST_VARIABLES]]
 
 

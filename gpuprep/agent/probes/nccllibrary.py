@@ -21,7 +21,7 @@ ARGUMENTS = {
 }
 
 
-class NcclFailed(Exception):
+class NcclFailed(RuntimeError):
     """A call that NCCL refused: "ncclCommInitAll: unhandled system error (...)"."""
 
 

@@ -12,12 +12,12 @@ import statistics
 import struct
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from gpuprep.agent import cudacalls, kernels, libraries, ncclplan
 from gpuprep.agent.cudacalls import Cuda
 from gpuprep.agent.ncclplan import ELEMENT
-from gpuprep.agent.probes.nccllibrary import FLOAT32, SUM, Nccl, NcclFailed
+from gpuprep.agent.probes.nccllibrary import FLOAT32, SUM, Nccl
 from gpuprep.agent.worker import Tell
 from gpuprep.records import Missing, to_json_value
 
@@ -84,7 +84,7 @@ def work(tell: Tell, uuids: Sequence[str], quick: bool, log: str) -> None:
     tell({"loaded": {"version": version, "libraries": to_json_value(loaded), "bindings": bindings}})
     try:
         _Collectives(cuda, nccl, tell).run(uuids, quick)
-    except (NcclFailed, *cuda.errors) as error:
+    except cuda.errors as error:  # NcclFailed is a RuntimeError, which they are, too
         tell({"error": str(error)})
 
 
@@ -136,10 +136,12 @@ class _Collectives:
     def _launch(self, operation: str, size: int) -> Callable[[], None]:
         """One collective on every GPU's stream, in place: a share is where it belongs in the whole buffer."""
         share = size // len(self.ranks)
-        function, calls = "", []
+        function = ""
+        calls: List[Tuple[int, ...]] = []
         for rank in self.ranks:
             own, whole = rank.buffer + rank.number * share, rank.buffer
             end = (rank.communicator, int(rank.stream.handle))
+            call: Tuple[int, ...]
             if operation == "all_reduce":
                 function, call = "ncclAllReduce", (whole, whole, size // ELEMENT, FLOAT32, SUM, *end)
             elif operation == "all_gather":
