@@ -34,7 +34,7 @@ def main():
     files = {}
     with zipfile.ZipFile(wheels[0]) as wheel:
         for name in wheel.namelist():
-            match = re.match(rf"nvidia/{library_name}/((?:include|lib)/[^/]+\.(?:h|so[.\d]*))$", name)
+            match = re.match(rf"nvidia/{library_name}/((?:include|lib)/(?:\w[\w-]*/)*[^/]+\.(?:h|so[.\d]*))$", name)
             if not match:
                 continue
             path = new / match.group(1)
