@@ -123,6 +123,24 @@ def test_links_that_are_down_do_not_lower_the_floor() -> None:
     assert "18 NVLinks" in finding(values, "all_reduce").expected
 
 
+@pytest.mark.parametrize("up", [17, 10, 1])
+def test_a_link_that_is_down_is_named(up: int) -> None:
+    values = ncclrecords.machine(nvlinks=18)
+    values["links"][1]["nvlinks"] = up
+    found = bad(values)
+    assert found["nccl.nvlinks"] is Status.FAIL
+    assert f"{up} of 18" in finding(values, "nvlinks").reason
+    # 362 GB/s are more than ten links carry.
+    assert found.get("nccl.all_reduce") is (None if up == 17 else Status.UNKNOWN)
+
+
+@pytest.mark.parametrize("key", ["uuid", "index"])
+def test_a_gpu_that_stands_twice(key: str) -> None:
+    values = ncclrecords.machine()
+    values["gpus"][1][key] = values["gpus"][0][key]
+    assert bad(values)["nccl.gpus"] is Status.UNKNOWN
+
+
 def test_no_link_is_up_although_the_board_has_some() -> None:
     found = finding(ncclrecords.machine(nvlinks=0, busbw=22), "all_reduce")
     assert found.status is Status.WARN
@@ -178,7 +196,7 @@ def test_a_wrong_result_fails(place: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"wrong": None}, {"checked": 0}, {"checked": 1}, {"wrong": -1}, {"wrong": math.nan}]
+    "change", [{"wrong": None}, {"checked": 0}, {"checked": 1}, {"checked": 10**9}, {"wrong": -1}, {"wrong": math.nan}]
 )
 def test_a_result_that_was_not_compared_is_unknown(change: Values) -> None:
     values = ncclrecords.machine()
@@ -351,3 +369,25 @@ def test_one_changed_figure_never_passes(place: int, name: str, factor: float) -
     if name == "bytes":
         values["points"][place][name] = int(values["points"][place][name])
     assert bad(values) != {}
+
+
+def test_no_changed_figure_of_two_real_h200_passes() -> None:
+    """612 records, each with one figure changed: alone it contradicts the others of its point."""
+    changed = 0
+    for place in range(3 * len(ncclplan.SIZES)):
+        for name in ("busbw_gb_per_s", "algbw_gb_per_s", "microseconds"):
+            for factor in (0.5, 0.8, 1.3, 2):
+                values = real_h200()
+                values["points"][place][name] *= factor
+                assert bad(values) != {}, (place, name, factor)
+                changed += 1
+    assert changed == 612
+
+
+def test_no_point_of_two_real_h200_may_be_much_slower() -> None:
+    """A whole point at a third of its speed, its figures fitting together; the smallest say it by their latency."""
+    for place, point in enumerate(real_h200()["points"]):
+        if point["bytes"] >= 512 * 1024:
+            values = real_h200()
+            slower({"points": [values["points"][place]]}, 0.3)
+            assert bad(values) != {}, point

@@ -11,7 +11,7 @@ from gpuprep.agent import ncclplan
 from gpuprep.checks import gpuprocesses, ncclinstalled, ncclspeed
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
-from gpuprep.checks.ncclways import way
+from gpuprep.checks.ncclways import Way, way
 from gpuprep.performance import clock_events
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.nccl import Nccl, NcclGpu, Point
@@ -54,12 +54,13 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
     if ranks < 2:
         nothing = Missing("unparsable", "figures of collectives, and one GPU")
         return [*found, unknown("nccl", "gpus", nothing, expected="two GPUs or more", remedy=AGAIN)]
-    found += ncclspeed.findings(values, way(evidence, values, gpus), points, ranks, busy)
+    taken = way(evidence, values, gpus)
+    found += ncclspeed.findings(values, taken, points, ranks, busy)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known of the host"
         found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*found, *_results(values, points, ranks)]
-    found += ncclinstalled.loaded(evidence, values)
+    found += [*_twice(gpus), *_links(taken), *ncclinstalled.loaded(evidence, values)]
     return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus)]
 
 
@@ -75,6 +76,23 @@ def _ended(values: Nccl) -> list[Finding]:
         why = f"NCCL failed: {values.error}{warned}"
         return [Finding("nccl", "answers", Status.UNKNOWN, EXPECTED, "failed", why, LINKS)]
     return []
+
+
+def _twice(gpus: Sequence[NcclGpu]) -> list[Finding]:
+    """UNKNOWN where one GPU is listed as two: then the number of GPUs, and every speed, is another."""
+    if len({gpu.uuid for gpu in gpus}) == len({gpu.index for gpu in gpus}) == len(gpus):
+        return []
+    why = "a GPU stands twice among those that were measured"
+    return [Finding("nccl", "gpus", Status.UNKNOWN, "each GPU once", "one of them twice", why, AGAIN)]
+
+
+def _links(taken: Way | Missing) -> list[Finding]:
+    """FAIL where a GPU has fewer NVLinks up than lead from it to the switches; none at all is the speeds' finding."""
+    if isinstance(taken, Missing) or not 0 < taken.up < taken.wired:
+        return []
+    expected, shown = f"{taken.wired} NVLinks up on each GPU", f"{taken.up}"
+    why = f"{taken.up} of {taken.wired} NVLinks of a GPU are up"
+    return [Finding("nccl", "nvlinks", Status.FAIL, expected, shown, why, ncclspeed.LINKS)]
 
 
 def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Sequence[Point]) -> list[Finding]:
@@ -133,7 +151,7 @@ def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]
                 untold.append(name)
         elif point.wrong > 0:
             wrong.append(f"{name} ({point.wrong} of {point.checked} elements)")
-        elif point.wrong < 0 or point.checked < ncclplan.results(point.operation, point.bytes or 0, ranks):
+        elif point.wrong < 0 or point.checked != ncclplan.results(point.operation, point.bytes or 0, ranks):
             untold.append(name)
         else:
             checked += point.checked

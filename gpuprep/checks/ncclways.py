@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ class Way:
     at_most: float  # GB/s
     words: str  # "18 NVLinks"
     unused_nvlinks: int = 0  # of the board, where none is up
+    wired: int = 0  # NVLinks from each GPU to switches, by the catalogue
+    up: int = 0  # of the GPU that has the fewest up
 
 
 def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Missing:
@@ -53,8 +56,13 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
         return Missing("unparsable", f"{most} NVLinks are said to be up, and {boards[0].name} has {max(known)}")
     through_switch = len(gpus) > 2 and bool(known) and max(totals) > max(known)
     if switched:
-        kind = "direct" if len(gpus) > 2 and not through_switch else "switch"
-        return _nvlink(kind, boards, switched)
+        direct = len(gpus) > 2 and not through_switch
+        each = [max(pairs[one, other] for other in range(len(gpus)) if other != one) for one in range(len(gpus))]
+        up = min(totals if direct else each)
+        found = _nvlink("direct" if direct else "switch", boards, switched)
+        if isinstance(found, Missing):
+            return found
+        return dataclasses.replace(found, at_most=found.at_most * up / switched, wired=switched, up=up)
     if through_switch:
         return _nvlink("switch", boards, most)
     if _has_ring(pairs, len(gpus)):

@@ -152,6 +152,7 @@ def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
     speed = min(one.peer_gb_per_s(other) for one, other in pairs) * SIMULATED_SHARE
     for entry, model in zip(values["gpus"], models):  # noqa: B905
         entry.update(
+            named(model),
             pcie=model.pcie(),
             graphics_clock_mhz=model.graphics_clock_mhz("memory"),
             power_watts=model.power_watts("memory"),
