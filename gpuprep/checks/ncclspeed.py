@@ -21,6 +21,7 @@ INCREDIBLE = 1.03
 ROUNDED = 0.03  # by which speed, size and duration of one point may contradict each other
 # A message may not take much longer than a larger one. NCCL changes its protocol between sizes, which costs a little.
 STEP_SHARE, STEP_MICROSECONDS = 1.5, 20.0
+DIP_SHARE = 0.75  # of the speed of smaller messages: the same change
 # Microseconds, and those for each GPU, because one thread starts them all. Two H200 take 17 to 24.
 SLOW_LATENCY, SLOW_LATENCY_EACH = 40.0, 20.0
 LINKS = (
@@ -186,7 +187,7 @@ def _differ(one: float, other: float) -> bool:
 
 
 def _steps(operation: str, points: Sequence[Point]) -> list[Finding]:
-    """WARN where a message takes much longer than a larger one."""
+    """WARN where a message takes much longer than a larger one, or is moved much more slowly than a smaller one."""
     timed = sorted(
         (point.bytes, point.microseconds)
         for point in points
@@ -195,8 +196,12 @@ def _steps(operation: str, points: Sequence[Point]) -> list[Finding]:
     slow = []
     for place, (size, taken) in enumerate(timed):
         least = min((later for _, later in timed[place + 1 :]), default=taken)
+        fastest = max((before / at for before, at in timed[:place]), default=0.0)
         if taken > STEP_SHARE * least + STEP_MICROSECONDS:
             slow.append(f"{ncclplan.words(size)} takes {taken:.0f} µs, and a larger message {least:.0f}")
+        elif size / taken < DIP_SHARE * fastest:
+            percent = 100 * size / taken / fastest
+            slow.append(f"{ncclplan.words(size)} is moved at {percent:.0f} % of the speed of a smaller message")
     if not slow:
         return []
     why = f"{operation}: {'; '.join(slow[:3])}"
