@@ -21,6 +21,7 @@ from gpuprep.records.evidence.codec import Codec
 from gpuprep.records.evidence.cudnn import Cudnn
 from gpuprep.records.evidence.decode import key_of
 from gpuprep.records.evidence.gemm import Algorithm, Gemm, Product, Sustained
+from gpuprep.records.evidence.nccl import Nccl
 from gpuprep.records.evidence.shared import Library, NamedGpu, Process, Telemetry
 from gpuprep.records.evidence.throughput import Step, Throughput
 from gpuprep.records.evidence.toolkit import Toolkit
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parent
 DOCS = (ROOT.parent / "docs" / "records.md").read_text()
 PROBES: dict[str, type] = {
     "gemm": Gemm, "bandwidth": Bandwidth, "toolkit": Toolkit, "cudnn": Cudnn, "codec": Codec, "transcode": Transcode,
-    "throughput": Throughput,
+    "throughput": Throughput, "nccl": Nccl,
 }  # fmt: skip
 KEY = re.compile(r'"(\w+)":')
 
@@ -62,7 +63,7 @@ def test_docs_and_types_have_the_same_keys(probe: str) -> None:
     assert shared == keys(NamedGpu) | keys(Library) | keys(Telemetry) | keys(Process)
     documented = section(probe) | shared
     assert documented - (keys(PROBES[probe]) | shared) == set()
-    assert keys(PROBES[probe]) - documented == ({"published"} if probe in ("gemm", "throughput") else set())
+    assert keys(PROBES[probe]) - documented == ({"published"} if probe in ("gemm", "nccl", "throughput") else set())
     assert '"published"' in DOCS
 
 

@@ -172,6 +172,33 @@ def _place(need_mib: int) -> str:
     raise OSError(f"no room for {need_mib} MiB of temporary files: {had}; free some, or set TMPDIR")
 
 
+def adopt(pid: int) -> None:
+    """A copy of the agent that leads its own process group: it ends with the agent, too."""
+    _tell(f"+{pid}")
+
+
+def release(pid: int) -> None:
+    """The same copy is reaped: its number may be another program's."""
+    _tell(f"-{pid}")
+
+
+def be_child() -> None:
+    """Called by a copy of the agent: from now on it is a child that `adopt` was told of, and no agent.
+
+    It lets go of what others wait for the end of: the agent's answer, its messages, and the line to the keeper.
+    """
+    with contextlib.suppress(OSError):  # the agent does the same, and one of the two is first
+        os.setpgid(0, 0)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    if _Agent.line >= 0:
+        os.close(_Agent.line)
+        _Agent.line = -1
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+
+
 def _tell(words: str) -> None:
     if _Agent.line >= 0:
         with contextlib.suppress(OSError):  # without a keeper the agent still does its work

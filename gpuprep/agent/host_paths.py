@@ -15,11 +15,13 @@ LOGIN_ENVIRONMENT = "/etc/profile.d/gpuprep.sh"
 ENVIRONMENT = "/etc/environment"  # everybody's; a role adds lines
 SERVICE_ENVIRONMENT = "/etc/systemd/system.conf.d/gpuprep.conf"
 LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
+NCCL_LOADER_LIST = "/etc/ld.so.conf.d/gpuprep-nccl.conf"
 HOLDS = "/etc/apt/apt.conf.d/52gpuprep-holds"
 AGENT_HOME = "/opt/gpuprep/agent"
 AGENT_LIBRARIES = f"{AGENT_HOME}/current/lib"
 AGENT_PROGRAM = "/usr/local/bin/gpuprep-agent"
 CUDNN_PREFIX = "/opt/gpuprep/cudnn"
+NCCL_PREFIX = "/opt/gpuprep/nccl"
 PROGRAM_LINKS = "/usr/local/bin"  # of ffmpeg and ffprobe
 HEADERS_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 

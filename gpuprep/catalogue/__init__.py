@@ -45,6 +45,7 @@ __all__ = [
     "limits",
     "matches",
     "models",
+    "nccl_checksums",
     "npp_limits",
     "open_only_from_branch",
     "parse",
@@ -226,6 +227,12 @@ def source(kind: str) -> Mapping[str, Source]:
 def cudnn_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     """Version of the wheel ► CUDA major ► architecture ► sha256."""
     found: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["cudnn"]
+    return found
+
+
+def nccl_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Version of the wheel, the newest first ► CUDA major ► architecture ► sha256."""
+    found: Mapping[str, Mapping[str, Mapping[str, str]]] = _data("sources")["nccl"]
     return found
 
 

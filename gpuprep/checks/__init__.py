@@ -19,6 +19,7 @@ from gpuprep.checks import (
     kernel,
     libraries,
     machine,
+    ncclinstalled,
     probes,
     shells,
     toolkit,
@@ -87,6 +88,7 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings += tuning.findings(wanted, snapshot)
     findings += toolkit.cuda(wanted, snapshot)
     findings += toolkit.cudnn(wanted, snapshot)
+    findings += ncclinstalled.findings(wanted, snapshot)
     findings += codec.findings(wanted, snapshot)
     findings += shells.findings(wanted, snapshot)
     findings += machine.extras(wanted, snapshot)

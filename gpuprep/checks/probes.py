@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.checks import bandwidth, cudnn, gemm, throughput, toolkitprobe, transcode
+from gpuprep.checks import bandwidth, cudnn, gemm, nccl, throughput, toolkitprobe, transcode
 from gpuprep.checks import baseline as history
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
@@ -94,6 +94,7 @@ JUDGES: dict[str, Callable[[Evidence], list[Finding]]] = {
     "codec": _codec,
     "gemm": gemm.findings,
     "bandwidth": bandwidth.findings,
+    "nccl": nccl.findings,
     "transcode": transcode.findings,
     "throughput": throughput.findings,
 }

@@ -10,7 +10,7 @@ from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
 
 PROBE_HELP = (
-    "toolkit, codec, cudnn, gemm, bandwidth, transcode, throughput, or facts (no probe); "
+    "toolkit, codec, cudnn, gemm, bandwidth, nccl, transcode, throughput, or facts (no probe); "
     "repeat the option, or write a,b."
 )
 

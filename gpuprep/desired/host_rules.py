@@ -24,6 +24,7 @@ from gpuprep.desired.profile_rules import (
 from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot
 
 NVIDIA = "10de"
+NCCL_LIBRARY = "libnccl.so.2"
 
 
 def nvidia_gpus(snapshot: Snapshot) -> tuple[PciDevice, ...]:
@@ -187,6 +188,25 @@ def cudnn(profile: Profile, snapshot: Snapshot, cuda_major: str, refusals: list[
     return {}
 
 
+def nccl(
+    profile: Profile, snapshot: Snapshot, cuda_major: str, refusals: list[Refusal]
+) -> tuple[str, Mapping[str, str]]:
+    """(version, sha256 of its wheels for this CUDA major by architecture); "none" for auto on a host with one GPU."""
+    version = profile.nccl.version
+    nothing: tuple[str, Mapping[str, str]] = ("none", {})
+    if version == "none" or not cuda_major or (version == "auto" and len(nvidia_gpus(snapshot)) < 2):
+        return nothing
+    architecture = snapshot.os.architecture
+    known = {v: majors.get(cuda_major, {}) for v, majors in catalogue.nccl_checksums().items()}
+    fitting = [v for v, wheels in known.items() if architecture in wheels]
+    wanted = next(iter(fitting), "") if version == "auto" else version
+    if wanted in fitting:
+        return wanted, known[wanted]
+    reason = f"the catalogue has no NCCL {version} for CUDA {cuda_major} on {architecture}"
+    refusals.append(refuse("nccl.version", reason, listed([*fitting, "none"])))
+    return nothing
+
+
 def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal]) -> Tool:
     """All tools and the framework together."""
     known = catalogue.tools()
@@ -233,12 +253,15 @@ def _offered(snapshot: Snapshot) -> bool:
     )
 
 
-def free_space(profile: Profile, snapshot: Snapshot, build_key: str, refusals: list[Refusal]) -> dict[str, int]:
+def free_space(
+    profile: Profile, snapshot: Snapshot, build_key: str, nccl_version: str, refusals: list[Refusal]
+) -> dict[str, int]:
     """MiB that the remaining steps need, summed by mount point; refused if there is less free space."""
     done = {
         "driver": catalogue.is_version(snapshot.driver.module_version),
         "cuda": profile.cuda.version == "none" or catalogue.is_version(snapshot.cuda.nvcc_version),
         "cudnn": profile.cudnn.version == "none" or snapshot.cudnn.wheel_version == profile.cudnn.version,
+        "nccl": nccl_version == "none" or f"/{nccl_version}-cuda" in str(snapshot.libraries.get(NCCL_LIBRARY)),
         "codec": profile.codec.ffmpeg == "none" or snapshot.codec.build_key == build_key,
     }
     needs: dict[str, int] = {}

@@ -29,6 +29,7 @@ KINDS = (
     Kind("cudnn", "cudnn", "convolutions through cuDNN"),
     Kind("gemm", "cuda", "matrix products"),
     Kind("bandwidth", "cuda", "memory and link bandwidth"),
+    Kind("nccl", "cuda", "collectives over all GPUs (NCCL)"),
     Kind("transcode", "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200.0),
     Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0),
 )

@@ -18,6 +18,7 @@ __all__ = [
     "ExtrasWish",
     "GemmWish",
     "MountWish",
+    "NcclWish",
     "NotifyWish",
     "ProbesWish",
     "Profile",
@@ -45,6 +46,12 @@ class CudaWish:
 class CudnnWish:
     version: str  # "none" | "9.10.2.21"
     source: str  # "pypi"
+
+
+@dataclass(frozen=True)
+class NcclWish:
+    version: str = "none"  # "none" | "auto": on hosts with several GPUs | "2.28.9"
+    source: str = "pypi"
 
 
 @dataclass(frozen=True)
@@ -143,3 +150,4 @@ class Profile:
     waivers: tuple[Waiver, ...]
     path: str  # the file it was read from
     sha256: str  # of the resolved content
+    nccl: NcclWish = NcclWish()

@@ -205,6 +205,9 @@ def parts_that_need_others(profile: Profile) -> list[Refusal]:
                 "cuda.version: auto, or cudnn.version: none",
             )
         )
+    if profile.nccl.version not in ("none", "auto") and profile.cuda.version == "none":
+        reason, works = "NCCL needs CUDA, and cuda.version is none", "cuda.version: auto, or nccl.version: none"
+        refusals.append(refuse("nccl.version", reason, works))
     wants_npp_filter = "scale_npp" in profile.codec.parts.get("filters", ())
     if wants_npp_filter and not profile.codec.npp and profile.codec.ffmpeg != "none":
         refusals.append(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprep import __version__, catalogue
-from gpuprep.agent.host_paths import CUDNN_PREFIX
+from gpuprep.agent.host_paths import CUDNN_PREFIX, NCCL_PREFIX
 from gpuprep.catalogue import Board, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import cuda_packages, driver_packages
@@ -70,6 +70,13 @@ class WantedCudnn:
 
 
 @dataclass(frozen=True)
+class WantedNccl:
+    version: str = "none"  # "2.28.9" | "none"
+    sha256: Mapping[str, str] = field(default_factory=dict)  # architecture ► sha256 of the wheel
+    prefix: str = NCCL_PREFIX
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What one host shall be. Nothing in it is "auto"; "none" means: leave this part alone."""
 
@@ -88,6 +95,7 @@ class Wanted:
     min_free_mib: Mapping[str, int]  # by mount point: room the steps not yet done need
     installs: bool  # False: gpuprep has no packages for this host; what is there is judged as it was found
     decisions: tuple[str, ...]  # what was chosen for the user, and why; sentences
+    nccl: WantedNccl = WantedNccl()
 
     @property
     def ffmpeg_directory(self) -> str:
@@ -100,6 +108,10 @@ class Wanted:
     @property
     def cudnn_directory(self) -> str:
         return f"{self.cudnn.prefix}/{self.cudnn.version}-cuda{self.cuda.major}"
+
+    @property
+    def nccl_directory(self) -> str:
+        return f"{self.nccl.prefix}/{self.nccl.version}-cuda{self.cuda.major}"
 
 
 @dataclass(frozen=True)
@@ -140,9 +152,10 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
     choice = _choose(profile, snapshot, gpus, obstacles, judging=judging)
     cudnn = _cudnn(profile, snapshot, choice, obstacles)
+    nccl = WantedNccl(*host_rules.nccl(profile, snapshot, choice.cuda_major, obstacles))
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
-    min_free_mib = host_rules.free_space(profile, snapshot, key, obstacles)
+    min_free_mib = host_rules.free_space(profile, snapshot, key, nccl.version, obstacles)
     obstacles += host_rules.in_the_way(profile, snapshot)
     refusals += host_rules.tuning(profile, snapshot, gpus)
     if not judging:
@@ -161,6 +174,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         driver=_driver(profile, snapshot, choice),
         cuda=_cuda(profile, choice),
         cudnn=cudnn,
+        nccl=nccl,
         codec=profile.codec,
         build_key=key,
         tuning=profile.tuning,

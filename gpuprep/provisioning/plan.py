@@ -18,6 +18,7 @@ TITLES = {
     "gpu_tuning": "Tune the GPUs: persistence, clocks, power",
     "gpu_cuda": "Install the CUDA toolkit",
     "gpu_cudnn": "Install cuDNN",
+    "gpu_nccl": "Install NCCL",
     "gpu_codec": "Build FFmpeg with NVENC and NVDEC",
     "gpu_extras": "Install the extras",
 }
@@ -80,6 +81,10 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_cudnn_cuda_major": wanted.cuda.major,
         "gpu_cudnn_sha256": dict(wanted.cudnn.sha256),
         "gpu_cudnn_prefix": wanted.cudnn.prefix,
+        "gpu_nccl_version": wanted.nccl.version,
+        "gpu_nccl_cuda_major": wanted.cuda.major,
+        "gpu_nccl_sha256": dict(wanted.nccl.sha256),
+        "gpu_nccl_prefix": wanted.nccl.prefix,
         "gpu_extras_packages": list(wanted.extras.packages),
         "gpu_extras_pip": [],
         "gpu_extras_mount": _mount(wanted),

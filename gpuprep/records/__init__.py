@@ -343,8 +343,8 @@ class FactsRequest:
 DRIVER_LIBRARIES = ("libcuda.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1")
 # Besides them, every version of these that the loader knows, each under its own soname.
 LIBRARIES = (
-    "libcublas.so", "libcublasLt.so", "libcudart.so", "libcudnn.so", "libcupti.so", "libnvJitLink.so",
-    "libnvidia-ml.so", "libnvrtc.so",
+    "libcublas.so", "libcublasLt.so", "libcudart.so", "libcudnn.so", "libcupti.so", "libnccl.so",
+    "libnvJitLink.so", "libnvidia-ml.so", "libnvrtc.so",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import typing
 from typing import Annotated, Any, Union
 
 from gpuprep.records import Missing, ProbeResult, RunRecord
-from gpuprep.records.evidence import bandwidth, codec, cudnn, gemm, throughput, toolkit, transcode
+from gpuprep.records.evidence import bandwidth, codec, cudnn, gemm, nccl, throughput, toolkit, transcode
 from gpuprep.records.evidence.decode import key_of
 
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -30,6 +30,7 @@ VALUES = {
     "toolkit": toolkit.Toolkit,
     "codec": codec.Codec,
     "cudnn": cudnn.Cudnn,
+    "nccl": nccl.Nccl,
     "gemm": gemm.Gemm,
     "bandwidth": bandwidth.Bandwidth,
     "transcode": transcode.Transcode,

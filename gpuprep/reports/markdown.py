@@ -129,6 +129,15 @@ def _measurements(record: RunRecord) -> list[str]:
         for row in measured.bandwidths(record)
     ]
     parts += _section("Bandwidth", ("GPU", "Path", "GB/s", "peak", "of peak"), moved, right=("GB/s", "peak", "of peak"))
+    together = [
+        (
+            plain(row.name), row.size, figure(row.microseconds), figure(row.algbw_gb_per_s), figure(row.busbw_gb_per_s),
+            row.error,
+        )
+        for row in measured.collectives(record)
+    ]  # fmt: skip
+    heads = ("Collective (NCCL)", "Size", "µs", "algbw GB/s", "busbw GB/s", "Error")
+    parts += _section("Collectives over all GPUs", heads, together, right=heads[1:5])
     convolved = [
         (plain(row.dtype), plain(row.layout), plain(row.shape), figure(row.tflops), plain(row.error))
         for row in measured.convolutions(record)

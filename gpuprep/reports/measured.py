@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from gpuprep import catalogue
+from gpuprep.agent import ncclplan
 from gpuprep.performance.attribution import Attribution, explain, sustained
 from gpuprep.records import Missing, RunRecord, Source, Status
-from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, throughput, transcode
+from gpuprep.records.evidence import bandwidth, cudnn, gemm, measured, nccl, throughput, transcode
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu, Telemetry
 from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.reports.readings import answer, entries, known, probe
-from gpuprep.reports.rows import Bandwidth, Convolution, Gemm, Gpu, Series, Step, Together, Transcode, share
+from gpuprep.reports.rows import Bandwidth, Collective, Convolution, Gemm, Gpu, Series, Step, Together, Transcode, share
 
 # What counts of several findings on one transcode. One that ran is not skipped because one check of it was.
 GRAVEST = (*PROBLEMS, Status.WAIVED, Status.PASS, Status.SKIP)
@@ -115,6 +116,27 @@ def bandwidths(record: RunRecord) -> list[Bandwidth]:
         what = f"GPU {pair.start} to GPU {pair.end}"
         rows.append(Bandwidth(gpu, source, what, pair.gb_per_s, None, "peer"))
     return rows
+
+
+def collectives(record: RunRecord) -> list[Collective]:
+    found, source = answer(record, nccl.Nccl, "nccl"), source_of(record, "nccl")
+    points = entries(found.points)
+    largest = max((point.bytes or 0 for point in points), default=0)
+    telling = {ncclplan.words(size) for size in (*ncclplan.QUICK_SIZES, largest)}
+    return [
+        Collective(
+            source=source,
+            gpus=len(found.gpus),
+            operation=point.operation,
+            bytes=point.bytes,
+            microseconds=point.microseconds,
+            algbw_gb_per_s=point.algbw_gb_per_s,
+            busbw_gb_per_s=point.busbw_gb_per_s,
+            wrong=None if isinstance(point.wrong, Missing) else point.wrong,
+            telling=point.bytes is not None and ncclplan.words(point.bytes) in telling,
+        )
+        for point in points
+    ]
 
 
 def transcodes(record: RunRecord) -> list[Transcode]:

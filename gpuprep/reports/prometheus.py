@@ -15,6 +15,7 @@ from gpuprep.reports import measured
 from gpuprep.reports.rows import Gpu
 
 GEMM = (*GPU, "dtype", "accumulate", "shape")
+COLLECTIVE = (*COMMON, "operation", "bytes", "gpus")
 CASE = (*COMMON, "case", "title")
 SERIES = (*GPU, "kind", "codec", "preset", "size")
 # name without prefix: labels and HELP.
@@ -33,6 +34,9 @@ METRICS = {
     "gemm_power_watts": Metric(GEMM, "Power drawn during the product."),
     "gemm_temperature_celsius": Metric(GEMM, "Temperature of the GPU during the product."),
     "bandwidth_peak_ratio": Metric((*GPU, "path"), "Share of the peak of the memory or the link."),
+    "nccl_bus_bytes_per_second": Metric(COLLECTIVE, "Collective of NCCL over all GPUs: bus bandwidth."),
+    "nccl_algorithm_bytes_per_second": Metric(COLLECTIVE, "The same: size divided by duration."),
+    "nccl_duration_seconds": Metric(COLLECTIVE, "How long one of them takes; of small messages the latency."),
     "convolution_operations_per_second": Metric((*COMMON, "dtype", "layout", "shape"), "Convolution through cuDNN."),
     "transcode_completed": Metric(CASE, "1 where the transcode ran to its end, else 0."),
     "transcode_duration_seconds": Metric(CASE, "How long the transcode took."),
@@ -96,6 +100,12 @@ class _Run:
         for row in measured.bandwidths(record):
             labels = {**_gpu(row.gpu), "path": row.what}
             self._add("bandwidth_peak_ratio", times(row.percent, 0.01), **labels)
+
+        for one in measured.collectives(record):
+            labels = {"operation": one.operation, "bytes": str(one.bytes or ""), "gpus": str(one.gpus)}
+            self._add("nccl_bus_bytes_per_second", times(one.busbw_gb_per_s, 1e9), **labels)
+            self._add("nccl_algorithm_bytes_per_second", times(one.algbw_gb_per_s, 1e9), **labels)
+            self._add("nccl_duration_seconds", times(one.microseconds, 1e-6), **labels)
 
     def _video(self, record: RunRecord) -> None:
         for case in measured.transcodes(record):

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from gpuprep import catalogue
+from gpuprep.agent import ncclplan
 from gpuprep.performance import roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import Source, Status
@@ -97,6 +98,33 @@ class Bandwidth:
     @property
     def percent(self) -> float | None:
         return share(self.gb_per_s, self.peak_gb_per_s)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of NCCL over all GPUs, in one size."""
+
+    source: Source
+    gpus: int
+    operation: str
+    bytes: int | None
+    microseconds: Figure
+    algbw_gb_per_s: Figure
+    busbw_gb_per_s: Figure
+    wrong: int | None  # results that were not right; None where they were not compared
+    telling: bool  # whether a short table shows it, too
+
+    @property
+    def name(self) -> str:
+        return self.operation.replace("_", "-")
+
+    @property
+    def size(self) -> str:
+        return "?" if self.bytes is None else ncclplan.words(self.bytes)
+
+    @property
+    def error(self) -> str:
+        return f"{self.wrong} results are wrong" if self.wrong else ""
 
 
 @dataclass(frozen=True)

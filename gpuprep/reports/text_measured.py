@@ -26,6 +26,7 @@ class Page(Protocol):
 def lines(page: Page, record: RunRecord) -> None:
     _gemms(page, record)
     _bandwidths(page, record)
+    _collectives(page, record)
     _convolutions(page, record)
     _transcodes(page, record)
     _throughputs(page, record)
@@ -69,6 +70,18 @@ def _bandwidths(page: Page, record: RunRecord) -> None:
         for row in measured.bandwidths(record)
     ]
     _table(page, _title("Bandwidth", record, "bandwidth"), ("", "path", "GB/s", "peak", "of peak"), rows, right_from=2)
+
+
+def _collectives(page: Page, record: RunRecord) -> None:
+    """The sizes that tell most; the other formats have all."""
+    made = [row for row in measured.collectives(record) if row.telling or row.wrong]
+    rows = [
+        (row.name, row.size, figure(row.microseconds), figure(row.algbw_gb_per_s), figure(row.busbw_gb_per_s))
+        for row in made
+    ]
+    title = f"Collectives over {made[0].gpus} GPUs (NCCL)" if made else ""
+    heads = ("", "size", "µs", "algbw GB/s", "busbw GB/s")
+    _table(page, _title(title, record, "nccl"), heads, rows, [row.error for row in made], right_from=1)
 
 
 def _convolutions(page: Page, record: RunRecord) -> None:

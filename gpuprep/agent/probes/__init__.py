@@ -11,7 +11,7 @@ from gpuprep.records import ProbeResult
 
 # Each is a module of this folder with `measure(arguments) -> values or Missing`, imported when it is asked for: the
 # libraries of one probe must not be needed, nor loaded, for another. The forms of the values are docs/records.md.
-PROBES = ("toolkit", "codec", "bandwidth", "cudnn", "transcode", "throughput", "gemm")
+PROBES = ("toolkit", "codec", "bandwidth", "nccl", "cudnn", "transcode", "throughput", "gemm")
 
 
 def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:

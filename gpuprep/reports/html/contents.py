@@ -57,6 +57,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "bandwidths": bandwidths,
         "several": len({row.gpu.index for row in bandwidths if row.crosses != "peer"}) > 1,
         "links": _links(record),
+        "collectives": measured.collectives(record),
         "convolutions": measured.convolutions(record),
         "transcodes": drawings.transcodes(record),
         "chunks": _chunks(record),
@@ -207,7 +208,7 @@ def _joined(version: OptStr, *more: tuple[OptStr, str]) -> str:
 def _libraries(record: RunRecord) -> Pairs:
     """Each once, by the path that /proc/self/maps showed."""
     found: dict[str, str] = {}
-    for probe in ("gemm", "bandwidth", "cudnn"):
+    for probe in ("gemm", "bandwidth", "nccl", "cudnn"):
         for library in answer(record, AnyProbe, probe).libraries:
             found[library.path] = f"{library.name} {library.version or ''}".strip()
     return [(name or "library", path) for path, name in found.items()]

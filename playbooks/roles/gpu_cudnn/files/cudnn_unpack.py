@@ -1,7 +1,7 @@
-"""Verifies a cuDNN wheel and puts its libraries and headers in place, in one rename.
+"""Verifies a wheel of NVIDIA's (cuDNN, NCCL) and puts its libraries and headers in place, in one rename.
 
 Arguments: the scratch folder (the wheel is in its folder wheel/), the final folder, the version, CUDA's major version,
-the wheel's sha256. Stdlib only, Python 3.9 or newer.
+the wheel's sha256, and the name of its folder below nvidia/ (cudnn unless given). Stdlib only, Python 3.9 or newer.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ def sha256(path):
 
 def main():
     scratch, final, version, major, wanted = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:6]
+    library_name = sys.argv[6] if len(sys.argv) > 6 else "cudnn"
     wheels = list((scratch / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         sys.exit(f"pip brought {len(wheels)} wheels instead of one")
@@ -33,7 +34,7 @@ def main():
     files = {}
     with zipfile.ZipFile(wheels[0]) as wheel:
         for name in wheel.namelist():
-            match = re.match(r"nvidia/cudnn/((?:include|lib)/[^/]+\.(?:h|so[.\d]*))$", name)
+            match = re.match(rf"nvidia/{library_name}/((?:include|lib)/(?:\w[\w-]*/)*[^/]+\.(?:h|so[.\d]*))$", name)
             if not match:
                 continue
             path = new / match.group(1)
@@ -43,9 +44,9 @@ def main():
             path.chmod(0o755 if ".so" in path.name else 0o644)
             files[match.group(1)] = {"size": path.stat().st_size, "sha256": sha256(path)}
     if not files:
-        sys.exit(f"{wheels[0].name} holds no libraries under nvidia/cudnn")
+        sys.exit(f"{wheels[0].name} holds no libraries under nvidia/{library_name}")
     for library in (new / "lib").glob("*.so.*"):
-        # What `-lcudnn` looks for.
+        # What `-lcudnn` and `-lnccl` look for.
         plain = library.with_name(library.name.split(".so.")[0] + ".so")
         if not plain.exists():
             plain.symlink_to(library.name)

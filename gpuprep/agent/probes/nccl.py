@@ -1,0 +1,183 @@
+"""NCCL on all GPUs of the machine: all-reduce, all-gather and reduce-scatter from 8 B to 4 GiB, results checked.
+
+NCCL waits for ever on a link that does not answer, so its calls are a worker's (ncclrun.py), which is killed when it
+tells nothing for too long; what it had measured is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Union
+
+from gpuprep.agent import children, ncclplan, system
+from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probes import ncclrun, simulated
+from gpuprep.agent.probes.gpuforms import named, other_processes
+from gpuprep.agent.run import read_text
+from gpuprep.agent.sampler import Sampler
+from gpuprep.agent.worker import Silent, Worker
+from gpuprep.records import GpuFacts, Missing, Source, to_json_value
+
+PATIENCE_SECONDS = 60.0  # from one message of the worker to the next; communicators of 8 GPUs take up to 10
+MOST_SECONDS, QUICK_MOST_SECONDS = 240.0, 90.0  # in all
+MOST_VARIABLES, MOST_LETTERS, MOST_WARNINGS, MOST_TRANSPORTS = 32, 100, 3, 8
+CHANNELS = re.compile(r"\b(\d{1,4}) coll channels,.*?\b(\d{1,4}) nvls channels")
+TRANSPORT = re.compile(r" -> \S+(?: \[\w+\])? via ([A-Z0-9]+(?:/[A-Za-z]+(?: pointer)?)?)")
+WARNING = re.compile(r"NCCL WARN (.*)")
+SIMULATED_SHARE = 0.95  # of what copies between the GPUs reach
+SIMULATED_LATENCY = 6e-6  # seconds for each GPU
+
+
+def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: quick (bool, default false: some ten seconds; quick some five). Values: docs/records.md, "nccl"."""
+    quick = bool(arguments.get("quick", False))
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        if isinstance(gpus, Missing):
+            return gpus
+        facts = [gpu.facts() for gpu in gpus]
+        values: Dict[str, Any] = {
+            "quick": quick,
+            "environment": _environment(),
+            "gpus": [{**named(one), "other_processes": other_processes(gpu)} for one, gpu in zip(facts, gpus)],  # noqa: B905
+            "links": _links(gpus, facts),
+            "points": [],
+            "error": None,
+        }
+    if len(gpus) < 2:
+        return values
+    if system.source() is Source.SIMULATED:
+        return _simulated(values, quick)
+    with children.scratch("nccl") as folder:
+        return _measured(values, [one.uuid for one in facts], quick, folder / "nccl.log")
+
+
+def _environment() -> List[Dict[str, str]]:
+    """Variables that change what NCCL does; containers set NCCL_VERSION, which it does not read."""
+    set_here = os.environ.items()
+    found = sorted((name, value) for name, value in set_here if name.startswith("NCCL_") and name != "NCCL_VERSION")
+    return [{"name": name[:MOST_LETTERS], "value": value[:MOST_LETTERS]} for name, value in found[:MOST_VARIABLES]]
+
+
+def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any]]:
+    """NVLinks that are up from each GPU to each other one, or to switches."""
+    return [
+        {"from": gpu.index, "to": other.index, "nvlinks": to_json_value(gpu.nvlinks(other.pci_address))}
+        for gpu in gpus
+        for other in facts
+        if other.index != gpu.index
+    ]
+
+
+def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Path) -> Union[Dict[str, Any], Missing]:
+    until = time.monotonic() + (QUICK_MOST_SECONDS if quick else MOST_SECONDS)
+    values["stopped"], doing = None, "starting"
+    # NVML is closed at this moment: the worker is a copy of this process, and must not use what is open in both.
+    with Worker(lambda tell: ncclrun.work(tell, uuids, quick, str(log))) as worker, Nvml() as nvml:
+        gpus = nvml.gpus()
+        gpus = [] if isinstance(gpus, Missing) else gpus
+        with Sampler(gpus) as sampler:
+            try:
+                for message in worker.messages(until=until, patience=PATIENCE_SECONDS):
+                    if "missing" in message:
+                        return Missing(message["missing"]["missing"], message["missing"].get("detail", ""))
+                    doing = message.get("doing", doing)
+                    _note(values, message)
+                    if message.get("point", {}).get("bytes", 0) >= ncclplan.MEDIUM:
+                        _note_links(values["gpus"], gpus)
+                if worker.code != 0 and values["error"] is None:
+                    values["error"] = f"the process that calls NCCL ended with code {worker.code} while {doing}"
+            except Silent as silent:
+                values["stopped"] = {"doing": doing, "seconds": round(silent.seconds, 1)}
+        for entry, gpu in zip(values["gpus"], gpus):  # noqa: B905
+            entry.update(_sampled(sampler, gpu.index))
+    return {**values, **chosen(read_text(log) or "")}
+
+
+def _note(values: Dict[str, Any], message: Dict[str, Any]) -> None:
+    if "point" in message:
+        values["points"].append(message["point"])
+    values.update(message.get("loaded", {}))
+    if "most_bytes" in message:
+        values["most_bytes"] = message["most_bytes"]
+    for key in ("error", "failed"):
+        if key in message:
+            values["error"] = message[key]
+
+
+def _note_links(entries: List[Dict[str, Any]], gpus: Sequence[Gpu]) -> None:
+    """The PCIe link while it works: an idle one shows generation 1."""
+    for entry, gpu in zip(entries, gpus):  # noqa: B905
+        entry["pcie"] = to_json_value(gpu.pcie())
+
+
+def _sampled(sampler: Sampler, index: int) -> Dict[str, Any]:
+    document: Dict[str, Any] = to_json_value(
+        {
+            "graphics_clock_mhz": sampler.highest(index, "graphics_clock_mhz"),
+            "power_watts": sampler.highest(index, "power_watts"),
+            "temperature_c": sampler.highest(index, "temperature_c"),
+            "event_reasons": sampler.event_reasons(index),
+        }
+    )
+    return document
+
+
+def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
+    """What NCCL's log tells: how many channels, with multicast (NVLS) or not, over what; its last warnings."""
+    if isinstance(log, Missing) or not log:
+        return {}
+    told: Dict[str, Any] = {}
+    if found := CHANNELS.search(log):
+        told.update(channels=int(found[1]), nvls_channels=int(found[2]))
+    counted = Counter(TRANSPORT.findall(log)).most_common(MOST_TRANSPORTS)
+    told["transports"] = [{"name": name, "count": count} for name, count in counted]
+    warnings = [one.strip()[: 3 * MOST_LETTERS] for one in WARNING.findall(log)]
+    return {"chosen": told, "warnings": warnings[-MOST_WARNINGS:]}
+
+
+# ---------------------------------------------------------------- simulated
+
+
+def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
+    models = simulated.gpus()
+    lost = [model.index for model in models if model.lost]
+    if lost:
+        return {**values, "error": f"ncclCommInitAll: unhandled cuda error (GPU {lost[0]} is lost)"}
+    pairs = [(one, other) for one in models for other in models if one.index != other.index]
+    speed = min(one.peer_gb_per_s(other) for one, other in pairs) * SIMULATED_SHARE
+    for entry, model in zip(values["gpus"], models):  # noqa: B905
+        entry.update(
+            named(model),
+            pcie=model.pcie(),
+            graphics_clock_mhz=model.graphics_clock_mhz("memory"),
+            power_watts=model.power_watts("memory"),
+            temperature_c=model.temperature_c("memory"),
+            event_reasons=model.event_reasons("memory"),
+        )
+    return {
+        **values,
+        "libraries": [],
+        "bindings": {},
+        "links": [{"from": one.index, "to": other.index, "nvlinks": one.nvlinks} for one, other in pairs],
+        "most_bytes": ncclplan.SIZES[-1],
+        "points": [
+            _simulated_point(models, operation, size, speed)
+            for operation in ncclplan.OPERATIONS
+            for size in ncclplan.sizes(quick, ncclplan.SIZES[-1])
+        ],
+    }
+
+
+def _simulated_point(
+    models: Sequence[simulated.SimulatedGpu], operation: str, size: int, speed: float
+) -> Dict[str, Any]:
+    ranks = len(models)
+    fitted = ncclplan.fitted(operation, size, ranks)
+    moved = fitted * ncclplan.bus_factor(operation, ranks)
+    seconds = models[0].noisy(SIMULATED_LATENCY * ranks + moved / speed / 1e9, operation, size)
+    return ncclplan.point(operation, fitted, ranks, seconds, wrong=0)

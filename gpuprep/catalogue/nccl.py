@@ -1,0 +1,64 @@
+"""How fast NCCL's collectives must be: nccl.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class LinkSpeed:
+    """One NVLink in one direction, GB/s."""
+
+    carries: float  # what floors are shares of
+    at_most: float  # what it can carry
+
+
+@dataclass(frozen=True)
+class NcclFloor:
+    """`percent` of what the links carry; below `least` it is a fault whatever the way is."""
+
+    percent: float
+    source: str
+    least: float
+
+
+# Between the floor and this share of it a figure is said and no fault: sound machines of one kind differ by this much.
+FAULT_SHARE = 0.85
+
+
+@cache
+def link_speed(compute_capability: str) -> LinkSpeed | None:
+    """None: the catalogue does not know it."""
+    entry = _data()["links"].get(compute_capability)
+    return LinkSpeed(entry["carries"], entry.get("at_most", entry["carries"])) if entry else None
+
+
+def floor(way: str, compute_capability: str, operation: str, gpus: int) -> NcclFloor:
+    """Of `way` "switch", "multicast", "direct" or "pcie". Multicast without a figure for so many GPUs: as the rings."""
+    data = _data()
+    if way == "pcie":
+        return _floor(data["pcie"])
+    if way == "multicast":
+        entry = data["multicast"].get(compute_capability, {}).get(gpus)
+        return _floor(entry) if entry else floor("switch", compute_capability, operation, gpus)
+    few = data["few"].get(way, {}).get(gpus, {}).get(operation)
+    return _floor(data[way].get(compute_capability, data["other"]), few, gpus)
+
+
+def _floor(entry: Mapping[str, Any], few: float | None = None, gpus: int = 0) -> NcclFloor:
+    percent, source = float(entry["percent"]), entry["source"]
+    if few is not None and few != 1:
+        percent, source = round(few * percent), f"{source}; {gpus} GPUs reach {few:g} of it"
+    return NcclFloor(percent, source, float(entry.get("least", FAULT_SHARE * percent)))
+
+
+@cache
+def _data() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "nccl.yml").read_text(encoding="utf-8"))
+    return document

@@ -1,0 +1,152 @@
+"""Over what do the GPUs of a machine reach each other, and how much does it carry? For the checks of NCCL's speed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuprep.catalogue import Board
+from gpuprep.catalogue import nccl as catalogue
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.links import rate
+from gpuprep.records import Missing
+from gpuprep.records.evidence.bandwidth import Pcie
+from gpuprep.records.evidence.nccl import Nccl, NcclGpu
+
+MOST_LINKS = 36  # NVML's NVML_NVLINK_MAX_LINKS
+MOST_IN_RING = 10  # of GPUs that are linked to each other without a switch; machines have up to eight
+Pairs = Mapping[tuple[int, int], int]  # (GPU, GPU) ► NVLinks that are up, by place in the measurement
+
+
+@dataclass(frozen=True)
+class Way:
+    """How NCCL's rings go, and what it carries for one GPU in one direction."""
+
+    kind: str  # "switch" | "direct" | "pcie": the floors of catalogue/nccl.yml
+    compute_capability: str
+    carries: float  # GB/s that floors are shares of
+    at_most: float  # GB/s
+    words: str  # "18 NVLinks"
+    unused_nvlinks: int = 0  # of the board, where none is up
+    wired: int = 0  # NVLinks from each GPU to switches, by the catalogue
+    up: int = 0  # of the GPU that has the fewest up
+
+
+def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Missing:
+    """Missing where nothing says how the GPUs are linked."""
+    boards = [board for gpu in gpus if (board := evidence.board(gpu)) is not None]
+    if len(boards) < len(gpus):
+        return Missing("not_in_catalogue", "a GPU of this machine")
+    if values.published and not values.links:
+        return _wired(gpus, boards)
+    pairs = _pairs(values, gpus)
+    if isinstance(pairs, Missing):
+        return pairs
+    totals = [sum(pairs[one, other] for other in range(len(gpus)) if other != one) for one in range(len(gpus))]
+    switched = _switched(boards)
+    if not any(totals):
+        return _pcie(gpus, boards, unused=switched)
+    speed = catalogue.link_speed(_slowest(boards).model.compute_capability)
+    if speed is None:
+        return Missing("not_in_catalogue", f"how much an NVLink of {_slowest(boards).name} carries")
+    most = max(pairs.values())
+    known = [board.nvlink.links for board in boards if board.nvlink]
+    if known and most > max(known):
+        return Missing("unparsable", f"{most} NVLinks are said to be up, and {boards[0].name} has {max(known)}")
+    through_switch = len(gpus) > 2 and bool(known) and max(totals) > max(known)
+    if switched:
+        direct = len(gpus) > 2 and not through_switch
+        each = [max(pairs[one, other] for other in range(len(gpus)) if other != one) for one in range(len(gpus))]
+        up = min(totals if direct else each)
+        found = _nvlink("direct" if direct else "switch", boards, switched)
+        if isinstance(found, Missing):
+            return found
+        return dataclasses.replace(found, at_most=found.at_most * up / switched, wired=switched, up=up)
+    if through_switch:
+        return _nvlink("switch", boards, most)
+    if _has_ring(pairs, len(gpus)):
+        return _nvlink("direct", boards, max(totals))
+    return _pcie(gpus, boards)
+
+
+def _wired(gpus: Sequence[NcclGpu], boards: Sequence[Board]) -> Way | Missing:
+    """By the catalogue alone, for published figures."""
+    wires = [board.nvlink for board in boards]
+    if all(wire is not None and (wire.links == 0 or (wire.how == "bridge" and len(gpus) > 2)) for wire in wires):
+        return _pcie(gpus, boards)
+    if links := _switched(boards):
+        return _nvlink("switch", boards, links)
+    return Missing("not_recorded", f"how the GPUs ({boards[0].name}) are linked")
+
+
+def _switched(boards: Sequence[Board]) -> int:
+    """How many NVLinks lead from each GPU to switches, by the catalogue; 0 where there are none."""
+    return min(board.nvlink.links if board.nvlink and board.nvlink.how == "switch" else 0 for board in boards)
+
+
+def _nvlink(kind: str, boards: Sequence[Board], links: int) -> Way | Missing:
+    board = _slowest(boards)
+    speed = catalogue.link_speed(board.model.compute_capability)
+    if speed is None:
+        return Missing("not_in_catalogue", f"how much an NVLink of {board.name} carries")
+    carries, most = links * speed.carries, links * speed.at_most
+    return Way(kind, board.model.compute_capability, carries, most, f"{links} NVLink{'s' if links > 1 else ''}")
+
+
+def _slowest(boards: Sequence[Board]) -> Board:
+    """The board whose links carry least, or are not known."""
+
+    def carries(board: Board) -> float:
+        speed = catalogue.link_speed(board.model.compute_capability)
+        return speed.carries if speed else 0.0
+
+    return min(boards, key=carries)
+
+
+def _pcie(gpus: Sequence[NcclGpu], boards: Sequence[Board], unused: int = 0) -> Way | Missing:
+    """The slowest GPU's link under load; where it was not read, what the board can do."""
+    rates = []
+    for gpu, board in zip(gpus, boards, strict=True):
+        found = rate(gpu.pcie) or rate(Pcie(generation=board.pcie_generation, width=board.pcie_width))
+        if found is None:
+            return Missing("not_recorded", f"generation and width of the PCIe link of gpu {gpu.index}")
+        rates.append(found)
+    return Way("pcie", boards[0].model.compute_capability, min(rates), min(rates), "PCIe", unused)
+
+
+def _pairs(values: Nccl, gpus: Sequence[NcclGpu]) -> Pairs | Missing:
+    """Each pair in both directions; Missing where a count is absent or impossible."""
+    places = {gpu.index: place for place, gpu in enumerate(gpus)}
+    found = {}
+    for link in values.links:
+        if link.start not in places or link.end not in places or link.start == link.end:
+            continue
+        count = link.nvlinks
+        if isinstance(count, Missing):
+            return count
+        if not (0 <= count <= MOST_LINKS and float(count).is_integer()):
+            return Missing("unparsable", f"{count:g} NVLinks from gpu {link.start} to gpu {link.end}")
+        found[places[link.start], places[link.end]] = int(count)
+    absent = [(one, other) for one in range(len(gpus)) for other in range(len(gpus)) if one != other]
+    for one, other in absent:
+        if (one, other) not in found:
+            return Missing("not_recorded", f"the NVLinks from gpu {gpus[one].index} to gpu {gpus[other].index}")
+    return found
+
+
+def _has_ring(pairs: Pairs, gpus: int) -> bool:
+    """Whether a ring through all GPUs goes over NVLinks alone."""
+    if gpus == 2:
+        return pairs[0, 1] > 0 and pairs[1, 0] > 0
+    if gpus > MOST_IN_RING:
+        return False
+    ends = {(1, 0)}  # (GPUs on the way as bits, where it ends); every way begins at GPU 0
+    for _ in range(gpus - 1):
+        ends = {
+            (seen | 1 << after, after)
+            for seen, last in ends
+            for after in range(gpus)
+            if not seen >> after & 1 and pairs[last, after] > 0
+        }
+    return any(pairs[last, 0] > 0 for _, last in ends)

@@ -1,0 +1,49 @@
+"""What NCCL measured is in every format: sizes, speeds, latency; a wrong result is said beside its size."""
+
+from __future__ import annotations
+
+import ncclrecords
+import pytest
+from records_for_tests import record
+
+from gpuprep.records import ProbeResult, RunRecord, Source
+from gpuprep.reports import measured, render
+
+
+def run(source: Source = Source.MEASURED, **changes: object) -> RunRecord:
+    result = ProbeResult("nccl", source, {**ncclrecords.machine(), **changes}, 9.0)
+    return record(measurements=(result,))
+
+
+@pytest.mark.parametrize("name", ["text", "html", "markdown", "prometheus", "json"])
+def test_each_format_has_the_figures(name: str) -> None:
+    page = render(run(), name)
+    largest = [row for row in measured.collectives(run()) if row.size == "4 GiB"]
+    assert len(largest) == 3
+    if name == "prometheus":
+        assert "nccl_bus_bytes_per_second{" in page
+        assert all(label in page for label in ('operation="reduce_scatter"', 'bytes="4294967296"', 'gpus="2"'))
+    elif name == "json":
+        assert '"busbw_gb_per_s"' in page
+    else:
+        assert "4 GiB" in page
+        assert "busbw GB/s" in page
+        assert "all-gather" in page
+        assert "362" in page
+
+
+def test_text_shows_few_sizes_and_the_others_all() -> None:
+    text, page = render(run(), "text"), render(run(), "markdown")
+    assert "512 MiB" not in text
+    assert page.count("512 MiB") == 3
+
+
+def test_a_wrong_result_is_beside_its_size() -> None:
+    points = ncclrecords.points(2, 362.0)
+    points[13]["wrong"] = 7
+    for name in ("text", "html", "markdown"):
+        assert "7 results are wrong" in render(run(points=points), name)
+
+
+def test_simulated_figures_say_so() -> None:
+    assert "(NCCL) (SIMULATED)" in render(run(Source.SIMULATED), "text")
