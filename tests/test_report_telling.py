@@ -130,9 +130,13 @@ def test_the_first_screen_has_verdict_gravest_finding_and_best_figures(whole: Ru
     ):
         assert part in " ".join(first.split()) or part in first, part
     page = as_text(run)
-    assert page.index("pcie link") < page.index("At a glance") < page.index("gpu 0: temperature") < page.index("Skipped")
+    assert (
+        page.index("pcie link") < page.index("At a glance") < page.index("gpu 0: temperature") < page.index("Skipped")
+    )
     html = render(run, "html")
-    places = [html.index(part) for part in ("half of the lanes", 'class="tiles"', "best TFLOPS", "What else did not pass")]
+    places = [
+        html.index(part) for part in ("half of the lanes", 'class="tiles"', "best TFLOPS", "What else did not pass")
+    ]
     assert places == sorted(places)
 
 
@@ -215,12 +219,10 @@ def test_one_gpu_and_very_many_have_no_columns() -> None:
 @pytest.mark.parametrize("style", ["text", "markdown", "html"])
 def test_words_of_a_host_stay_words_beside_each_other(style: str) -> None:
     text = json.dumps([dataclasses.asdict(one) for one in several(2).measurements], default=lambda one: one.value)
-    hostile = '<b>x</b>|`y` \\u001b[31m'
+    hostile = "<b>x</b>|`y` \\u001b[31m"
     for name in ('"bf16"', '"decode"', '"h264"'):
         text = text.replace(name, json.dumps(hostile.encode().decode("unicode_escape")))
-    results = tuple(
-        ProbeResult(one["probe"], Source.MEASURED, one["values"], 1.0) for one in json.loads(text)
-    )
+    results = tuple(ProbeResult(one["probe"], Source.MEASURED, one["values"], 1.0) for one in json.loads(text))
     page = render(dataclasses.replace(several(2), measurements=results), style)
     assert "\x1b" not in page
     assert "<b>x" not in page or style == "text"

@@ -104,9 +104,7 @@ def _state(record: RunRecord, gpu: Gpu) -> Status | None:
     return next((status for status in measured.GRAVEST if status in said), None)
 
 
-def _row(
-    name: str, unit: str, labels: tuple[str, ...], values: dict[str, float | None], *, marked: bool = True
-) -> Row:
+def _row(name: str, unit: str, labels: tuple[str, ...], values: dict[str, float | None], *, marked: bool = True) -> Row:
     return Row(name, unit, tuple(values.get(label) for label in labels), marked)
 
 

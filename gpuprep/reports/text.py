@@ -211,7 +211,9 @@ def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) ->
     not_passed_groups(page, groups[:1] if shown else groups)
     more = groups[1:] if shown else []
     if more:
-        page.text(f"{_count(sum(len(one.findings) for one in more), 'check')} more did not pass: see below", indent="  ")
+        page.text(
+            f"{_count(sum(len(one.findings) for one in more), 'check')} more did not pass: see below", indent="  "
+        )
     text_measured.first(page, record)
     not_passed_groups(page, more, heading="What else did not pass")
     skipped(page, findings)
