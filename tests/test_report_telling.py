@@ -113,7 +113,8 @@ def test_two_dates_or_two_remedies_are_two_causes() -> None:
 
 
 def test_the_first_screen_has_verdict_gravest_finding_and_best_figures(whole: RunRecord) -> None:
-    lost = Finding("gpu 0", "pcie_link", Status.FAIL, "generation 5 x16", "generation 5 x8", "half of the lanes are gone",
+    lost = Finding("gpu 0", "pcie_link", Status.FAIL, "generation 5 x16", "generation 5 x8",
+                   "half of the lanes are gone",
                    "reseat the card, or ask the provider for another machine")  # fmt: skip
     warn = Finding("gpu 0", "temperature", Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans")
     assert whole.verdict
@@ -193,7 +194,7 @@ def test_gpus_that_are_alike_are_not_marked() -> None:
 
 def test_a_shape_that_all_gpus_have_is_compared_not_the_fastest_of_one() -> None:
     run = several(3)
-    values = copy.deepcopy(run.measurements[0].values)
+    values: Any = copy.deepcopy(run.measurements[0].values)
     for gpu in values["gpus"][1:]:
         gpu["gemms"] = [one for one in gpu["gemms"] if (one["dtype"], one["m"]) == ("fp16", 4096)]
     run = dataclasses.replace(run, measurements=(ProbeResult("gemm", Source.MEASURED, values, 1.0),))

@@ -137,7 +137,7 @@ def _cause(listed: list[Finding]) -> str:
     first = listed[0]
     if len(listed) == 1:
         return first.reason or first.actual
-    engine, codecs = _engine(first.reason) if first.status is Status.SKIP else ("", "")
+    engine = _engine(first.reason)[0] if first.status is Status.SKIP else ""
     if engine:
         named = [_engine(one.reason)[1] for one in listed]
         whole = not all(named)  # some of them say that there is no such engine at all

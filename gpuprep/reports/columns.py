@@ -115,11 +115,11 @@ def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], di
         found.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row
     rows = [_row(name, _unit(of), labels, _each(of, "tflops")) for name, of in found.items()]
     best: dict[str, Row] = {}
-    for row in rows:
-        dtype = row.name.partition(" ")[0]
-        if dtype not in best or _rank(row) > _rank(best[dtype]):
-            best[dtype] = row
-    return rows, {row.name: found[row.name] for row in best.values()}
+    for line in rows:
+        dtype = line.name.partition(" ")[0]
+        if dtype not in best or _rank(line) > _rank(best[dtype]):
+            best[dtype] = line
+    return rows, {line.name: found[line.name] for line in best.values()}
 
 
 def _rank(row: Row) -> tuple[int, float]:
