@@ -418,8 +418,23 @@ def failures(mutations: Sequence[Mutation]) -> list[str]:
     return found
 
 
+def of_bases() -> dict[str, list[str]]:
+    """What keeps a record from passing as it is; such a record tells nothing of its mutations."""
+    found = {}
+    for name, base in bases().items():
+        judged = judge(base.recorded, base.profile).findings
+        found[name] = [
+            f"{one.key} {one.status.value}: {one.reason}"
+            for one in judged
+            if one.status not in (Status.PASS, Status.SKIP)
+        ]
+    return {name: told for name, told in found.items() if told}
+
+
 def main(names: Sequence[str]) -> None:
     total = held = 0
+    for name, told in of_bases().items():
+        print(f"{name} does not pass as it is: {'; '.join(told)}")
     for family, mutations in families().items():
         if names and family not in names:
             continue
