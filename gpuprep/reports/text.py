@@ -1,4 +1,4 @@
-"""A record as text for a terminal: the verdict first, then what did not pass and what to do, then everything else."""
+"""A record as text for a terminal: verdict, gravest finding, best figures; then all else that did not pass, and the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
     Status.WAIVED: "34",
 }  # fmt: skip
-BAD_FIRST = (*PROBLEMS, Status.SKIP)
 WORD_WIDTH = 7  # of the longest word for how a run ended
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
