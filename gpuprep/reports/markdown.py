@@ -98,7 +98,7 @@ def _finding(group: causes.Group, now: str) -> tuple[str, ...]:
     seen = (one.expected, one.actual) if group.alike else ("", "")
     since = drifted.since(one, now) if now else ""
     why = "; ".join(filter(None, [group.cause, since]))
-    return (f"{MARKS[one.status]} {one.status.value}", *map(plain, (group.named, *seen, why, one.remedy)))
+    return (f"{MARKS[one.status]} {one.status.value}", *map(plain, ("; ".join(group.names), *seen, why, one.remedy)))
 
 
 def _skipped(findings: Iterable[Finding]) -> str:
