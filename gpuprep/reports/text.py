@@ -1,4 +1,4 @@
-"""A record as text for a terminal: verdict, gravest finding, best figures, what else did not pass, then all the rest."""
+"""A record as text for a terminal: verdict, gravest finding, best figures, what else did not pass, then the rest."""
 
 from __future__ import annotations
 
