@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.checks import bandwidth, cudnn, gemm, throughput, toolkitprobe, transcode
+from gpuprep.checks import bandwidth, cudnn, gemm, nonumbers, throughput, toolkitprobe, transcode
 from gpuprep.checks import baseline as history
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
@@ -37,7 +37,7 @@ def findings(
     results.update({result.probe: result.values for result in probed})
     evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
     found = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
-    return found + history.findings(evidence)
+    return found + nonumbers.findings(results) + history.findings(evidence)
 
 
 def _codec(evidence: Evidence) -> list[Finding]:
