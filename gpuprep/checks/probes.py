@@ -10,6 +10,7 @@ from gpuprep.checks import bandwidth, cudnn, gemm, nccl, throughput, toolkitprob
 from gpuprep.checks import baseline as history
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
+from gpuprep.checks.nonumbers import findings as impossible
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot
 from gpuprep.records.baseline import Baseline
@@ -37,7 +38,7 @@ def findings(
     results.update({result.probe: result.values for result in probed})
     evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
     found = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
-    return found + history.findings(evidence)
+    return found + impossible(results) + history.findings(evidence)
 
 
 def _codec(evidence: Evidence) -> list[Finding]:

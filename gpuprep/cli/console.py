@@ -213,8 +213,8 @@ def want_color(stream: TextIO, no_color: bool) -> bool:
 
 
 def page_width() -> int:
-    """Columns for a report: those of the terminal, at most 100; 80 where there is none."""
-    return min(shutil.get_terminal_size((80, 24)).columns, 100) if sys.stdout.isatty() else 80
+    """Columns for a report: those of the terminal, at most 120; 80 where there is none."""
+    return min(shutil.get_terminal_size((80, 24)).columns, 120) if sys.stdout.isatty() else 80
 
 
 def table_columns(output: Path | None) -> int | None:

@@ -16,7 +16,8 @@ from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import moment
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import SIMULATED, Page, error_lines, not_passed, outcome, put_back
+from gpuprep.reports.text import SIMULATED, Page, error_lines, outcome, put_back
+from gpuprep.reports.text_findings import not_passed
 
 # A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
 ERROR = "error"

@@ -18,7 +18,7 @@ from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import moment, seconds_between
 from gpuprep.reports import drifted
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import seen
+from gpuprep.reports.text_findings import seen
 from gpuprep.untrusted.plaintext import visible
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
-from gpuprep.records.findings import findings_of, in_order
-from gpuprep.reports import drifted, measured
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.reports import causes, drifted, glance, measured
+from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure
-from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, words
+from gpuprep.reports.text import SIMULATED, outcome, words
 from gpuprep.untrusted.plaintext import visible
 
 MARKS = {
@@ -37,14 +38,22 @@ def render(record: RunRecord) -> str:
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = findings_of(record)
-    rest = in_order(findings, BAD_FIRST)
-    if rest:
+    if rest := in_order(findings, PROBLEMS):
         parts.append(f"## Did not pass\n\n{findings_table(rest, record.started_at)}")
+    glanced = [(plain(name), plain(words)) for name, words in glance.lines(record)]
+    beside = columns(record)
+    parts += _beside(beside) if beside.labels else _section("At a glance", ("", ""), glanced)
+    if skipped := [one for one in findings if one.status is Status.SKIP]:
+        parts.append(f"## Skipped ({len(skipped)})\n\n{_skipped(skipped)}")
     waived = [one for one in findings if one.status is Status.WAIVED]
     if waived:
         parts.append(f"## Waived ({len(waived)})\n\n{findings_table(waived, record.started_at)}")
     parts += _drift(record)
-    parts += _measurements(record)
+    measurements = _measurements(record)
+    if beside.labels and measurements:  # side by side they have been shown
+        listed = "\n\n".join(measurements)
+        measurements = [f"<details><summary>Measurements, GPU by GPU</summary>\n\n{listed}\n\n</details>"]
+    parts += measurements
     passed = [one for one in findings if one.status is Status.PASS]
     rows = [(plain(one.subject), plain(words(one.property)), plain(one.actual)) for one in passed]
     listed = table(("Subject", "Check", "Found"), rows)
@@ -79,22 +88,45 @@ def _drift(record: RunRecord) -> list[str]:
 
 
 def findings_table(findings: Iterable[Finding], now: str = "") -> str:
-    """With `now`, the start of the check, each finding says since when it exists."""
+    """A row a cause. With `now`, the start of the check, each finding says since when it exists."""
     heads = ("", "Check", "Expected", "Found", "Why", "What to do")
-    rows = [
-        (
-            f"{MARKS[one.status]} {one.status.value}",
-            *map(
-                plain, (f"{one.subject}: {words(one.property)}", one.expected, one.actual, _why(one, now), one.remedy)
-            ),
-        )
-        for one in findings
-    ]
+    rows = [_finding(group, now) for group in causes.groups(findings, now)]
     return table(heads, rows)
 
 
-def _why(finding: Finding, now: str) -> str:
-    return "; ".join(filter(None, [finding.reason, drifted.since(finding, now) if now else ""]))
+def _finding(group: causes.Group, now: str) -> tuple[str, ...]:
+    one = group.first
+    seen = (one.expected, one.actual) if group.alike else ("", "")
+    since = drifted.since(one, now) if now else ""
+    why = "; ".join(filter(None, [group.cause, since]))
+    return (f"{MARKS[one.status]} {one.status.value}", *map(plain, ("; ".join(group.names), *seen, why, one.remedy)))
+
+
+def _skipped(findings: Iterable[Finding]) -> str:
+    """A row a cause, with how many were skipped for it; then all of them, folded."""
+    groups = causes.groups(findings)
+    rows = [(f"{MARKS[Status.SKIP]} {Status.SKIP.value}", plain(one.count), plain(one.cause)) for one in groups]
+    names = [paragraph(name) for group in groups if len(group.findings) > 1 for name in group.names]
+    listed = "\n".join(f"- {name}" for name in names)
+    fold = f"\n\n<details><summary>All of these</summary>\n\n{listed}\n\n</details>" if names else ""
+    return table(("", "Checks", "Why"), rows) + fold
+
+
+def _beside(beside: Columns) -> list[str]:
+    """Several GPUs side by side."""
+    heads = ("", *map(plain, beside.labels), "lowest")
+    states = ("checks", *(f"{MARKS[one]} {one.value}" if one else "–" for one in beside.states), "")
+    parts = []
+    for part in (Part("At a glance", beside.first), *beside.parts):
+        rows = [_columns_row(row) for row in part.rows]
+        first = [states] if part.rows is beside.first else []
+        parts += _section(plain(part.title), heads, [*first, *rows], right=heads[1:])
+    return [*parts[:1], LEGEND, *parts[1:]]
+
+
+def _columns_row(row: Row) -> tuple[str, ...]:
+    cells = [f"**{cell} {LOWEST}**" if low else cell for cell, low in zip(row.cells, row.low, strict=True)]
+    return (plain(f"{row.name} {row.unit}"), *cells, _percent(row.share))
 
 
 def _measurements(record: RunRecord) -> list[str]:
@@ -143,25 +175,33 @@ def _measurements(record: RunRecord) -> list[str]:
         for row in measured.convolutions(record)
     ]
     parts += _section("Convolutions", ("Type", "Layout", "Shape", "TFLOPS", "Error"), convolved, right=("TFLOPS",))
+    ran, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
     cases = [
         (
             "" if row.number is None else str(row.number), plain(row.title or row.id), plain(row.result),
             figure(row.seconds), figure(row.fps, 0), figure(row.psnr_db, 1), plain(row.decisive_line),
         )
-        for row in measured.transcodes(record)
+        for row in ran
     ]  # fmt: skip
     heads = ("#", "Transcode", "Result", "s", "fps", "PSNR dB", "Decisive line")
-    parts += _section("Transcodes", heads, cases, right=("#", "s", "fps", "PSNR dB"))
+    parts += [*_section("Transcodes", heads, cases, right=("#", "s", "fps", "PSNR dB")), *_more(more)]
+    every = measured.throughputs(record)
+    several = measured.several_gpus(every)
+    shown, left = causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
     series = [
         (
             plain(row.gpu.label), plain(row.name), row.size, plain(row.result),
             str(row.best.sessions) if row.best else "–",
             figure(row.best.fps if row.best else None, 0), plain(row.decisive_line),
         )
-        for row in measured.throughputs(record)
+        for row in shown
     ]  # fmt: skip
     heads = ("GPU", "Series", "Size", "Result", "sessions", "fps", "Decisive line")
-    return parts + _section("Throughput", heads, series, right=("sessions", "fps"))
+    return [*parts, *_section("Throughput", heads, series, right=("sessions", "fps")), *_more(left)]
+
+
+def _more(folded: Sequence[tuple[causes.Group, Sequence[object]]]) -> list[str]:
+    return [paragraph(f"{len(listed)} skipped: {group.cause}") for group, listed in folded]
 
 
 def plain(text: str) -> str:

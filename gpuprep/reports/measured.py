@@ -144,6 +144,20 @@ def transcodes(record: RunRecord) -> list[Transcode]:
     return [_transcode(case, source, _judged(record, f"transcode {case.id}")) for case in cases]
 
 
+def transcode_subject(case: Transcode) -> str:
+    """What the checks call it."""
+    return f"transcode {case.id}"
+
+
+def series_subject(series: Series, *, several: bool) -> str:
+    """What the checks call it; with `several` GPUs it names its GPU."""
+    return f"throughput {series.name}" + (f" gpu {series.gpu.index}" if several else "")
+
+
+def several_gpus(series: Sequence[Series]) -> bool:
+    return len({one.gpu.index for one in series}) > 1
+
+
 def _judged(record: RunRecord, subject: str) -> Status | None:
     """The most severe status of the findings on `subject`."""
     said = {one.status for one in findings_of(record) if one.subject == subject}
@@ -180,8 +194,7 @@ def throughputs(record: RunRecord) -> list[Series]:
     for series in found.series:
         named = found.gpu if isinstance(series.gpu, Missing) else series.gpu or found.gpu
         one = _series(gpu_of(named, record), series, source)
-        subject = f"throughput {one.name}" + (f" gpu {one.gpu.index}" if several else "")
-        made.append(dataclasses.replace(one, status=_judged(record, subject)))
+        made.append(dataclasses.replace(one, status=_judged(record, series_subject(one, several=several))))
     return made
 
 

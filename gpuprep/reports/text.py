@@ -1,4 +1,4 @@
-"""A record as text for a terminal: the verdict first, then what did not pass and what to do, then everything else."""
+"""A record as text for a terminal: verdict, gravest finding, best figures, what else did not pass, then the rest."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
-from gpuprep.reports import drifted, nightly, text_measured
+from gpuprep.reports import causes, drifted, nightly, text_measured
+from gpuprep.reports.text_findings import not_passed, not_passed_groups, skipped
 
 COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
     Status.WAIVED: "34",
 }  # fmt: skip
-BAD_FIRST = (*PROBLEMS, Status.SKIP)
 WORD_WIDTH = 7  # of the longest word for how a run ended
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
@@ -33,9 +33,9 @@ def render(record: RunRecord, *, color: bool = False, width: int = 80, everythin
         _drift(page, record, findings)
         if not everything:
             return _counted(page, record, findings)
-        not_passed(page, _of(findings, Status.SKIP), heading="Skipped")
+        skipped(page, findings)
     elif record.verdict or not record.plan or record.error:
-        not_passed(page, _of(findings, *BAD_FIRST))
+        _first_screen(page, record, findings)
         _waived(page, record, findings)
     if record.plan is not None and record.verdict is None:
         plan_lines(page, record.plan)
@@ -205,6 +205,21 @@ def put_back(page: Page, record: RunRecord, heading: str = "Put back") -> None:
             page.text(line, indent=" " * 10, later=" " * 12)
 
 
+def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
+    """The gravest finding and what to do, then the figures that people look for first, then what else did not pass."""
+    groups = causes.groups(in_order(findings, PROBLEMS))
+    shown = text_measured.has_first(record)
+    not_passed_groups(page, groups[:1] if shown else groups)
+    more = groups[1:] if shown else []
+    if more:
+        page.text(
+            f"{_count(sum(len(one.findings) for one in more), 'check')} more did not pass: see below", indent="  "
+        )
+    text_measured.first(page, record)
+    not_passed_groups(page, more, heading="What else did not pass")
+    skipped(page, findings)
+
+
 def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     if waived := _of(findings, Status.WAIVED):
         not_passed(page, waived, heading=f"Waived ({len(waived)})", now=record.started_at)
@@ -224,43 +239,6 @@ def _counted(page: Page, record: RunRecord, findings: Sequence[Finding]) -> str:
 
 def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
     return [finding for finding in findings if finding.status in statuses]
-
-
-def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = "") -> None:
-    """The findings that did not pass. With `now`, the start of the check, each says since when it exists."""
-    findings = list(findings)
-    rest = in_order(findings, (*BAD_FIRST, Status.WAIVED))
-    if not rest:
-        return
-    if heading:
-        page.heading(heading)
-    for group in alike(rest, now):
-        first, dated = group[0], drifted.since(group[0], now) if now else ""
-        mark = page.paint(f"{first.status.value:<7}", first.status)
-        names = "; ".join(f"{finding.subject}: {words(finding.property)}" for finding in group)
-        page.text(f"{mark} {names}", indent="  ", later=" " * 10)
-        page.text(seen(first), indent=" " * 10)
-        if dated:
-            page.text(dated, indent=" " * 10)
-        if first.reason:
-            page.text(f"why: {first.reason}", indent=" " * 10, later=" " * 12)
-        if first.remedy:
-            page.text(f"what to do: {first.remedy}", indent=" " * 10, later=" " * 12)
-
-
-def alike(findings: Iterable[Finding], now: str = "") -> list[list[Finding]]:
-    """Groups of findings that differ only in their name, in the order of the first of each group."""
-    found: dict[tuple[str, ...], list[Finding]] = {}
-    for one in findings:
-        dated = drifted.since(one, now) if now else ""
-        found.setdefault((one.status.value, dated, seen(one), one.reason, one.remedy), []).append(one)
-    return list(found.values())
-
-
-def seen(finding: Finding) -> str:
-    """Expected and found; a skipped check may have expected nothing."""
-    wanted = f"expected {finding.expected}, " if finding.expected or finding.status is not Status.SKIP else ""
-    return f"{wanted}found {finding.actual or 'nothing'}"
 
 
 def plan_lines(page: Page, plan: Plan) -> None:

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from gpuprep.records import RunRecord, Source
-from gpuprep.reports import measured
+from gpuprep.reports import causes, glance, measured, text_columns
 from gpuprep.reports.readings import figure, known
-from gpuprep.reports.rows import Step
+from gpuprep.reports.rows import Gemm, Step
+from gpuprep.reports.text_columns import Page
 
 Row = tuple[str, ...]
 
 
-class Page(Protocol):
-    """What these tables need of the page of reports/text.py."""
+def first(page: Page, record: RunRecord) -> None:
+    """The few figures that people look for."""
+    if text_columns.first(page, record):
+        return
+    pairs = glance.lines(record)
+    if pairs:
+        page.heading("At a glance" + (" (SIMULATED)" if measured.simulated(record) else ""))
+    for name, words in pairs:
+        page.field(_cut(_plain(name), 16), _plain(words))
 
-    width: int
-    lines: list[str]
 
-    def heading(self, text: str) -> None: ...
-    def text(self, text: str, indent: str = "", later: str | None = None) -> None: ...
+def has_first(record: RunRecord) -> bool:
+    return bool(glance.lines(record))
 
 
 def lines(page: Page, record: RunRecord) -> None:
-    _gemms(page, record)
-    _bandwidths(page, record)
+    beside = text_columns.lines(page, record)
+    if not beside:
+        _gemms(page, record)
+    _where_it_went(page, record)
+    if not beside:
+        _together(page, record)
+        _bandwidths(page, record)
     _collectives(page, record)
     _convolutions(page, record)
     _transcodes(page, record)
-    _throughputs(page, record)
+    _throughputs(page, record, whole=not beside)
     for probe, missing in measured.unanswered(record):
         page.heading(f"{probe}: no answer")
         page.text(f"{missing.reason.replace('_', ' ')}{': ' + missing.detail if missing.detail else ''}", indent="  ")
@@ -48,7 +58,9 @@ def _gemms(page: Page, record: RunRecord) -> None:
     heads = ("", "type", "shape", "TFLOPS", "of peak", "long run", "MHz", "W")
     _table(page, _title("Matrix products", record, "gemm"), heads, rows, notes, right_from=3)
 
-    told = measured.telling(measured.gemms(record))
+
+def _where_it_went(page: Page, record: RunRecord) -> None:
+    told = _told(record)
     if told:
         page.heading(_title("Where the speed went", record, "gemm"))
     for row in told:
@@ -56,6 +68,21 @@ def _gemms(page: Page, record: RunRecord) -> None:
         if why:
             head = f"  {row.gpu.label} {row.type} {row.shape}: "
             page.text(". ".join((why.words, *why.advice)), indent=head, later="      ")
+
+
+def _told(record: RunRecord) -> list[Gemm]:
+    """Of several GPUs all products of the first, and of each data type the slowest GPU's."""
+    rows = measured.telling(measured.gemms(record))
+    labels = list(dict.fromkeys(row.gpu.label for row in rows))
+    slowest: dict[str, Gemm] = {}
+    for row in rows:
+        of = slowest.setdefault(f"{row.type} {row.shape}", row)
+        if (known(row.tflops) or 0.0) < (known(of.tflops) or 0.0):
+            slowest[f"{row.type} {row.shape}"] = row
+    return [row for row in rows if row.gpu.label == labels[0] or any(row is one for one in slowest.values())]
+
+
+def _together(page: Page, record: RunRecord) -> None:
     every = [
         (row.label, row.dtype, figure(row.tflops), _percent(row.percent), figure(row.graphics_clock_mhz, 0))
         for row in measured.together(record)
@@ -92,18 +119,21 @@ def _convolutions(page: Page, record: RunRecord) -> None:
 
 
 def _transcodes(page: Page, record: RunRecord) -> None:
-    cases = measured.transcodes(record)
+    cases, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
     rows = [(row.id, row.result, figure(row.seconds), figure(row.fps, 0), figure(row.psnr_db, 1)) for row in cases]
     heads = ("case", "result", "s", "fps", "PSNR dB")
     notes = [row.decisive_line for row in cases]
-    _table(page, _title("Transcodes", record, "transcode"), heads, rows, notes, right_from=2)
+    title = _title("Transcodes", record, "transcode")
+    _table(page, title, heads, rows, notes, right_from=2, more=_more(more))
 
 
-def _throughputs(page: Page, record: RunRecord) -> None:
+def _throughputs(page: Page, record: RunRecord, *, whole: bool) -> None:
+    """Without `whole` only those that gave no speed: the speeds stand side by side already."""
     rows, notes = [], []
     every = measured.throughputs(record)
-    several = len({series.gpu.index for series in every}) > 1
-    for series in every:
+    several = measured.several_gpus(every)
+    shown, more = causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
+    for series in shown if whole else [one for one in shown if one.best is None]:
         best = series.best
         reading: Row = ("–",) * 4
         if best:
@@ -113,7 +143,12 @@ def _throughputs(page: Page, record: RunRecord) -> None:
         rows.append((name, series.size, series.result, *reading))
         notes.append(series.decisive_line)
     heads = ("series", "size", "result", "sessions", "fps", "engine", "MHz")
-    _table(page, _title("Throughput", record, "throughput"), heads, rows, notes, right_from=3)
+    title = _title("Throughput" if whole else "Video series without a speed", record, "throughput")
+    _table(page, title, heads, rows, notes, right_from=3, more=_more(more))
+
+
+def _more(folded: Sequence[tuple[causes.Group, Sequence[object]]]) -> list[str]:
+    return [f"{len(listed)} skipped: {group.cause}" for group, listed in folded]
 
 
 def _engine(kind: str, step: Step) -> float | None:
@@ -129,12 +164,28 @@ def _percent(value: float | None) -> str:
 
 
 def _table(
-    page: Page, title: str, heads: Row, rows: Sequence[Row], notes: Sequence[str] = (), *, right_from: int
+    page: Page,
+    title: str,
+    heads: Row,
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+    *,
+    right_from: int,
+    more: Sequence[str] = (),
 ) -> None:
-    """Aligned columns; those from `right_from` on are numbers. A cell too long for the page is cut with an ellipsis."""
-    if not rows:
-        return
-    page.heading(title)
+    """Aligned columns; those from `right_from` on are numbers. A cell too long for the page is cut with an ellipsis.
+
+    `more` are lines below the table.
+    """
+    if rows or more:
+        page.heading(title)
+    if rows:
+        _aligned(page, heads, rows, notes, right_from)
+    for line in more:
+        page.text(" ".join(_plain(line).split()), indent="  ", later="      ")
+
+
+def _aligned(page: Page, heads: Row, rows: Sequence[Row], notes: Sequence[str], right_from: int) -> None:
     widths = [max(len(_plain(row[column])) for row in (heads, *rows)) for column in range(len(heads))]
     over = 2 * len(widths) + sum(widths) - page.width
     if over > 0:  # the widest words give way, not the numbers

@@ -10,13 +10,14 @@ from gpuprep.records import Finding, Missing, OptStr, RunRecord, Snapshot, Sourc
 from gpuprep.records.evidence.bandwidth import Bandwidth, Pcie
 from gpuprep.records.evidence.shared import AnyProbe
 from gpuprep.records.evidence.transcode import Transcode
-from gpuprep.records.findings import findings_of, in_order
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
-from gpuprep.reports import drifted, measured
+from gpuprep.reports import causes, drifted, glance, measured
+from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import drawings
 from gpuprep.reports.readings import answer, entries, figure, known
 from gpuprep.reports.rows import Series, share
-from gpuprep.reports.text import BAD_FIRST, SIMULATED, outcome, shown
+from gpuprep.reports.text import SIMULATED, outcome, shown
 
 Pairs = list[tuple[str, str]]
 
@@ -28,8 +29,11 @@ def contents(record: RunRecord) -> dict[str, Any]:
     word, line = outcome(record)
     findings = findings_of(record)
     simulated = measured.simulated(record)
-    bad = in_order(findings, BAD_FIRST)
+    bad = in_order(findings, PROBLEMS)
     bandwidths = measured.bandwidths(record)
+    series, left_out = _series(record)
+    beside = columns(record)
+    groups = [(group, drifted.since(group.first, record.started_at)) for group in causes.groups(bad, record.started_at)]
     return {
         "record": record,
         "word": word,
@@ -41,8 +45,14 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "source": (Source.SIMULATED if simulated else record.source).value,
         "about": _about(record),
         "tiles": _tiles(record, findings),
-        "bad": [one for one in bad if one.status is not Status.SKIP],
-        "skipped": [one for one in bad if one.status is Status.SKIP],
+        "gravest": groups[:1],
+        "bad": groups[1:],
+        "skipped": causes.groups(one for one in findings if one.status is Status.SKIP),
+        "glance": glance.lines(record) if not beside.labels else [],
+        "beside": beside,
+        "beside_parts": [Part("At a glance", beside.first), *beside.parts] if beside.labels else [],
+        "legend": LEGEND,
+        "lowest": LOWEST,
         "waived": [one for one in findings if one.status is Status.WAIVED],
         "since": {one.key: drifted.since(one, record.started_at) for one in findings},
         "compared": drifted.compared_with(record),
@@ -61,7 +71,10 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "convolutions": measured.convolutions(record),
         "transcodes": drawings.transcodes(record),
         "chunks": _chunks(record),
-        "series": measured.throughputs(record),
+        "why_refused": _refused(record),
+        "series": series,
+        "left_out": left_out,
+        "several_series": measured.several_gpus(measured.throughputs(record)),
         "sessions": drawings.sessions(record),
         "unanswered": measured.unanswered(record),
         "checks": findings,
@@ -117,6 +130,23 @@ def _tiles(record: RunRecord, findings: Iterable[Finding]) -> list[dict[str, str
     if judged:
         found.append((str(counts[Status.PASS]), f"of {judged}", "checks passed"))
     return [{"value": value, "unit": unit, "what": what} for value, unit, what in found]
+
+
+def _series(record: RunRecord) -> tuple[list[Series], list[tuple[causes.Group, list[Series]]]]:
+    """The series to show; and by cause those that were skipped."""
+    every = measured.throughputs(record)
+    several = measured.several_gpus(every)
+    return causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
+
+
+def _refused(record: RunRecord) -> str:
+    """Why transcodes were skipped: "18: this GPU has no NVENC; 1: FFmpeg was built without ..."."""
+    of = causes.of_subjects(record)
+    counted: Counter[str] = Counter()
+    for case in measured.transcodes(record):
+        if case.status is Status.SKIP and (group := of.get(measured.transcode_subject(case))):
+            counted[group.cause] += 1
+    return "; ".join(f"{number}: {cause}" for cause, number in counted.items())
 
 
 def _fps(series: Series) -> float:

@@ -11,10 +11,10 @@ from gpuprep import __version__
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
-from gpuprep.reports import drifted, fleet
+from gpuprep.reports import causes, drifted, fleet
 from gpuprep.reports.html.contents import STAND_IN, Pairs
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import alike, outcome
+from gpuprep.reports.text import outcome
 from gpuprep.untrusted.plaintext import command
 
 # An id of a run may come from another machine: one that is no plain name is no name of a file here.
@@ -58,7 +58,9 @@ def _host(record: RunRecord) -> dict[str, Any]:
         "checked": minute(record.started_at).removesuffix(" UTC") if _was_checked(record) else "–",
         "what": fleet.what(record),
         "error": record.error or "",
-        "bad": [(group, drifted.since(group[0], record.started_at)) for group in alike(bad, record.started_at)],
+        "bad": [
+            (group, drifted.since(group.first, record.started_at)) for group in causes.groups(bad, record.started_at)
+        ],
         "waived": waived,
         "dates": {one.key: drifted.since(one, record.started_at) for one in waived},
         "put_back": put_back,

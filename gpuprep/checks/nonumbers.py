@@ -1,0 +1,50 @@
+"""Figures that were recorded and can be no measurement: NaN, infinite, 10^15 and more. UNKNOWN in every probe alike.
+
+A check reads such a figure as not recorded. But it was: something wrote it, and what else it wrote is in doubt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuprep.checks.evidence import Values
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.decode import LARGEST
+
+NAMED = 3
+EXPECTED = "figures that can be measured"
+
+
+def findings(results: Mapping[str, Values]) -> list[Finding]:
+    """One for each probe that has such figures."""
+    found = []
+    for probe, values in results.items():
+        wrong = [] if isinstance(values, Missing) else list(_impossible(values))
+        if wrong:
+            more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+            why = f"no measurement gives {', '.join(wrong[:NAMED])}{more}"
+            shown = f"{len(wrong)} that cannot be"
+            remedy = "measure again; if it happens again, show gpuprep's authors the record"
+            found.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
+    return found
+
+
+def _impossible(values: Mapping[str, Any]) -> Iterator[str]:
+    """ "gpus[0].gemms[3].microseconds = NaN", in the order of the record. Records are bounded in size and depth."""
+    waiting: list[tuple[str, Any]] = [("", values)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in reversed(value.items())]
+        elif isinstance(value, list):
+            waiting += [(f"{path}[{place}]", value[place]) for place in reversed(range(len(value)))]
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) < LARGEST:
+            yield f"{path} = {_shown(value)}"
+
+
+def _shown(value: float) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "infinity"
+    return "10^15 or more"

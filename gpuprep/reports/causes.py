@@ -1,0 +1,147 @@
+"""Findings of one cause as one group: what is to be read once stands once. Groups change no status.
+
+JSON, JUnit and the other formats for programs keep every finding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records.findings import findings_of
+from gpuprep.reports import drifted
+
+_T = TypeVar("_T")
+FEW = 3  # names that a group shows; a larger one shows how many there are
+QUOTED = re.compile(r'(, and the driver says so)?: "[^"]*"')  # the driver's words differ where the cause is one
+UNREAD = re.compile(r"^.{0,200}? could not be read: (?P<why>.+)$", re.DOTALL)
+# "H200 has no NVENC for H.264 (catalogue), ..." and what the other checks say of an engine that is not there.
+LACKS = re.compile(r"^.{0,80}? has no (?P<engine>NVENC|NVDEC) for (?P<codecs>[^(]{1,80}?) \(catalogue\)")
+NO_ENGINE = (
+    (re.compile(r"does not encode\b|\bno encoder \(NVENC\)"), "NVENC"),
+    (re.compile(r"does not decode\b|\bno decoder \(NVDEC\)"), "NVDEC"),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """`findings` has one at least; all have the same status."""
+
+    findings: tuple[Finding, ...]
+    cause: str
+
+    @property
+    def first(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def alike(self) -> bool:
+        """Whether they differ in their name only."""
+        return len({(one.expected, one.actual, one.reason) for one in self.findings}) == 1
+
+    @property
+    def subjects(self) -> str:
+        """ "transcode, throughput": the first words of the subjects, at most a few."""
+        kinds = list(dict.fromkeys(one.subject.partition(" ")[0] for one in self.findings))
+        return ", ".join(kinds[:FEW]) + (" and more" if len(kinds) > FEW else "")
+
+    @property
+    def count(self) -> str:
+        """ "23 checks of transcode, throughput"; of one, its name."""
+        if len(self.findings) == 1:
+            return name(self.first)
+        return f"{len(self.findings)} checks of {self.subjects}"
+
+    @property
+    def names(self) -> list[str]:
+        return [name(one) for one in self.findings]
+
+    @property
+    def folded(self) -> bool:
+        """Whether there are more names than need to be read at once."""
+        return len(self.findings) > FEW and self.first.status is Status.UNKNOWN
+
+    @property
+    def named(self) -> str:
+        """The names; of many that nobody could tell, how many there are and the first ones."""
+        names = self.names
+        if not self.folded:
+            return "; ".join(names)
+        return f"{len(names)} checks: {'; '.join(names[:FEW])} and {len(names) - FEW} more"
+
+    @property
+    def title(self) -> str:
+        """For a page that lists the names in a fold."""
+        return f"{len(self.findings)} checks of {self.subjects}" if self.folded else self.named
+
+
+def name(finding: Finding) -> str:
+    return f"{finding.subject}: {finding.property.replace('_', ' ')}"
+
+
+def groups(findings: Iterable[Finding], now: str = "") -> list[Group]:
+    """In the order of the first of each group. With `now`, the start of the check, one group has one date."""
+    found: dict[tuple[str, ...], list[Finding]] = {}
+    for one in findings:
+        dated = drifted.since(one, now) if now else ""
+        found.setdefault((one.status.value, dated, *_key(one)), []).append(one)
+    return [Group(tuple(listed), _cause(listed)) for listed in found.values()]
+
+
+def of_subjects(record: RunRecord) -> dict[str, Group]:
+    """For each subject that was skipped altogether, the group of its first finding."""
+    skipped = [one for one in findings_of(record) if one.status is Status.SKIP]
+    others = {one.subject for one in findings_of(record) if one.status is not Status.SKIP}
+    found: dict[str, Group] = {}
+    for group in groups(skipped):
+        for one in group.findings:
+            if one.subject not in others:
+                found.setdefault(one.subject, group)
+    return found
+
+
+def folded(
+    rows: Sequence[_T], subject: Callable[[_T], str], record: RunRecord
+) -> tuple[list[_T], list[tuple[Group, list[_T]]]]:
+    """The rows of a table to show; and those of which several were skipped for one cause, by cause."""
+    of = of_subjects(record)
+    found: dict[int, tuple[Group, list[_T]]] = {}
+    for row in rows:
+        if group := of.get(subject(row)):
+            found.setdefault(id(group), (group, []))[1].append(row)
+    more = [(group, listed) for group, listed in found.values() if len(listed) > 1]
+    gone = {id(row) for _, listed in more for row in listed}
+    return [row for row in rows if id(row) not in gone], more
+
+
+def _key(finding: Finding) -> tuple[str, ...]:
+    if finding.status is Status.SKIP:
+        engine, _ = _engine(finding.reason)
+        return (engine or QUOTED.sub("", finding.reason) or finding.actual,)
+    if finding.status is Status.UNKNOWN and (unread := UNREAD.match(finding.reason)):
+        return (unread["why"], finding.remedy)
+    return (finding.expected, finding.actual, finding.reason, finding.remedy)
+
+
+def _engine(reason: str) -> tuple[str, str]:
+    """The engine that is not there and the codecs that the reason names: ("NVENC", "H.264"); ("", "") for others."""
+    if lacks := LACKS.match(reason):
+        return lacks["engine"], lacks["codecs"]
+    return next(((engine, "") for pattern, engine in NO_ENGINE if pattern.search(reason)), ("", ""))
+
+
+def _cause(listed: list[Finding]) -> str:
+    first = listed[0]
+    if len(listed) == 1:
+        return first.reason or first.actual
+    engine = _engine(first.reason)[0] if first.status is Status.SKIP else ""
+    if engine:
+        named = [_engine(one.reason)[1] for one in listed]
+        whole = not all(named)  # some of them say that there is no such engine at all
+        return f"this GPU has no {engine}" + ("" if whole else f" for {', '.join(dict.fromkeys(named))}")
+    if first.status is Status.UNKNOWN and (unread := UNREAD.match(first.reason)):
+        return first.reason if len({one.reason for one in listed}) == 1 else f"they could not be read: {unread['why']}"
+    return first.reason if len({one.reason for one in listed}) == 1 else QUOTED.sub("", first.reason)

@@ -1,0 +1,180 @@
+"""Several GPUs side by side: a row a figure, a column a GPU, the lowest of each row marked. Never judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpuprep.records import RunRecord, Status
+from gpuprep.records.findings import findings_of
+from gpuprep.reports import measured
+from gpuprep.reports.readings import figure, known
+from gpuprep.reports.rows import Gemm, Gpu
+
+MOST = 32  # GPUs; a record with more is shown GPU by GPU
+LOWEST = "↓"  # behind the lowest of a row
+ALIKE_PERCENT = 99.5  # of the highest: less than what two measurements of one GPU differ by
+MARKED = f"{LOWEST}: the lowest of its row"
+LEGEND = f"{MARKED}; last column: the lowest in per cent of the highest"
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str  # "bf16 8192³"
+    unit: str  # "TFLOPS"
+    values: tuple[float | None, ...]  # a GPU each
+    marked: bool = True  # whether less is worse
+
+    @property
+    def cells(self) -> list[str]:
+        return [figure(value) for value in self.values]
+
+    @property
+    def low(self) -> list[bool]:
+        """Which are the lowest; none where all are the same to half a per cent."""
+        read = [value for value in self.values if value is not None]
+        if not self.marked or self.share is None or self.share > ALIKE_PERCENT:
+            return [False] * len(self.values)
+        return [cell == figure(min(read)) for cell in self.cells]
+
+    @property
+    def share(self) -> float | None:
+        """The lowest in per cent of the highest."""
+        read = [value for value in self.values if value is not None]
+        return 100.0 * min(read) / max(read) if len(read) > 1 and max(read) > 0 else None
+
+    @property
+    def known(self) -> int:
+        return sum(value is not None for value in self.values)
+
+
+@dataclass(frozen=True)
+class Part:
+    title: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`labels` is empty where fewer than two GPUs were measured."""
+
+    labels: tuple[str, ...]
+    states: tuple[Status | None, ...]  # the gravest of what the checks said of each GPU
+    first: tuple[Row, ...]  # what people look for first
+    parts: tuple[Part, ...]  # everything
+
+
+def columns(record: RunRecord) -> Columns:
+    gpus = _gpus(record)
+    if not 2 <= len(gpus) <= MOST:
+        return Columns((), (), (), ())
+    labels = tuple(gpu.label for gpu in gpus)
+    products, told = _products(record, labels)
+    moved = list(_moved(record, labels))
+    video = list(_video(record, labels))
+    parts = (
+        Part("Matrix products", tuple(products)),
+        Part("Clock and power of these", tuple(_load(told, labels))),
+        Part("All GPUs at once", tuple(_together(record, labels))),
+        Part("Memory and links", tuple(moved)),
+        Part("From the GPU above", tuple(_peers(record, labels))),
+        Part("Throughput", tuple(video)),
+    )
+    best = [row for row in products if row.name in told]
+    first = [*best, *(row for row in moved if row.name in ("device copy", "host to device", "device to host")), *video]
+    return Columns(labels, tuple(_state(record, gpu) for gpu in gpus), tuple(first), tuple(p for p in parts if p.rows))
+
+
+def _gpus(record: RunRecord) -> list[Gpu]:
+    """Each label once, by index."""
+    rows: list[Gpu] = [row.gpu for row in measured.gemms(record)]
+    rows += [row.gpu for row in measured.bandwidths(record) if row.crosses != "peer"]
+    rows += [row.gpu for row in measured.throughputs(record)]
+    found = {gpu.label: gpu for gpu in reversed(rows)}
+    return sorted(found.values(), key=lambda gpu: (gpu.index is None, gpu.index or 0))
+
+
+def _state(record: RunRecord, gpu: Gpu) -> Status | None:
+    subject, ending = f"gpu {gpu.index}", f" gpu {gpu.index}"
+    said = {
+        one.status
+        for one in findings_of(record)
+        if one.subject == subject or one.subject.startswith(f"{subject} to ") or one.subject.endswith(ending)
+    }
+    return next((status for status in measured.GRAVEST if status in said), None)
+
+
+def _row(name: str, unit: str, labels: tuple[str, ...], values: dict[str, float | None], *, marked: bool = True) -> Row:
+    return Row(name, unit, tuple(values.get(label) for label in labels), marked)
+
+
+def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], dict[str, dict[str, Gemm]]]:
+    """All rows; and of each data type the row that most GPUs have (of these the fastest), by name and label."""
+    found: dict[str, dict[str, Gemm]] = {}
+    for row in measured.gemms(record):
+        found.setdefault(f"{row.type} {row.shape}", {})[row.gpu.label] = row
+    rows = [_row(name, _unit(of), labels, _each(of, "tflops")) for name, of in found.items()]
+    best: dict[str, Row] = {}
+    for line in rows:
+        dtype = line.name.partition(" ")[0]
+        if dtype not in best or _rank(line) > _rank(best[dtype]):
+            best[dtype] = line
+    return rows, {line.name: found[line.name] for line in best.values()}
+
+
+def _rank(row: Row) -> tuple[int, float]:
+    return row.known, max((value for value in row.values if value is not None), default=0.0)
+
+
+def _unit(rows: dict[str, Gemm]) -> str:
+    return "TOPS" if any(row.dtype == "int8" for row in rows.values()) else "TFLOPS"
+
+
+def _each(rows: dict[str, Gemm], field: str) -> dict[str, float | None]:
+    return {label: known(getattr(row, field)) for label, row in rows.items()}
+
+
+def _load(told: dict[str, dict[str, Gemm]], labels: tuple[str, ...]) -> Iterator[Row]:
+    for name, rows in told.items():
+        lasting = _row(f"{name}, long run", _unit(rows), labels, _each(rows, "sustained_tflops"))
+        if lasting.known:
+            yield lasting
+        yield _row(name, "MHz", labels, _each(rows, "graphics_clock_mhz"))
+        yield _row(name, "W", labels, _each(rows, "power_watts"), marked=False)
+
+
+def _together(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
+    rows = measured.together(record)
+    for dtype in dict.fromkeys(row.dtype for row in rows):
+        of = [row for row in rows if row.dtype == dtype]
+        yield _row(dtype, "TFLOPS", labels, {row.label: known(row.tflops) for row in of})
+        yield _row(dtype, "MHz", labels, {row.label: known(row.graphics_clock_mhz) for row in of})
+
+
+def _moved(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
+    rows = [row for row in measured.bandwidths(record) if row.crosses != "peer"]
+    for what in dict.fromkeys(row.what for row in rows):
+        of = {row.gpu.label: known(row.gb_per_s) for row in rows if row.what == what}
+        yield _row(what, "GB/s", labels, of)
+
+
+def _peers(record: RunRecord, labels: tuple[str, ...]) -> Iterable[Row]:
+    """A row a GPU that is copied to; the columns are the GPUs that are copied from."""
+    found: dict[str, dict[str, float | None]] = {}
+    for row in measured.bandwidths(record):
+        if row.crosses == "peer":
+            found.setdefault(row.what.partition(" to ")[2], {})[row.gpu.label] = known(row.gb_per_s)
+    order = {label: place for place, label in enumerate(labels)}
+    ends = sorted(found, key=lambda end: order.get(end, len(order)))
+    return [_row(f"to {end}", "GB/s", labels, found[end]) for end in ends]
+
+
+def _video(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
+    """The size of the pictures is named only where there are several."""
+    found: dict[tuple[str, str], dict[str, float | None]] = {}
+    for row in measured.throughputs(record):
+        if row.best:
+            found.setdefault((row.name, row.size), {})[row.gpu.label] = row.best.fps
+    several = len({size for _, size in found}) > 1
+    for (name, size), of in found.items():
+        yield _row(f"{name} {size}".rstrip() if several else name, "fps", labels, of)

@@ -1,0 +1,69 @@
+"""The few figures that people look for first: best speed of each data type, memory, streams of video. Never judges."""
+
+from __future__ import annotations
+
+from gpuprep.records import RunRecord
+from gpuprep.reports import measured
+from gpuprep.reports.readings import figure, known
+from gpuprep.reports.rows import Bandwidth, Gemm, Series
+
+STREAM_FPS = 30  # of one stream: broadcast and most cameras
+Pairs = list[tuple[str, str]]
+
+
+def lines(record: RunRecord) -> Pairs:
+    """A name and its figures, of one GPU; with several, columns.py has them side by side."""
+    return [*_products(record), *_memory(record), *_video(record)]
+
+
+def best(record: RunRecord) -> list[Gemm]:
+    """The fastest product of each data type, in the order of the measurement."""
+    found: dict[str, Gemm] = {}
+    for row in measured.gemms(record):
+        speed = known(row.tflops)
+        if speed is not None and speed > (known(found[row.type].tflops) or 0.0 if row.type in found else 0.0):
+            found[row.type] = row
+    return list(found.values())
+
+
+def streams(fps: float) -> int:
+    """Whole streams of 30 frames per second."""
+    return int(fps // STREAM_FPS)
+
+
+def _products(record: RunRecord) -> Pairs:
+    rows = best(record)
+    floats = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype != "int8")
+    whole = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype == "int8")
+    return [(unit, said) for unit, said in (("best TFLOPS", floats), ("best TOPS", whole)) if said]
+
+
+def _memory(record: RunRecord) -> Pairs:
+    rows = [row for row in measured.bandwidths(record) if row.crosses != "peer" and known(row.gb_per_s) is not None]
+    shown = ", ".join(f"{_short(row)} {figure(row.gb_per_s)}" for row in rows if row.what != "device triad")
+    return [("GB/s", shown)] if shown else []
+
+
+def _short(row: Bandwidth) -> str:
+    return row.what.removeprefix("device ") if row.crosses == "memory" else row.what
+
+
+def _video(record: RunRecord) -> Pairs:
+    found: dict[tuple[str, str], list[Series]] = {}
+    for row in measured.throughputs(record):
+        if row.best:
+            found.setdefault((row.kind, row.size), []).append(row)
+    pairs = []
+    for (kind, size), rows in found.items():
+        told = [_series(row, place) for place, row in enumerate(rows)]
+        pairs.append((kind, f"{', '.join(told)}{f' ({size})' if size else ''}"))
+    return pairs
+
+
+def _series(row: Series, place: int) -> str:
+    """ "h264 4993 fps = 166 streams of 30 fps"; the next ones shorter."""
+    fps = row.best.fps if row.best else 0.0
+    name = " ".join(part for part in (row.codec, row.preset) if part)
+    if not place:
+        return f"{name} {fps:.0f} fps = {streams(fps)} streams of {STREAM_FPS} fps"
+    return f"{name} {fps:.0f} = {streams(fps)}"

@@ -1,0 +1,63 @@
+"""Findings as lines of a terminal: each cause once, with what to do; what was skipped in one line a cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from gpuprep.records import Finding, Status
+from gpuprep.records.findings import PROBLEMS, in_order
+from gpuprep.reports import causes, drifted
+
+
+class Page(Protocol):
+    """What these lines need of the page of reports/text.py."""
+
+    def paint(self, text: str, key: Status | str) -> str: ...
+    def heading(self, text: str) -> None: ...
+    def text(self, text: str, indent: str = "", later: str | None = None) -> None: ...
+
+
+def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = "") -> None:
+    """The findings that did not pass. With `now`, the start of the check, each says since when it exists."""
+    rest = in_order(list(findings), (*PROBLEMS, Status.WAIVED))
+    not_passed_groups(page, causes.groups(rest, now), heading, now=now)
+
+
+def not_passed_groups(
+    page: Page, groups: Sequence[causes.Group], heading: str = "Did not pass", *, now: str = ""
+) -> None:
+    if groups and heading:
+        page.heading(heading)
+    for group in groups:
+        _group(page, group, now)
+
+
+def skipped(page: Page, findings: Iterable[Finding]) -> None:
+    """A line a cause, with how many were skipped for it."""
+    found = [one for one in findings if one.status is Status.SKIP]
+    if found:
+        page.heading(f"Skipped ({len(found)})")
+    for group in causes.groups(found):
+        mark = page.paint(f"{Status.SKIP.value:<7}", Status.SKIP)
+        page.text(f"{mark} {group.count}: {group.cause}", indent="  ", later=" " * 10)
+
+
+def seen(finding: Finding) -> str:
+    """Expected and found; a skipped check may have expected nothing."""
+    wanted = f"expected {finding.expected}, " if finding.expected or finding.status is not Status.SKIP else ""
+    return f"{wanted}found {finding.actual or 'nothing'}"
+
+
+def _group(page: Page, group: causes.Group, now: str) -> None:
+    first, dated = group.first, drifted.since(group.first, now) if now else ""
+    mark = page.paint(f"{first.status.value:<7}", first.status)
+    page.text(f"{mark} {group.named}", indent="  ", later=" " * 10)
+    if group.alike:
+        page.text(seen(first), indent=" " * 10)
+    if dated:
+        page.text(dated, indent=" " * 10)
+    if group.cause:
+        page.text(f"why: {group.cause}", indent=" " * 10, later=" " * 12)
+    if first.remedy:
+        page.text(f"what to do: {first.remedy}", indent=" " * 10, later=" " * 12)

@@ -1,0 +1,38 @@
+"""Figures that can be no measurement, wherever in a record they stand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpuprep.checks import nonumbers
+from gpuprep.records import Missing, Status
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (math.nan, "NaN"),
+        (math.inf, "infinity"),
+        (-math.inf, "infinity"),
+        (1e15, "10^15 or more"),
+        (-(10**15), "10^15 or more"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_named_with_its_place(value: float, shown: str) -> None:
+    (found,) = nonumbers.findings({"gemm": {"gpus": [{"gemms": [{}, {"microseconds": value, "k": 8192}]}]}})
+    assert (found.key, found.status) == ("gemm.figures", Status.UNKNOWN)
+    assert found.reason == f"no measurement gives gpus[0].gemms[1].microseconds = {shown}"
+    assert found.remedy
+
+
+def test_many_are_counted_and_the_first_are_named() -> None:
+    (found,) = nonumbers.findings({"bandwidth": {"a": math.nan, "b": [math.nan, math.inf], "c": 1e30, "d": math.nan}})
+    assert found.actual == "5 that cannot be"
+    assert found.reason.endswith("a = NaN, b[0] = NaN, b[1] = infinity and 2 more")
+
+
+def test_what_can_be_measured_and_what_gave_no_answer_are_none() -> None:
+    sound = {"tflops": 999.9e12, "exact": True, "name": "NaN", "error": None, "zero": 0, "small": -1e-300}
+    assert nonumbers.findings({"gemm": sound, "codec": Missing("command_failed", "")}) == []
