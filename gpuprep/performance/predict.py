@@ -8,8 +8,8 @@ The library cuts the result into tiles, and each SM calculates tile after tile. 
     time   = launch + (math time ^ sharpness + memory time ^ sharpness) ^ (1 / sharpness)
 
 and of all tiles, and of all ways to cut k, the library takes the fastest. The figures are fitted to products that were
-measured on one GPU (catalogue/productmodel.yml). Another board has its own SMs, clocks, rates and memory, and what published
-speeds say of its power; its own kernels were not measured, and the prediction says so.
+measured on one GPU (catalogue/productmodel.yml). Another board has its own SMs, clocks, rates and memory, and what
+published speeds say of its power; its own kernels were not measured, and the prediction says so.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprep.catalogue import Board
-from gpuprep.performance import bettershape
+from gpuprep.performance import bettershape, losses
 from gpuprep.performance.answers import Answer, Attended, Product
 from gpuprep.performance.predict import Prediction
 from gpuprep.records import Missing
@@ -74,6 +74,7 @@ def _product(one: Product, width: int) -> list[str]:
         ("tiles", f"{bettershape.tile_words(found)}, {100 * found.tile_fill:.0f} % of them wanted"),
         ("waves", _waves(found)),
         ("alignment", _alignment(found)),
+        ("lost", losses.words(found)),
         ("better", _better(one)),
     ]
     return [head, *paragraphs.named(rows, width)]
@@ -195,6 +196,10 @@ def _expected(found: Prediction) -> dict[str, Any]:
         "wave_fill": found.tiled.wave_fill,
         "aligned_bytes": found.alignment,
         "aligned_gain": found.aligned_gain,
+        "factors": [
+            {"name": one.name, "value": one.value, "lost_tflops": one.lost_tflops, "words": one.words}
+            for one in losses.losses(found)
+        ],
     }
 
 
