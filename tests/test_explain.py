@@ -180,6 +180,12 @@ def test_a_convolution_is_its_implicit_product(shell: Shell) -> None:
     assert odd["aligned_bytes"] == 2  # three channels of two bytes
 
 
+def test_matrices_that_do_not_fit_are_said(shell: Shell) -> None:
+    _, page, _ = shell("--gpu", "t4", "100000x100000x1000")
+    assert "the board has 15.0 GiB" in page
+    assert "the board has" not in shell("--gpu", "t4", "1000x1000x1000")[1]
+
+
 def test_a_batch_is_so_many_products(shell: Shell) -> None:
     one = shell.json("--gpu", "h100", "512x512x512")["products"][0]["expected"]
     many = shell.json("--gpu", "h100", "--batch", "64", "512x512x512")["products"][0]

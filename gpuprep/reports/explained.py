@@ -74,6 +74,7 @@ def _product(one: Product, width: int) -> list[str]:
         ("tiles", f"{bettershape.tile_words(found)}, {100 * found.tile_fill:.0f} % of them wanted"),
         ("waves", _waves(found)),
         ("alignment", _alignment(found)),
+        ("memory", _too_large(found)),
         ("lost", losses.words(found)),
         ("better", _better(one)),
     ]
@@ -121,6 +122,14 @@ def _alignment(found: Prediction) -> str:
         else "it costs next to nothing here"
     )
     return f"rows ({' and '.join(names)}) are multiples of {found.alignment} bytes only, not of 16: {gain}"
+
+
+def _too_large(found: Prediction) -> str:
+    """ "" where the matrices fit into the memory."""
+    needed, there = found.operation.bytes_moved(found.dtype) / 2**20, found.board.memory_mib
+    if there is None or needed <= there:
+        return ""
+    return f"the matrices take {needed / 1024:.1f} GiB, and the board has {there / 1024:.1f} GiB"
 
 
 def _better(one: Product) -> str:
@@ -181,6 +190,7 @@ def _expected(found: Prediction) -> dict[str, Any]:
         "memory_microseconds": 1e6 * found.memory_seconds,
         "launch_microseconds": 1e6 * found.launch_seconds,
         "bound": found.bound,
+        "bytes": found.operation.bytes_moved(found.dtype),
         "operations_per_byte": found.intensity,
         "ridge_operations_per_byte": found.ridge,
         "peak_tflops": found.peak.tflops,
