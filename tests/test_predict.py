@@ -28,8 +28,8 @@ H100 = boards()["h100_sxm5_80"]
 KNOWN = [
     one for one in boards().values() if isinstance(roof(one, "fp32"), Roof) and not isinstance(bandwidth(one), Missing)
 ]
-# The share of the measured products that the constants, fitted to them, meet within 10 %. Of TF32 and INT8 the library's
-# heuristics often name no good algorithm, where the model takes the best.
+# The share of the measured products that the constants, fitted to them, meet within 10 %. Of TF32 and INT8
+# the library's heuristics often name no good algorithm, where the model takes the best.
 WITHIN_10 = {"bf16": 0.90, "fp16": 0.88, "fp32": 0.93, "fp64": 0.90, "fp8": 0.91, "tf32": 0.84, "int8": 0.76}
 
 
