@@ -24,6 +24,7 @@ COMMANDS: dict[str, Entry] = {
     "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear the certified run and the figures of a host"),
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run again; no host is contacted"),
+    "explain": Entry("gpuprep.cli.explain", "Tell what a GPU can do, without a machine"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
     "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
     "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),

@@ -1,0 +1,62 @@
+"""Boards by what a person calls them: a key, a model, a name, a PCI id.
+
+named("a100")                   the boards of a model, and no guess which of them is meant
+named("A100 PCIe 40 GB")        one board, by the catalogue's name or by NVML's
+named("10de:20b2:147f")         by PCI device id, and subsystem id where one id is several boards
+near("a1000")                   what may have been meant
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from gpuprep.catalogue.boards import Board, boards, models
+
+_PCI = re.compile(r"(?:(?:0x)?10de[:/])?(?:0x)?([0-9a-f]{4})(?:[:/](?:10de[:/])?(?:0x)?([0-9a-f]{4}))?")
+
+
+def named(words: str) -> tuple[Board, ...]:
+    """All boards that these words may mean, in the catalogue's order; () where nothing fits. Never raises."""
+    every = list(boards().values())
+    wanted = plain(words)
+    if not wanted:
+        return ()
+    found = tuple(one for one in every if wanted in map(plain, _names(one)))
+    if found:  # a board may be called as its model is: then it is the first
+        return tuple(sorted(found, key=lambda one: plain(one.key) != wanted))
+    pci = _PCI.fullmatch(words.strip().lower())
+    if pci:
+        found = tuple(one for one in every if pci[1] in one.pci_device_ids)
+        return tuple(one for one in found if pci[2] in one.subsystem_ids) or found
+    return _by_words(words, every)
+
+
+def near(words: str) -> tuple[str, ...]:
+    """Keys of models whose names are like these words, the nearest first; at most three."""
+    titles = {plain(one.title): key for key, one in models().items()}
+    return tuple(titles[title] for title in get_close_matches(plain(words)[:40], titles, n=3, cutoff=0.5))
+
+
+def plain(name: str) -> str:
+    """Letters and digits alone, without the maker's name: "NVIDIA A100-SXM4-40GB" and "a100 sxm4 40 gb" are alike."""
+    joined = re.sub(r"[^a-z0-9]", "", name.lower())
+    return joined.removeprefix("nvidia").removeprefix("geforce").removeprefix("tesla")
+
+
+def _names(one: Board) -> Iterable[str]:
+    return one.key, one.model.key, one.model.title, one.name, *one.nvml_names
+
+
+def _by_words(words: str, every: list[Board]) -> tuple[Board, ...]:
+    """Boards whose name has all of these words: "A100 PCIe", "h100 80gb"."""
+    wanted = set(_split(words)) - {"nvidia", "geforce", "tesla", "gb", "w"}
+    if not any(map(str.isdigit, "".join(wanted))):  # no GPU is called "PCIe" or "Ada"
+        return ()
+    return tuple(one for one in every if any(wanted <= set(_split(name)) for name in _names(one)))
+
+
+def _split(name: str) -> list[str]:
+    """Words and figures: "80GB" and "80 GB" are two words."""
+    return [part for part in re.findall(r"[a-z]*\d+|[a-z]+", name.lower()) if part]

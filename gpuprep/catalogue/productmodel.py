@@ -1,0 +1,115 @@
+"""What a library's matrix products reach, by data type and alignment: productmodel.yml, fitted to measured products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels for one data type and alignment. Cycles are those of one SM, clocks shares of the boost clock."""
+
+    tiles: tuple[tuple[int, int], ...]  # rows and columns of the result that a block calculates
+    splits: tuple[int, ...]  # into how many parts the library cuts k
+    sm_share: float  # of the SMs that get tiles smaller than 256x128: their clusters of blocks leave some without
+    efficiency: float  # of the units' rate, in the inner loop
+    load: float  # cycles for each byte of a tile's rows and columns, each step of k
+    start: float  # cycles before the first and after the last step
+    store: float  # cycles for each element of a tile that is written
+    step: float  # cycles that one step of k takes at least
+    split: float  # cycles more where k is cut
+    split_store: float  # cycles more for each element of a part's result, shared by all SMs
+    rows_16: float  # share of time more where rows are a multiple of 16 bytes, and not of 32
+    rows_32: float  # the same of 32 bytes, and not of 64
+    launch_us: float  # microseconds before and between kernels
+    memory: float  # share of the memory's bandwidth that is reached
+    sharpness: float  # how sharply the slower of memory and math decides: the exponent of their norm
+    clock_idle: float  # the clock is clock_idle - clock_math x (units at work)^2 - clock_memory x (bandwidth in use)
+    clock_math: float
+    clock_memory: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """Errors for products that the fit had not seen: nine in ten of `shapes` are within `percent`."""
+
+    shapes: int
+    percent: float
+    within_10: float  # share of them within 10 %
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Where the figures come from."""
+
+    board: str  # a key of the catalogue's boards
+    words: str  # "H100 SXM5 80 GB, cuBLAS 13.1.0"
+    shortest_us: float  # shorter products were not measured: their start takes longer
+
+
+@cache
+def measured() -> Measured:
+    return Measured(**_data()["measured"])
+
+
+@cache
+def kernels(dtype: str, alignment: int) -> Kernels | None:
+    """`alignment`: of how many bytes the matrices' rows are multiples, at most 16. None: no such type was measured."""
+    classes: Mapping[int, dict[str, Any]] = _data()["kernels"].get(dtype, {})
+    fitting = [least for least in classes if least <= alignment]
+    if not fitting:
+        return None
+    entry = dict(classes[max(fitting)])
+    tiles = tuple(_tile(words) for words in str(entry.pop("tiles")).split())
+    splits = tuple(int(parts) for parts in str(entry.pop("splits")).split())
+    clock = _data()["clock"][dtype][max(fitting)]
+    figures = {name: float(value) for name, value in entry.items()}
+    return Kernels(
+        tiles=tiles, splits=splits, clock_idle=clock[0], clock_math=clock[1], clock_memory=clock[2], **figures
+    )
+
+
+@cache
+def tiles_of(architecture: str) -> tuple[tuple[int, int], ...] | None:
+    """Tiles of an architecture whose kernels were not measured; None: those of the measured one."""
+    words = _data()["tiles"].get(architecture)
+    return None if words is None else tuple(map(_tile, words.split()))
+
+
+@cache
+def band(dtype: str, aligned: bool) -> Band | None:
+    entry = _data()["errors"].get(dtype, {}).get("aligned" if aligned else "misaligned")
+    return None if entry is None else Band(**entry)
+
+
+def unmeasured_percent(short: bool) -> float:
+    """What is said where nothing was measured: on another board, or (`short`) of a product that ends too soon."""
+    return float(_data()["unmeasured_percent"]["short" if short else "board"])
+
+
+def unmeasured_words() -> str:
+    """What the band of another board rests on."""
+    return str(_data()["unmeasured_percent"]["words"])
+
+
+def attention_share(architecture: str) -> tuple[float, str] | None:
+    """(share of the roof that a fused kernel reaches, its source); None: no source."""
+    entry = _data()["attention"].get(architecture)
+    return None if entry is None else (float(entry["share"]), str(entry["source"]))
+
+
+def _tile(words: str) -> tuple[int, int]:
+    rows, _, columns = words.partition("x")
+    return int(rows), int(columns)
+
+
+@cache
+def _data() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "productmodel.yml").read_text(encoding="utf-8"))
+    return document

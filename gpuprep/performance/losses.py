@@ -1,0 +1,43 @@
+"""Where an expected product will lose speed, by the factors with which measured products are explained. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuprep.performance import attribution
+from gpuprep.performance.attribution import Factor
+from gpuprep.performance.predict import Prediction
+from gpuprep.records import Missing
+from gpuprep.records.evidence.gemm import Algorithm, Product
+
+
+def losses(found: Prediction) -> tuple[Factor, ...]:
+    """Clock, bound, tile, wave, alignment, kernel; () for what is no single product."""
+    operation, tiled = found.operation, found.tiled
+    if operation.kind != "product" or operation.batch > 1:
+        return ()
+    algorithm = Algorithm(tile_m=tiled.tile_m, tile_n=tiled.tile_n, split_k=tiled.split_k)
+    explained = attribution.explain(
+        Product(
+            dtype=found.dtype,
+            m=operation.m,
+            n=operation.n,
+            k=operation.k,
+            tflops=found.tflops,
+            graphics_clock_mhz=found.clock_mhz,
+            algorithm=algorithm,
+        ),
+        found.board,
+    )
+    if isinstance(explained, Missing):
+        return ()
+    own = {"clock": f"the clock under this load ({found.clock_mhz:.0f} of {found.peak.clock_mhz:.0f} MHz)"}
+    if found.bound == "launch":
+        own["kernel"] = "the start of the kernel"
+    return tuple(replace(one, words=own.get(one.name, one.words)) for one in explained.factors)
+
+
+def words(found: Prediction) -> str:
+    """ "167 of 1071 TFLOPS: 152 lost to the clock …" """
+    factors = losses(found)
+    return attribution.words(found.dtype, found.tflops, found.peak.tflops, factors) if factors else ""

@@ -1,0 +1,290 @@
+"""How fast a matrix product will be on a board, before it runs. Pure.
+
+    predict(board, product("4097x4097x4097"), "fp16")      Prediction, or Missing where the catalogue lacks a figure
+
+The library cuts the result into tiles, and each SM calculates tile after tile. With q tiles for the busiest SM
+
+    cycles = start + q x (steps of k x (rows x columns / rate + load x bytes of a step) + store x rows x columns)
+    time   = launch + (math time ^ sharpness + memory time ^ sharpness) ^ (1 / sharpness)
+
+and of all tiles, and of all ways to cut k, the library takes the fastest. The figures are fitted to products that were
+measured on one GPU (catalogue/productmodel.yml). Another board has its own SMs, clocks, rates and memory, and what
+published speeds say of its power; its own kernels were not measured, and the prediction says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from gpuprep.catalogue import Board, boards
+from gpuprep.catalogue import productmodel as catalogue
+from gpuprep.catalogue.productmodel import Kernels
+from gpuprep.performance import roofline
+from gpuprep.performance.operations import Operation
+from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
+from gpuprep.records import Missing
+
+LEAST_STEPS = 32  # of k that each part has at least
+FULL_ALIGNMENT = 16  # bytes
+BIG_TILE = 256 * 128
+PART_BYTES = 4  # of an element of a part's result
+STORED = 32  # bytes that an SM stores in a cycle
+LOWEST_CLOCK = 0.3  # of the boost clock
+# Floors are the lowest published speeds less a tenth (catalogue/floors.yml); a usual board reaches a little more.
+TYPICAL = 1.08 / 0.9
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """The fastest way that the model has for one product."""
+
+    tile_m: int
+    tile_n: int
+    split_k: int
+    tiles: int  # of all products of a batch, and of all parts
+    rounds: float  # tiles for each SM, were they shared evenly
+    cycles: float
+
+    @property
+    def wave_fill(self) -> float:
+        return self.rounds / math.ceil(self.rounds)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds and TFLOPS (integers: TOPS) of one operation on one board."""
+
+    operation: Operation
+    dtype: str
+    board: Board
+    peak: Roof  # at the boost clock
+    seconds: float
+    tflops: float
+    error_percent: float  # nine in ten are within, where `measured`; else a wider guess
+    error_shapes: int  # how many measured products that rests on; 0: none
+    error_words: str
+    bound: str  # "math" | "memory" | "launch"
+    math_seconds: float
+    memory_seconds: float
+    launch_seconds: float
+    intensity: float  # operations a byte
+    ridge: float  # operations a byte above which memory no longer limits the peak
+    clock_mhz: float  # expected under this load
+    alignment: int  # bytes that the rows of all matrices are a multiple of, at most 16
+    aligned_gain: float  # how many times as fast it were with rows of 16 bytes; 1: nothing to gain
+    tiled: Tiled
+    tile_fill: float  # wanted results / calculated results
+
+    @property
+    def measured(self) -> bool:
+        """Such products were measured on this board."""
+        return self.error_shapes > 0
+
+    @property
+    def low_tflops(self) -> float:
+        return self.tflops / (1 + self.error_percent / 100)
+
+    @property
+    def high_tflops(self) -> float:
+        return self.tflops * (1 + self.error_percent / 100)
+
+
+def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Missing:
+    """Missing("no_such_units") if the GPU lacks units for the type, "not_supported" if the library refuses the shape,
+    "not_in_catalogue" if a figure is not known.
+    """
+    peak = roofline.roof(board, dtype)
+    if isinstance(peak, Missing):
+        return peak
+    memory = roofline.bandwidth(board)
+    if isinstance(memory, Missing):
+        return memory
+    refused = refusal(operation, dtype)
+    if refused:
+        return Missing("not_supported", refused)
+    bytes_aligned = alignment(operation, dtype)
+    found = _timed(board, operation, dtype, peak, memory, bytes_aligned)
+    if isinstance(found, Missing):
+        return found
+    gain = 1.0
+    if bytes_aligned < FULL_ALIGNMENT:
+        better = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
+        gain = 1.0 if isinstance(better, Missing) else max(1.0, found.seconds / better.seconds)
+    tiled = found.tiled
+    filled = operation.m * operation.n / (_up(operation.m, tiled.tile_m) * _up(operation.n, tiled.tile_n))
+    percent, shapes, words = _error(board, operation, dtype, found.seconds, bytes_aligned)
+    return Prediction(
+        operation=operation,
+        dtype=dtype,
+        board=board,
+        peak=peak,
+        seconds=found.seconds,
+        tflops=operation.operations / found.seconds / 1e12,
+        error_percent=percent,
+        error_shapes=shapes,
+        error_words=words,
+        bound=found.bound,
+        math_seconds=found.math,
+        memory_seconds=found.memory,
+        launch_seconds=found.launch,
+        intensity=operation.intensity(dtype),
+        ridge=roofline.ridge(peak.tflops, memory),
+        clock_mhz=found.clock_mhz,
+        alignment=bytes_aligned,
+        aligned_gain=gain,
+        tiled=tiled,
+        tile_fill=filled,
+    )
+
+
+def refusal(operation: Operation, dtype: str) -> str:
+    """Why cuBLASLt has no kernel for it; "" where it has (its manual, cublasLtMatmul, and a real H100)."""
+    if dtype == "fp8" and (operation.k % 16 or operation.m % 2):
+        return "cuBLASLt refuses fp8 where k is no multiple of 16, or m is odd"
+    if dtype == "int8" and operation.k % 4:
+        return "cuBLASLt refuses int8 where k is no multiple of 4"
+    return ""
+
+
+def alignment(operation: Operation, dtype: str) -> int:
+    """Bytes that the rows of all matrices are a multiple of, at most 16.
+
+    A and B lie along k and C along m, as in the forward pass of a linear layer (m outputs, k inputs, n tokens): n may
+    be any number. A product with a vector has no rows along m. In a convolution channels lie side by side.
+    """
+    if operation.aligned is not None:
+        return min(math.gcd(size * INPUT_BYTES[dtype], FULL_ALIGNMENT) for size in operation.aligned)
+    found = FULL_ALIGNMENT
+    if operation.k * INPUT_BYTES[dtype] > FULL_ALIGNMENT:
+        found = math.gcd(operation.k * INPUT_BYTES[dtype], FULL_ALIGNMENT)
+    if min(operation.m, operation.n) == 1:
+        return found
+    return min(found, math.gcd(operation.m * OUTPUT_BYTES[dtype], FULL_ALIGNMENT))
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """Seconds."""
+
+    seconds: float
+    math: float
+    memory: float
+    launch: float
+    clock_mhz: float
+    tiled: Tiled
+
+    @property
+    def bound(self) -> str:
+        if self.launch >= self.seconds / 2:
+            return "launch"
+        return "memory" if self.memory > self.math else "math"
+
+
+def _timed(board: Board, operation: Operation, dtype: str, peak: Roof, memory: float, aligned: int) -> _Timed | Missing:
+    kernels = _kernels(board, dtype, aligned, peak)
+    if kernels is None or board.sms is None:
+        return Missing("not_in_catalogue", f"no products of {dtype} were measured")
+    rate = peak.tflops * 1e6 / (2 * board.sms * peak.clock_mhz)  # multiply-adds a cycle and SM
+    tiled = _fastest(kernels, operation, dtype, board.sms, rate)
+    loading = operation.bytes_moved(dtype) / (memory * 1e9 * kernels.memory)
+    launch = kernels.launch_us / 1e6
+    clock = peak.clock_mhz
+    calculating = seconds = 0.0
+    for _ in range(4):  # the clock depends on the load, and the load on the clock: it settles at once
+        calculating = tiled.cycles / (clock * 1e6)
+        seconds = launch + _norm(calculating, loading, kernels.sharpness)
+        busy = operation.operations / seconds / (peak.tflops * 1e12 * clock / peak.clock_mhz)
+        used = operation.bytes_moved(dtype) / seconds / (memory * 1e9)
+        share = kernels.clock_idle - kernels.clock_math * min(busy, 1.0) ** 2 - kernels.clock_memory * min(used, 1.0)
+        clock = peak.clock_mhz * min(1.0, max(LOWEST_CLOCK, share))
+    calculating = tiled.cycles / (clock * 1e6)
+    seconds = launch + _norm(calculating, loading, kernels.sharpness)
+    return _Timed(seconds, calculating, loading, launch, clock, tiled)
+
+
+def _norm(one: float, other: float, exponent: float) -> float:
+    """Near the larger of both; more where they are alike. Scaled, so that no power overflows."""
+    longest = max(one, other)
+    return float(longest * ((one / longest) ** exponent + (other / longest) ** exponent) ** (1 / exponent))
+
+
+def _fastest(kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: float) -> Tiled:
+    size = INPUT_BYTES[dtype]
+    rows = math.gcd(operation.k * size, 128)
+    slower = 1.0 + (kernels.rows_16 if rows == 16 else kernels.rows_32 if rows == 32 else 0.0)
+    best: Tiled | None = None
+    for tile_m, tile_n in kernels.tiles:
+        busy_sms = sms if tile_m * tile_n >= BIG_TILE else max(1, round(sms * kernels.sm_share))
+        blocks = math.ceil(operation.m / tile_m) * math.ceil(operation.n / tile_n) * operation.batch
+        each = slower * (tile_m * tile_n / (rate * kernels.efficiency) + kernels.load * (tile_m + tile_n) * size)
+        for split in kernels.splits:
+            steps = math.ceil(operation.k / split)
+            if split > 1 and steps < LEAST_STEPS:
+                break
+            q = math.ceil(blocks * split / busy_sms)
+            cycles = kernels.start + max(q * steps * each, math.ceil(q / 2) * steps * kernels.step)
+            cycles += q * kernels.store * tile_m * tile_n
+            if split > 1:
+                parts = operation.m * operation.n * operation.batch * split
+                cycles += kernels.split + kernels.split_store * parts * PART_BYTES / (busy_sms * STORED)
+            if best is None or cycles < best.cycles:
+                best = Tiled(tile_m, tile_n, split, blocks * split, blocks * split / busy_sms, cycles)
+    assert best is not None
+    return best
+
+
+def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | None:
+    """The measured kernels as they would be on this board."""
+    known, there = catalogue.kernels(dtype, aligned), boards()[catalogue.measured().board]
+    if known is None or board.key == there.key:
+        return known
+    reference = roofline.roof(there, dtype)
+    full = catalogue.kernels(dtype, FULL_ALIGNMENT)
+    assert full is not None
+    if aligned < FULL_ALIGNMENT and isinstance(reference, Roof) and board.sms and there.sms:
+        # Kernels for crooked rows are those of older architectures: as many multiply-adds a cycle there as here.
+        here = peak.tflops / (board.sms * peak.clock_mhz)
+        ratio = reference.tflops / (there.sms * reference.clock_mhz) / here
+        known = replace(
+            known,
+            efficiency=min(full.efficiency, known.efficiency * ratio),
+            clock_idle=full.clock_idle,
+            clock_math=full.clock_math,
+            clock_memory=full.clock_memory,
+        )
+    if board.model.architecture != there.model.architecture:
+        tiles = catalogue.tiles_of(board.model.architecture)
+        known = replace(known, tiles=tiles or known.tiles, sm_share=1.0)
+    return _powered(board, dtype, known, there)
+
+
+def _powered(board: Board, dtype: str, known: Kernels, there: Board) -> Kernels:
+    """What the board's power leaves of the clock, from its published speeds; where there are none, as measured."""
+    tensor = dtype == "fp64" and "tensor_fp64" in board.model.fma_per_clock_per_sm
+    floor = board.floors.get("fp64_tensor" if tensor else dtype)
+    if floor is None or board.power_watts == there.power_watts:
+        return known
+    typical = min(1.0, floor.percent / 100 * TYPICAL / min(1.0, known.efficiency))
+    return replace(known, clock_idle=1.0, clock_math=max(0.0, 1.0 - typical), clock_memory=0.0)
+
+
+def _error(board: Board, operation: Operation, dtype: str, seconds: float, aligned: int) -> tuple[float, int, str]:
+    """(per cent, how many measured products that rests on, in words)."""
+    source = catalogue.measured()
+    whole = aligned >= FULL_ALIGNMENT or dtype == "fp32"
+    band = catalogue.band(dtype, whole)
+    if board.key != source.board or band is None:
+        return catalogue.unmeasured_percent(False), 0, f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
+    if operation.kind != "product" or operation.batch > 1:
+        return catalogue.unmeasured_percent(False), 0, "single products were measured on this board, and no others"
+    if seconds * 1e6 < source.shortest_us:
+        short = f"products of less than {source.shortest_us:g} us were not measured: starting them takes longer"
+        return catalogue.unmeasured_percent(True), 0, short
+    kind = "aligned" if whole else "misaligned"
+    words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
+    return band.percent, band.shapes, words
+
+
+def _up(size: int, multiple: int) -> int:
+    return math.ceil(size / multiple) * multiple

@@ -1,0 +1,154 @@
+"""What is known of a board: a page, and the values of the JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuprep.performance.boardsheet import STREAM, PrecisionRow, Sheet, StreamRow
+from gpuprep.reports import paragraphs
+from gpuprep.reports.readings import figure
+
+
+def page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
+    board, model = sheet.board, sheet.board.model
+    lines = [f"{board.name} ({board.key}), {model.architecture}, compute capability {model.compute_capability}"]
+    facts = [
+        ("siblings", ", ".join(sheet.siblings)),
+        ("SMs", f"{_or(board.sms)} at up to {_or(board.boost_mhz)} MHz"),
+        ("memory", f"{_gib(board.memory_mib)}, {_or(board.memory_gb_per_s)} GB/s; L2 cache {_or(board.l2_mib)} MiB"),
+        ("power", _power(sheet)),
+        ("links", _links(sheet)),
+        ("temperature", _temperatures(sheet)),
+        ("profile", model.profile),
+        ("decoders", f"{_or(model.nvdec_engines)} NVDEC: {_can(sheet.nvdec)}"),
+        ("encoders", f"{_or(model.nvenc_engines)} NVENC: {_can(sheet.nvenc)}"),
+    ]
+    lines += paragraphs.named(facts, width)
+    lines += ["", f"  {'TYPE':<6} {'TENSOR':<8} {'CUDA':<8} {'TFLOPS':>8}  {'OPS/BYTE':>8}  {'SOUND':>8}"]
+    lines += [_precision(one) for one in sheet.precisions]
+    lines += ["", *_streams(sheet, whole)]
+    gaps = [
+        ("not known", ", ".join(sheet.not_known)),
+        ("remembered", f"{', '.join(sheet.unverified)} (read in no source)" if sheet.unverified else ""),
+    ]
+    told = paragraphs.named(gaps, width)
+    return [*lines, "", *told] if told else lines
+
+
+def _or(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:g}"
+
+
+def _gib(mib: int | None) -> str:
+    return "unknown size" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
+def _power(sheet: Sheet) -> str:
+    board = sheet.board
+    if board.power_watts is None:
+        return "unknown"
+    span = ""
+    if board.power_minimum_watts is not None and board.power_maximum_watts is not None:
+        span = f", can be set from {board.power_minimum_watts:g} to {board.power_maximum_watts:g} W"
+    return f"{board.power_watts:g} W{span}"
+
+
+def _links(sheet: Sheet) -> str:
+    board = sheet.board
+    words = "PCIe unknown"
+    if board.pcie_generation and board.pcie_width:
+        speed = "" if sheet.pcie_gb_per_s is None else f" ({sheet.pcie_gb_per_s:.1f} GB/s each way)"
+        words = f"PCIe {board.pcie_generation} x{board.pcie_width}{speed}"
+    if board.nvlink is None:
+        return f"{words}, NVLink unknown"
+    if not board.nvlink.links:
+        return f"{words}, no NVLink"
+    how = f" by {board.nvlink.how}" if board.nvlink.how else ""
+    return f"{words}, {board.nvlink.links} NVLinks{how}"
+
+
+def _temperatures(sheet: Sheet) -> str:
+    found = sheet.board.temperatures_c
+    if not found:
+        return "unknown"
+    return ", ".join(f"{name.replace('_', ' ')} {value} C" for name, value in found.items())
+
+
+def _precision(one: PrecisionRow) -> str:
+    said = {True: "yes", False: "no", None: "unknown"}
+    peak = one.words if one.roof is None else f"{figure(one.roof.tflops)}"
+    if one.roof is None:
+        return f"  {one.dtype:<6} {said[one.tensor]:<8} {said[one.cuda]:<8} {'–':>8}  {peak}"
+    ridge = "–" if one.ridge is None else figure(one.ridge)
+    floor = "–" if one.floor_percent is None else f"{one.floor_percent:g} %"
+    return f"  {one.dtype:<6} {said[one.tensor]:<8} {said[one.cuda]:<8} {peak:>8}  {ridge:>8}  {floor:>8}"
+
+
+def _streams(sheet: Sheet, whole: bool) -> list[str]:
+    width, height, rate = STREAM
+    if not sheet.streams:
+        return ["  streams: none, it has no engine for them"]
+    rows = sheet.streams if whole else tuple(one for one in sheet.streams if one.preset in (None, "p1", "p5"))
+    head = f"  Streams of {width}x{height} at {rate} frames a second, by NVIDIA's rates at the highest video clock"
+    return [head, *map(_stream, rows)]
+
+
+def _can(able: tuple[str, ...] | None) -> str:
+    return "what they can do is not known" if able is None else ", ".join(able) or "nothing"
+
+
+def _stream(one: StreamRow) -> str:
+    name = f"{one.kind} {one.codec}" + (f" {one.preset}" if one.preset else "")
+    if one.streams is None or one.fps is None:
+        return f"  {name:<16} not known: {one.words}"
+    return f"  {name:<16} {one.streams:>4} streams, {one.fps:.0f} fps = {one.words}"
+
+
+def values(sheet: Sheet) -> dict[str, Any]:
+    board, model = sheet.board, sheet.board.model
+    return {
+        "board": board.key,
+        "name": board.name,
+        "model": model.key,
+        "architecture": model.architecture,
+        "compute_capability": model.compute_capability,
+        "profile": model.profile,
+        "siblings": list(sheet.siblings),
+        "pci_device_ids": list(board.pci_device_ids),
+        "subsystem_ids": list(board.subsystem_ids),
+        "sms": board.sms,
+        "boost_mhz": board.boost_mhz,
+        "memory": {
+            "mib": board.memory_mib, "gb_per_s": board.memory_gb_per_s, "mhz": board.memory_mhz, "l2_mib": board.l2_mib,
+        },
+        "power_watts": {
+            "default": board.power_watts, "minimum": board.power_minimum_watts, "maximum": board.power_maximum_watts,
+        },
+        "pcie": {"generation": board.pcie_generation, "width": board.pcie_width, "gb_per_s": sheet.pcie_gb_per_s},
+        "nvlink": None if board.nvlink is None else {"links": board.nvlink.links, "how": board.nvlink.how},
+        "temperatures_c": None if board.temperatures_c is None else dict(board.temperatures_c),
+        "precisions": [
+            {
+                "dtype": one.dtype, "tensor_cores": one.tensor, "cuda_cores": one.cuda,
+                "peak_tflops": None if one.roof is None else one.roof.tflops,
+                "unit": None if one.roof is None else one.roof.unit,
+                "ridge_operations_per_byte": one.ridge, "floor_percent": one.floor_percent, "words": one.words,
+            }
+            for one in sheet.precisions
+        ],
+        "engines": {
+            "nvdec": model.nvdec_engines, "nvenc": model.nvenc_engines, "video_mhz": board.video_mhz,
+            "nvdec_can": None if sheet.nvdec is None else list(sheet.nvdec),
+            "nvenc_can": None if sheet.nvenc is None else list(sheet.nvenc),
+        },
+        "stream": dict(zip(("width", "height", "fps"), STREAM, strict=True)),
+        "streams": [
+            {
+                "kind": one.kind, "codec": one.codec, "preset": one.preset, "fps": one.fps, "streams": one.streams,
+                "words": one.words,
+            }
+            for one in sheet.streams
+        ],
+        "not_known": list(sheet.not_known),
+        "unverified": list(sheet.unverified),
+    }  # fmt: skip

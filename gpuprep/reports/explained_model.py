@@ -1,0 +1,80 @@
+"""The memory of a model: a page, and the values of the JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuprep.performance.answers import ModelAnswer
+from gpuprep.performance.modelmemory import Fit, Memory
+from gpuprep.records import Missing
+from gpuprep.reports import paragraphs
+
+GIB = 2**30
+PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+
+
+def page(answer: ModelAnswer, width: int) -> list[str]:
+    needs, work = answer.needs, answer.needs.workload
+    doing = f"trained with {work.optimizer}" if work.optimizer else "used, not trained"
+    rows = [(name.replace("_", " "), _part(needs, name)) for name in PARTS]
+    rows.append(("together", f"{_gib(needs.known)}, and {_gib(needs.context)} for CUDA itself"))
+    rows += [("note", note) for note in needs.notes]
+    lines = [f"{work.parameters:g} parameters in {work.precision}, {doing}", *paragraphs.named(rows, width)]
+    lines += ["", f"  {'BOARD':<24} {'MEMORY':>10}  FITS"]
+    return lines + [f"  {one.name:<24} {_size(one.memory_bytes):>10}  {_fits(one)}" for one in answer.boards]
+
+
+def _part(needs: Memory, name: str) -> str:
+    value = getattr(needs, name)
+    if value is None or value == 0:
+        return ""
+    if isinstance(value, Missing):
+        return f"not known: {value.detail}"
+    return f"{_gib(value)} = {needs.formulas[name]}"
+
+
+def _fits(one: Fit) -> str:
+    if one.memory_bytes is None or one.free_bytes is None:
+        return "not known: the catalogue lacks its memory"
+    share = f"; it fits if {one.gpus_at_least} or more share it" if one.gpus_at_least and one.gpus_at_least > 1 else ""
+    if one.fits is False:
+        return f"no, {_gib(-one.free_bytes)} too much{share}"
+    if one.tight:
+        return "hardly: it leaves less than CUDA itself takes"
+    if one.fits is None:
+        return f"without activations, which may take {_gib(one.free_bytes)}"
+    return f"yes, {_gib(one.free_bytes)} are left"
+
+
+def _size(value: float | None) -> str:
+    return "–" if value is None else _gib(value)
+
+
+def _gib(value: float) -> str:
+    return f"{value / GIB:.1f} GiB"
+
+
+def values(answer: ModelAnswer) -> dict[str, Any]:
+    needs, work = answer.needs, answer.needs.workload
+    return {
+        "parameters": work.parameters,
+        "precision": work.precision,
+        "optimizer": work.optimizer,
+        "bytes": {name: _known(getattr(needs, name)) for name in PARTS},
+        "together_bytes": needs.known,
+        "context_bytes": needs.context,
+        "formulas": needs.formulas,
+        "notes": list(needs.notes),
+        "boards": [
+            {
+                "board": one.board, "name": one.name, "memory_bytes": one.memory_bytes,
+                "needed_bytes": one.needed_bytes, "free_bytes": one.free_bytes, "fits": one.fits,
+                "tight": one.tight, "gpus_at_least": one.gpus_at_least,
+            }
+            for one in answer.boards
+        ],
+    }  # fmt: skip
+
+
+def _known(value: float | Missing | None) -> float | None:
+    return None if isinstance(value, Missing) else value

@@ -1,0 +1,141 @@
+"""Questions that need no machine: a board, the speed of operations on it, the memory of a model.
+
+answer(Question(gpu="a100", shapes=("4096x4096x4096",)))    Answer; UsageError says what is wrong and what is allowed
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuprep.catalogue import Board, boardnames, boards, modelmemory, models
+from gpuprep.errors import UsageError
+from gpuprep.performance import attend, bettershape, boardsheet, operations, predict, roofline
+from gpuprep.performance import modelmemory as memory
+from gpuprep.performance.answers import Answer, Attended, ModelAnswer, Product
+from gpuprep.records import Missing
+
+MOST_QUESTIONS = 1000  # shapes, convolutions and attentions, times data types
+MOST_PARAMETERS = 1e16
+SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """As on the command line; None: not given."""
+
+    parameters: str
+    precision: str | None = None
+    optimizer: str | None = None  # "none": the model is not trained
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    sequence: int | None = None
+    batch: int = 1
+    recompute: str = "selective"
+
+
+@dataclass(frozen=True)
+class Question:
+    gpu: str | None
+    dtypes: tuple[str, ...] = ("fp16",)
+    batch: int = 1
+    shapes: tuple[str, ...] = ()
+    convolutions: tuple[str, ...] = ()
+    attentions: tuple[str, ...] = ()
+    model: ModelQuestion | None = None
+
+
+def answer(question: Question) -> Answer:
+    count = len(question.shapes) + len(question.convolutions) + len(question.attentions)
+    for dtype in question.dtypes:
+        if dtype not in roofline.UNITS:
+            raise UsageError(f"--dtype {dtype[:40]}: no such data type", f"data types: {', '.join(roofline.UNITS)}")
+    if count * len(question.dtypes) > MOST_QUESTIONS:
+        raise UsageError(f"{count} shapes are too many", f"ask for at most {MOST_QUESTIONS}, data types counted")
+    if question.gpu is None and (count or question.model is None):
+        raise UsageError("`gpuprep explain` needs --gpu or --model", "for example --gpu t4, or --model 7e9")
+    meant = () if question.gpu is None else _boards(question.gpu)
+    board = _best(meant, question.gpu or "")
+    model = None if question.model is None else _model(question.model, meant)
+    if board is None or not count:
+        return Answer(board, meant, sheet=boardsheet.sheet(board) if board and not model else None, model=model)
+    try:
+        wanted = [
+            *(operations.product(words, question.batch) for words in question.shapes),
+            *(operations.convolution(words) for words in question.convolutions),
+        ]
+        attended = [operations.attention(words) for words in question.attentions]
+    except ValueError as error:
+        raise UsageError(str(error), "for example: gpuprep explain --gpu a100 --dtype fp16 4096x4096x4096") from error
+    return Answer(
+        board,
+        meant,
+        tuple(_product(board, one, dtype) for one in wanted for dtype in question.dtypes),
+        tuple(Attended(one, dtype, attend.predict(board, one, dtype)) for one in attended for dtype in question.dtypes),
+        model=model,
+    )
+
+
+def _product(board: Board, operation: operations.Operation, dtype: str) -> Product:
+    found = predict.predict(board, operation, dtype)
+    return Product(operation, dtype, found, () if isinstance(found, Missing) else bettershape.near(found))
+
+
+def _boards(words: str) -> tuple[Board, ...]:
+    found = boardnames.named(words)
+    if found:
+        return found
+    near = boardnames.near(words)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(f"--gpu {words[:60]}: the catalogue has no such GPU", f"{hint}models: {', '.join(models())}")
+
+
+def _best(meant: tuple[Board, ...], words: str) -> Board | None:
+    """The board that is called so itself; else the first of those that most is known of."""
+    own = next((one for one in meant if one.key == words.strip().lower()), None)
+    return own or (max(meant, key=_known) if meant else None)
+
+
+def _known(board: Board) -> int:
+    """How many of the figures that a prediction needs are known."""
+    return sum(figure is not None for figure in (board.sms, board.boost_mhz, board.memory_gb_per_s, board.memory_mib))
+
+
+def _model(asked: ModelQuestion, meant: tuple[Board, ...]) -> ModelAnswer:
+    precision = asked.precision or "bf16"
+    if precision not in modelmemory.precisions():
+        raise UsageError(
+            f"--precision {precision[:40]}: no such precision", f"one of {', '.join(modelmemory.precisions())}"
+        )
+    optimizer = None if asked.optimizer in (None, "none") else asked.optimizer
+    if optimizer is not None and optimizer not in modelmemory.optimizers():
+        known = ", ".join(modelmemory.optimizers())
+        raise UsageError(f"--optimizer {optimizer[:40]}: no such optimizer", f"one of {known}, or none")
+    shape = (asked.layers, asked.hidden, asked.heads, asked.sequence)
+    transformer = None
+    if None not in shape:
+        layers, hidden, heads, sequence = (size or 0 for size in shape)
+        if hidden % heads or (asked.kv_heads and (asked.kv_heads > heads or heads % asked.kv_heads)):
+            raise UsageError(
+                "--hidden must be a multiple of --heads, --heads a multiple of --kv-heads", "check the model"
+            )
+        transformer = memory.Transformer(layers, hidden, heads, sequence, asked.batch, asked.kv_heads, asked.recompute)
+    elif any(size is not None for size in (*shape, asked.kv_heads)):
+        raise UsageError("--layers, --hidden, --heads and --sequence belong together", "give all four, or none")
+    needs = memory.memory(memory.Workload(_parameters(asked.parameters), precision, optimizer, transformer))
+    if isinstance(needs, Missing):
+        raise UsageError(f"--precision {precision}: {needs.detail}", "leave out --optimizer, or train in bf16")
+    return ModelAnswer(needs, tuple(memory.fits(needs, one) for one in meant or tuple(boards().values())))
+
+
+def _parameters(words: str) -> float:
+    """ "7e9", "7B", "350M", "7,000,000,000" """
+    found = re.fullmatch(
+        r"(\d{1,18}(?:\.\d{1,9})?(?:e\+?\d{1,2})?)([kmbgt]?)", words.strip().lower().replace(",", "").replace("_", "")
+    )
+    number = float(found[1]) * SUFFIXES.get(found[2], 1.0) if found else 0.0
+    if not 1 <= number <= MOST_PARAMETERS:
+        raise UsageError(f"--model {words[:40]!r}: not a number of parameters", "such as 7e9, 7B or 350M, at most 1e16")
+    return number
