@@ -74,7 +74,7 @@ FACTS = (
 )
 GROUPS = {
     "pcie": Group(
-        ("pcie_link",),
+        ("pcie_link", "pcie_errors"),
         "copies between host and GPU have another speed",
         "stop the machine and start it again; if it stays so, show the provider this report",
     ),
