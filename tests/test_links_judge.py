@@ -88,6 +88,8 @@ def test_beside_a_neighbour_of_the_same_board_half_a_hidden_link_is_a_fault() ->
     assert found["gpu 0.pcie_link"].status is FAIL
     assert "another GPU of the same board in this machine has 31.5 GB/s" in found["gpu 0.pcie_link"].reason
     assert found["gpu 0.host_against_best"].status is FAIL
+    cloud = judged(with_link("t4", 2, width=8), "t4", snapshot("amazon"))
+    assert cloud["gpu 0.pcie_link"].status is FAIL, "its neighbour has all lanes"
     alike = with_link("a100_sxm4_40", 2, width=8)
     alike["gpus"][1] = {**alike["gpus"][0], "index": 1, "uuid": "GPU-1"}
     both = judged(alike, "a100", snapshot("kvm"))

@@ -191,14 +191,14 @@ def _gravity(
     """Status of a link that is less than device and slot could be, and what to say besides."""
     if now > HALF * together:
         return Status.WARN, ""
+    others = [other for one in kin if (other := rate(one.pcie)) is not None]
+    if any(now <= HALF * other for other in others) and not link.slot_is_known:
+        return Status.FAIL, f"; another GPU of the same board in this machine has {max(others):.1f} GB/s"
     usual = wired_with(board)
     if usual and not link.slot_is_known and carries(link.device.generation, usual.width) == now:
         return Status.WARN, f"; {usual.where} wires this board so, which is no fault"
     if not link.hidden:
         return Status.FAIL, ""
-    others = [other for one in kin if (other := rate(one.pcie)) is not None]
-    if any(now <= HALF * other for other in others):
-        return Status.FAIL, f"; another GPU of the same board in this machine has {max(others):.1f} GB/s"
     if now < 0.49 * together:
         return Status.FAIL, ""
     same = "all GPUs of this board are wired so, and " if others else ""
