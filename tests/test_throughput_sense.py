@@ -301,3 +301,13 @@ def test_the_same_series_twice_is_judged_twice() -> None:
     for seen in last_one:
         seen.update(fps=seen["fps"] / 4, fps_each=[], frames=seen["frames"] // 4)
     assert bad(values)["throughput decode h264 (2).fps"].status is Status.FAIL
+
+
+def test_a_whole_run_that_calls_itself_quick_is_whole() -> None:
+    values = real()
+    values["quick"] = True
+    assert bad(values) == {}
+    values["series"].pop(4)
+    assert "decode hevc10" in bad(values)["throughput gpu 0.series"].reason
+    values["series"] = values["series"][:1]
+    assert bad(values) == {}  # all that a quick run has

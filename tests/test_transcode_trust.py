@@ -252,3 +252,9 @@ def test_work_that_is_not_the_probe_s(change: Change, key: str) -> None:
     assert problems(record) == {}
     change(record)
     assert {name: finding.status for name, finding in problems(record).items()} == {key: Status.UNKNOWN}
+
+
+def test_a_whole_run_that_calls_itself_quick_is_whole() -> None:
+    record = {**machine("t4"), "quick": True}
+    record["cases"] = [case for case in record["cases"] if case["id"] != "crop"]
+    assert "crop" in problems(record)["transcode.cases"].reason

@@ -109,7 +109,10 @@ def _absent(
     engines = throughputplan.Engines(model.nvenc_engines if model else None, model.nvdec_engines if model else None)
     have = {one.key for one in its}
     older = not any(isinstance(one.clip, Clip) for one in values.series)
-    wanted = throughputplan.plan(values.quick is True or place > 0, engines)
+    short = throughputplan.plan(True, engines)
+    # A run that is said to be quick and has other series was a whole one.
+    quick = values.quick is True and have <= {(one.kind, one.codec, one.preset or "") for one in short}
+    wanted = short if quick or place > 0 else throughputplan.plan(False, engines)
     absent = [
         " ".join(filter(None, (one.kind, one.codec, one.preset)))
         for one in wanted
