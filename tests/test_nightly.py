@@ -204,6 +204,17 @@ def test_a_host_that_nobody_certified_and_does_not_pass_has_no_certified_run(sta
     assert stage.plan.certified is not None
 
 
+def test_a_host_that_nobody_certified_and_failed_a_check_does_not_certify_itself(stage: Stage) -> None:
+    """Its facts pass, and what failed is its speed, which a schedule does not measure."""
+    at = "2026-11-20T02:30:00+00:00"
+    slow = Finding("gpu 0", "gemm_history", Status.FAIL, "as in its baseline", "-20 %", since=at)
+    failed = Verdict(Status.FAIL, "FAIL", (slow,))
+    stage.store.append(record("20261120-023000-00aa0", command="drift", after=FINISHED, verdict=failed, started_at=at))
+    left = facts(stage.schedule())
+    assert stage.plan.certified is None
+    assert "drift check 20261120-023000-00aa0 failed (gpu 0.gemm_history)" in left.notes[0]
+
+
 def test_nights_that_will_measure_without_a_baseline_are_told_beforehand(stage: Stage) -> None:
     real = dataclasses.replace(FINISHED, source=Source.MEASURED)
 
