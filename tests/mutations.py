@@ -313,7 +313,7 @@ def _together(entry: dict[str, Any], record: str, named: str) -> Iterator[Mutati
         added = _added(document, one)
         changes += [added] if added else []
     if any(not _same(change(_at(document, place)), _at(document, place)) for place, change in changes):
-        yield _mutation(entry, record, named or entry["class"], tuple(changes))
+        yield _mutation(entry, record, named or json.dumps([one["do"] for one in entry["all"]]), tuple(changes))
 
 
 def _added(document: Any, one: dict[str, Any]) -> Change | None:

@@ -1,4 +1,6 @@
-"""Figures that were recorded and can be no measurement: NaN, infinite, 10^15 and more. UNKNOWN in every probe alike.
+"""Figures that were recorded and can be no measurement: NaN, infinite, 10^15 and more, a GPU without SMs or watts.
+
+They are UNKNOWN in every probe alike.
 
 A check reads such a figure as not recorded. But it was: something wrote it, and what else it wrote is in doubt.
 """
@@ -14,6 +16,8 @@ from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.decode import LARGEST
 
 NAMED = 3
+# Every GPU has more than none of these.
+POSITIVE = {"sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz"}
 EXPECTED = "figures that can be measured"
 
 
@@ -40,11 +44,19 @@ def _impossible(values: Mapping[str, Any]) -> Iterator[str]:
             waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in reversed(value.items())]
         elif isinstance(value, list):
             waiting += [(f"{path}[{place}]", value[place]) for place in reversed(range(len(value)))]
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) < LARGEST:
+        elif _is_none(path.rpartition(".")[2], value):
             yield f"{path} = {_shown(value)}"
 
 
+def _is_none(key: str, value: object) -> bool:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return not abs(value) < LARGEST or (key in POSITIVE and value <= 0)
+
+
 def _shown(value: float) -> str:
+    if abs(value) < LARGEST:
+        return f"{value:g}"
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if value != value else "infinity"
     return "10^15 or more"
