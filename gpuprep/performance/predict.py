@@ -274,16 +274,18 @@ def _error(board: Board, operation: Operation, dtype: str, seconds: float, align
     source = catalogue.measured()
     whole = aligned >= FULL_ALIGNMENT or dtype == "fp32"
     band = catalogue.band(dtype, whole)
+    short = seconds * 1e6 < source.shortest_us
     if board.key != source.board or band is None:
-        return catalogue.unmeasured_percent(False), 0, f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
-    if operation.kind != "product" or operation.batch > 1:
-        return catalogue.unmeasured_percent(False), 0, "single products were measured on this board, and no others"
-    if seconds * 1e6 < source.shortest_us:
-        short = f"products of less than {source.shortest_us:g} us were not measured: starting them takes longer"
-        return catalogue.unmeasured_percent(True), 0, short
-    kind = "aligned" if whole else "misaligned"
-    words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
-    return band.percent, band.shapes, words
+        words = f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
+    elif operation.kind != "product" or operation.batch > 1:
+        words = "single products were measured on this board, and no others"
+    elif short:
+        words = f"products of less than {source.shortest_us:g} us were not measured: starting them takes longer"
+    else:
+        kind = "aligned" if whole else "misaligned"
+        words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
+        return band.percent, band.shapes, words
+    return catalogue.unmeasured_percent(short), 0, words
 
 
 def _up(size: int, multiple: int) -> int:
