@@ -255,7 +255,8 @@ def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | No
         )
     if board.model.architecture != there.model.architecture:
         tiles = catalogue.tiles_of(board.model.architecture)
-        known = replace(known, tiles=tiles or known.tiles, sm_share=1.0)
+        # Above 1 it makes up for what `load` counts too much, which weighs less where the units are slower.
+        known = replace(known, tiles=tiles or known.tiles, sm_share=1.0, efficiency=min(1.0, known.efficiency))
     return _powered(board, dtype, known, there)
 
 
