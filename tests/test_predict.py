@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 from collections import defaultdict
@@ -21,6 +22,8 @@ from gpuprep.performance.operations import Operation, product
 from gpuprep.performance.predict import Prediction
 from gpuprep.performance.roofline import UNITS, Roof, bandwidth, roof
 from gpuprep.records import Missing
+from gpuprep.records.evidence import measured as measured_values
+from gpuprep.records.evidence.gemm import Gemm
 
 HERE = Path(__file__).parent
 H100 = boards()["h100_sxm5_80"]
@@ -170,6 +173,22 @@ def test_the_error_that_is_said_depends_on_what_was_measured() -> None:
 )  # fmt: skip
 def test_other_boards_reach_about_what_was_published(board: str, dtype: str, shape: str, tflops: float) -> None:
     assert expected(boards()[board], product(shape), dtype).tflops == pytest.approx(tflops, rel=0.15)
+
+
+def test_a_real_h200_is_met_though_nothing_of_it_was_fitted() -> None:
+    record = json.loads((HERE / "cases/records/h200-gemm.json").read_text(encoding="utf-8"))
+    gemm = measured_values(Gemm, record["values"])
+    assert isinstance(gemm, Gemm)
+    errors = []
+    for gpu in gemm.gpus:
+        for one in () if isinstance(gpu, Missing) else gpu.gemms:
+            if isinstance(one, Missing) or isinstance(one.tflops, Missing):
+                continue
+            found = expected(boards()["h200_sxm"], product(f"{one.m}x{one.n}x{one.k}"), one.dtype)
+            assert not found.measured
+            errors.append(abs(found.tflops / one.tflops - 1))
+    assert len(errors) > 20
+    assert sum(error <= 0.10 for error in errors) / len(errors) >= 0.9
 
 
 def test_a_better_shape_is_near_and_better() -> None:

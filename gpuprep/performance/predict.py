@@ -255,7 +255,8 @@ def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | No
         )
     if board.model.architecture != there.model.architecture:
         tiles = catalogue.tiles_of(board.model.architecture)
-        known = replace(known, tiles=tiles or known.tiles, sm_share=1.0)
+        # Above 1 it makes up for what `load` counts too much, which weighs less where the units are slower.
+        known = replace(known, tiles=tiles or known.tiles, sm_share=1.0, efficiency=min(1.0, known.efficiency))
     return _powered(board, dtype, known, there)
 
 
@@ -274,16 +275,18 @@ def _error(board: Board, operation: Operation, dtype: str, seconds: float, align
     source = catalogue.measured()
     whole = aligned >= FULL_ALIGNMENT or dtype == "fp32"
     band = catalogue.band(dtype, whole)
+    short = seconds * 1e6 < source.shortest_us
     if board.key != source.board or band is None:
-        return catalogue.unmeasured_percent(False), 0, f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
-    if operation.kind != "product" or operation.batch > 1:
-        return catalogue.unmeasured_percent(False), 0, "single products were measured on this board, and no others"
-    if seconds * 1e6 < source.shortest_us:
-        short = f"products of less than {source.shortest_us:g} us were not measured: starting them takes longer"
-        return catalogue.unmeasured_percent(True), 0, short
-    kind = "aligned" if whole else "misaligned"
-    words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
-    return band.percent, band.shapes, words
+        words = f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
+    elif operation.kind != "product" or operation.batch > 1:
+        words = "single products were measured on this board, and no others"
+    elif short:
+        words = f"products of less than {source.shortest_us:g} us were not measured: starting them takes longer"
+    else:
+        kind = "aligned" if whole else "misaligned"
+        words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
+        return band.percent, band.shapes, words
+    return catalogue.unmeasured_percent(short), 0, words
 
 
 def _up(size: int, multiple: int) -> int:
