@@ -28,7 +28,7 @@ from gpuprep.records import (
 
 EXPECTED = "nothing new"
 # Found only where something is new; nothing new is one `since_last_check`.
-ONLY_WHERE_NEW = ("uncorrected_errors", "corrected_errors", "pcie_replays", "throttled")
+ONLY_WHERE_NEW = ("uncorrected_errors", "corrected_errors", "pcie_replays", "pages_retired", "throttled")
 # Less than this is not worth a word: a driver counts moments, and users were woken by "0.0 s" (NVIDIA/DCGM#242).
 SECONDS = 1.0
 WEEK_SECONDS = 7 * 86400.0
