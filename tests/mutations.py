@@ -360,7 +360,7 @@ def _some(made: list[Mutation], count: int) -> list[Mutation]:
     return [made[int(place * step)] for place in range(min(count, len(made)))]
 
 
-PAIRS = 240
+PAIRS = 160
 
 
 def _pairs(singles: list[Mutation], *, hold: bool) -> Iterator[Mutation]:
