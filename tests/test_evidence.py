@@ -99,11 +99,14 @@ def product(**values: Any) -> Product:
 NOT_A_FIGURE = Missing("not_recorded", "no figure tflops")
 
 
+TOO_LARGE = Missing("unparsable", "10^15 or more")
+
+
 @pytest.mark.parametrize(
     ("value", "read"),
     [
-        (3, 3.0), (2.5, 2.5), (None, NOT_A_FIGURE), ("3", NOT_A_FIGURE), (True, NOT_A_FIGURE), (1e15, NOT_A_FIGURE),
-        (10**400, NOT_A_FIGURE), ([], NOT_A_FIGURE), ({"a": 1}, NOT_A_FIGURE), (math.nan, Missing("unparsable", "NaN")),
+        (3, 3.0), (2.5, 2.5), (None, NOT_A_FIGURE), ("3", NOT_A_FIGURE), (True, NOT_A_FIGURE), (1e15, TOO_LARGE),
+        (10**400, TOO_LARGE), ([], NOT_A_FIGURE), ({"a": 1}, NOT_A_FIGURE), (math.nan, Missing("unparsable", "NaN")),
         ({"missing": "gpu_is_lost", "detail": "x"}, Missing("gpu_is_lost", "x")), ({"missing": 7}, Missing("7")),
     ],
 )  # fmt: skip

@@ -174,19 +174,15 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     """Data types that the GPU has own units for and the profile has a floor for: no figure is no evidence."""
     if gpu.facts is None or gpu.published:
         return []
-    have, capability = gpu.kinds(), parse(gpu.facts.model.compute_capability)
+    have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)
     found = []
-    for kind in dict.fromkeys((one.dtype, _added(one.accumulate)) for one in TYPES if capability >= one.since):
-        above = roofline.roof(gpu.facts, *kind)
-        own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or kind[0] in ("fp32", "fp64"))
-        if own and kind not in have and _floor(evidence, gpu, kind, above):
-            expected = _expected(evidence, gpu, kind)
-            found.append(_unknown(gpu, prop(kind), expected, "it was not measured"))
+    for dtype in dict.fromkeys(kind.dtype for kind in TYPES if capability >= kind.since):
+        above = roofline.roof(gpu.facts, dtype)
+        own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
+        if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
+            expected = _expected(evidence, gpu, (dtype, ""))
+            found.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
     return found
-
-
-def _added(accumulate: str) -> str:
-    return "fp16" if accumulate == "fp16" else ""
 
 
 def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:
