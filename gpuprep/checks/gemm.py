@@ -29,6 +29,7 @@ def findings(evidence: Evidence) -> list[Finding]:
         found.append(gemmtrust.library(values))
     for gpu in measured:
         found += _gpu(evidence, gpu)
+    found += _long_run(values, measured)
     return found + gemmpeers.findings(evidence, measured, values)
 
 
@@ -51,6 +52,18 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
         *gemmtrust.power_limit(evidence, gpu),
         *gemmspeed.findings(evidence, gpu, disturbed),
     ]
+
+
+def _long_run(values: Gemm, measured: list[Gpu]) -> list[Finding]:
+    """A full measurement has one product under sustained load, on its first GPU at least."""
+    if values.quick is not False or values.published or not measured or not measured[0].gemms:
+        return []
+    first = measured[0]
+    if any(gemm.sustained is not None for gemm in first.gemms) or first.measured.error:
+        return []
+    why = "no product was measured under sustained load: whether heat or power slows the GPU down is not known"
+    return [Finding(first.subject, "gemm_sustained", Status.UNKNOWN, "a product under sustained load", "none", why,
+                    "measure again, without --quick")]  # fmt: skip
 
 
 def _empty(gpu: Gpu) -> Finding:

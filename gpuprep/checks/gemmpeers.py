@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuprep.checks import gemmcredible
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
-from gpuprep.checks.gemmrecord import Gpu, speed, spread, unit
+from gpuprep.checks.gemmrecord import Gpu, shape_of, speed, spread, unit
 from gpuprep.performance import attribution
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Gemm, Together
@@ -54,7 +55,7 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
     Some GPUs are measured in fewer shapes than others, so only equal ones are compared. What the figures varied by is
     no difference between the GPUs.
     """
-    mine, best = gpu.by_shape(kind), other.by_shape(kind)
+    mine, best = _by_shape(gpu, kind), _by_shape(other, kind)
     both = sorted(set(mine) & set(best), key=lambda shape: -best[shape])
     if not both:
         return None
@@ -62,6 +63,11 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
     percent = max(0.0, 100.0 * (1.0 - slow / fast))
     varied = max(spread(one, kind, both[0]) for one in (gpu, other))
     return percent, varied, f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {unit(kind[0])} ({both[0]})"
+
+
+def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
+    """Speeds that can be: a sound GPU is not slow beside an impossible figure."""
+    return {shape_of(one): speed(one.tflops) for one in gpu.sound(kind) if not gemmcredible.impossible(gpu, one)}
 
 
 def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:

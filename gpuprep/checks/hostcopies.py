@@ -140,6 +140,12 @@ def _narrow(
     return Finding(subject, prop, Status.WARN if usual else known, wide.of(most), shown, why, remedy)
 
 
+def _credible(gpu: BandwidthGpu, what: str) -> float | None:
+    """A speed that the link can have: a sound GPU is not slow beside an impossible figure."""
+    reached, carries = speed(gpu.host.get(what)), links.rate(gpu.pcie)
+    return None if reached and carries and reached > links.PCIE_MOST * carries else reached
+
+
 def _one_way(gpu: BandwidthGpu, what: str, reached: float) -> str:
     other = next((figure for name, figure in gpu.host.items() if name != what), None)
     faster = speed(other)
@@ -153,8 +159,9 @@ def against_best(subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -
     prop, expected = "host_against_best", f"less than {NEIGHBOUR_WARN_PERCENT:g} % below the best of its board"
     behind = [
         (100 * (1 - mine / best), f"{what} {mine:.1f} of {best:.1f} GB/s")
-        for what, reached in gpu.host.items()
-        if (mine := speed(reached)) and (best := max((speed(one.host.get(what)) or 0.0 for one in kin), default=0.0))
+        for what in gpu.host
+        for mine, best in [(_credible(gpu, what), max((_credible(one, what) or 0.0 for one in kin), default=0.0))]
+        if mine and best
     ]
     if not behind:
         return []

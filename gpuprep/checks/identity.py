@@ -14,13 +14,16 @@ from gpuprep.catalogue import Board, board_in, board_of, boards
 from gpuprep.catalogue.health import free_clocks
 from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, Snapshot, Status
 from gpuprep.records.evidence import measured
-from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
+from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu
+from gpuprep.records.evidence.nccl import Nccl
 from gpuprep.records.evidence.shared import NamedGpu
+from gpuprep.records.evidence.throughput import Throughput
 
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves (2 %).
 MEMORY_TOLERANCE = 0.08
 CLOCK_TOLERANCE = 0.05
+KINDS = {"gemm": Gemm, "bandwidth": Bandwidth, "throughput": Throughput, "nccl": Nccl}
 EXPECTED = "as the catalogue's board"
 REMEDY = (
     "look at nvidia-smi -q: a virtual machine may show a part of a board or other PCI ids; if the board is what it"
@@ -91,10 +94,10 @@ def _sms(cores: int | Missing, board: Board) -> float | None:
 
 def _measured(probed: Sequence[ProbeResult]) -> Iterable[tuple[str, NamedGpu]]:
     for result in probed:
-        kind: Any = {"gemm": Gemm, "bandwidth": Bandwidth}.get(result.probe)
+        kind: Any = KINDS.get(result.probe)
         values = Missing("not_recorded") if kind is None else measured(kind, result.values)
         for gpu in () if isinstance(values, Missing) else values.gpus:
-            if isinstance(gpu, (GemmGpu, BandwidthGpu)):
+            if isinstance(gpu, NamedGpu):
                 yield result.probe, gpu
 
 

@@ -208,8 +208,9 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
     expected = f"less than {warn.percent:g} % below the best ({warn.source})" if warn else "as fast as the best"
     behind = [
         (100 * (1 - mine / best), f"{what} {figure(mine)} of {figure(best)} GB/s")
-        for what, reached in gpu.memory.items()
-        if (mine := speed(reached)) and (best := max((speed(one.memory.get(what)) or 0.0 for one in kin), default=0.0))
+        for what in gpu.memory
+        for mine, best in [(_credible(evidence, gpu, what), max(_credible(evidence, one, what) or 0.0 for one in kin))]
+        if mine and best
     ]
     if not behind:
         return []  # each figure that is absent has its own finding
@@ -220,6 +221,15 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
     why = f"the memory is {percent:.1f} % slower than that of the best GPU of its kind in this machine"
     remedy = f"compare memory clocks and other users of the two; if it stays when measured again, {DEFECT}"
     return [Finding(subject, "memory_against_best", status, expected, shown, why, remedy)]
+
+
+def _credible(evidence: Evidence, gpu: BandwidthGpu, what: str) -> float | None:
+    """A speed that this memory can have: a sound GPU is not slow beside an impossible figure."""
+    reached, board = speed(gpu.memory.get(what)), evidence.board(gpu)
+    if reached is None or board is None or board.memory_gb_per_s is None:
+        return reached
+    kind = what.removeprefix("device ")
+    return None if _impossible(gpu, board, board.memory_gb_per_s, kind, reached) else reached
 
 
 def speed(reading: Figure | None) -> float | None:

@@ -67,7 +67,7 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
         if peer.start in by_index and peer.end in by_index and peer.start != peer.end
     ]
     found = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
-    found += _beside_each_other(pairs)
+    found += _beside_each_other(evidence, pairs)
     gone = _gone(pairs, by_index)
     if gone and not published:
         nothing = Missing("not_recorded", f"{', '.join(gone)} was not measured")
@@ -168,7 +168,7 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
     if carries is None:
         why = "neither the number of NVLinks nor the PCIe link is known"
         return Finding(subject, PROP, Status.UNKNOWN, "a floor", shown, why, AGAIN)
-    if reached > (NVLINK_MOST if pair.links else PCIE_MOST) * carries:
+    if _impossible(evidence, pair, reached):
         why = f"{by} carry {carries:.0f} GB/s in one direction: the speed, or what joins the GPUs, is wrong"
         return Finding(subject, PROP, Status.UNKNOWN, f"≤ {carries:.0f} GB/s", shown, why, AGAIN)
     if pair.peer.can_access is None and not pair.published:
@@ -177,6 +177,12 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
     if pair.peer.can_access is False:
         return _staged(pair, reached, carries)
     return _direct(pair, reached, carries, by)
+
+
+def _impossible(evidence: Evidence, pair: Pair, reached: float) -> bool:
+    """Faster than what joins the two carries."""
+    carries, _ = _joined(evidence, pair)
+    return carries is not None and reached > (NVLINK_MOST if pair.links else PCIE_MOST) * carries
 
 
 def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
@@ -239,13 +245,13 @@ def _generation(gpu: BandwidthGpu) -> int | None:
 # ---------------------------------------------------------------- pair beside pair
 
 
-def _beside_each_other(pairs: Sequence[Pair]) -> list[Finding]:
+def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
     """WARN for pairs far behind the best of the same kind: same boards, as many links, the same way over PCIe."""
     found = []
     kinds: dict[tuple[object, ...], list[tuple[float, Pair]]] = {}
     for pair in pairs:
         reached = pair.peer.gb_per_s
-        if not isinstance(reached, Missing) and reached > 0:
+        if not isinstance(reached, Missing) and reached > 0 and not _impossible(evidence, pair, reached):
             boards = frozenset((gpu.pci_device_id, gpu.pci_subsystem_id) for gpu in (pair.origin, pair.target))
             key = (boards, pair.links, pair.peer.topology, pair.peer.can_access)
             kinds.setdefault(key, []).append((reached, pair))

@@ -164,7 +164,7 @@ def _measurements(record: RunRecord) -> list[str]:
     together = [
         (
             plain(row.name), row.size, figure(row.microseconds), figure(row.algbw_gb_per_s), figure(row.busbw_gb_per_s),
-            row.error,
+            plain(row.error),
         )
         for row in measured.collectives(record)
     ]  # fmt: skip
