@@ -72,7 +72,7 @@ def test_a_provision_that_had_nothing_to_do_measures_nothing_and_certifies_nothi
     life.look_at(WHOLE)
     made = provision.provision(life.target("here"), T4, Options(quick=True), life.line())
     assert (made.exit_code, history(made).certifies, life.held_to()) == (0, False, certified.run_id)
-    assert "this run did not measure cudnn, gemm, bandwidth, transcode, throughput" in history(made).notes[0]
+    assert "this run did not measure cudnn, gemm, bandwidth, nccl, transcode, throughput" in history(made).notes[0]
 
 
 def test_a_part_of_the_machine_can_never_be_what_it_is_held_to(life: Life) -> None:

@@ -40,9 +40,8 @@ def cells() -> dict[str, dict[str, list[Cell]]]:
         found[row.board][row.what].append(Cell(row.percent + 1, row.status))
     for link in verdict_table_links.rows():
         found[link.board][link.what].append(Cell(link.percent, link.status))
-    keys = {board.name: key for key, board in catalogue.boards().items()}
-    for board, what, percent, status, _ in verdict_table_video.rows():
-        found[keys[board]][what.split()[0]].append(Cell(round(percent), status))
+    for engine in verdict_table_video.rows():
+        found[engine.board][engine.what.split()[0]].append(Cell(engine.percent, engine.status))
     return {key: dict(found[key]) for key in catalogue.boards() if key in found}
 
 

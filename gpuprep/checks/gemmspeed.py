@@ -90,7 +90,8 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     if why := turning(gemm, percent, limit.percent):
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
-    if percent < limit.percent and isinstance(explained, Attribution):
+    slow = gemmclock.slow(gpu, gemm, explained) if isinstance(explained, Attribution) else None
+    if percent < limit.percent and isinstance(explained, Attribution) and slow is None:
         excused = _excused(explained, limit)
         if excused is Status.PASS:
             reached = 100.0 * explained.achieved_tflops / (explained.peak_tflops * _tiling(explained))
@@ -106,7 +107,7 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
             )
     if percent < limit.percent:
         return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gpu, gemm, explained, limit))
-    if isinstance(explained, Attribution) and (slow := gemmclock.slow(gpu, gemm, explained)):
+    if slow is not None:
         return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
 

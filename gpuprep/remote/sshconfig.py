@@ -24,7 +24,8 @@ def read_ssh_config(where: str) -> fabric.Config:
         if path.is_file():
             try:
                 ssh_config.parse(io.StringIO("\n".join(_Reader(path.parent).lines(path))))
-            except (paramiko.SSHException, OSError, UnicodeDecodeError) as error:
+            # ValueError: a quote that is not closed in a Match line; paramiko lets shlex say so.
+            except (paramiko.SSHException, OSError, UnicodeDecodeError, ValueError) as error:
                 raise UsageError(f"{path}: {error}", f"`ssh -G {where}` reads the same file", where=where) from error
     return fabric.Config(lazy=True, ssh_config=ssh_config)
 
