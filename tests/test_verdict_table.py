@@ -41,7 +41,7 @@ def cells() -> dict[str, dict[str, list[Cell]]]:
     for link in verdict_table_links.rows():
         found[link.board][link.what].append(Cell(link.percent, link.status))
     for engine in verdict_table_video.rows():
-        found[engine.board][engine.what.split()[0]].append(Cell(engine.percent, engine.status))
+        found[engine.board][engine.what.split()[0]].append(Cell(engine.percent + 1, engine.status))
     return {key: dict(found[key]) for key in catalogue.boards() if key in found}
 
 
