@@ -22,12 +22,17 @@ def read_ssh_config(where: str) -> fabric.Config:
     ssh_config = paramiko.SSHConfig()
     for path in (USER_FILE.expanduser(), SYSTEM_FILE):
         if path.is_file():
-            try:
-                ssh_config.parse(io.StringIO("\n".join(_Reader(path.parent).lines(path))))
-            # ValueError: a quote that is not closed in a Match line; paramiko lets shlex say so.
-            except (paramiko.SSHException, OSError, UnicodeDecodeError, ValueError) as error:
-                raise UsageError(f"{path}: {error}", f"`ssh -G {where}` reads the same file", where=where) from error
+            add(ssh_config, path, where)
     return fabric.Config(lazy=True, ssh_config=ssh_config)
+
+
+def add(ssh_config: paramiko.SSHConfig, path: Path, where: str) -> None:
+    """The lines of one file. Raises UsageError for those that paramiko refuses."""
+    try:
+        ssh_config.parse(io.StringIO("\n".join(_Reader(path.parent).lines(path))))
+    # ValueError: a quote that is not closed in a Match line; paramiko lets shlex say so.
+    except (paramiko.SSHException, OSError, UnicodeDecodeError, ValueError) as error:
+        raise UsageError(f"{path}: {error}", f"`ssh -G {where}` reads the same file", where=where) from error
 
 
 class _Reader:

@@ -7,7 +7,6 @@ how many inputs each decoder had, the longest time and the growth of memory. tes
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import resource
@@ -208,13 +207,8 @@ def decoders(folder: Path) -> list[Decoder]:
         return found.now, found.timer, found.machine, found.kept, freshness.fresh_for(found.text(host_paths.DRIFT_PLAN))
 
     def ssh_config(text: str) -> object:
-        """The user's own file: paramiko's complaints of its lines are read_ssh_config's."""
         (folder / "ssh").write_bytes(text.encode("utf-8", "surrogatepass"))
-        try:
-            lines = "\n".join(sshconfig._Reader(folder).lines(folder / "ssh"))
-            return paramiko.SSHConfig().parse(io.StringIO(lines))
-        except (paramiko.SSHException, OSError, UnicodeDecodeError) as error:
-            raise UsageError(str(error)) from error
+        return sshconfig.add(paramiko.SSHConfig(), folder / "ssh", "web1")
 
     def host_keys(text: str) -> object:
         (folder / "keys").write_bytes(text.encode("utf-8", "surrogatepass"))
