@@ -206,9 +206,9 @@ def decoders(folder: Path) -> list[Decoder]:
         found = schedule_state.read(Host())  # type: ignore[arg-type]
         return found.now, found.timer, found.machine, found.kept, freshness.fresh_for(found.text(host_paths.DRIFT_PLAN))
 
-    def ssh_config(text: str) -> object:
+    def ssh_config(text: str) -> None:
         (folder / "ssh").write_bytes(text.encode("utf-8", "surrogatepass"))
-        return sshconfig.add(paramiko.SSHConfig(), folder / "ssh", "web1")
+        sshconfig.add(paramiko.SSHConfig(), folder / "ssh", "web1")
 
     def host_keys(text: str) -> object:
         (folder / "keys").write_bytes(text.encode("utf-8", "surrogatepass"))
