@@ -183,6 +183,18 @@ def test_when_every_burst_is_hit_the_fastest_is_given() -> None:
     assert found.rel_stdev_percent > 1
 
 
+def test_a_wild_burst_is_repeated_once_though_the_rule_has_one_try() -> None:
+    wild, calm = iter([1.0, 9.0] * 100), iter([1.2] * 300)
+    rests = []
+
+    def some(count: int) -> list[float]:
+        return [next(wild if len(rests) == 1 else calm) for _ in range(count)]
+
+    found = best_burst(lambda: rests.append(0), some, Rule(tries=1))
+    assert len(rests) == 2
+    assert (found.milliseconds, found.number) == (1.2, 1)
+
+
 def test_slow_work_is_not_repeated() -> None:
     device = CappedDevice(0, lucky=set())
     slow = best_burst(device.rest, Device(20.0, 30.0), Rule())

@@ -31,7 +31,7 @@ FULL = {
     "warm_seconds": 2.5,
     "pause_seconds": 0.0,
     "rest_seconds": 0.2,
-    "load_seconds": 0.3,
+    "load_seconds": 0.2,
     "candidates": 8,
     "finalists": 3,
     "sustained_seconds": 20.0,
@@ -137,9 +137,11 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         if isinstance(gpus, Missing):
             return gpus
         full = _settings(runner, arguments, QUICK if quick else FULL)
-        brief = _settings(runner, arguments, BRIEF) if len(gpus) > FULL_GPUS and not quick else full
+        brief = full if quick else _settings(runner, arguments, BRIEF)
         sessions: List[Any] = []
-        rows = [_gpu(runner, gpu, brief if number else full, sessions) for number, gpu in enumerate(gpus)]
+        # The lasting load of one GPU is what the common load of all is compared with (gemm_together).
+        others = brief if len(gpus) > FULL_GPUS else full._replace(sustained_seconds=0.0)
+        rows = [_gpu(runner, gpu, others if number else full, sessions) for number, gpu in enumerate(gpus)]
         together = None
         if len(sessions) > 1 and full.together_seconds:
             together = runner.together(sessions, full.together_seconds)
