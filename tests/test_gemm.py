@@ -185,7 +185,7 @@ def test_when_every_burst_is_hit_the_fastest_is_given() -> None:
 
 def test_a_wild_burst_is_repeated_once_though_the_rule_has_one_try() -> None:
     wild, calm = iter([1.0, 9.0] * 100), iter([1.2] * 300)
-    rests = []
+    rests: list[int] = []
 
     def some(count: int) -> list[float]:
         return [next(wild if len(rests) == 1 else calm) for _ in range(count)]
