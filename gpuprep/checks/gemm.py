@@ -55,11 +55,14 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
 
 
 def _long_run(values: Gemm, measured: list[Gpu]) -> list[Finding]:
-    """A full measurement has one product under sustained load, on its first GPU at least."""
-    if values.quick is not False or values.published or not measured or not measured[0].gemms:
+    """A full measurement of the probe has one product under sustained load, on its first GPU at least.
+
+    Figures without telemetry are not the probe's: who wrote them may have had none under sustained load.
+    """
+    if values.quick is not False or values.published or not measured or measured[0].measured.error:
         return []
     first = measured[0]
-    if any(gemm.sustained is not None for gemm in first.gemms) or first.measured.error:
+    if any(gemm.sustained is not None for gemm in first.gemms) or not any(gemm.telemetry for gemm in first.gemms):
         return []
     why = "no product was measured under sustained load: whether heat or power slows the GPU down is not known"
     return [Finding(first.subject, "gemm_sustained", Status.UNKNOWN, "a product under sustained load", "none", why,
