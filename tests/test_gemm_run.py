@@ -92,7 +92,11 @@ class FakeDevice:
         return self.world.milliseconds(works)
 
     def elapsed_milliseconds(self, works: list[Callable[[], float]]) -> float:
+        self.world.events.append(f"{len(works)} together")
         return sum(work() for work in works)
+
+    def launch(self, name: str, grid: int, block: int, nanoseconds: int) -> None:
+        self.world.events.append(f"{name} {nanoseconds}")
 
 
 class FakeProduct:
@@ -202,7 +206,7 @@ def test_the_clock_is_that_of_the_burst_that_counts(world: World, monkeypatch: p
     """Three bursts, none steady, the second the fastest: the clock is counted while it runs, and not in the others."""
     tested = session(world, rule=Rule(tries=3))
     bursts = itertools.chain([[1.4, 1.6], [0.9, 1.1], [1.2, 1.4]], itertools.repeat([1.0]))
-    durations: list[Iterator[float]] = []
+    durations: list[Iterator[float]] = [itertools.repeat(1.0)]
     rests: list[int] = []
 
     def rest(_: float) -> None:
@@ -217,6 +221,27 @@ def test_the_clock_is_that_of_the_burst_that_counts(world: World, monkeypatch: p
     assert len(rests) == 3
     assert found["microseconds"] == pytest.approx(1000, abs=101)
     assert found["graphics_clock_mhz"] == 2000.0
+
+
+def test_a_short_product_is_measured_in_groups_that_the_host_prepared(world: World) -> None:
+    """Alone each takes 0.02 ms, because the host starts no faster; the GPU needs 0.005."""
+    world.milliseconds = lambda works: [0.02 for work in works if work() >= 0]
+    tested = session(world)
+    product = FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0]))
+    best = tested.best(product, [Candidate(0.005), Candidate(0.004), Candidate(0.006)])
+    assert best.milliseconds == 0.004
+    world.events.clear()
+    found = tested.burst(product, best)
+    assert (found["microseconds"], found["rel_stdev_percent"]) == (pytest.approx(4.0), pytest.approx(0.0))
+    assert found["iterations"] >= 30
+    first = world.events.index("hold 800000")
+    assert world.events[first + 1] == "20 together"
+
+
+def test_a_product_that_outlasts_the_host_is_timed_alone(world: World) -> None:
+    tested = session(world)
+    tested.burst(FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0])), Candidate(0.05))
+    assert not [event for event in world.events if event.startswith("hold")]
 
 
 def test_the_main_type_is_also_measured_at_length(world: World) -> None:

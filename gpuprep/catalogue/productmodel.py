@@ -22,13 +22,18 @@ class Kernels:
     load: float  # cycles for each byte of a tile's rows and columns, each step of k
     start: float  # cycles before the first and after the last step
     store: float  # cycles for each element of a tile that is written
-    step: float  # cycles that one step of k takes at least
+    step: float  # cycles that one step of k takes at least, whatever the tile
+    step_sides: float  # and more, for a tile whose rows and columns together are 256
+    step_bytes: int  # k is rounded up to so many bytes
+    resident: int  # elements of results that an SM holds at once, if tiles are small
+    overlap: bool  # whether loading hides behind calculating, and the longer of both counts
     split: float  # cycles more where k is cut
     split_store: float  # cycles more for each element of a part's result, shared by all SMs
     rows_16: float  # share of time more where rows are a multiple of 16 bytes, and not of 32
     rows_32: float  # the same of 32 bytes, and not of 64
     launch_us: float  # microseconds before and between kernels
     memory: float  # share of the memory's bandwidth that is reached
+    written: float  # bytes that are read in the time of one that is written
     sharpness: float  # how sharply the slower of memory and math decides: the exponent of their norm
     clock_idle: float  # the clock is clock_idle - clock_math x (units at work)^2 - clock_memory x (bandwidth in use)
     clock_math: float
@@ -37,7 +42,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Band:
-    """Errors for products that the fit had not seen: nine in ten of `shapes` are within `percent`."""
+    """Errors for products that the fit did not have: nine in ten of `shapes` are within `percent`."""
 
     shapes: int
     percent: float
@@ -50,7 +55,7 @@ class Measured:
 
     board: str  # a key of the catalogue's boards
     words: str  # "H100 SXM5 80 GB, cuBLAS 13.1.0"
-    shortest_us: float  # shorter products were not measured: their start takes longer
+    short_us: float  # the errors of shorter products stand apart: their start weighs most
 
 
 @cache
@@ -69,9 +74,10 @@ def kernels(dtype: str, alignment: int) -> Kernels | None:
     tiles = tuple(_tile(words) for words in str(entry.pop("tiles")).split())
     splits = tuple(int(parts) for parts in str(entry.pop("splits")).split())
     clock = _data()["clock"][dtype][max(fitting)]
-    figures = {name: float(value) for name, value in entry.items()}
+    exact: dict[str, Any] = {name: entry.pop(name) for name in ("step_bytes", "resident", "overlap")}
+    figures: dict[str, Any] = {name: float(value) for name, value in entry.items()}
     return Kernels(
-        tiles=tiles, splits=splits, clock_idle=clock[0], clock_math=clock[1], clock_memory=clock[2], **figures
+        tiles=tiles, splits=splits, clock_idle=clock[0], clock_math=clock[1], clock_memory=clock[2], **exact, **figures
     )
 
 
@@ -83,8 +89,9 @@ def tiles_of(architecture: str) -> tuple[tuple[int, int], ...] | None:
 
 
 @cache
-def band(dtype: str, aligned: bool) -> Band | None:
-    entry = _data()["errors"].get(dtype, {}).get("aligned" if aligned else "misaligned")
+def band(dtype: str, kind: str) -> Band | None:
+    """`kind`: "aligned", "misaligned", or "short", whatever the alignment."""
+    entry = _data()["errors"].get(dtype, {}).get(kind)
     return None if entry is None else Band(**entry)
 
 

@@ -44,8 +44,11 @@ class Operation:
 
     def bytes_moved(self, dtype: str) -> float:
         read = self.read if self.read is not None else self.batch * (self.m * self.k + self.k * self.n)
+        return float(INPUT_BYTES[dtype] * read) + self.bytes_written(dtype)
+
+    def bytes_written(self, dtype: str) -> float:
         written = self.written if self.written is not None else self.batch * self.m * self.n
-        return float(INPUT_BYTES[dtype] * read + OUTPUT_BYTES[dtype] * written)
+        return float(OUTPUT_BYTES[dtype] * written)
 
     def intensity(self, dtype: str) -> float:
         return self.operations / self.bytes_moved(dtype)

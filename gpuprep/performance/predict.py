@@ -7,7 +7,8 @@ The library cuts the result into tiles, and each SM calculates tile after tile. 
     cycles = start + q x (steps of k x (rows x columns / rate + load x bytes of a step) + store x rows x columns)
     time   = launch + (math time ^ sharpness + memory time ^ sharpness) ^ (1 / sharpness)
 
-and of all tiles, and of all ways to cut k, the library takes the fastest. The figures are fitted to products that were
+but a step of k takes at least the time in which its operands arrive; tiles that share an SM wait for it together. Of
+all tiles, and of all ways to cut k, the library takes the fastest. The figures are fitted to products that were
 measured on one GPU (catalogue/productmodel.yml). Another board has its own SMs, clocks, rates and memory, and what
 published speeds say of its power; its own kernels were not measured, and the prediction says so.
 """
@@ -28,6 +29,8 @@ from gpuprep.records import Missing
 LEAST_STEPS = 32  # of k that each part has at least
 FULL_ALIGNMENT = 16  # bytes
 BIG_TILE = 256 * 128
+MOST_RESIDENT = 8  # tiles that share an SM
+SIDES = 256  # rows and columns of the tile for which `step_sides` is said
 PART_BYTES = 4  # of an element of a part's result
 STORED = 32  # bytes that an SM stores in a cycle
 LOWEST_CLOCK = 0.3  # of the boost clock
@@ -140,8 +143,8 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
 
 def refusal(operation: Operation, dtype: str) -> str:
     """Why cuBLASLt has no kernel for it; "" where it has (its manual, cublasLtMatmul, and a real H100)."""
-    if dtype == "fp8" and (operation.k % 16 or operation.m % 2):
-        return "cuBLASLt refuses fp8 where k is no multiple of 16, or m is odd"
+    if dtype == "fp8" and (operation.k % 16 or (operation.m % 2 and operation.m > 1)):
+        return "cuBLASLt refuses fp8 where k is no multiple of 16, or m is odd and not 1"
     if dtype == "int8" and operation.k % 4:
         return "cuBLASLt refuses int8 where k is no multiple of 4"
     return ""
@@ -187,7 +190,9 @@ def _timed(board: Board, operation: Operation, dtype: str, peak: Roof, memory: f
         return Missing("not_in_catalogue", f"no products of {dtype} were measured")
     rate = peak.tflops * 1e6 / (2 * board.sms * peak.clock_mhz)  # multiply-adds a cycle and SM
     tiled = _fastest(kernels, operation, dtype, board.sms, rate)
-    loading = operation.bytes_moved(dtype) / (memory * 1e9 * kernels.memory)
+    written = operation.bytes_written(dtype)
+    moved = operation.bytes_moved(dtype) + (kernels.written - 1) * written
+    loading = max(moved, operation.bytes_moved(dtype)) / (memory * 1e9 * kernels.memory)
     launch = kernels.launch_us / 1e6
     clock = peak.clock_mhz
     calculating = seconds = 0.0
@@ -217,13 +222,17 @@ def _fastest(kernels: Kernels, operation: Operation, dtype: str, sms: int, rate:
     for tile_m, tile_n in kernels.tiles:
         busy_sms = sms if tile_m * tile_n >= BIG_TILE else max(1, round(sms * kernels.sm_share))
         blocks = math.ceil(operation.m / tile_m) * math.ceil(operation.n / tile_n) * operation.batch
-        each = slower * (tile_m * tile_n / (rate * kernels.efficiency) + kernels.load * (tile_m + tile_n) * size)
+        calculate = tile_m * tile_n / (rate * kernels.efficiency)
+        load = kernels.load * (tile_m + tile_n) * size
+        each = slower * (max(calculate, load) if kernels.overlap else calculate + load)
+        resident = min(MOST_RESIDENT, max(1, kernels.resident // (tile_m * tile_n)))
+        least = kernels.step + kernels.step_sides * (tile_m + tile_n) / SIDES
         for split in kernels.splits:
-            steps = math.ceil(operation.k / split)
-            if split > 1 and steps < LEAST_STEPS:
+            if split > 1 and operation.k < LEAST_STEPS * split:
                 break
+            steps = _up(math.ceil(operation.k / split), max(1, kernels.step_bytes // size))
             q = math.ceil(blocks * split / busy_sms)
-            cycles = kernels.start + max(q * steps * each, math.ceil(q / 2) * steps * kernels.step)
+            cycles = kernels.start + steps * max(q * each, math.ceil(q / resident) * least)
             cycles += q * kernels.store * tile_m * tile_n
             if split > 1:
                 parts = operation.m * operation.n * operation.batch * split
@@ -273,17 +282,14 @@ def _powered(board: Board, dtype: str, known: Kernels, there: Board) -> Kernels:
 def _error(board: Board, operation: Operation, dtype: str, seconds: float, aligned: int) -> tuple[float, int, str]:
     """(per cent, how many measured products that rests on, in words)."""
     source = catalogue.measured()
-    whole = aligned >= FULL_ALIGNMENT or dtype == "fp32"
-    band = catalogue.band(dtype, whole)
-    short = seconds * 1e6 < source.shortest_us
+    short = seconds * 1e6 < source.short_us
+    kind = "short" if short else "aligned" if aligned >= FULL_ALIGNMENT or dtype == "fp32" else "misaligned"
+    band = catalogue.band(dtype, kind)
     if board.key != source.board or band is None:
         words = f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
     elif operation.kind != "product" or operation.batch > 1:
         words = "single products were measured on this board, and no others"
-    elif short:
-        words = f"products of less than {source.shortest_us:g} us were not measured: starting them takes longer"
     else:
-        kind = "aligned" if whole else "misaligned"
         words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
         return band.percent, band.shapes, words
     return catalogue.unmeasured_percent(short), 0, words

@@ -5,6 +5,7 @@ times     y = M x for a column-major M: a thread a row.
 dots      y = Mᵀ x: a block a column.
 ticks     each SM's own count of cycles and the device's nanoseconds: two readings give the clock between them, exactly,
           where NVML's is renewed only every 100 ms.
+hold      keeps the device waiting for some nanoseconds, so that the host is ahead with what follows.
 Sums are made in FP64, which is exact for the whole numbers that are used.
 """
 
@@ -113,6 +114,13 @@ extern "C" __global__ void ticks(u64 *counts) {
     counts[2 * sm + 1] = nanoseconds;
 }
 
+extern "C" __global__ void hold(u64 nanoseconds) {
+    u64 start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - start < nanoseconds);
+}
+
 extern "C" __global__ void times(
     long long type, const void *matrix, u64 rows, u64 columns, const double *x, double *y) {
     u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -137,6 +145,6 @@ extern "C" __global__ void dots(
     }
 }
 """
-NAMES = ("fill", "times", "dots", "ticks")
+NAMES = ("fill", "times", "dots", "ticks", "hold")
 THREADS = 256  # `dots` adds eight warps' sums
 MOST_SMS = 1024  # numbers of SMs have gaps

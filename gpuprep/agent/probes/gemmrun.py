@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from cuda.core._utils.cuda_utils import CUDAError
 
 from gpuprep.agent.nvml import Gpu
-from gpuprep.agent.probes import gemmcheck, gemmkernels
+from gpuprep.agent.probes import gemmcheck, gemmkernels, gemmshort
 from gpuprep.agent.probes.burst import Rule, batch, best_burst
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
 from gpuprep.agent.probes.gemmshapes import PILOT, Shape, asked, default
@@ -138,6 +138,8 @@ class Session:
         """Speed before the power cap acts. The load continues a little, because NVML updates its readings slowly."""
         tries: List[List[float]] = []  # the clock under each product
         ticks: List[Any] = []
+        group = gemmshort.group_of(min(self.times(product, best, 3)))
+        rule = gemmshort.rule_of(self.settings.rule, group)
 
         def begin() -> None:
             time.sleep(self.settings.rest_seconds)
@@ -147,19 +149,19 @@ class Session:
 
         def time_some(count: int) -> List[float]:
             if not self.settings.pause_seconds:
-                samples = self.times(product, best, count)
+                samples = self.times(product, best, count, group)
             else:
                 time.sleep(self.settings.pause_seconds)
                 ticks.append(self.device.ticks())  # the clock is that of the work, not of the pause
                 # The first one after a pause also waits for its launch. The clock falls within a pulse, in each by as
                 # much: what varies is the pulses.
-                samples = [statistics.median(self.times(product, best, count + 1)[1:])] * count
+                samples = [statistics.median(self.times(product, best, count + 1, group)[1:])] * count
             ticks.append(self.device.ticks())
-            tries[-1].extend([clock_mhz(*ticks[-2:])] * count)
+            tries[-1].extend([clock_mhz(*ticks[-2:])] * len(samples))
             return samples
 
         with Sampler([self.gpu]) as sampler:
-            found = best_burst(begin, time_some, self.settings.rule)
+            found = best_burst(begin, time_some, rule)
             clock = statistics.median(tries[found.number])
             since = sampler.seconds()
             self.work_for(product, best, self.settings.load_seconds)
@@ -167,7 +169,9 @@ class Session:
         values.update(figures(sampler, self.gpu.index, since), graphics_clock_mhz=clock)
         return values
 
-    def times(self, product: blas.Product, candidate: blas.Candidate, count: int) -> List[float]:
+    def times(self, product: blas.Product, candidate: blas.Candidate, count: int, group: int = 1) -> List[float]:
+        if group > 1:
+            return gemmshort.samples(self.device, lambda: product.run(candidate), group, count)
         return self.device.milliseconds([lambda: product.run(candidate)] * count)
 
     def best(self, product: blas.Product, candidates: List[blas.Candidate]) -> blas.Candidate:
@@ -177,7 +181,8 @@ class Session:
             time.sleep(self.settings.pause_seconds)
             try:
                 first = self.times(product, candidate, 1)[0]
-                glances[number] = min([first, *self.times(product, candidate, min(10, int(2.0 / first)))])
+                group = gemmshort.group_of(first)
+                glances[number] = min([first, *self.times(product, candidate, min(10, int(2.0 / first)), group)])
             except blas.Error:
                 continue
         if not glances:
@@ -189,8 +194,9 @@ class Session:
         trials: Dict[int, float] = {}
         for number in finalists:
             time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
-            count = max(FINAL_SAMPLES, int(FINAL_SECONDS * 1000 / glances[number]))
-            trials[number] = statistics.median(self.times(product, candidates[number], count)[count // 2 :])
+            group = gemmshort.group_of(glances[number])
+            count = max(FINAL_SAMPLES, int(FINAL_SECONDS * 1000 / glances[number])) if group == 1 else gemmshort.SAMPLES
+            trials[number] = statistics.median(self.times(product, candidates[number], count, group)[count // 2 :])
         return candidates[min(trials, key=lambda number: trials[number])]
 
     def work_for(self, product: blas.Product, candidate: blas.Candidate, seconds: float) -> Tuple[int, float]:
