@@ -48,7 +48,7 @@ def suite(finished: Finished) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("machine", ["t4", "a100", "v100"])
+@pytest.mark.parametrize("machine", ["t4", "a100", pytest.param("v100", marks=pytest.mark.only_all)])
 def test_the_whole_state(machine: str, request: pytest.FixtureRequest) -> None:
     finished: Finished = request.getfixturevalue(machine)
     code, output = suite(finished)

@@ -136,6 +136,7 @@ def test_an_a100_measures_both_of_its_gpus_and_their_link(whole_a100: Record) ->
     assert {(peer["from"], peer["to"]) for peer in peers} >= {(0, 1), (1, 0)}
 
 
+@pytest.mark.only_all
 def test_a_v100_passes(v100: Finished) -> None:
     """What `--quick` leaves in; the whole guide is a test of its own."""
     record = validated(v100, "--quick")
