@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import re
@@ -93,6 +94,29 @@ def test_the_archive_holds_the_agent_and_pynvml_alone() -> None:
         names = set(archive.namelist())
     assert {"pynvml.py", "gpuprep/records/__init__.py", "gpuprep/agent/__main__.py"} <= names
     assert not any(name.startswith(("gpuprep/host", "gpuprep/cli")) for name in names)
+
+
+def test_for_this_computer_it_is_compiled_too() -> None:
+    sent, compiled = agent_client.agent_archive(), agent_client.agent_archive(compiled=True)
+    with zipfile.ZipFile(io.BytesIO(sent)) as plain, zipfile.ZipFile(io.BytesIO(compiled)) as both:
+        names = plain.namelist()
+        assert set(both.namelist()) == {*names, *[f"{name}c" for name in names]}
+        assert all(plain.read(name) == both.read(name) for name in names)
+        assert {both.read(f"{name}c")[:4] for name in names} == {importlib.util.MAGIC_NUMBER}
+
+
+@pytest.mark.parametrize(("magic", "loaded"), [(importlib.util.MAGIC_NUMBER, "codec.pyc"), (b"old\n", "codec.py")])
+def test_bytecode_of_another_python_is_left_for_the_sources(magic: bytes, loaded: str, tmp_path: Path) -> None:
+    sent = tmp_path / "agent.zip"
+    compiled = io.BytesIO(agent_client.agent_archive(compiled=True))
+    with zipfile.ZipFile(compiled) as ours, zipfile.ZipFile(sent, "w") as archive:
+        for name in ours.namelist():
+            content = ours.read(name)
+            archive.writestr(name, magic + content[4:] if name.endswith(".pyc") else content)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import gpuprep.agent.codec as c; "
+    code += "print(c.__loader__.get_filename(c.__name__))"
+    said = subprocess.run([sys.executable, "-I", "-c", code, str(sent)], capture_output=True, text=True, check=True)
+    assert Path(said.stdout.strip()).name == loaded
 
 
 def test_an_installed_agent_of_this_version_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

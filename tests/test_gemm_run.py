@@ -185,6 +185,7 @@ def session(world: World, **settings: Any) -> Any:
         "load_seconds": 0.0,
         "candidates": 8,
         "finalists": 2,
+        "final_seconds": 0.06,
         "sustained_seconds": 0.0,
     }
     rule = Rule(most_seconds=0.05)
@@ -340,6 +341,7 @@ def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
         "load_seconds": 0.0,
         "candidates": 8,
         "finalists": 2,
+        "final_seconds": 0.06,
         "sustained_seconds": 0.0,
     }
     monkeypatch.setattr(gemm, "FULL", {**short, "together_seconds": 0.01})

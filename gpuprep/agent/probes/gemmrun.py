@@ -30,7 +30,7 @@ FAILURES = (CUDAError, blas.Error, RuntimeError, MemoryError, OSError)
 # The first candidate, cuBLASLt's own choice, and the best of a glance are tried as the burst runs: after a rest, and as
 # long, because the power cap acts within it: an algorithm that draws less may then be the fastest (TF32 on H100 and
 # H200: 405 instead of 365 TFLOPS). The second half counts.
-FINAL_REST_SECONDS, FINAL_SECONDS, FINAL_SAMPLES = 0.1, 0.06, 4
+FINAL_REST_SECONDS, FINAL_SAMPLES = 0.1, 4
 LEAD_SECONDS = 0.004  # not timed: the clock falls from its highest to what the power allows
 TOGETHER_SECONDS = 120.0  # for the others to be ready; without them a GPU goes on alone
 LOAD_BATCH_SECONDS = 0.1  # between looks at the time
@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     load_seconds: float
     candidates: int
     finalists: int
+    final_seconds: float  # for each of them
     sustained_seconds: float
     together_seconds: float
     shapes: Any  # arguments["shapes"]
@@ -195,7 +196,8 @@ class Session:
         for number in finalists:
             time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
             group = gemmshort.group_of(glances[number])
-            count = max(FINAL_SAMPLES, int(FINAL_SECONDS * 1000 / glances[number])) if group == 1 else gemmshort.SAMPLES
+            enough = max(FINAL_SAMPLES, int(self.settings.final_seconds * 1000 / glances[number]))
+            count = enough if group == 1 else gemmshort.SAMPLES
             trials[number] = statistics.median(self.times(product, candidates[number], count, group)[count // 2 :])
         return candidates[min(trials, key=lambda number: trials[number])]
 
