@@ -239,6 +239,18 @@ def test_a_short_product_is_measured_in_groups_that_the_host_prepared(world: Wor
     assert world.events[first + 1] == "20 together"
 
 
+def test_a_quick_burst_of_a_short_product_has_several_pulses(world: World) -> None:
+    """One pulse would have no spread, whatever the GPU does."""
+    world.milliseconds = lambda works: [0.02 for work in works]
+    rule = Rule(batch_seconds=0.002, least_samples=16, least_seconds=0.02, tries=1)
+    tested = session(world, pause_seconds=1e-9, rule=rule)
+    found = tested.burst(
+        FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0])), Candidate(0.004)
+    )
+    assert found["microseconds"] == pytest.approx(4.0)
+    assert world.events.count("ticks") >= 2 * 8
+
+
 def test_a_product_that_outlasts_the_host_is_timed_alone(world: World) -> None:
     tested = session(world)
     tested.burst(FakeProduct(world, FakeDevice(world, "x"), gemmtypes.TYPES[0], Shape(*SHAPES[0])), Candidate(0.05))

@@ -149,6 +149,7 @@ class Session:
             ticks.append(self.device.ticks())
 
         def time_some(count: int) -> List[float]:
+            count = count if group == 1 else min(count, gemmshort.MOST_SAMPLES - 1)
             if not self.settings.pause_seconds:
                 samples = self.times(product, best, count, group)
             else:
