@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from gpuprep import __version__, catalogue
 from gpuprep.catalogue.agent import agent_libraries
-from gpuprep.checks import clocks
-from gpuprep.checks.libraries import NEEDED
+from gpuprep.checks.installed import clocks
+from gpuprep.checks.installed.libraries import NEEDED
 from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve, tuning_document

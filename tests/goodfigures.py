@@ -8,8 +8,8 @@ from typing import Any
 from gpuprep import catalogue
 from gpuprep.agent.convolution import SHAPE
 from gpuprep.agent.probes.cudnn import CASES
+from gpuprep.checks.bandwidth.peercopies import NVLINK_GB_PER_S
 from gpuprep.checks.links import carries
-from gpuprep.checks.peercopies import NVLINK_GB_PER_S
 from gpuprep.desired.state import Wanted
 
 SOUND = {3: 0.8, 4: 0.82, 5: 0.88}  # of what a link of this generation carries

@@ -14,7 +14,7 @@ from certifiedhosts import ANSWERS, FOUR, LAME, T4, WHOLE, Life, history, host, 
 from test_drift import real
 
 from gpuprep import reports
-from gpuprep.checks import coverage
+from gpuprep.checks.drift import coverage
 from gpuprep.desired.profile import Waiver
 from gpuprep.errors import UsageError
 from gpuprep.records import (
@@ -106,7 +106,8 @@ WORSE: dict[str, Snapshot] = {
 
 @pytest.mark.parametrize("what", WORSE)
 def test_what_is_worse_fails_and_what_is_better_does_not(what: str, life: Life) -> None:
-    from gpuprep.checks import drift, sincecertified
+    from gpuprep.checks import drift
+    from gpuprep.checks.drift import sincecertified
 
     def compared(was: Snapshot, now: Snapshot) -> dict[str, Status]:
         certified = dataclasses.replace(life.validate(WHOLE), after=was)

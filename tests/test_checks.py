@@ -23,8 +23,8 @@ from test_health import HEALTH
 
 from gpuprep.agent import managed
 from gpuprep.checks import compare, request
-from gpuprep.checks.driver import FABRIC_MANAGER, module_options
-from gpuprep.checks.tuning import PERSISTENCED, TUNE
+from gpuprep.checks.installed.driver import FABRIC_MANAGER, module_options
+from gpuprep.checks.installed.tuning import PERSISTENCED, TUNE
 from gpuprep.desired.profile import MountWish
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import (

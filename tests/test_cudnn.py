@@ -22,8 +22,8 @@ from test_gemm_simulated import Boot, booted
 from gpuprep.agent import convolution
 from gpuprep.agent.convolution import Shape
 from gpuprep.agent.probes import cudnn
-from gpuprep.checks import cudnn as judge
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.installed import cudnn as judge
 from gpuprep.records import CudnnFacts, Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted", "simulated_vm"]

@@ -8,7 +8,7 @@ import pytest
 from builders import finished_snapshot, good_probes, resolved
 from records_for_tests import record
 
-from gpuprep.checks import quick
+from gpuprep.checks.drift import quick
 from gpuprep.checks.judgement import Terms, judge
 from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Waiver

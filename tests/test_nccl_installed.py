@@ -10,8 +10,9 @@ import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
 from gpuprep import catalogue, checks
-from gpuprep.checks import nccl, ncclinstalled
+from gpuprep.checks import nccl
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.installed import ncclinstalled
 from gpuprep.desired.state import check_profile, resolve
 from gpuprep.errors import PlanRefused
 from gpuprep.provisioning.plan import make, role_variables

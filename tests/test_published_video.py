@@ -16,7 +16,7 @@ from test_throughput_judge import judged_values
 from gpuprep import catalogue
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.codecs import engine_rate
-from gpuprep.checks.throughputseries import FIELDS
+from gpuprep.checks.throughput.throughputseries import FIELDS
 from gpuprep.records import Status
 
 yaml = pytest.importorskip("yaml")

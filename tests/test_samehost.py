@@ -14,8 +14,8 @@ from certifiedhosts import KEYS, LAME, WHOLE, Life, history, living, machine, st
 from test_drift import real
 
 from gpuprep.agent import whichmachine
-from gpuprep.checks import samehost
-from gpuprep.checks.samehost import Identity
+from gpuprep.checks.drift import samehost
+from gpuprep.checks.drift.samehost import Identity
 from gpuprep.records import IdentityFacts, Missing, Snapshot, Source, Status
 from gpuprep.store import Store
 

@@ -10,8 +10,8 @@ from certifiedhosts import LAME, T4, WANTED, host
 from test_drift import real
 
 from gpuprep import checks
-from gpuprep.checks import drift, sincecertified
-from gpuprep.checks.drift import Looked, Past
+from gpuprep.checks import drift
+from gpuprep.checks.drift import Looked, Past, sincecertified
 from gpuprep.checks.judgement import Terms
 from gpuprep.records import (
     ClockPair,

@@ -9,8 +9,8 @@ from typing import Any
 import builders
 import pytest
 
-from gpuprep.checks import drift, sincecertified
-from gpuprep.checks.drift import Past
+from gpuprep.checks import drift
+from gpuprep.checks.drift import Past, sincecertified
 from gpuprep.checks.earlier import grown as growth
 from gpuprep.performance.clock_events import SW_THERMAL
 from gpuprep.records import (

@@ -17,8 +17,8 @@ from test_gemm_simulated import Boot, booted
 
 from gpuprep.agent import counters, driver, system
 from gpuprep.agent.probes import toolkit
-from gpuprep.checks import toolkitprobe
 from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.installed import toolkitprobe
 from gpuprep.records import Finding, Missing, ProbeResult, Status, from_json
 
 __all__ = ["booted"]

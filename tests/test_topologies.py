@@ -13,7 +13,7 @@ from builders import finished_snapshot, resolved
 
 from gpuprep import catalogue
 from gpuprep.catalogue import topologies
-from gpuprep.checks import nvlinks
+from gpuprep.checks.links import nvlinks
 from gpuprep.records import Finding, GpuFacts, Missing, Status
 
 FOLDER = Path(catalogue.__file__).parent

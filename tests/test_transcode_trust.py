@@ -13,7 +13,7 @@ import pytest
 from test_transcode_judge import NO_NVENC, changed, judged, machine, with_output
 
 from gpuprep.agent.probes.transcodecases import BY_ID, CASES
-from gpuprep.checks import transcodetrust
+from gpuprep.checks.transcode import transcodetrust
 from gpuprep.records import Finding, Status
 
 RECORD = Path(__file__).parent / "cases" / "records" / "h200-transcode.json"

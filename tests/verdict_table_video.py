@@ -16,7 +16,7 @@ from gpuprep.catalogue.codecs import engine_rate
 from gpuprep.catalogue.video import capabilities
 from gpuprep.checks import throughput
 from gpuprep.checks.evidence import Evidence
-from gpuprep.checks.throughputseries import CHIPS, FIELDS
+from gpuprep.checks.throughput.throughputseries import CHIPS, FIELDS
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Missing, Status
 

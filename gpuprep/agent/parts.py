@@ -10,7 +10,7 @@ STREAMED = (
 JUDGING = (
     "catalogue/*.py",
     "catalogue/*.yml",
-    "checks/*.py",
+    "checks/**/*.py",
     "desired/*.py",
     "errors.py",
     "nightly/*.py",

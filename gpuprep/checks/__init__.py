@@ -9,24 +9,21 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.checks import (
+from gpuprep.checks import health, identity, probes, unknowngpus
+from gpuprep.checks.baseline import figures as comparable
+from gpuprep.checks.installed import (
     aptpins,
     asfound,
     codec,
     driver,
-    health,
-    identity,
     kernel,
     libraries,
     machine,
     ncclinstalled,
-    probes,
     shells,
     toolkit,
     tuning,
-    unknowngpus,
 )
-from gpuprep.checks.baseline import figures as comparable
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.records import FactsRequest, Finding, ProbeResult, Snapshot

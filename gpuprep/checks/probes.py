@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.checks import bandwidth, cudnn, gemm, nccl, throughput, toolkitprobe, transcode
+from gpuprep.checks import bandwidth, gemm, nccl, throughput, transcode
 from gpuprep.checks import baseline as history
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
+from gpuprep.checks.installed import cudnn, toolkitprobe
 from gpuprep.checks.nonumbers import findings as impossible
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, ProbeResult, Snapshot

@@ -18,9 +18,10 @@ from pathlib import Path
 from gpuprep import __version__, checks
 from gpuprep.agent import host_paths
 from gpuprep.agent.system import source
-from gpuprep.checks import drift, quick, samehost
+from gpuprep.checks import drift
+from gpuprep.checks.drift import quick, samehost
+from gpuprep.checks.drift.quick import Quick
 from gpuprep.checks.judgement import Judgement, Terms
-from gpuprep.checks.quick import Quick
 from gpuprep.desired import probes
 from gpuprep.errors import AgentFailed, GpuprepError, HostLocked, UsageError
 from gpuprep.nightly import lastmeasured, metrics, nightlyplan

@@ -322,7 +322,7 @@ class Xid:
 class IdentityFacts:
     """What tells this machine from others, as digests: a report that others read needs no more (agent/whichmachine.py).
 
-    The host says all this of itself. Nothing here proves anything: checks/samehost.py says what it is used for.
+    The host says all this of itself. Nothing here proves anything: checks/drift/samehost.py says what it is used for.
     """
 
     machine_id: OptStr  # of /etc/machine-id; None: there is none

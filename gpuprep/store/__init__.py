@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from gpuprep.checks.samehost import Identity
+from gpuprep.checks.drift.samehost import Identity
 from gpuprep.errors import StoreError, UsageError
 from gpuprep.paths import private_folder, state_dir
 from gpuprep.performance.trend import Measurement

@@ -1,8 +1,8 @@
 """Which run of a host is the certified run? Inside the caller's transaction. Use it through store/__init__.py.
 
-It is the run that `baseline set` named, until it is cleared or another is named; without one it is the newest run of a
-certifying command that passed and that nothing speaks against (checks/certifying.py; the column runs.certifies). Runs
-of earlier versions have no such mark: of them those that left nothing out count.
+It is the run that `baseline set` named, until it is cleared or another is named. Without such a run it is the newest
+run of a certifying command that passed and that nothing speaks against (checks/drift/certifying.py; the column
+runs.certifies). Runs of earlier versions have no such mark: of them those that left nothing out count.
 
 A host may have several names: every question is asked of all of them. Records are large, so only the options of
 candidates are read.

@@ -1,8 +1,8 @@
 """Which names are one host? Inside the caller's transaction. Use it through store/__init__.py.
 
 Rows of runs, figures and choices keep the name that the user gave; who asks for one name gets those of all names of
-its host. The identity of a name is what the host said when the controller connected to that name; checks/samehost.py
-says when two of them are one host.
+its host. The identity of a name is what the host said when the controller connected to that name;
+checks/drift/samehost.py says when two of them are one host.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gpuprep.checks import samehost
-from gpuprep.checks.samehost import Identity
+from gpuprep.checks.drift import samehost
+from gpuprep.checks.drift.samehost import Identity
 from gpuprep.store.tables import baselines, certified, host_names, insert_missing, insert_new, storable
 from gpuprep.untrusted.plaintext import command
 

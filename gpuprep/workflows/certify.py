@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuprep import checks
-from gpuprep.checks import certifying
-from gpuprep.checks.certifying import Doubts, Passed
-from gpuprep.checks.drift import Past
+from gpuprep.checks.drift import Past, certifying
+from gpuprep.checks.drift.certifying import Doubts, Passed
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import UsageError
 from gpuprep.records import Finding, RunRecord, Snapshot, Source, Status

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuprep import checks
-from gpuprep.checks import drift, quick
+from gpuprep.checks import drift
+from gpuprep.checks.drift import quick
+from gpuprep.checks.drift.quick import Quick
 from gpuprep.checks.judgement import Judgement
-from gpuprep.checks.quick import Quick
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted

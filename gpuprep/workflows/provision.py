@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import checks
-from gpuprep.checks import quick
+from gpuprep.checks.drift import quick
 from gpuprep.checks.judgement import Adjust, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuprep import __version__, checks, errorlog
-from gpuprep.checks import samehost
+from gpuprep.checks.drift import samehost
+from gpuprep.checks.drift.samehost import Identity
 from gpuprep.checks.judgement import Judgement, Terms
-from gpuprep.checks.samehost import Identity
 from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted

@@ -22,8 +22,9 @@ from gpuprep.agent.host_paths import (
     DRIFT_TIMER_STAMP,
 )
 from gpuprep.agent.identity import identity
-from gpuprep.checks import drift, quick
+from gpuprep.checks import drift
 from gpuprep.checks.baseline import has_quick
+from gpuprep.checks.drift import quick
 from gpuprep.checks.verdict import believed
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile

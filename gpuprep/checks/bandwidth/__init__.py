@@ -1,0 +1,93 @@
+"""Are memory and links of each GPU as fast as sound ones, as the link itself allows, and as those of its neighbours?
+
+Published figures (`published` names the source) contain only speeds: what they do not have is no finding, and what they
+have is judged like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.checks import links
+from gpuprep.checks.bandwidth import bandwidthtrust, hostcopies, memoryspeed, peercopies
+from gpuprep.checks.bandwidth.bandwidthtrust import occupied
+from gpuprep.checks.bandwidth.memoryspeed import BINDINGS
+from gpuprep.checks.common import REMEDIES, skip, unknown
+from gpuprep.checks.evidence import Evidence, absent_gpus
+from gpuprep.checks.links import named
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """Of each GPU: its memory, its link, copies to and from the host, slowdowns; of each pair: copies and NVLinks."""
+    if evidence.wanted.cuda.version == "none":
+        return []
+    values = evidence.of(Bandwidth, "bandwidth")
+    if isinstance(values, Missing):
+        return [unknown("bandwidth", "measured", values, expected="measured", remedy=BINDINGS)]
+    if not values.gpus:
+        nothing = Missing("unparsable", "the probe lists no GPU")
+        return [unknown("bandwidth", "measured", nothing, expected="measured", remedy="measure again")]
+    seen = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
+    published = bool(values.published)
+    found = [] if published else absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
+    if published:
+        why = f"figures that were published ({values.published}): nothing is known of the host"
+        found.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
+    if doubled := bandwidthtrust.twice(seen):
+        return [*found, *doubled]
+    paired = {index for pair in values.peers for index in (pair.start, pair.end)}
+    for gpu in seen:
+        of_gpu = _gpu(evidence, gpu, seen, published=published)
+        found += of_gpu if of_gpu or gpu.index in paired else [_empty(named(gpu.index))]
+    return [*found, *peercopies.findings(evidence, values, seen)]
+
+
+def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *, published: bool) -> list[Finding]:
+    subject = named(gpu.index)
+    if gpu.error:
+        return [_failed(subject, gpu.error)]
+    kin = _kin(evidence, gpu, gpus)
+    busy = "" if published else occupied(gpu)
+    undisturbed = [one for one in kin if not one.error and (published or not occupied(one))]
+    found = memoryspeed.findings(evidence, subject, gpu, busy, published=published)
+    link = links.finding(evidence, subject, gpu, kin)
+    if not published or not isinstance(gpu.pcie, Missing):
+        found.append(link)
+    found += hostcopies.findings(evidence, subject, gpu, link, busy, published=published)
+    if not published or not isinstance(gpu.event_reasons, Missing) or gpu.telemetry:
+        found.append(bandwidthtrust.slowdowns(subject, gpu))
+    if not busy:
+        found += memoryspeed.against_best(evidence, subject, gpu, undisturbed)
+        found += hostcopies.against_best(subject, gpu, undisturbed)
+    return found
+
+
+def _empty(subject: str) -> Finding:
+    why = f"nothing was measured of {subject}"
+    return Finding(subject, "bandwidth", Status.UNKNOWN, "measured", "nothing", why, "measure again")
+
+
+def _kin(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu]) -> list[BandwidthGpu]:
+    """The other GPUs of the same board."""
+    ids, board = (gpu.pci_device_id.lower(), gpu.pci_subsystem_id.lower()), evidence.board(gpu)
+    return [
+        other
+        for other in gpus
+        if other is not gpu
+        and (other.pci_device_id.lower(), other.pci_subsystem_id.lower()) == ids
+        and evidence.board(other) == board
+    ]
+
+
+def _failed(subject: str, error: str) -> Finding:
+    """FAIL for a lost GPU and wrong results; any other CUDA error says nothing about the GPU: UNKNOWN."""
+    why, prop = f"not measured: {error}", "bandwidth"
+    if "lost" in error.lower():
+        return Finding(subject, prop, Status.FAIL, "measured", "failed", why, REMEDIES["gpu_is_lost"])
+    if "wrong" in error:
+        remedy = "do not calculate on this GPU; ask for another, and show the provider this report"
+        return Finding(subject, prop, Status.FAIL, "right results", "wrong results", error, remedy)
+    remedy = "mend what the message names, then measure again"
+    return Finding(subject, prop, Status.UNKNOWN, "measured", "failed", why, remedy)

@@ -1,0 +1,174 @@
+"""Copies between the host's memory and a GPU: as fast as the link that was there, and as the link that should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.topologies import (
+    chip_to_chip_carries,
+    is_chip_to_chip,
+    sound_chip_to_chip,
+    sound_host,
+    wired_with,
+)
+from gpuprep.checks import links
+from gpuprep.checks.bandwidth.memoryspeed import ALONE, speed
+from gpuprep.checks.common import unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor, floor
+from gpuprep.checks.sound import ROUNDING, Limits, is_shipped, limits
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import BandwidthGpu
+from gpuprep.records.evidence.decode import Figure
+
+FLOOR = "host_link_percent_of_peak"
+KEYS = {"host to device": "h2d", "device to host": "d2h"}
+# Copies of two GPUs of one host differ by their NUMA nodes: 23.9 and 26.0 GB/s on a sound machine with eight A100.
+NEIGHBOUR_WARN_PERCENT, NEIGHBOUR_FAIL_PERCENT = 15.0, 45.0
+ONE_WAY_PERCENT = 25.0  # slower than the other direction: it is not the link, which carries the same both ways
+NUMA = "look for another load on the host's memory, and whether the VM's memory is on the GPU's own NUMA node"
+
+
+def findings(
+    evidence: Evidence, subject: str, gpu: BandwidthGpu, link: Finding, busy: str, *, published: bool
+) -> list[Finding]:
+    """One for each direction; of published figures for those that are there. `link` is the link's own finding."""
+    return [
+        _copy(evidence, subject, gpu, what, reached, link, busy, published=published)
+        for what, reached in gpu.host.items()
+        if not (published and isinstance(reached, Missing) and reached.reason == "not_recorded")
+    ]
+
+
+def _copy(
+    evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: Figure, link: Finding, busy: str, *,
+    published: bool,
+) -> Finding:  # fmt: skip
+    prop = what.replace(" ", "_")
+    if isinstance(reached, Missing):
+        said = f"the copy {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=said, remedy="measure again")
+    shown = f"{reached:.1f} GB/s"
+    if busy:
+        return Finding(subject, prop, Status.UNKNOWN, "measured alone", shown, busy, ALONE)
+    if gpu.pinned is False:
+        why = "the copy was made from pageable memory of the host: that is the speed of the CPU's copy, not of the link"
+        return Finding(subject, prop, Status.UNKNOWN, "from pinned memory", shown, why, "measure it from pinned memory")
+    if reached <= 0:
+        why = f"{reached:g} GB/s is no speed: nothing was measured"
+        return Finding(subject, prop, Status.UNKNOWN, "a speed", shown, why, "measure again")
+    board, least = evidence.board(gpu), floor(evidence, FLOOR)
+    if least is None:
+        remedy = f"say {FLOOR} under thresholds in the profile"
+        return Finding(subject, prop, Status.UNKNOWN, "a floor", shown, "the profile sets no floor", remedy)
+    if board and is_chip_to_chip(board):
+        return _over_chip_to_chip(subject, prop, what, reached, board, least)
+    return _over_pcie(evidence, subject, gpu, what, reached, link, least, published=published)
+
+
+def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board: Board, least: Floor) -> Finding:
+    sound, most = sound_chip_to_chip(board), chip_to_chip_carries()
+    if reached > ROUNDING * most:
+        why = f"NVLink-C2C carries {most:.0f} GB/s in one direction: the measurement is wrong"
+        return Finding(subject, prop, Status.UNKNOWN, "a speed", f"{reached:.1f} GB/s", why, "measure again")
+    if sound is None:
+        why = "no figure of a sound board was published"
+        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", why, "compare it with another")
+    share = 100 * sound / most
+    limit = limits(Floor(least.percent * share / 100, least.source), share, f"NVLink-C2C of {board.name}")
+    percent = 100 * reached / most
+    shown, status = f"{reached:.1f} GB/s, {percent:.0f} %", Status(limit.status(percent))
+    if status is Status.PASS:
+        return Finding(subject, prop, status, limit.of(most), shown)
+    why = f"copies {what} reach {reached:.1f} GB/s, and those of sound boards {sound:.0f}"
+    return Finding(subject, prop, status, limit.of(most), shown, why, f"{NUMA}; else show the provider this report")
+
+
+def _over_pcie(
+    evidence: Evidence, subject: str, gpu: BandwidthGpu, what: str, reached: float, link: Finding, least: Floor, *,
+    published: bool,
+) -> Finding:  # fmt: skip
+    """Below the floor of the link as it was: FAIL. Below that of the link as it should be: what the link is."""
+    prop, board = what.replace(" ", "_"), evidence.board(gpu)
+    facts = links.read(evidence, gpu, board)
+    assumed = published and isinstance(gpu.pcie, Missing) and gpu.pcie.reason == "not_recorded"
+    narrow = wired_with(board) if assumed else None
+    should, most = facts.device, facts.device.gb_per_s
+    half = links.Way(should.generation, narrow.width if narrow else None)
+    if half.gb_per_s is None or reached > links.PCIE_MOST * half.gb_per_s:
+        half, narrow = should, None
+    now = half if assumed else facts.now
+    present = now.gb_per_s
+    if present is None or most is None:
+        lacks = "generation and width of the link are not known"
+        return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", lacks, "measure again")
+    percent = 100 * reached / present
+    shown = f"{reached:.1f} GB/s, {percent:.0f} %"
+    limit = _limits(evidence, board, now, what, least)
+    if reached > links.PCIE_MOST * (most if assumed else present):
+        why = f"the link ({now}) carries {present:.1f} GB/s: it was read while it was idle, or the speed is wrong"
+        return Finding(subject, prop, Status.UNKNOWN, limit.of(present), shown, why, "measure again")
+    status = Status(limit.status(percent))
+    wide = _limits(evidence, board, should, what, least)
+    if status is Status.PASS and 100 * reached / most >= wide.passes:
+        return Finding(subject, prop, status, limit.of(present), shown)
+    if status is Status.PASS:
+        return _narrow(subject, prop, what, reached, now, should, link, wide, usual=narrow.where if narrow else "")
+    said = f"copies {what} reach {reached:.1f} of the {present:.1f} GB/s that the link carries ({percent:.0f} %)"
+    why, remedy = said + _one_way(gpu, what, reached), f"{NUMA}; else show the provider this report"
+    return Finding(subject, prop, status, limit.of(present), shown, why, remedy)
+
+
+def _limits(evidence: Evidence, board: Board | None, way: links.Way, what: str, least: Floor) -> Limits:
+    sound = sound_host(way.generation or 0, KEYS[what]) if is_shipped(evidence, FLOOR) else None
+    return limits(least, sound, f"{board.name if board else 'a link'} at {way}")
+
+
+def _narrow(
+    subject: str, prop: str, what: str, reached: float, now: links.Way, should: links.Way, link: Finding, wide: Limits,
+    *, usual: str,
+) -> Finding:  # fmt: skip
+    """As fast as the link is, but the link is not what it should be: never PASS."""
+    most = should.gb_per_s or 0.0
+    known = link.status if link.status in (Status.FAIL, Status.UNKNOWN) else Status.WARN
+    why = f"copies {what} reach {reached:.1f} GB/s: all that {now} carries, and the GPU has {should} ({most:.1f} GB/s)"
+    if usual:
+        why += f"; {usual} wires this board so, which is no fault"
+    shown = f"{reached:.1f} GB/s, {100 * reached / most:.0f} % of the GPU's own link"
+    remedy = link.remedy or links.RESEAT
+    return Finding(subject, prop, Status.WARN if usual else known, wide.of(most), shown, why, remedy)
+
+
+def _credible(gpu: BandwidthGpu, what: str) -> float | None:
+    """A speed that the link can have: a sound GPU is not slow beside an impossible figure."""
+    reached, carries = speed(gpu.host.get(what)), links.rate(gpu.pcie)
+    return None if reached and carries and reached > links.PCIE_MOST * carries else reached
+
+
+def _one_way(gpu: BandwidthGpu, what: str, reached: float) -> str:
+    other = next((figure for name, figure in gpu.host.items() if name != what), None)
+    faster = speed(other)
+    if faster is None or reached >= (1 - ONE_WAY_PERCENT / 100) * faster:
+        return ""
+    return f", and the other direction {faster:.1f}: it is the host's memory or its placement, not the link"
+
+
+def against_best(subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -> list[Finding]:
+    """Beside the GPUs of the same board in this machine; nothing without one."""
+    prop, expected = "host_against_best", f"less than {NEIGHBOUR_WARN_PERCENT:g} % below the best of its board"
+    behind = [
+        (100 * (1 - mine / best), f"{what} {mine:.1f} of {best:.1f} GB/s")
+        for what in gpu.host
+        for mine, best in [(_credible(gpu, what), max((_credible(one, what) or 0.0 for one in kin), default=0.0))]
+        if mine and best
+    ]
+    if not behind:
+        return []
+    percent, shown = max(behind)
+    if percent < NEIGHBOUR_WARN_PERCENT:
+        return [Finding(subject, prop, Status.PASS, expected, shown)]
+    why = f"copies {shown.split(' GB/s')[0]} GB/s: {percent:.0f} % slower than those of the best GPU of its board here"
+    status = Status.FAIL if percent >= NEIGHBOUR_FAIL_PERCENT else Status.WARN
+    remedy = f"compare the links of the two (nvidia-smi -q, PCI); {NUMA}"
+    return [Finding(subject, prop, status, expected, shown, why, remedy)]

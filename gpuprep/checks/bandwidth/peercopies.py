@@ -1,0 +1,273 @@
+"""Copies between GPUs: each pair in each direction, against what joins the two, and beside pairs of the same kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuprep.catalogue import topologies
+from gpuprep.catalogue.topologies import Family, Machine
+from gpuprep.checks import links as pcie
+from gpuprep.checks.bandwidth.bandwidthtrust import occupied
+from gpuprep.checks.bandwidth.memoryspeed import ALONE
+from gpuprep.checks.common import unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor
+from gpuprep.checks.links import AGAIN, PCIE_MOST, named, nvlinks
+from gpuprep.checks.sound import Limits, limits
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu, Pcie, Peer
+
+PROP = "peer_copy"
+PEER_FLOOR = Floor(60.0, "gpuprep")  # of what joins the two
+NEAR = ("PIX", "PXB", "PHB")  # below one CPU socket's root complex; NODE and SYS cross more, and are slower
+# Through the host's memory sound machines gave 34 to 70 % of the link (RTX 3090, 4090, 5090, A100 PCIe).
+STAGED_PERCENT = 20.0
+# Sound machines differ by 17 % between pairs of one kind (A100 with switches: 430 and 520 GB/s both ways).
+PAIR_WARN_PERCENT, PAIR_FAIL_PERCENT = 20.0, 50.0
+NVLINK_GB_PER_S = 25.0  # of one link in one direction, NVLink 2 to 4, where the catalogue lacks the board
+NVLINK_MOST = 0.98  # of what the links carry; on sound boards 97 % at most (V100)
+XID_74 = "see the kernel's log for Xid 74 (NVLink) and nvidia-smi nvlink -e; show the provider this report"
+TOPOLOGY = "copies that cross the CPU are slower: see nvidia-smi topo -m, and keep work on neighbouring GPUs"
+FORBIDDEN = "see that Fabric Manager runs and that no IOMMU or compute mode forbids it"
+
+
+@dataclass(frozen=True)
+class Pair:
+    peer: Peer
+    origin: BandwidthGpu
+    target: BandwidthGpu
+    family: Family | None  # of both; None where they differ or are not known
+    links: int  # that are recorded as active; 0 where none is, or nothing is known
+    published: bool
+
+    @property
+    def subject(self) -> str:
+        return f"{named(self.peer.start)} to {named(self.peer.end)}"
+
+
+def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]) -> list[Finding]:
+    """Nothing on a machine with one GPU; UNKNOWN where several were not measured against each other."""
+    by_index = {gpu.index: gpu for gpu in gpus if gpu.index is not None}
+    strays = _strays(values.peers, by_index)
+    if len(gpus) < 2:
+        return strays
+    published = bool(values.published)
+    if not values.peers:
+        nothing = Missing("unparsable", "the probe lists no pair")
+        what = "copies between GPUs"
+        silent = unknown("gpus", "peers", nothing, expected="each pair measured", what=what, remedy=AGAIN)
+        return [] if published else [silent]
+    once = {(peer.start, peer.end): peer for peer in reversed(values.peers)}  # the first; a second one is a stray
+    pairs = [
+        _pair(evidence, peer, by_index, published=published)
+        for peer in reversed(once.values())
+        if peer.start in by_index and peer.end in by_index and peer.start != peer.end
+    ]
+    found = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
+    found += _beside_each_other(evidence, pairs)
+    gone = _gone(pairs, by_index)
+    if gone and not published:
+        nothing = Missing("not_recorded", f"{', '.join(gone)} was not measured")
+        found.append(unknown("gpus", "peers", nothing, expected="each pair measured", remedy=AGAIN))
+    return found
+
+
+def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
+    """Pairs of which a GPU is not among those that were measured, and pairs that are there twice."""
+    said = [
+        f"{named(one.start)} to {named(one.end)}"
+        for one in peers
+        if one.start not in gpus or one.end not in gpus or one.start == one.end
+    ]
+    counted = Counter((one.start, one.end) for one in peers)
+    said += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
+    if not said:
+        return []
+    why = f"the record lists pairs that cannot be: {', '.join(said[:5])}"
+    return [Finding("gpus", "pairs", Status.UNKNOWN, "pairs of the GPUs that are there", "others", why, AGAIN)]
+
+
+def _gone(pairs: Sequence[Pair], gpus: Mapping[int, BandwidthGpu]) -> list[str]:
+    measured = {(pair.peer.start, pair.peer.end) for pair in pairs}
+    return [
+        f"{named(one)} to {named(other)}"
+        for one in gpus
+        for other in gpus
+        if one != other and (one, other) not in measured
+    ]
+
+
+def _pair(evidence: Evidence, peer: Peer, gpus: Mapping[int, BandwidthGpu], *, published: bool) -> Pair:
+    origin, target = gpus[peer.start or 0], gpus[peer.end or 0]
+    families = [topologies.family(evidence.board(gpu)) for gpu in (origin, target)]
+    family = families[0] if families[0] == families[1] else None
+    links = 0 if isinstance(peer.nvlinks, Missing) or peer.nvlinks < 0 else int(peer.nvlinks)
+    return Pair(peer, origin, target, family, links, published)
+
+
+# ---------------------------------------------------------------- NVLinks
+
+
+def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
+    found = []
+    for family in {pair.family.key: pair.family for pair in pairs if pair.family}.values():
+        found += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
+    return found
+
+
+def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> list[Finding]:
+    rows: dict[int, dict[int, int]] = {}
+    for pair in pairs:
+        if not isinstance(pair.peer.nvlinks, Missing):
+            rows.setdefault(pair.peer.start or 0, {})[pair.peer.end or 0] = pair.links
+    gpus = {index for pair in pairs for index in (pair.peer.start, pair.peer.end)}
+    published = any(pair.published for pair in pairs)  # often one pair of a larger machine
+    machine = nvlinks.wiring(family, rows, len(gpus), evidence.snapshot.nvswitches, some=published)
+    some = bool(evidence.snapshot.nvswitches) or any(pair.links for pair in pairs)
+    found = [_links_of(pair, family, machine, rows, some=some) for pair in pairs]
+    names = {start: named(start) for start in rows}
+    whole = [] if published else nvlinks.of_rows(family, rows, machine, names)
+    return [*(one for one in found if one is not None), *whole]
+
+
+def _links_of(
+    pair: Pair, family: Family, machine: Machine | None, rows: Mapping[int, Mapping[int, int]], *, some: bool
+) -> Finding | None:
+    links = pair.peer.nvlinks
+    if isinstance(links, Missing):
+        if family.joined == "none" or (pair.published and links.reason == "not_recorded"):
+            return None
+        return unknown(
+            pair.subject, nvlinks.PROP, links, expected="as wired", what=f"NVLinks of {pair.subject}", remedy=AGAIN
+        )
+    back = rows.get(pair.peer.end or 0, {}).get(pair.peer.start or 0)
+    return nvlinks.of_pair(pair.subject, family, links, back, machine, some=some)
+
+
+# ---------------------------------------------------------------- speed
+
+
+def _copy(evidence: Evidence, pair: Pair) -> Finding:
+    subject, reached, error = pair.subject, pair.peer.gb_per_s, pair.peer.error
+    if error:
+        remedy = "see the kernel's log for Xid 74 (NVLink) and the state of Fabric Manager"
+        return Finding(subject, PROP, Status.FAIL, "copies", "failed", f"a copy failed: {error}", remedy)
+    if isinstance(reached, Missing):
+        return unknown(subject, PROP, reached, expected="measured", what=f"copies {subject}", remedy=AGAIN)
+    shown = f"{reached:.0f} GB/s"
+    busy = "" if pair.published else next(filter(None, map(occupied, (pair.origin, pair.target))), "")
+    if busy:
+        return Finding(subject, PROP, Status.UNKNOWN, "measured alone", shown, busy, ALONE)
+    if reached <= 0:
+        why = f"{reached:g} GB/s is no speed: nothing was measured"
+        return Finding(subject, PROP, Status.UNKNOWN, "a speed", shown, why, AGAIN)
+    carries, by = _joined(evidence, pair)
+    if carries is None:
+        why = "neither the number of NVLinks nor the PCIe link is known"
+        return Finding(subject, PROP, Status.UNKNOWN, "a floor", shown, why, AGAIN)
+    if _impossible(evidence, pair, reached):
+        why = f"{by} carry {carries:.0f} GB/s in one direction: the speed, or what joins the GPUs, is wrong"
+        return Finding(subject, PROP, Status.UNKNOWN, f"≤ {carries:.0f} GB/s", shown, why, AGAIN)
+    if pair.peer.can_access is None and not pair.published:
+        why = "whether the GPUs have access to each other is not recorded"
+        return Finding(subject, PROP, Status.UNKNOWN, "direct", shown, why, AGAIN)
+    if pair.peer.can_access is False:
+        return _staged(pair, reached, carries)
+    return _direct(pair, reached, carries, by)
+
+
+def _impossible(evidence: Evidence, pair: Pair, reached: float) -> bool:
+    """Faster than what joins the two carries."""
+    carries, _ = _joined(evidence, pair)
+    return carries is not None and reached > (NVLINK_MOST if pair.links else PCIE_MOST) * carries
+
+
+def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
+    """(GB/s in one direction of what joins the two, what that is)."""
+    if pair.links and pair.peer.can_access is not False:
+        each = pair.family.gb_per_s if pair.family else NVLINK_GB_PER_S
+        return pair.links * (each or NVLINK_GB_PER_S), f"{pair.links} NVLinks"
+    rates = [_rate(evidence, gpu, published=pair.published) for gpu in (pair.origin, pair.target)]
+    known = [one for one in rates if one is not None]
+    return (min(known) if len(known) == len(rates) else None), "their PCIe links"
+
+
+def _rate(evidence: Evidence, gpu: BandwidthGpu, *, published: bool) -> float | None:
+    """What the GPU's link to the host carries; a link that is less than it should be has its own finding."""
+    if isinstance(gpu.pcie, Missing) and published:
+        return pcie.device_of(Pcie(), evidence.board(gpu)).gb_per_s
+    return pcie.rate(gpu.pcie)
+
+
+def _staged(pair: Pair, reached: float, carries: float) -> Finding:
+    percent = 100 * reached / carries
+    shown = f"{reached:.0f} GB/s, {percent:.0f} %"
+    why = "the GPUs have no access to each other: copies go through the host's memory"
+    if pair.links:
+        why += f", although {pair.links} NVLinks are active"
+        return Finding(pair.subject, PROP, Status.FAIL, "direct", shown, why, FORBIDDEN)
+    expected = f"≥ {STAGED_PERCENT:g} % of {carries:.0f} GB/s, through the host's memory"
+    if percent >= STAGED_PERCENT:
+        return Finding(pair.subject, PROP, Status.PASS, expected, shown, why)
+    why += f"; sound machines reach a third of the {carries:.0f} GB/s of their links and more"
+    return Finding(pair.subject, PROP, Status.WARN, expected, shown, why, TOPOLOGY)
+
+
+def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
+    limit, percent = _limits(pair), 100 * reached / carries
+    expected, shown = f"{limit.of(carries)}, {by}", f"{reached:.0f} GB/s, {percent:.0f} %"
+    status = Status(limit.status(percent))
+    if status is Status.PASS:
+        return Finding(pair.subject, PROP, status, expected, shown)
+    why = f"copies reach {reached:.0f} of the {carries:.0f} GB/s that {by} carry"
+    if pair.links:
+        return Finding(pair.subject, PROP, status, expected, shown, why, XID_74)
+    return Finding(pair.subject, PROP, Status.WARN, expected, shown, why, TOPOLOGY)
+
+
+def _limits(pair: Pair) -> Limits:
+    if pair.links:
+        sound = pair.family.sound_percent if pair.family else None
+        return limits(PEER_FLOOR, sound, "NVLink between two")
+    generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
+    near = pair.peer.topology in NEAR and all(generations)
+    lowest = min((one for one in generations if one), default=0)
+    return limits(PEER_FLOOR, topologies.sound_host(lowest, "h2d") if near else None, "PCIe below one CPU")
+
+
+def _generation(gpu: BandwidthGpu) -> int | None:
+    return gpu.pcie.generation if isinstance(gpu.pcie, Pcie) else None
+
+
+# ---------------------------------------------------------------- pair beside pair
+
+
+def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
+    """WARN for pairs far behind the best of the same kind: same boards, as many links, the same way over PCIe."""
+    found = []
+    kinds: dict[tuple[object, ...], list[tuple[float, Pair]]] = {}
+    for pair in pairs:
+        reached = pair.peer.gb_per_s
+        if not isinstance(reached, Missing) and reached > 0 and not _impossible(evidence, pair, reached):
+            boards = frozenset((gpu.pci_device_id, gpu.pci_subsystem_id) for gpu in (pair.origin, pair.target))
+            key = (boards, pair.links, pair.peer.topology, pair.peer.can_access)
+            kinds.setdefault(key, []).append((reached, pair))
+    for several in kinds.values():
+        best, fastest = max(several, key=lambda one: one[0])
+        found += [one for reached, pair in several if (one := _behind(pair, reached, best, fastest)) is not None]
+    return found
+
+
+def _behind(pair: Pair, reached: float, best: float, fastest: Pair) -> Finding | None:
+    percent = 100 * (1 - reached / best)
+    if percent < PAIR_WARN_PERCENT:
+        return None
+    shown = f"{reached:.0f} of {best:.0f} GB/s ({fastest.subject})"
+    why = f"copies are {percent:.0f} % slower than those of the best pair that is joined alike"
+    told = bool(pair.links or pair.peer.topology)  # else one pair may cross the CPU and the other not
+    status = Status.FAIL if told and percent >= PAIR_FAIL_PERCENT else Status.WARN
+    remedy = XID_74 if pair.links else TOPOLOGY
+    expected = f"less than {PAIR_WARN_PERCENT:g} % below the best pair"
+    return Finding(pair.subject, "peer_against_best", status, expected, shown, why, remedy)

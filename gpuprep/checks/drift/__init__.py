@@ -1,0 +1,242 @@
+"""Is the machine still what was certified? Compares its facts with profile, certified run and last check. Pure.
+
+    Past(certified, previous)          the two records that a check compares with, in addition to the profile
+    resolve(profile, snapshot, past)   what the profile means on the machine that was certified
+    findings(wanted, snapshot, past)   all checks of the profile, and what differs from the past
+    judge(terms, snapshot, past)       the same, waived, dated and judged
+    dated(findings, previous, now)     findings, each with the moment since when it is so
+    unseen(findings, previous, looked) earlier findings that this check could not look at
+    still_failing(...)                 what failed in the last check and nothing shows that it is gone
+
+Runs on the controller and, at night, on the host itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprep import checks
+from gpuprep.checks import judgement
+from gpuprep.checks.baseline import uncompared
+from gpuprep.checks.drift import certifiedgpus, quick, sincecertified, sincelastcheck
+from gpuprep.checks.judgement import Adjust, Judgement, Terms
+from gpuprep.desired import state
+from gpuprep.desired.profile import Profile
+from gpuprep.desired.state import Wanted
+from gpuprep.errors import PlanRefused
+from gpuprep.records import DriftFacts, Finding, Missing, ProbeResult, RunRecord, Snapshot, Status, Unseen
+from gpuprep.records.baseline import Baseline
+from gpuprep.records.findings import DONE, findings_of
+from gpuprep.records.moments import moment
+
+GPU = re.compile(r"gpu (\d{1,4})")
+HISTORY = "_history"
+# What a check must do to see a finding: Unseen.needs.
+FACTS, MEASUREMENT, DEEP = "facts", "measurement", "deep"
+# Findings that there are only where something differs ► the one that says that nothing does.
+SUMMARIES = (
+    (certifiedgpus.ONLY_WHERE_DIFFERENT, "as_certified"),
+    (sincelastcheck.ONLY_WHERE_NEW, "since_last_check"),
+)
+MOST_UNSEEN = 100  # of GPUs that are gone for good, nobody looks again
+
+
+@dataclass(frozen=True)
+class Past:
+    """Two earlier records of the same host. None: there is no such record yet."""
+
+    certified: RunRecord | None  # the newest run that passed, or the one that `baseline set` named
+    previous: RunRecord | None  # the drift check before this one
+
+    def facts(self) -> DriftFacts:
+        return DriftFacts(
+            certified_run=self.certified.run_id if self.certified else "",
+            certified_at=self.certified.started_at if self.certified else "",
+            previous_run=self.previous.run_id if self.previous else "",
+            previous_at=self.previous.started_at if self.previous else "",
+        )
+
+
+def resolve(profile: Profile, snapshot: Snapshot, past: Past) -> Wanted:
+    """The profile resolved for this host. Raises PlanRefused if the profile does not fit the host.
+
+    A machine that lost its GPU, driver or system should still be what was certified. So the certified facts decide what
+    the profile means, and the present facts are compared with that. The present facts decide only if nothing was
+    certified, or if the profile is now for other machines.
+    """
+    certified = past.certified.after if past.certified else None
+    if certified is not None:
+        try:
+            return state.resolve(profile, certified, judging=True)
+        except PlanRefused:
+            return state.resolve(profile, snapshot, judging=True)
+    return state.resolve(profile, snapshot, judging=True)
+
+
+def findings(
+    wanted: Wanted,
+    snapshot: Snapshot,
+    past: Past,
+    probed: Sequence[ProbeResult] = (),
+    *,
+    asked: Collection[str] = (),
+    thresholds: Mapping[str, Any] | None = None,
+    baseline: Baseline | None = None,
+) -> tuple[Finding, ...]:
+    """What checks.compare finds, what differs from the certified run and the check before, and what has no baseline."""
+    by_profile = checks.compare(wanted, snapshot, probed, asked=asked, thresholds=thresholds, baseline=baseline)
+    since = sincecertified.findings(wanted, snapshot, past.certified, past.previous, by_profile)
+    return (*by_profile, *since, *uncompared(snapshot, probed, baseline or {}, wanted.profile))
+
+
+def judge(
+    terms: Terms,
+    snapshot: Snapshot,
+    past: Past,
+    measurements: Sequence[ProbeResult] = (),
+    baseline: Baseline | None = None,
+    *,
+    more: Sequence[Finding] = (),
+    adjust: Adjust = tuple,
+) -> Judgement:
+    """findings() and `more`, judged, each with its date. `adjust` comes after the dates."""
+    asked = [result.probe for result in measurements]
+    compared = findings(
+        terms.wanted, snapshot, past, measurements, asked=asked, thresholds=terms.thresholds, baseline=baseline
+    )
+    return judgement.judge(terms, (*compared, *more), lambda waived: adjust(dated(waived, past.previous, terms.moment)))
+
+
+def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
+    """Add `since` to each finding that did not pass: the first check that found it, else `now` (UTC, ISO 8601).
+
+    The date restarts when the status changes; waivers are ignored: UNKNOWN before and FAIL now means FAIL since now.
+    An invalid moment, or a moment later than now, comes from a wrong clock.
+    """
+    before = {(one.key, one.status): one.since for one in _open(previous) if _is_past(one.since, now)}
+    return tuple(
+        finding
+        if finding.status in DONE
+        else dataclasses.replace(finding, since=before.get((finding.key, _status(finding))) or now)
+        for finding in found
+    )
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a check looked at: an earlier finding that is absent now is gone, or nobody looked."""
+
+    wanted: Wanted
+    facts: Snapshot
+    measured: bool = False  # each quick probe gave figures
+    deep: bool = False  # Ansible's check mode ran
+
+    @classmethod
+    def at(cls, wanted: Wanted, facts: Snapshot, results: Sequence[ProbeResult], *, deep: bool = False) -> Looked:
+        gave = {result.probe for result in results if not isinstance(result.values, Missing)}
+        return cls(wanted, facts, bool(gave) and gave >= {kind.name for kind in quick.chosen(wanted)}, deep)
+
+    def has_gpu(self, index: int) -> bool:
+        gpus = self.facts.gpus
+        return not isinstance(gpus, Missing) and any(gpu.uuid and gpu.index == index for gpu in gpus)
+
+
+def unseen(found: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
+    """Earlier findings that this check did not look at, for example without a measurement: their dates are kept.
+
+    What it looked at and did not find is gone: if it comes again, it is new. Without `looked` nothing that is absent
+    counts as gone.
+    """
+    statuses = {finding.key: finding.status for finding in found}
+    return tuple(
+        one
+        for one in _open(previous, looked)
+        if statuses.get(one.key, Status.SKIP) is Status.SKIP and not _is_gone(one, statuses, looked)
+    )[:MOST_UNSEEN]
+
+
+def still_failing(
+    found: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Keys that were FAIL in the check before and of which `found` does not show that they are gone or waived.
+
+    `played`: roles that ran since; what Ansible's check mode would have changed is done by them.
+    """
+    statuses = {finding.key: finding.status for finding in found}
+    closing = (Status.PASS, Status.WAIVED)
+    return tuple(
+        one.key
+        for one in _open(previous, looked)
+        if one.status == Status.FAIL.value
+        and statuses.get(one.key) not in closing
+        and not (one.needs == DEEP and one.key.partition(".")[0] in played)
+        and not _is_gone(one, statuses, looked)
+    )
+
+
+def _is_gone(one: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
+    """Whether this check would have found it. A SKIP did not look."""
+    subject, _, prop = one.key.partition(".")
+    if looked is None or one.key in statuses:
+        return False
+    if one.needs == DEEP:
+        return looked.deep
+    if one.needs == MEASUREMENT:
+        return looked.measured and not prop.endswith(HISTORY)  # of another baseline, or of none, nothing is shown
+    of_gpu = GPU.fullmatch(subject)
+    if of_gpu and not looked.has_gpu(int(of_gpu[1])):
+        return False
+    for props, summary in SUMMARIES:
+        if of_gpu and prop in props:
+            seen = [statuses.get(f"{subject}.{name}", Status.SKIP) for name in (summary, *props)]
+            return any(status is not Status.SKIP for status in seen)
+    return one.needs == FACTS
+
+
+def _needs(record: RunRecord, key: str, looked: Looked | None, by_facts: Callable[[], Collection[str]]) -> str:
+    """What a check must do to see what `record` found; "" where nothing tells."""
+    subject, _, prop = key.partition(".")
+    if subject == "playbook" or subject.startswith("gpu_"):
+        return DEEP
+    if subject == "speed" or prop.endswith(HISTORY):
+        return MEASUREMENT
+    if looked is None or record.after is None:
+        return ""
+    if not record.measurements or subject in ("waiver", "host"):
+        return FACTS
+    if any(prop in props for props, _ in SUMMARIES) or key in by_facts():
+        return FACTS
+    return MEASUREMENT
+
+
+def _open(record: RunRecord | None, looked: Looked | None = None) -> list[Unseen]:
+    if record is None:
+        return []
+
+    @functools.cache
+    def by_facts() -> frozenset[str]:
+        if looked is None or record.after is None:
+            return frozenset()
+        found = checks.compare(looked.wanted, record.after)
+        return frozenset(finding.key for finding in found) | sincecertified.ALWAYS
+
+    seen = [
+        Unseen(one.key, _status(one), one.since, _needs(record, one.key, looked, by_facts))
+        for one in findings_of(record)
+        if one.status not in DONE and one.since
+    ]
+    return [*seen, *(record.drift.unseen if record.drift else ())]
+
+
+def _is_past(since: str, now: str) -> bool:
+    began, current = moment(since), moment(now)
+    return began is not None and (current is None or began <= current)
+
+
+def _status(finding: Finding) -> str:
+    return finding.waived or finding.status.value

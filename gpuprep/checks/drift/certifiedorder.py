@@ -1,0 +1,154 @@
+"""Facts of a GPU of which more (or less) is better: is each as good as when it was certified? Pure.
+
+A worse reading is a difference as any other. A better one is told, too, as WARN: as long as the host is held to the
+worse one, nobody would notice that the better one is lost again. Facts without an order (VBIOS, ECC mode, versions) are
+compared by certifiedgpus.py and certifiedsystem.py, and any other value of them is a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuprep.checks.drift.certified import Certified, Difference, Unread
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Status
+
+MORE, LESS = "more", "less"
+HELD_TO_WORSE = (
+    "better than certified; as long as the host is held to the worse state, nobody notices if it becomes so again"
+)
+HOLD_TO_BETTER = "gpuprep validate HOST --profile PROFILE: if it passes, the host is held to what it is now"
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """One fact. `read` gives a number, whether something is so, or why it is not known."""
+
+    prop: str  # of the finding; several facts may share one
+    what: str
+    better: str  # MORE | LESS
+    read: Callable[[GpuFacts], object]
+    slack_percent: float = 0.0  # a difference up to this is none
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a finding about worse facts says. `said`: properties of the profile's findings that may say the same."""
+
+    said: tuple[str, ...]
+    why: str
+    remedy: str
+
+
+def _pcie(name: str) -> Callable[[GpuFacts], object]:
+    """Lanes do not change on an idle link; its generation does, so only the highest that slot and GPU reach counts."""
+    return lambda gpu: getattr(gpu.pcie, name) if isinstance(gpu.pcie, PcieLink) else gpu.pcie
+
+
+def _pages(name: str) -> Callable[[GpuFacts], object]:
+    return lambda gpu: getattr(gpu.retired_pages, name) if isinstance(gpu.retired_pages, RetiredPages) else None
+
+
+def _rows(name: str) -> Callable[[GpuFacts], object]:
+    return lambda gpu: getattr(gpu.remapped_rows, name) if isinstance(gpu.remapped_rows, RemappedRows) else None
+
+
+def _links_up(gpu: GpuFacts) -> object:
+    return gpu.nvlinks if isinstance(gpu.nvlinks, Missing) else sum(gpu.nvlinks)
+
+
+FACTS = (
+    Ordered("pcie", "lanes", MORE, _pcie("width")),
+    Ordered("pcie", "lanes at most", MORE, _pcie("max_width")),
+    Ordered("pcie", "generation at most", MORE, _pcie("max_generation")),
+    Ordered("nvlinks_certified", "NVLinks that are up", MORE, _links_up),
+    # Drivers count what they keep for themselves in different ways.
+    Ordered("memory_certified", "MiB of memory", MORE, lambda gpu: gpu.memory_total_mib, 3.0),
+    Ordered("memory_defects", "pages retired after single-bit errors", LESS, _pages("single_bit")),
+    Ordered("memory_defects", "pages retired after double-bit errors", LESS, _pages("double_bit")),
+    Ordered("memory_defects", "a page waits to be retired", LESS, _pages("pending")),
+    Ordered("memory_defects", "rows remapped after correctable errors", LESS, _rows("correctable")),
+    Ordered("memory_defects", "rows remapped after uncorrectable errors", LESS, _rows("uncorrectable")),
+    Ordered("memory_defects", "a row waits to be remapped", LESS, _rows("pending")),
+    Ordered("memory_defects", "no spare row was left", LESS, _rows("failure")),
+)
+GROUPS = {
+    "pcie": Group(
+        ("pcie_link", "pcie_errors"),
+        "copies between host and GPU have another speed",
+        "stop the machine and start it again; if it stays so, show the provider this report",
+    ),
+    "nvlinks_certified": Group(
+        ("nvlinks",),
+        "GPUs exchange data more slowly",
+        "reset the linked GPUs or reboot; if it stays so, show the provider this report",
+    ),
+    "memory_certified": Group(
+        ("ecc", "mig"),
+        "programs that fitted may not fit any more",
+        "reset the GPU or reboot; if it stays so, ask the provider for another GPU",
+    ),
+    "memory_defects": Group(
+        ("retired_pages", "remapped_rows"),
+        "the memory had defects that were repaired by giving up these places; more of them foretell its end",
+        "watch it; gpuprep baseline set accepts it; if they come again, ask the provider for another GPU",
+    ),
+}
+
+
+def findings(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
+    """One for each group in which something is worse, better or not readable any more."""
+    found = (_group(prop, group, subject, was, now, certified) for prop, group in GROUPS.items())
+    return [finding for finding in found if finding is not None]
+
+
+def _group(
+    prop: str, group: Group, subject: str, was: GpuFacts, now: GpuFacts, certified: Certified
+) -> Finding | None:  # fmt: skip
+    said = [f"{subject}.{one}" for one in group.said]
+    worse, better, unread = [], [], []
+    for fact in (one for one in FACTS if one.prop == prop):
+        before, today = fact.read(was), fact.read(now)
+        if _unknown(before) or today is None or today == NOT_READ:
+            continue
+        if isinstance(today, Missing):
+            unread.append(Unread(f"{fact.what} of {subject}", today, [*said, f"{subject}.on_the_bus"]))
+        elif (order := _order(fact, before, today)) < 0:
+            worse.append(_text(fact, before, today))
+        elif order > 0:
+            better.append(_text(fact, before, today))
+    if worse or unread:
+        why = group.why + (f"; better than certified: {'; '.join(better)}" if better else "")
+        differences = [Difference(text, said) for text in worse]
+        unread = _once(was, now, prop, subject, unread)
+        return certified.judged(subject, prop, differences, "", unread=unread, why=why, remedy=group.remedy)
+    if better and prop != "memory_defects":  # a reset did what was still to do: nothing to hold the host to
+        return certified.same(
+            subject, prop, better, "", why=HELD_TO_WORSE, remedy=HOLD_TO_BETTER, status=Status.WARN
+        )  # fmt: skip
+    return None
+
+
+def _once(was: GpuFacts, now: GpuFacts, prop: str, subject: str, unread: list[Unread]) -> list[Unread]:
+    """A link of which nothing can be read is one thing."""
+    if prop == "pcie" and isinstance(now.pcie, Missing) and not isinstance(was.pcie, Missing):
+        return [Unread(f"the PCIe link of {subject}", now.pcie, unread[0].said)]
+    return unread
+
+
+def _unknown(reading: object) -> bool:
+    return reading is None or isinstance(reading, Missing)
+
+
+def _order(fact: Ordered, before: object, today: object) -> float:
+    """Above zero: better now; below: worse."""
+    if not isinstance(before, (int, float)) or not isinstance(today, (int, float)):
+        return 0.0
+    grown = float(today - before)
+    if abs(grown) <= abs(before) * fact.slack_percent / 100.0:
+        return 0.0
+    return grown if fact.better == MORE else -grown
+
+
+def _text(fact: Ordered, before: object, today: object) -> str:
+    return fact.what if isinstance(today, bool) and today else f"{fact.what}: was {before}, is {today}"

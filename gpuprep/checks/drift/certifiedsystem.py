@@ -1,0 +1,351 @@
+"""Is what surrounds the GPUs what was certified: kernel, packages, libraries, files, units, PATH, pins? Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from gpuprep.agent import host_paths
+from gpuprep.checks.common import show, skip
+from gpuprep.checks.drift.certified import Certified, Difference, Unread
+from gpuprep.checks.installed import aptpins, modprobe
+from gpuprep.desired.state import Wanted
+from gpuprep.records import NOT_READ, AptFacts, Finding, Missing, OptStr, Package, Snapshot, Status
+
+MOST = 5  # differences that are named one by one
+# Names of the packages of a snapshot (agent/packages.py) ► whose they are.
+TOOLKIT = re.compile(
+    r"cuda|cudnn|libaccinj|libcu(blas|dart|dnn|fft|file|inj|pti|rand|solver|sparse)|libnpp"
+    r"|libnv(blas|fatbin|jitlink|jpeg|ptxcompiler|rtc|toolsext|vm)|nvidia-(cuda|profiler|visual)"
+)
+DRIVER = re.compile(
+    r"nvidia|libnvidia|libcuda|libnv|firmware-nvidia|glx-alternative-nvidia|xserver-xorg-video-nvidia|kmod-nvidia|xorg-x11"
+)
+# File that gpuprep writes ► the checks of the profile that say that it, or what must be in it, is gone. Settings and
+# module options are compared by what they mean and not by their text.
+FILES = {
+    host_paths.TUNE_UNIT: ("gpuprep-tune.enabled",),
+    host_paths.TUNE_RULE: ("gpuprep-tune.driver_reload",),
+    host_paths.PERSISTENCE_DROP_IN: ("nvidia-persistenced.mode_at_boot",),
+    host_paths.LOGIN_ENVIRONMENT: ("login_shell.environment",),
+    host_paths.SERVICE_ENVIRONMENT: ("systemd_service.environment",),
+    host_paths.LOADER_LIST: ("cudnn.library",),
+    host_paths.NOUVEAU_BLACKLIST: ("nouveau.blacklist",),
+    host_paths.ENVIRONMENT: ("non_login_shell.environment",),
+    "/etc/ld.so.preload": (),
+}
+# What the finding must name where that is not the file.
+NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
+# Of a file that is everybody's, the lines that decide which toolkit a program gets.
+ENVIRONMENT = re.compile(r"(export\s+)?(PATH|CUDA_\w+|LD_\w+)\s*=")
+UNITS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
+WAYS = {
+    "login_shell": "a login shell", "non_login_shell": "a non-login shell", "systemd_service": "a systemd service",
+}  # fmt: skip
+# A file's name begins with ► the packages that bring it: Debian's, then those of Ubuntu, NVIDIA's archive and Fedora.
+DRIVER_RPM = r"nvidia-driver(-cuda)?-libs|xorg-x11-drv-nvidia(-cuda)?-libs"
+MODULES = r"nvidia-(open-)?(kernel-(dkms|open|source)|dkms)|kmod-nvidia"
+OWNERS = (
+    ("libcuda.so", rf"libcuda1|libnvidia-compute|{DRIVER_RPM}"),
+    ("libnvcuvid.so", rf"libnvcuvid|libnvidia-decode|{DRIVER_RPM}"),
+    ("libnvidia-encode.so", rf"libnvidia-encode|{DRIVER_RPM}"),
+    ("libnvidia-ml.so", rf"libnvidia-(ml|compute)|{DRIVER_RPM}"),
+    ("nvidia-smi", r"nvidia-smi|nvidia-utils|nvidia-driver-cuda$|xorg-x11-drv-nvidia-cuda$"),
+    ("nvidia-persistenced", r"nvidia-persistenced|nvidia-compute-utils"),
+    ("libcublasLt.so", r"libcublas(lt|-)"),
+    ("libcublas.so", r"libcublas(?!lt)"),
+    ("libcudart.so", r"libcudart|cuda-cudart"),
+    ("libcupti.so", r"libcupti|cuda-cupti"),
+    ("libnvJitLink.so", r"libnvjitlink"),
+    ("libnvrtc", r"libnvrtc|cuda-nvrtc"),
+    ("libcudnn", r"libcudnn|cudnn|nvidia-cudnn"),
+    ("nvcc", r"nvidia-cuda-toolkit$|cuda-nvcc"),
+)
+NOT_RUN = re.compile(r"-(dev|devel|doc)(-|$)")  # packages without a file that a program gets
+OF_DRIVER = ("libcuda.so", "libnvcuvid.so", "libnvidia-")
+MODE = {"--persistence-mode", "--no-persistence-mode"}
+NOT_LOADED = ("masked", "masked-runtime", "not-found")
+
+
+def findings(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Finding]:
+    changed = _changed(snapshot, certified)
+    return [
+        _system(snapshot, certified),
+        _kernel(snapshot, certified),
+        _packages("driver", wanted.driver.packages, snapshot.driver.module_version, changed, snapshot, certified),
+        _packages("cuda", wanted.cuda.packages, snapshot.cuda.nvcc_version, changed, snapshot, certified),
+        _libraries(snapshot, certified, changed),
+        _contents(snapshot, certified, changed),
+        _files(snapshot, certified),
+        _units(snapshot, certified),
+        _tools(snapshot, certified),
+        _module_options(snapshot, certified),
+        *_pins(wanted, snapshot, certified),
+    ]
+
+
+def _not_compared(subject: str, prop: str) -> Finding:
+    reason = "the certified run was made by a gpuprep that did not read it yet: validate again"
+    return skip(subject, prop, expected="as certified", actual="not compared", reason=reason)
+
+
+def _system(snapshot: Snapshot, certified: Certified) -> Finding:
+    was, now = certified.facts.os, snapshot.os
+    same = (was.id, was.version_id) == (now.id, now.version_id)
+    differences = [] if same else [f"the system was {was.pretty_name}, is {now.pretty_name}"]
+    return certified.same("host", "system", differences, now.pretty_name)
+
+
+def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
+    """WARN for another kernel: driver.dkms checks the driver, but nothing was measured with this kernel."""
+    was, now = certified.facts.kernel.running, snapshot.kernel.running
+    said = ("kernel.headers", "driver.version", "driver.dkms")
+    differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", said, now)]
+    remedy = "gpuprep validate certifies the machine with the kernel that runs now"
+    return certified.judged("kernel", "running", differences, now, remedy=remedy, status=Status.WARN)
+
+
+def _changed(snapshot: Snapshot, certified: Certified) -> list[str]:
+    """Packages of the driver and the toolkit that have another version or are gone."""
+    was, now = certified.facts.packages, snapshot.packages
+    mine = [name for name in sorted(was) if _whose(name)]
+    return [name for name in mine if name not in now or now[name].version != was[name].version]
+
+
+def _packages(
+    subject: str, main: Sequence[str], version: OptStr, changed: Sequence[str], snapshot: Snapshot, certified: Certified
+) -> Finding:
+    """Every package of the driver or the toolkit that was there: the profile knows a branch and the `main` ones.
+
+    SUBJECT.version reports them all if they belong to its version change, or none is left.
+    """
+    was, now = certified.facts.packages, snapshot.packages
+    mine = [name for name in was if _whose(name) == subject]
+    came = any(
+        name in now and isinstance(version, str) and _is_of(version, now[name]) for name in main if name in changed
+    )
+    whole = came or (version is None and not any(name in now for name in main))
+    differences = []
+    for name in (name for name in changed if name in mine):
+        is_now = f"is {now[name].version}" if name in now else "is not installed"
+        said, naming = ((f"{subject}.version",), "") if whole else ((f"{subject}.packages",), name)
+        differences.append(Difference(f"{name} was {was[name].version}, {is_now}", said, naming))
+    return certified.judged(subject, "package_versions", differences, f"{len(mine)} packages", most=MOST)
+
+
+def _is_of(version: str, package: Package) -> bool:
+    """1:550.163.01-2 is of 550.163.01."""
+    upstream = package.version.rpartition(":")[2]
+    return re.match(rf"{re.escape(version)}(?!\d)", upstream) is not None
+
+
+def _whose(name: str) -> str:
+    return "cuda" if TOOLKIT.match(name) and name != "libcuda1" else "driver" if DRIVER.match(name) else ""
+
+
+def _libraries(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:
+    """Which file a program gets for each name. Another version of a package brings other files: it is named there."""
+    differences, unread = [], []
+    was, now = certified.facts.libraries, snapshot.libraries
+    for name, before in sorted(was.items()):
+        path = now.get(name)
+        if not isinstance(before, str) or path == before:
+            continue
+        if isinstance(path, Missing):
+            unread.append(Unread(f"where the loader finds {name}", path))
+        elif not ((path is None or _folder(path) == _folder(before)) and _follows(name, changed)):
+            differences.append(_other_library(name, before, path, snapshot))
+    remedy = "see /etc/ld.so.conf.d, LD_LIBRARY_PATH and what was installed last; then run ldconfig"
+    return certified.judged(
+        "libraries", "paths", differences, f"{len(was)} libraries", unread=unread, remedy=remedy, most=MOST
+    )  # fmt: skip
+
+
+def _other_library(name: str, before: str, path: str | None, snapshot: Snapshot) -> Difference:
+    text = f"{name} was {before}, is {show(path)}"
+    cudnn, driver = snapshot.cudnn.library_path, snapshot.driver
+    if name.startswith("libcudnn") and (path is None or (isinstance(cudnn, str) and _folder(cudnn) == _folder(path))):
+        return Difference(text, ("cudnn.library", "cudnn.version"))
+    if path is None:
+        nothing = driver.module_version is None and driver.library_version is None
+        cupti = ["cuda.cupti"] if name.startswith("libcupti") else []
+        return Difference(text, (f"{name}.loader", *cupti, *(["driver.version"] if nothing else [])))
+    if name.startswith(OF_DRIVER):
+        versions = {f".so.{version}" for version in (driver.library_version, driver.module_version)}
+        speaks = path.endswith(tuple(versions))
+        return Difference(text, ("driver.library_version", "driver.version") if speaks else ())
+    return Difference(text, ("cuda.libraries",), path)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _follows(path: str, changed: Sequence[str]) -> bool:
+    """Whether the package of this file changed its version, which package_versions reports."""
+    name = path.rpartition("/")[2]
+    owners = MODULES if "/modules/" in path else next((by for begin, by in OWNERS if name.startswith(begin)), None)
+    return owners is not None and any(re.match(owners, one) and not NOT_RUN.search(one) for one in changed)
+
+
+def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) -> Finding:
+    was, now = certified.facts.digests, snapshot.digests
+    if isinstance(was, Missing):
+        return _not_compared("libraries", "contents")
+    if isinstance(now, Missing):
+        what = "what is in the installed libraries"
+        return certified.missing("libraries", "contents", now, said=["agent.version"], what=what)
+    differences, unread = [], []
+    for path, digest in sorted(was.items()):
+        is_now = now.get(path)
+        if isinstance(digest, Missing) or is_now == digest or (is_now is None and _moved(path, snapshot, certified)):
+            continue
+        if isinstance(is_now, Missing):
+            unread.append(Unread(path, is_now))
+        elif not _follows(path, changed):
+            text = f"{path} is gone" if is_now is None else f"the content of {path} is another"
+            differences.append(Difference(text, _speakers(path, snapshot)))
+    why = "no package that brings it has another version, so it was replaced or damaged"
+    remedy = "install the package that has it again (dpkg -S FILE names it): apt-get install --reinstall PACKAGE"
+    return certified.judged(
+        "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, remedy=remedy, most=MOST
+    )  # fmt: skip
+
+
+def _moved(path: str, snapshot: Snapshot, certified: Certified) -> bool:
+    """A file that programs do not get any more: libraries.paths, shells.tools or kernel.running tell of another one."""
+    was = certified.facts
+    other_kernel = "/modules/" in path and f"/{snapshot.kernel.running}/" not in path
+    other_nvcc = path.rpartition("/")[2] == "nvcc" and snapshot.cuda.nvcc_path != was.cuda.nvcc_path
+    return other_kernel or path in was.libraries.values() or other_nvcc
+
+
+def _speakers(path: str, snapshot: Snapshot) -> Sequence[str]:
+    """Checks that speak of this very file."""
+    name = path.rpartition("/")[2]
+    if "/modules/" in path:
+        return ("driver.version", "driver.dkms") if snapshot.driver.module_version is None else ()
+    return ("cudnn.files",) if name.startswith("libcudnn") else ("cuda.version",) if name == "nvcc" else ()
+
+
+def _files(snapshot: Snapshot, certified: Certified) -> Finding:
+    """The profile's checks say what is gone from a file, and nothing of what came to it."""
+    differences, unread = [], []
+    compared = [path for path in FILES if path in certified.facts.files]
+    for path in compared:
+        before, now = certified.facts.files[path], snapshot.files.get(path)
+        if isinstance(before, Missing):
+            continue
+        if isinstance(now, Missing):
+            unread.append(Unread(path, now, FILES[path]))
+            continue
+        was, is_now = _meant(path, before), _meant(path, now)
+        if was != is_now:
+            how = "is gone" if now is None else "was not there" if before is None else "was changed"
+            said = FILES[path] if set(is_now) <= set(was) else ()
+            differences.append(Difference(f"{path} {how}", said, NAMED.get(path, path)))
+    remedy = "gpuprep provision --deep writes its files again; take out what others added"
+    return certified.judged(
+        "files", "managed", differences, f"{len(compared)} files", unread=unread, remedy=remedy, most=MOST
+    )  # fmt: skip
+
+
+def _meant(path: str, text: str | None) -> list[str]:
+    """The lines that have an effect: no comments, no empty lines. A missing file counts as an empty file."""
+    lines = [line.strip() for line in (text or "").splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("#", "//"))]
+    return [line for line in lines if ENVIRONMENT.match(line)] if path == host_paths.ENVIRONMENT else lines
+
+
+def _units(snapshot: Snapshot, certified: Certified) -> Finding:
+    """Other files that change how a unit starts: added drop-ins, and the command that results from all of them."""
+    differences: list[Difference] = []
+    compared = 0
+    for unit in UNITS:
+        was, now = certified.facts.units.get(unit), snapshot.units.get(unit)
+        if was is None or not was.files or now is None:
+            continue
+        compared += 1
+        changes = {path: "was added" for path in now.files if path not in was.files}
+        changes |= {path: "is gone" for path in was.files if path not in now.files}
+        subject = unit.removesuffix(".service")
+        loaded = now.enabled not in NOT_LOADED  # else systemd has no files of it, or others
+        said = (f"{subject}.mode_at_boot" if loaded else f"{subject}.enabled",)
+        for path, how in changes.items():
+            differences.append(Difference(f"{unit}: {path} {how}", said, path if loaded else ""))
+        if now.command != was.command and not changes:
+            text = f"{unit} was started as `{was.command}`, is as `{now.command}`"
+            the_mode = {*was.command.split()} ^ {*now.command.split()} <= MODE
+            differences.append(Difference(text, said if the_mode or not loaded else ()))
+    if not compared:
+        return _not_compared("units", "definition")
+    remedy = "systemctl cat UNIT shows its files; take out what was added, then systemctl daemon-reload"
+    return certified.judged("units", "definition", differences, f"{compared} units", remedy=remedy, most=MOST)
+
+
+def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
+    differences, unread = [], []
+    for way, words in WAYS.items():
+        was: Mapping[str, OptStr] = getattr(certified.facts.shells, way)
+        now: Mapping[str, OptStr] = getattr(snapshot.shells, way)
+        for tool, before in was.items():
+            path = now.get(tool)
+            said = [f"{way}.{tool}"]
+            if isinstance(before, Missing) or path == before:
+                continue
+            if isinstance(path, Missing):
+                unread.append(Unread(f"which {tool} {words} finds", path, said))
+                continue
+            if tool == "nvcc" and path is None and snapshot.cuda.nvcc_path is None:
+                said.append("cuda.version")  # it is gone altogether
+            if tool == "ffmpeg" and path == snapshot.codec.ffmpeg_path:
+                said.append("ffmpeg.path")  # which speaks of that one
+            differences.append(Difference(f"{words} found {show(before)} as {tool}, finds {show(path)}", said))
+    remedy = "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
+    shown = "the same nvcc and ffmpeg"
+    return certified.judged("shells", "tools", differences, shown, unread=unread, remedy=remedy, most=MOST)
+
+
+def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
+    """Every option of NVIDIA's modules, whichever file gives it."""
+    was, now = certified.facts.modprobe, snapshot.modprobe
+    if isinstance(was, Missing) or now == NOT_READ:
+        return _not_compared("driver", "module_options")
+    if isinstance(now, Missing):
+        return certified.missing(
+            "driver", "module_options", now, said=["driver.module_allowed"], what="modprobe's configuration"
+        )  # fmt: skip
+    before, today = modprobe.options(was), modprobe.options(now)
+    differences = []
+    for module in sorted({*before, *today}):
+        mine, theirs = before.get(module, {}), today.get(module, {})
+        for key in sorted({*mine, *theirs}):
+            (value, _), (is_now, file) = mine.get(key, ("not set", "")), theirs.get(key, ("not set", ""))
+            if value != is_now:
+                text = f"{module} {key} was {value}, is {is_now}" + (f" ({file})" if file else "")
+                differences.append(Difference(text, ["driver.modprobe_options"], key))
+    return certified.judged(
+        "driver", "module_options", differences, f"{sum(map(len, today.values()))} options",
+        remedy="put the files of /etc/modprobe.d back as they were",
+    )  # fmt: skip
+
+
+def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Finding]:
+    """Nothing on systems without apt."""
+    was, now = certified.facts.apt, snapshot.apt
+    if now is None or not isinstance(now, AptFacts):
+        return []  # apt.preferences says what could not be read
+    if not isinstance(was, AptFacts):
+        return [_not_compared("apt", "pins_certified")]
+    added = [pin for pin in now.pins if pin not in was.pins and aptpins.touched(pin, wanted, snapshot)]
+    gone = [pin for pin in was.pins if pin not in now.pins and aptpins.touched(pin, wanted, snapshot)]
+    differences = [
+        Difference(f"a pin of {pin.packages} to {pin.pin} was added ({pin.file})", ["apt.pins"], aptpins.described(pin))
+        for pin in added
+    ]
+    differences += [  # it is gone, or apt cannot read it any more
+        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", ["apt.preferences"], pin.file)
+        for pin in gone
+    ]
+    why = "it decides which versions of the driver or the toolkit apt would install"
+    return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why)]

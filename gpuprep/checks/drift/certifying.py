@@ -1,0 +1,99 @@
+"""May a run that passed take the place of the certified run? Pure.
+
+No fault certifies itself. A run that passed and measured little has seen little: `validate --only facts` also passes
+on a machine whose link has lost lanes. So a run stays out of the certified run's place if it
+
+- left a part of the machine out, or measured less than the certified run measured;
+- could not read something that the certified run read;
+- finds a GPU worse than certified (checks/drift/certifiedorder.py), for example with fewer lanes;
+- follows a drift check that failed, and does not show that what failed is gone.
+
+`gpuprep baseline set` is how the user says that it shall be so all the same. The figures of a run that found something
+worse, or that follows an open failure, do not become the baseline either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from gpuprep.checks import drift, judgement
+from gpuprep.checks.drift import Looked, Past, certifiedorder, coverage, sincecertified
+from gpuprep.checks.judgement import Terms
+from gpuprep.records import Finding, ProbeResult, RunRecord, Snapshot, Status
+from gpuprep.records.moments import moment
+
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A provision or validate that passed."""
+
+    terms: Terms
+    facts: Snapshot
+    results: Sequence[ProbeResult]
+    findings: Sequence[Finding]  # before waivers
+    left_out: bool = False  # --only or --skip of provision
+    played: Collection[str] = ()  # roles that ran
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """Sentences without a subject ("did not measure gemm"): why the run does not take the certified run's place."""
+
+    less: tuple[str, ...] = ()  # it saw less
+    worse: tuple[str, ...] = ()  # something may be wrong with the machine: its figures are no baseline
+
+    def __bool__(self) -> bool:
+        return bool(self.less or self.worse)
+
+    def __str__(self) -> str:
+        return "; ".join((*self.worse, *self.less))
+
+
+def doubts(run: Passed, past: Past) -> Doubts:
+    """None of them where nothing was certified before, but for parts that were left out and an open failure."""
+    less = ["left a part of the machine out (--only, --skip)"] if run.left_out else []
+    since = sincecertified.findings(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
+    found = judgement.judge(run.terms, [*run.findings, *since]).findings
+    worse = _worse(found)
+    if past.certified is not None and past.certified.after is not None:
+        certified = past.certified
+        less += coverage.lacking(certified.measurements, run.results, (past.certified.after, run.facts))
+        less += [f"could not read {text}" for text in _unread(since, found)]
+    return Doubts(tuple(less), (*worse, *_open_failures(run, past, found)))
+
+
+def _worse(found: Sequence[Finding]) -> list[str]:
+    """Also what the profile says nothing of; that a waiver accepts it is the user's word."""
+    return [
+        f"found {one.subject} worse than certified ({one.actual})"
+        for one in found
+        if one.property in certifiedorder.GROUPS and one.status is Status.FAIL
+    ]
+
+
+def _unread(since: Sequence[Finding], found: Sequence[Finding]) -> list[str]:
+    keys = {one.key for one in since}
+    return _few([one.key for one in found if one.key in keys and one.status is Status.UNKNOWN])
+
+
+def _open_failures(run: Passed, past: Past, found: Sequence[Finding]) -> list[str]:
+    previous = past.previous
+    if previous is None or (past.certified is not None and not _is_before(past.certified, previous)):
+        return []  # the certified run came after it and was allowed to
+    looked = Looked.at(run.terms.wanted, run.facts, run.results)
+    keys = _few(drift.still_failing(found, previous, looked, run.played))
+    return [f"follows drift check {previous.run_id}, whose FAIL is still open: {', '.join(keys)}"] if keys else []
+
+
+def _is_before(one: RunRecord, other: RunRecord) -> bool:
+    began, then = moment(one.started_at), moment(other.started_at)
+    if began is None or then is None:
+        return True
+    return (began, one.run_id) < (then, other.run_id)  # ids go on where seconds end
+
+
+def _few(texts: Sequence[str]) -> list[str]:
+    return [*texts[:NAMED], *([f"{len(texts) - NAMED} more"] if len(texts) > NAMED else [])]

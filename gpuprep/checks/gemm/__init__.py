@@ -1,0 +1,87 @@
+"""The matrix products (docs/records.md, gemm): is every GPU measured, right, undisturbed, unthrottled and fast enough?
+
+Published figures (`published` names the source) contain only the speed; checks about a host are then SKIP.
+"""
+
+from __future__ import annotations
+
+from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.gemm import gemmpeers, gemmspeed, gemmtrust
+from gpuprep.checks.gemm.gemmrecord import Gpu, gpus
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Gemm
+
+PROBLEMS = (Status.WARN, Status.FAIL)
+EXPECTED = "matrix products of every GPU"
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    values = evidence.of(Gemm, "gemm")
+    if isinstance(values, Missing):
+        return [unknown("gemm", "measured", values, expected=EXPECTED, what="the speed of matrix products")]
+    measured = gpus(values, evidence.board)
+    found = _all_there(evidence, values, measured)
+    if values.published:
+        why = f"figures that were published ({values.published}): nothing is known of the host"
+        found.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
+    if values.libraries or not values.published:
+        found.append(gemmtrust.library(values))
+    for gpu in measured:
+        found += _gpu(evidence, gpu)
+    found += _long_run(values, measured)
+    return found + gemmpeers.findings(evidence, measured, values)
+
+
+def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
+    failed = gemmtrust.errors(gpu)
+    if not gpu.gemms:
+        return failed or [_empty(gpu)]
+    disturbed, alone = gemmtrust.alone(gpu)
+    results, slowdowns = gemmtrust.results(gpu), gemmtrust.slowdowns(gpu)
+    if gpu.published:
+        # Who publishes a speed does not say what else was recorded; what is said counts as always.
+        absent = isinstance(gpu.measured.other_processes, Missing)
+        disturbed, alone = ("", []) if absent else (disturbed, alone)
+        results, slowdowns = ([f for f in found if f.status in PROBLEMS] for found in (results, slowdowns))
+    return [
+        *failed,
+        *alone,
+        *results,
+        *slowdowns,
+        *gemmtrust.power_limit(evidence, gpu),
+        *gemmspeed.findings(evidence, gpu, disturbed),
+    ]
+
+
+def _long_run(values: Gemm, measured: list[Gpu]) -> list[Finding]:
+    """A full measurement of the probe has one product under sustained load, on its first GPU at least.
+
+    Figures without telemetry are not the probe's: who wrote them may have had none under sustained load.
+    """
+    if values.quick is not False or values.published or not measured or measured[0].measured.error:
+        return []
+    first = measured[0]
+    if any(gemm.sustained is not None for gemm in first.gemms) or not any(gemm.telemetry for gemm in first.gemms):
+        return []
+    why = "no product was measured under sustained load: whether heat or power slows the GPU down is not known"
+    return [Finding(first.subject, "gemm_sustained", Status.UNKNOWN, "a product under sustained load", "none", why,
+                    "measure again, without --quick")]  # fmt: skip
+
+
+def _empty(gpu: Gpu) -> Finding:
+    why = f"no matrix product of {gpu.subject} was measured"
+    return Finding(gpu.subject, "gemm", Status.UNKNOWN, EXPECTED, "none", why, "measure again")
+
+
+def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Finding]:
+    """Every GPU that NVML showed, and every entry readable."""
+    if not values.gpus or len(measured) < len(values.gpus):
+        said = f" ({values.error})" if values.error else ""
+        why = f"the measurement has no list of GPUs, or an entry that is none{said}"
+        return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, "no figures", why, "measure again")]
+    absent = evidence.not_measured({gpu.uuid for gpu in measured})
+    if not absent or values.published:
+        return []
+    why = f"{', '.join(absent)} was seen by NVML and not measured"
+    return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, f"without {', '.join(absent)}", why, "measure again")]

@@ -1,0 +1,146 @@
+"""Is a GPU sound at the clock that it ran at? Its products beside what sound boards reach with such kernels.
+
+A power limit, heat and set clocks lower the clock, and the board's floor judges that. What is left is the chip: a sound
+one is as fast at its clock as others of its kind, in every data type and shape.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import NamedTuple
+
+from gpuprep.catalogue.kernels import Kernel, kernel
+from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
+from gpuprep.checks.floors import figure
+from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, unit, unsound
+from gpuprep.performance import attribution
+from gpuprep.performance.attribution import Attribution
+from gpuprep.performance.clock_events import held_below
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Product
+
+FAIL_BELOW = 0.6  # of what sound boards reach: no version of cuBLAS explains it
+ALTOGETHER = 0.89  # the median of the data types; shapes and versions of cuBLAS differ in both directions
+FEWEST_KINDS = 3  # for a median
+OTHER_SHAPES = 0.85  # beside the best product of the data type, after what its shape explains
+SMALLEST, SHORTEST_SECONDS = 1024, 5e-5  # products below are mostly waiting
+EXPLAINED = 0.6  # of the roof, by memory, tiles and waves together: below, the model's own error is too large
+ABOVE_BOOST = 1.1
+NO_REASON = 0.9  # of the boost: a lower clock has a reason
+
+
+class Slow(NamedTuple):
+    status: Status
+    why: str
+    remedy: str
+
+
+def least(explained: Attribution) -> float:
+    """The lowest soundness that passes."""
+    known = _kernel(explained)
+    return known.least / known.sound if known else 0.0
+
+
+def slow(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
+    """Why a product that reached its floor is still no PASS; None where nothing is wrong."""
+    sound = None if _nominal(gpu, gemm, explained) else explained.soundness
+    if sound is not None and _telling(explained) and sound < least(explained):
+        known = _kernel(explained)
+        share = f"{100 * sound:.0f} % of what sound boards reach at this clock ({known.source if known else ''})"
+        if gpu.published:
+            why = f"{explained.words}; that is {share}: the GPU is slow, or the clock is not that of this product"
+            return Slow(Status.UNKNOWN if sound >= FAIL_BELOW else Status.WARN, why, DEFECT)
+        status = Status.FAIL if sound < FAIL_BELOW else Status.WARN
+        return Slow(status, f"{explained.words}; that is {share}: the clock does not explain it", DEFECT)
+    return _held(gpu, gemm, explained)
+
+
+def _nominal(gpu: Gpu, gemm: Product, explained: Attribution) -> bool:
+    """A published clock far above the boost, without NVML's reasons, is the highest one, not that of the load."""
+    unread = isinstance(gemm.event_reasons, Missing)
+    return gpu.published and unread and explained.factor("clock").value > ABOVE_BOOST
+
+
+def _held(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
+    """A clock that was lowered, and NVML's reasons and watts do not say by what."""
+    clock, mask = explained.factor("clock").value, gemm.event_reasons
+    if gpu.facts is None or clock >= NO_REASON or isinstance(mask, Missing):
+        return None
+    if mask == 0:
+        why = f"{explained.words}: something lowers the clock, and NVML does not say what"
+        return Slow(
+            Status.WARN, why, "look for locked clocks (nvidia-smi -q -d CLOCK) and for power limits of the server"
+        )
+    long = gemm.telemetry is not None and len(gemm.telemetry.power_watts) > 1
+    if long and int(mask) == 4 and (held := held_below(gemm, gpu.facts, gpu.measured)):
+        why = f"NVML names the power cap, but the GPU drew {held[0]:.0f} of {held[1]:.0f} W: {explained.words}"
+        return Slow(Status.WARN, why, "look at the server's power or rack limits, its power supply and its cooling")
+    return None
+
+
+def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
+    """Products of a data type beside its best: none may be absent, and none slow without a reason."""
+    found, best = [], gpu.best(kind)
+    lost = [gemm for gemm in gpu.of_kind(kind) if not gemm.error and unsound(gemm, published=gpu.published)]
+    if best is not None and lost:
+        why = f"{shape_of(lost[0])}: {unsound(lost[0], published=gpu.published)}"
+        found.append(Finding(gpu.subject, f"{prop(kind)}_products", Status.UNKNOWN, "a figure of every product",
+                             f"{len(lost)} of {len(gpu.of_kind(kind))} without", why, MEASURE_AGAIN))  # fmt: skip
+    told = [row for gemm in gpu.sound(kind) if (row := _told(gpu, gemm))]
+    if len(told) < 2:
+        return found
+    top = max(share for share, _ in told)
+    share, slowest = min(told, key=lambda row: row[0])
+    if share < OTHER_SHAPES * top:
+        shown = f"{figure(speed(slowest.achieved_tflops))} {unit(kind[0])} ({slowest.m}x{slowest.n}x{slowest.k})"
+        why = (
+            f"{slowest.words}: {100 * share / top:.0f} % of what another shape reaches, and clock, memory and tiles "
+            "do not explain it"
+        )
+        expected = f"≥ {100 * OTHER_SHAPES:.0f} % of the best shape, at the same clock"
+        found.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
+    return found
+
+
+def _told(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:
+    """(soundness, explanation) of a product that tells something about the chip; else None."""
+    explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
+    if isinstance(explained, Missing) or explained.soundness is None or not _telling(explained):
+        return None
+    return explained.soundness, explained
+
+
+def altogether(gpu: Gpu) -> list[Finding]:
+    """All data types a little slow, each within its own room, is a slow GPU. Nothing where too few are known."""
+    shares = []
+    for kind in gpu.kinds():
+        best = gpu.best(kind)
+        told = _told(gpu, best) if best else None
+        if told:
+            shares.append(told[0])
+    if len(shares) < FEWEST_KINDS:
+        return []
+    middle, expected = statistics.median(shares), f"≥ {100 * ALTOGETHER:.0f} % of sound boards at the same clock"
+    shown = f"{100 * middle:.0f} % (the median of {len(shares)} data types)"
+    if middle >= ALTOGETHER:
+        return [Finding(gpu.subject, "gemm_at_its_clock", Status.PASS, expected, shown)]
+    why = "the GPU is slow in its data types alike, and its clock does not explain it"
+    status = Status.UNKNOWN if gpu.published else Status.WARN
+    return [Finding(gpu.subject, "gemm_at_its_clock", status, expected, shown, why, DEFECT)]
+
+
+def _telling(explained: Attribution) -> bool:
+    """Whether the product is large enough to tell something about the chip, and the model is sure of its shape."""
+    factors = (explained.factor(name).value for name in ("bound", "tile", "wave"))
+    model = 1.0
+    for value in factors:
+        model *= value
+    seconds = 2e-12 * explained.m * explained.n * explained.k / explained.achieved_tflops
+    large = min(explained.m, explained.n, explained.k) >= SMALLEST and seconds >= SHORTEST_SECONDS
+    # Without its tiles only a product of many waves is told: the last one hardly counts.
+    many = explained.tiles_known or min(explained.m, explained.n) >= 4 * SMALLEST
+    return large and many and explained.aligned and model >= EXPLAINED
+
+
+def _kernel(explained: Attribution) -> Kernel | None:
+    return kernel(explained.compute_capability, explained.unit)

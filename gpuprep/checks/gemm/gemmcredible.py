@@ -1,0 +1,104 @@
+"""Can the figures of a matrix product be true? What contradicts itself, the chip or the catalogue is no evidence."""
+
+from __future__ import annotations
+
+from gpuprep.checks.floors import figure
+from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, unit
+from gpuprep.performance import attribution, roofline
+from gpuprep.performance.attribution import Attribution
+from gpuprep.performance.clock_events import IDLE
+from gpuprep.performance.roofline import Roof
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.gemm import Product
+
+ABOVE_ROOF = 1.03  # clocks are read to a per cent or two
+ABOVE_MEMORY = 1.3  # of what memory delivers: some of the matrices stays in the cache
+DURATION_PERCENT = 3.0  # durations are written with two digits
+ABOVE_HIGHEST_CLOCK = 1.02
+BOOSTS = 1.6  # no board runs at so many times its rated boost
+POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
+COLDEST_C, HOTTEST_C = -20.0, 130.0
+IDLE_CLOCK = 0.5  # of the boost: a loaded GPU that runs slower says why
+
+
+def impossible(gpu: Gpu, gemm: Product) -> str:
+    """Why this product cannot have been measured so; "" where it can."""
+    lasting = attribution.sustained(gemm)
+    reasons = (_figures(gpu, gemm), _duration(gemm), _speed(gpu, gemm), _idle(gpu, gemm))
+    why = next(filter(None, reasons), "")
+    if not why and lasting is not None:
+        why = next(filter(None, (_figures(gpu, lasting), _speed(gpu, lasting))), "")
+    return f"{gemm.dtype} {shape_of(gemm)}: {why}" if why else ""
+
+
+def _figures(gpu: Gpu, gemm: Product) -> str:
+    """Clock, temperature, watts: within what the board can have."""
+    board, clock, highest = gpu.facts, _known(gemm.graphics_clock_mhz), _known(gpu.measured.max_graphics_clock_mhz)
+    if clock is not None and clock <= 0:
+        return f"a clock of {clock:g} MHz under load"
+    if clock is not None and highest is not None and highest > 0 and clock > ABOVE_HIGHEST_CLOCK * highest:
+        return f"a clock of {clock:.0f} MHz is above the GPU's highest, {highest:.0f} MHz"
+    if clock is not None and board and board.boost_mhz and clock > BOOSTS * board.boost_mhz:
+        return f"a clock of {clock:.0f} MHz is more than this board can have ({board.boost_mhz} MHz boost)"
+    memory = _known(gemm.memory_clock_mhz)
+    if memory is not None and memory <= 0:
+        return f"a memory clock of {memory:g} MHz under load"
+    degrees = _known(gemm.temperature_c)
+    if degrees is not None and not COLDEST_C <= degrees <= HOTTEST_C:
+        return f"a temperature of {degrees:g} °C"
+    watts, limit = _known(gemm.power_watts), _known(gpu.measured.power_limit_watts)
+    if watts is not None and watts < 0:
+        return f"a power of {watts:g} W"
+    if watts is not None and limit is not None and 0 < POWER_PEAK * limit < watts:
+        return f"{watts:.0f} W is far above the power limit of {limit:.0f} W"
+    return ""
+
+
+def _duration(gemm: Product) -> str:
+    """2 m n k operations in the recorded microseconds are the recorded speed."""
+    taken, speed = _known(gemm.microseconds), _known(gemm.tflops)
+    if taken is None or speed is None or gemm.m is None or gemm.n is None or gemm.k is None:
+        return ""
+    if taken <= 0:
+        return f"it took {taken:g} µs"
+    by_time = 2e-6 * gemm.m * gemm.n * gemm.k / taken
+    if abs(by_time - speed) <= max(DURATION_PERCENT / 100 * speed, 0.001):
+        return ""
+    return f"{taken:g} µs are {figure(by_time)} {unit(gemm.dtype)}, and {figure(speed)} are recorded"
+
+
+def _speed(gpu: Gpu, gemm: Product) -> str:
+    """Not above the roof at the recorded clock, nor above what memory delivers."""
+    speed, clock = _known(gemm.tflops), _known(gemm.graphics_clock_mhz)
+    if speed is None or gpu.facts is None:
+        return ""
+    above = roofline.roof(gpu.facts, gemm.dtype, gemm.accumulate)
+    if not isinstance(above, Roof):
+        return ""
+    # A clock a little above the rated boost is normal; without a clock the boost is what is known.
+    roof = above.tflops * (clock / above.clock_mhz if clock is not None and clock > 0 else 1.0)
+    if speed > ABOVE_ROOF * roof:
+        at = f"at {clock:.0f} MHz" if clock is not None else f"({above.formula})"
+        why = f"{figure(speed)} {unit(gemm.dtype)} is more than the peak {at}, {figure(roof)}"
+        return why if clock is not None else f"{why}; the clock may have been above the boost, it is not recorded"
+    explained = attribution.explain(gemm, gpu.facts, gpu.measured)
+    if gpu.published or not isinstance(explained, Attribution) or clock is None:
+        return ""
+    if explained.memory_bound and explained.factor("kernel").value > ABOVE_MEMORY:
+        return f"{figure(speed)} {unit(gemm.dtype)} is more than this board's memory can feed"
+    return ""
+
+
+def _idle(gpu: Gpu, gemm: Product) -> str:
+    """A GPU that NVML calls idle, at a low clock, does not calculate."""
+    mask, clock = _known(gemm.event_reasons), _known(gemm.graphics_clock_mhz)
+    if mask is None or int(mask) != IDLE or clock is None or gpu.facts is None or not gpu.facts.boost_mhz:
+        return ""
+    if clock >= IDLE_CLOCK * gpu.facts.boost_mhz:
+        return ""
+    return f"NVML called the GPU idle at {clock:.0f} MHz while it is said to have calculated"
+
+
+def _known(value: Figure) -> float | None:
+    return None if isinstance(value, Missing) else value

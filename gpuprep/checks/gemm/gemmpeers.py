@@ -1,0 +1,118 @@
+"""Several GPUs of one machine: is each as fast as the best, and all together as fast as each alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor, below, figure, floor
+from gpuprep.checks.gemm import gemmcredible
+from gpuprep.checks.gemm.gemmrecord import Gpu, shape_of, speed, spread, unit
+from gpuprep.performance import attribution
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Gemm, Together
+
+TOGETHER_FAIL_PERCENT = 50.0  # shared cooling and power explain less
+REMEDY = (
+    "compare clocks, power and temperature of the two; if it stays when measured again, show the provider this report"
+)
+
+
+def findings(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
+    if len(gpus) < 2:
+        return []
+    return [*(_against_best(evidence, gpu, gpus) for gpu in gpus), *_together(evidence, gpus, values)]
+
+
+def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu]) -> Finding:
+    """The data type in which this GPU is furthest behind the best one of its kind."""
+    warn, fail = floor(evidence, "peers_warn_percent"), floor(evidence, "peers_fail_percent")
+    expected = f"less than {warn.percent:g} % below the best ({warn.source})" if warn else "as fast as the best"
+    peers = [other for other in gpus if gpu.is_like(other) and other is not gpu]
+    behind = [found for kind in gpu.kinds() for other in peers if (found := _behind(gpu, other, kind))]
+    if not peers:
+        return Finding(gpu.subject, "gemm_against_best", Status.SKIP, expected, "no other GPU of its kind",
+                       "there is no other GPU of the same kind in this machine")  # fmt: skip
+    if not behind:
+        why = "no product was measured soundly on this GPU and on another one of its kind"
+        return Finding(gpu.subject, "gemm_against_best", Status.UNKNOWN, expected, "no figure", why, "measure again")
+    percent, varied, shown = max(behind, key=lambda found: found[0] - found[1])
+    status = Status(below(max(0.0, percent - varied), warn, fail))
+    if status is Status.PASS and below(percent, warn, fail) == "FAIL":
+        why = f"it is {percent:.1f} % slower, and the figures varied by {varied:.1f} %: which it is cannot be told"
+        return Finding(gpu.subject, "gemm_against_best", Status.UNKNOWN, expected, shown, why, "measure again")
+    if status is Status.PASS:
+        return Finding(gpu.subject, "gemm_against_best", status, expected, shown)
+    why = f"this GPU is {percent:.1f} % slower than the best of its kind in this machine"
+    return Finding(gpu.subject, "gemm_against_best", status, expected, shown, why, REMEDY)
+
+
+def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, str] | None:
+    """How many per cent slower in the shape in which the other one is fastest, and by how many the two figures varied.
+
+    None without a shape of both.
+
+    Some GPUs are measured in fewer shapes than others, so only equal ones are compared. What the figures varied by is
+    no difference between the GPUs.
+    """
+    mine, best = _by_shape(gpu, kind), _by_shape(other, kind)
+    both = sorted(set(mine) & set(best), key=lambda shape: -best[shape])
+    if not both:
+        return None
+    slow, fast = mine[both[0]], best[both[0]]
+    percent = max(0.0, 100.0 * (1.0 - slow / fast))
+    varied = max(spread(one, kind, both[0]) for one in (gpu, other))
+    return percent, varied, f"{kind[0]} {figure(slow)} of {other.subject}'s {figure(fast)} {unit(kind[0])} ({both[0]})"
+
+
+def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
+    """Speeds that can be: a sound GPU is not slow beside an impossible figure."""
+    return {shape_of(one): speed(one.tflops) for one in gpu.sound(kind) if not gemmcredible.impossible(gpu, one)}
+
+
+def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
+    """All at once: heat and power supply are shared. Slower than alone by the limit of peers is worth knowing."""
+    limit = floor(evidence, "peers_fail_percent")
+    quick = values.quick is True
+    if not values.together and (quick or values.published):
+        return []
+    return [
+        _one_together(gpu, [e for e in values.together if e.index == gpu.index], gpus, limit, quick) for gpu in gpus
+    ]
+
+
+def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
+    """What to compare a common load with: a lasting load of this GPU, else of one of its kind.
+
+    A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
+    """
+    kin = [gpu, *(other for other in gpus if gpu.is_like(other))]
+    sound = [gemm for one in kin for gemm in one.sound((dtype, ""))]
+    lasting = [long for gemm in sound if (long := attribution.sustained(gemm)) is not None]
+    return next((lasts for long in lasting if (lasts := speed(long.tflops))), None)
+
+
+def _one_together(
+    gpu: Gpu, entries: Sequence[Together], gpus: Sequence[Gpu], limit: Floor | None, quick: bool
+) -> Finding:
+    expected = f"less than {limit.percent:g} % slower than alone ({limit.source})" if limit else "as fast as alone"
+    said = [f"{entry.dtype} {figure(speed(entry.tflops))}" for entry in entries if speed(entry.tflops) > 0]
+    if said and quick and not any(_alone(gpu, entry.dtype, gpus) for entry in entries):
+        why = "a common load is compared with a lasting one of a GPU alone, and none was measured (--quick has none)"
+        return Finding(gpu.subject, "gemm_together", Status.SKIP, expected, ", ".join(said), why)
+    drops = []
+    for entry in entries:
+        dtype, mine = entry.dtype, entry.tflops
+        alone = _alone(gpu, dtype, gpus)
+        if alone and not isinstance(mine, Missing) and mine > 0:
+            shown = f"{dtype} {figure(mine)} together, {figure(alone)} {unit(dtype)} alone"
+            drops.append((100.0 * (1.0 - mine / alone), shown))
+    if not drops:
+        why = "all GPUs at once were not measured, or the GPU not alone"
+        return Finding(gpu.subject, "gemm_together", Status.UNKNOWN, expected, "no figure", why, "measure again")
+    percent, shown = max(drops)
+    if limit is None or percent < limit.percent:
+        return Finding(gpu.subject, "gemm_together", Status.PASS, expected, shown)
+    why = f"with all GPUs at work it is {percent:.1f} % slower than alone: they share cooling or power"
+    status = Status.FAIL if percent >= TOGETHER_FAIL_PERCENT else Status.WARN
+    return Finding(gpu.subject, "gemm_together", status, expected, shown, why, REMEDY)

@@ -1,0 +1,215 @@
+"""Is a GPU as fast as it should be, and if not, why?
+
+Two judgements. The best product of each data type against the board's floor. And every product, at its clock, against
+what sound boards reach with the same kind of kernel (gemmclock): a power limit is no fault there.
+"""
+
+from __future__ import annotations
+
+from gpuprep.agent.probes.gemmtypes import TYPES
+from gpuprep.catalogue import parse
+from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor, figure, floor
+from gpuprep.checks.gemm import gemmclock, gemmcredible
+from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, unsound
+from gpuprep.performance import attribution, roofline
+from gpuprep.performance.attribution import Attribution
+from gpuprep.performance.clock_events import (
+    APPLICATION_CLOCKS,
+    SW_POWER_CAP,
+    SW_THERMAL,
+    held_below,
+    named,
+    power_limit,
+)
+from gpuprep.performance.roofline import Roof
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.gemm import Product
+
+NEAR_ROOF = 0.9  # below this share of the roof, memory decides
+LOWERED = 0.97  # of the board's own power limit
+LOWEST_TILING = 0.6  # of the SMs' time, spent on results: with less, a product is no measure of a GPU
+
+
+def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
+    """For each data type its burst, its sustained load, and what its other products tell.
+
+    `disturbed`: why no figure of this GPU counts, or "".
+    """
+    found = []
+    for kind in gpu.kinds():
+        found.append(_burst(evidence, gpu, kind, disturbed))
+        found += [] if disturbed else gemmclock.others(gpu, kind)
+        for gemm in gpu.of_kind(kind):
+            if gemm.sustained is not None:
+                found.append(_sustained(evidence, gpu, kind, gemm, disturbed))
+    if not disturbed:
+        found += gemmclock.altogether(gpu)
+    return found + _not_measured(evidence, gpu)
+
+
+def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) -> Finding:
+    best = gpu.best(kind)
+    if best is None:
+        reasons = list(dict.fromkeys(filter(None, (unsound(g, published=gpu.published) for g in gpu.of_kind(kind)))))
+        return _unknown(gpu, prop(kind), _expected(evidence, gpu, kind), "; ".join(reasons))
+    if contradictions := list(
+        filter(None, (gemmcredible.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))
+    ):
+        shown = f"{figure(speed(best.tflops))} {unit(kind[0])} ({shape_of(best)})"
+        why = f"that cannot be: {'; '.join(contradictions[:2])}; the measurement or the catalogue is wrong"
+        expected = _expected(evidence, gpu, kind)
+        return Finding(gpu.subject, prop(kind), Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
+    return _judged(evidence, gpu, kind, prop(kind), best, disturbed)
+
+
+def _sustained(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], gemm: Product, disturbed: str) -> Finding:
+    lasting = attribution.sustained(gemm)
+    name = f"{prop(kind)}_sustained"
+    if lasting is None or speed(lasting.tflops) <= 0:
+        return _unknown(gpu, name, _expected(evidence, gpu, kind), "its speed is not recorded")
+    return _judged(evidence, gpu, kind, name, lasting, disturbed)
+
+
+def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm: Product, disturbed: str) -> Finding:
+    expected, above = _expected(evidence, gpu, kind), _roof(gpu, kind)
+    if isinstance(above, Missing):
+        if above.reason == "no_such_units":
+            shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}"
+            return skip(gpu.subject, name, expected=expected, actual=shown, reason=above.detail)
+        return _unknown(gpu, name, expected, above.detail, COMPARE_IT)
+    percent = 100.0 * speed(gemm.tflops) / above.tflops
+    shown = f"{figure(speed(gemm.tflops))} {unit(kind[0])}, {percent:.0f} % ({shape_of(gemm)})"
+    limit = _floor(evidence, gpu, kind, above)
+    if disturbed:
+        return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, disturbed, MEASURE_AGAIN)
+    if limit is None:
+        why = f"profile {evidence.wanted.profile} has no floor for {kind[0]}"
+        return skip(gpu.subject, name, expected=expected, actual=shown, reason=why)
+    if why := turning(gemm, percent, limit.percent):
+        return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
+    explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
+    slow = gemmclock.slow(gpu, gemm, explained) if isinstance(explained, Attribution) else None
+    if percent < limit.percent and isinstance(explained, Attribution) and slow is None:
+        excused = _excused(explained, limit)
+        if excused is Status.PASS:
+            reached = 100.0 * explained.achieved_tflops / (explained.peak_tflops * _tiling(explained))
+            return Finding(
+                gpu.subject, name, excused, expected, f"{shown[:-1]}: {reached:.0f} % of what its tiles allow)"
+            )
+        if excused is Status.UNKNOWN:
+            why = (
+                f"{explained.words}; the shape decides, not the GPU: {'; '.join(explained.advice) or 'it is too small'}"
+            )
+            return Finding(
+                gpu.subject, name, excused, expected, shown, why, "measure other shapes (probes.gemm.shapes)"
+            )
+    if percent < limit.percent:
+        return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gpu, gemm, explained, limit))
+    if slow is not None:
+        return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
+    return Finding(gpu.subject, name, Status.PASS, expected, shown)
+
+
+def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
+    """(reason, remedy) of a figure below its floor: a low clock, or a GPU that is slow at its clock."""
+    if isinstance(explained, Missing):
+        return f"below the floor; why cannot be told: {explained.detail or explained.reason}", DEFECT
+    advice = "".join(f"; {line}" for line in explained.advice)
+    adjusted, sound = explained.clock_adjusted_percent, explained.soundness
+    if adjusted is None:
+        return f"{explained.words}; the clock was not read, so throttling and a defect cannot be told apart", DEFECT
+    if adjusted >= limit.percent and (sound is None or sound >= gemmclock.least(explained)):
+        told = f"throttled, not defective: at the clock it ran at it reaches {adjusted:.0f} %"
+        return f"{explained.words}; {told}", _unthrottle(gemm, gpu)
+    told = f"a defect, not throttling: {adjusted:.0f} % even of the peak at the clock it ran at"
+    return f"{explained.words}; {told}{advice}", DEFECT
+
+
+def _excused(explained: Attribution, limit: Floor) -> Status | None:
+    """The finding for a figure below its floor if its shape alone explains that; else None.
+
+    A floor is for large products. If the last wave of a smaller product leaves SMs idle, the GPU does its best; a
+    product that is bound by memory, or too small, says nothing about the units.
+    """
+    clock, bound = explained.factor("clock").value, explained.factor("bound").value
+    percent, tiling = explained.percent_of_peak, _tiling(explained)
+    if bound < NEAR_ROOF:
+        return Status.UNKNOWN if percent / (clock * bound) >= limit.percent else None
+    if percent / tiling < limit.percent:
+        return None
+    return Status.PASS if tiling >= LOWEST_TILING else Status.UNKNOWN
+
+
+def _tiling(explained: Attribution) -> float:
+    return explained.factor("tile").value * explained.factor("wave").value * explained.factor("alignment").value
+
+
+def _unthrottle(gemm: Product, gpu: Gpu) -> str:
+    mask = gemm.event_reasons
+    first = named(0 if isinstance(mask, Missing) or mask < 0 else int(mask))[:1]
+    bit = first[0].bit if first else 0
+    if bit == SW_POWER_CAP:
+        return _uncap(gemm, gpu)
+    if bit in (0, APPLICATION_CLOCKS):
+        return "set the clocks (tuning.clocks: max, then gpuprep tune)"
+    if bit == SW_THERMAL:
+        return "look at the machine's cooling"
+    return "look at the machine's cooling and power supply; in a cloud, show the provider this report"
+
+
+def _uncap(gemm: Product, gpu: Gpu) -> str:
+    """What to do about a power cap. The board's own limit is no fault, and nobody should raise it."""
+    board, limit = gpu.facts, power_limit(gpu.facts, gpu.measured) if gpu.facts else None
+    if board and held_below(gemm, board, gpu.measured):
+        return "find what holds the GPU below its power limit: the server's power limits, its power supply, its cooling"
+    if board and board.power_watts and limit and limit < LOWERED * board.power_watts:
+        return "see that the power limit is the card's own (tuning.power_limit_watts: default, then gpuprep tune)"
+    return (
+        "the power limit is the card's own: look at temperature and cooling; if it stays, show the provider this report"
+    )
+
+
+def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
+    """Data types that the GPU has own units for and the profile has a floor for: no figure is no evidence."""
+    if gpu.facts is None or gpu.published:
+        return []
+    have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)
+    found = []
+    for dtype in dict.fromkeys(kind.dtype for kind in TYPES if capability >= kind.since):
+        above = roofline.roof(gpu.facts, dtype)
+        own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
+        if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
+            expected = _expected(evidence, gpu, (dtype, ""))
+            found.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
+    return found
+
+
+def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:
+    if gpu.facts is None:
+        return Missing("not_in_catalogue", f"the catalogue does not have {gpu.name}, so its peak is not known")
+    return roofline.roof(gpu.facts, *kind)
+
+
+def _floor(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], above: Roof | Missing) -> Floor | None:
+    board = gpu.facts
+    if isinstance(above, Roof) and above.unit == "tensor_fp64":
+        tensor = floor(evidence, "fp64_tensor_percent_of_peak", board)
+        return tensor or floor(evidence, "fp64_percent_of_peak", board)
+    return floor(evidence, f"{kind[0]}_percent_of_peak", board)
+
+
+def _expected(evidence: Evidence, gpu: Gpu, kind: tuple[str, str]) -> str:
+    above = _roof(gpu, kind)
+    limit = _floor(evidence, gpu, kind, above)
+    if isinstance(above, Missing):
+        return f"a peak of {kind[0]} to judge by"
+    at = f"{unit(kind[0])} at {above.clock_mhz:.0f} MHz"
+    return limit.of(above.tflops, at) if limit else f"of {figure(above.tflops)} {at}"
+
+
+def _unknown(gpu: Gpu, name: str, expected: str, why: str, remedy: str = MEASURE_AGAIN) -> Finding:
+    missing = Missing("not_recorded", why)
+    found = unknown(gpu.subject, name, missing, expected=expected, remedy=remedy)
+    return Finding(found.subject, found.property, found.status, expected, "no figure", f"{name}: {why}", remedy)

@@ -1,0 +1,123 @@
+"""Is each GPU healthy? From the snapshot alone: memory, heat, the driver's own advice, Xids, MIG, links, programs.
+
+An idle GPU cannot show everything: the bandwidth probe checks the PCIe generation (it drops on an idle link), the
+matrix products check clocks and slowdowns under load. A reading that a GPU does not have makes no finding, or SKIP
+where the board is known not to have it; a reading that failed, or that cannot be true, is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.catalogue import Board, board_of
+from gpuprep.checks import gpuprocesses
+from gpuprep.checks.common import REMEDIES, unknown
+from gpuprep.checks.earlier import earlier
+from gpuprep.checks.health import eccerrors, memoryrepair, pcieerrors, recovery, slowdowns, temperature, xidfindings
+from gpuprep.checks.health.healthwords import RESET, judged, refused
+from gpuprep.checks.installed.toolkitlibraries import toolkit_libraries
+from gpuprep.checks.links import nvlinks
+from gpuprep.desired.host_rules import board_at
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, GpuFacts, Missing, ProcessOnGpu, Snapshot, Status
+
+
+def findings(
+    wanted: Wanted, snapshot: Snapshot, *, before: Snapshot | None = None, rested: bool = True
+) -> list[Finding]:
+    """No findings if no driver is loaded: driver.* reports that.
+
+    `before` is an earlier snapshot of the host: counters are then judged by what came since. `rested`: nothing was
+    measured just before, so that an idle GPU has no reason to be hot.
+    """
+    gpus = snapshot.gpus
+    if isinstance(gpus, Missing):
+        return []
+    found = _silent(gpus)
+    for gpu in gpus:
+        found += _lost(gpu) or _gpu(wanted, snapshot, gpu, before, rested=rested, gpus=gpus)
+    found += xidfindings.findings(snapshot, gpus)
+    found += nvlinks.ends(gpus)
+    if wanted.cuda.version != "none":
+        found += toolkit_libraries(snapshot)
+    return found
+
+
+def _silent(gpus: Sequence[GpuFacts]) -> list[Finding]:
+    """A record of an older gpuprep, or of figures from elsewhere: one line and not one for each reading."""
+    for gpu in gpus:
+        for reading in (gpu.ecc_errors, gpu.retired_pages, gpu.remapped_rows, gpu.processes):
+            if isinstance(reading, Missing) and reading.reason == "not_read":
+                expected, what = "known", f"the health of gpu {gpu.index}"
+                return [unknown("gpus", "health", reading, expected=expected, what=what, remedy="measure again")]
+    return []
+
+
+def _lost(gpu: GpuFacts) -> list[Finding]:
+    readings = (gpu.temperature_c, gpu.serial, gpu.event_reasons, gpu.memory_total_mib)
+    gone = next((one for one in readings if isinstance(one, Missing) and one.reason == "gpu_is_lost"), None)
+    if gone is None:
+        return []
+    subject, remedy = f"gpu {gpu.index}", REMEDIES["gpu_is_lost"]
+    why = f"the GPU has fallen off the bus ({gone.detail})"
+    return [Finding(subject, "on_the_bus", Status.FAIL, "answers", "lost", why, remedy)]
+
+
+def _gpu(
+    wanted: Wanted,
+    snapshot: Snapshot,
+    gpu: GpuFacts,
+    before: Snapshot | None,
+    *,
+    rested: bool,
+    gpus: Sequence[GpuFacts],
+) -> list[Finding]:
+    subject, board = f"gpu {gpu.index}", _board(snapshot, gpu)
+    then, uptime = earlier(gpu, snapshot, before), snapshot.kernel.uptime_seconds
+    found = [
+        *temperature.findings(subject, gpu, board, rested=rested),
+        *slowdowns.findings(subject, gpu, uptime, then),
+        *eccerrors.findings(subject, gpu, board, wanted.tuning.ecc, uptime, then),
+        *memoryrepair.findings(subject, gpu, board),
+        recovery.finding(subject, gpu),
+        pcieerrors.finding(subject, gpu, uptime, then),
+        _mig(subject, gpu),
+        _links(subject, gpu, gpus, snapshot.nvswitches),
+        _processes(subject, gpu.processes),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def _board(snapshot: Snapshot, gpu: GpuFacts) -> Board | None:
+    device = next((one for one in snapshot.pci_gpus if one.address == gpu.pci_address), None)
+    return board_at(snapshot, device) if device else board_of(gpu)
+
+
+def _mig(subject: str, gpu: GpuFacts) -> Finding | None:
+    current, pending = gpu.mig_current, gpu.mig_pending
+    for part in (current, pending):
+        if isinstance(part, Missing):
+            return refused(subject, "mig", part, "off")
+    remedy = f"nvidia-smi -i {gpu.index} -mig 0, then {RESET}"
+    problem = None
+    if current:
+        why = "the GPU is divided (MIG): programs see instances of it, and none has its whole speed"
+        problem = (Status.FAIL, why, remedy)
+    elif pending:
+        problem = (Status.WARN, "the GPU will be divided (MIG) after its next reset", remedy)
+    return judged(subject, "mig", problem, "off", "on" if current else "on after a reset" if pending else "off")
+
+
+def _links(subject: str, gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding | None:
+    if isinstance(gpu.nvlinks, Missing):
+        return refused(subject, nvlinks.PROP, gpu.nvlinks, nvlinks.EXPECTED)
+    return nvlinks.of_gpu(gpu, gpus, nvswitches)
+
+
+def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Finding | None:
+    """Other processes are no fault. If one runs during a measurement, the check of that probe rejects the figure."""
+    if isinstance(processes, Missing):
+        return refused(subject, "processes", processes, "known")
+    shown = gpuprocesses.listed(processes) or "none"
+    note = "what is measured meanwhile is measured beside these programs" if processes else ""
+    return judged(subject, "processes", None, "known", shown, note)

@@ -1,0 +1,185 @@
+"""Has a GPU's memory had errors, and is it protected against them (ECC)?"""
+
+from __future__ import annotations
+
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.health import contains, ecc, limit
+from gpuprep.checks.common import skip
+from gpuprep.checks.earlier import Earlier, grown
+from gpuprep.checks.health.healthwords import (
+    CALL,
+    NOT_THERE,
+    NOT_TOLD,
+    RESET,
+    RMA,
+    Problem,
+    counted,
+    first_missing,
+    gravest,
+    judged,
+    refused,
+    sound,
+)
+from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, Status
+
+EXPECTED = "no uncorrected errors since the driver was loaded"
+CONTAINED = "an uncorrectable error ends only the programs that met it"
+NOT_CONTAINED = "an uncorrectable error ends every program on the GPU"
+AGAIN = f"{RESET}; if they come again: {CALL}"
+WORN = f"keep no important work on the GPU; {CALL}"
+
+
+def findings(
+    subject: str, gpu: GpuFacts, board: Board | None, wish: str, uptime_seconds: float, earlier: Earlier | None
+) -> list[Finding | None]:
+    """gpu N.ecc_errors and gpu N.memory_protection. `wish`: what the profile wants ECC to be."""
+    return [errors(subject, gpu, board, uptime_seconds, earlier), protection(subject, gpu, board, wish)]
+
+
+def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> Finding | None:
+    """ECC off on a board that ships with it on. None where neither NVML nor the catalogue knows how it ships."""
+    current, ships = gpu.ecc_current, gpu.ecc_default
+    model = board.model if board else None
+    if isinstance(ships, Missing):
+        ships = {"enabled": True, "disabled": False}.get(ecc(model), ships)
+    if isinstance(current, Missing) and current.reason == "not_supported" and not_protected(gpu, board):
+        reason = f"{gpu.name} has no ECC: errors of its memory are neither noticed nor corrected"
+        return skip(subject, "memory_protection", expected="as the board ships", actual="none", reason=reason)
+    expected = {True: "ECC on, as the board ships", False: "as wanted; the board ships with ECC off"}.get(
+        ships is True, "as the board ships"
+    )
+    if isinstance(current, Missing):
+        return refused(subject, "memory_protection", current, expected, what="whether ECC is on", absent=())
+    if isinstance(ships, Missing) and not current:
+        return None
+    note = (CONTAINED if contains(model) else NOT_CONTAINED) if current and model else ""
+    if current or not ships:
+        return judged(subject, "memory_protection", None, expected, "ECC on" if current else "ECC off", note)
+    why = "ECC is off, and the board ships with it on: errors of the memory are neither noticed nor corrected"
+    if wish == "disabled":
+        return judged(subject, "memory_protection", None, expected, "ECC off", f"{why}; the profile wants it so")
+    remedy = f"nvidia-smi -i {gpu.index} -e 1, then reboot; or tuning.ecc: disabled in the profile, if it is meant"
+    return judged(subject, "memory_protection", (Status.WARN, why, remedy), expected, "ECC off")
+
+
+def not_protected(gpu: GpuFacts, board: Board | None) -> bool:
+    """Whether this GPU is known to have no ECC, or nothing says that it has."""
+    if isinstance(gpu.ecc_default, bool) or gpu.ecc_current is True:
+        return False
+    return ecc(board.model if board else None) in ("none", "disabled", "")
+
+
+def errors(
+    subject: str, gpu: GpuFacts, board: Board | None, uptime_seconds: float, earlier: Earlier | None
+) -> Finding | None:
+    total = gpu.ecc_errors
+    if gpu.ecc_current is False and not _any(gpu):
+        reason = "ECC is off: nobody counts errors of the memory"
+        return skip(subject, "ecc_errors", expected=EXPECTED, actual="not counted", reason=reason)
+    if isinstance(total, Missing) and total.reason == "not_supported" and gpu.ecc_current is not True:
+        return _absent(subject, gpu, total, board)
+    if isinstance(total, Missing):
+        return refused(subject, "ecc_errors", total, EXPECTED, absent=NOT_THERE if gpu.mig_current is True else ())
+    corrected = sound(total.corrected_volatile, "ecc_errors", "corrected errors")
+    uncorrected = sound(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
+    counts = [sound(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
+    rest = [one for one in (*counts, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
+    problems: list[Problem] = []
+    if not isinstance(uncorrected, Missing) and uncorrected > 0:
+        met = CONTAINED if board and contains(board.model) else "results since then may be wrong"
+        why = f"{counted(uncorrected, 'memory error')} could not be corrected: {met}"
+        problems.append((Status.FAIL, why, AGAIN))
+    problems += _beyond_limits(gpu)
+    if not isinstance(corrected, Missing):
+        problems += _rate(corrected, uptime_seconds, earlier)
+    unread = first_missing(uncorrected, corrected if _failed(corrected) else 0, *rest)
+    unknown = None if unread is None else refused(subject, "ecc_errors", unread, EXPECTED, absent=())
+    if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
+        return unknown
+    return judged(subject, "ecc_errors", gravest(problems), EXPECTED, _shown(total))
+
+
+def _any(gpu: GpuFacts) -> bool:
+    """Whether any error was counted, or a counter cannot be true: ECC that is off counts none."""
+    return any(count != 0 for _, _, count in _counts(gpu) if not isinstance(count, Missing))
+
+
+def _absent(subject: str, gpu: GpuFacts, reading: Missing, board: Board | None) -> Finding | None:
+    if not_protected(gpu, board) or gpu.mig_current is True:
+        reason = f"{gpu.name} does not count errors of its memory"
+        return skip(subject, "ecc_errors", expected=EXPECTED, actual="not counted", reason=reason)
+    return refused(subject, "ecc_errors", reading, EXPECTED, absent=())
+
+
+def _failed(reading: object) -> bool:
+    """Not one that this GPU or driver does not have, or an older record."""
+    return isinstance(reading, Missing) and reading.reason not in (*NOT_TOLD, "not_read")
+
+
+def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:
+    """(where, kind, count) of all counters beside the two that are judged by themselves."""
+    found: list[tuple[str, str, int | Missing]] = []
+    for where, part in (("the memory", gpu.dram_errors), ("the caches", gpu.sram_errors), ("the life", gpu.ecc_errors)):
+        if isinstance(part, EccErrors):
+            found += [
+                (where, "corrected", part.corrected_volatile),
+                (where, "uncorrected", part.uncorrected_volatile),
+                (where, "corrected", part.corrected_aggregate),
+                (where, "uncorrected", part.uncorrected_aggregate),
+            ]
+    return found
+
+
+def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
+    """NVIDIA's flag for caches and registers, and what Azure takes a machine out of use for."""
+    found: list[Problem] = []
+    if gpu.sram_threshold_exceeded is True:
+        why = (
+            "the caches have had more uncorrectable errors than NVIDIA allows (SRAM threshold exceeded): NVIDIA"
+            " replaces the board when its field diagnostic confirms it"
+        )
+        found.append((Status.FAIL, why, RMA))
+    for name, part, where in (
+        ("sram_corrected", gpu.sram_errors, "caches"),
+        ("dram_corrected", gpu.dram_errors, "memory"),
+    ):
+        most = limit(name)
+        if not isinstance(part, EccErrors):
+            continue
+        for count, status, since in (
+            (part.corrected_volatile, Status.FAIL, "since the driver was loaded"),
+            (part.corrected_aggregate, Status.WARN, "in its life"),
+        ):
+            read = sound(count, "ecc_errors", "corrected errors")
+            if not isinstance(read, Missing) and read > most:
+                why = (
+                    f"the {where} had {read:,.0f} corrected errors {since}; Azure takes a GPU out of use at {most:,.0f}"
+                )
+                found.append((status, why, WORN))
+                break
+    uncorrected = gpu.sram_errors.uncorrected_volatile if isinstance(gpu.sram_errors, EccErrors) else 0
+    in_caches = sound(uncorrected, "ecc_errors", "uncorrected errors of the caches")
+    if not isinstance(in_caches, Missing) and in_caches > 0:
+        why = f"{counted(in_caches, 'error')} of the caches could not be corrected since the driver was loaded"
+        found.append((Status.FAIL, why, AGAIN))
+    return found
+
+
+def _rate(corrected: float, uptime_seconds: float, earlier: Earlier | None) -> list[Problem]:
+    """Corrected errors lose nothing; many in a short time foretell errors that cannot be corrected."""
+    more, seconds, since = corrected, uptime_seconds, "since the start"
+    if earlier and isinstance(earlier.gpu.ecc_errors, EccErrors):
+        growth = grown(earlier.gpu.ecc_errors.corrected_volatile, corrected, earlier.same_boot)
+        if growth is not None:
+            more, seconds, since = growth, earlier.seconds, "since the reading before"
+    hourly = 3600 * more / max(seconds, 3600.0)  # a few in a short time are no rate yet
+    if hourly <= limit("corrected_per_hour"):
+        return []
+    why = f"{counted(more, 'memory error')} had to be corrected {since}, {hourly:,.0f} an hour: nothing was lost yet"
+    return [(Status.WARN, why, f"watch it; {CALL} if it goes on")]
+
+
+def _shown(errors: EccErrors) -> str:
+    corrected = "" if isinstance(errors.corrected_volatile, Missing) else f", {errors.corrected_volatile} corrected"
+    uncorrected = "?" if isinstance(errors.uncorrected_volatile, Missing) else str(errors.uncorrected_volatile)
+    return f"{uncorrected} uncorrected{corrected}"

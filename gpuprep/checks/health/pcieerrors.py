@@ -1,0 +1,55 @@
+"""How often does a GPU's PCIe link send packets again? As a rate: what a link counted in a year says nothing."""
+
+from __future__ import annotations
+
+from gpuprep.catalogue.health import limit
+from gpuprep.checks.earlier import Earlier, grown
+from gpuprep.checks.health.healthwords import (
+    CALL,
+    NOT_TOLD,
+    Problem,
+    counted,
+    first_missing,
+    gravest,
+    judged,
+    refused,
+    sound,
+)
+from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, Status
+
+WHAT = "the errors of the PCIe link"
+REMEDY = f"let somebody look at slot, riser and cable (dmesg may say more: AER); {CALL}"
+
+
+def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:
+    """gpu N.pcie_errors: since the earlier reading; without one, since the machine's start.
+
+    The driver may have been loaded later than that: the true rate is higher, never lower.
+    """
+    most = limit("pcie_replays_per_minute")
+    expected = f"at most {most:g} packets a minute sent again"
+    if isinstance(gpu.pcie, Missing):
+        reading = first_missing(gpu.pcie, gpu.pcie_errors) or gpu.pcie
+        return refused(subject, "pcie_errors", reading, expected, what=WHAT, absent=NOT_TOLD)
+    count = sound(gpu.pcie.replays, "replays", "packets sent again")
+    told = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
+    fatal = sound(told.fatal, "pcie_errors", "fatal errors of the link") if told else 0
+    failed = gpu.pcie_errors if isinstance(gpu.pcie_errors, Missing) else fatal
+    wrong = first_missing(count, failed)
+    if isinstance(count, Missing) or (wrong is not None and wrong.reason not in (*NOT_TOLD, "not_read")):
+        assert wrong is not None
+        return refused(subject, "pcie_errors", wrong, expected, what=WHAT)
+    then = earlier.gpu.pcie if earlier and isinstance(earlier.gpu.pcie, PcieLink) else None
+    more, seconds, since = count, uptime_seconds, "since the start"
+    if earlier and then and (growth := grown(then.replays, count, earlier.same_boot)) is not None:
+        more, seconds, since = growth, earlier.seconds, "since the reading before"
+    problems: list[Problem] = []
+    rate = 60 * more / max(seconds, 60.0)
+    if rate > most:
+        why = f"{counted(more, 'packet')} had to be sent again {since}, {rate:.0f} a minute: the link has errors"
+        problems.append((Status.WARN, why, REMEDY))
+    if not isinstance(fatal, Missing) and fatal > 0:
+        why = f"the link had {counted(fatal, 'fatal error')} since the driver was loaded"
+        problems.append((Status.WARN, why, REMEDY))
+    shown = f"{more:.0f} sent again {since}" + (f", {rate:.1f} a minute" if more else "")
+    return judged(subject, "pcie_errors", gravest(problems), expected, shown)

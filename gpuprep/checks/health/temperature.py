@@ -1,0 +1,137 @@
+"""Is a GPU, or its memory, near the temperature at which it slows down? Against the board's own limits.
+
+The limits are NVML's, where it has them, else the catalogue's. Boards from Ada and Hopper on tell margins (T.Limit):
+degrees left until the nearest slowdown.
+"""
+
+from __future__ import annotations
+
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.health import limit
+from gpuprep.checks.common import skip
+from gpuprep.checks.health.healthwords import (
+    COOLING,
+    NOT_TOLD,
+    Problem,
+    first_missing,
+    gravest,
+    judged,
+    refused,
+    sound,
+)
+from gpuprep.performance.clock_events import HW_THERMAL, IDLE, SW_THERMAL
+from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Status, Temperatures, Utilization
+
+NONE = Temperatures(NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ, NOT_READ)
+DEGREES = "°C"
+LIMITS = "the temperature at which it slows down"
+
+
+def findings(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) -> list[Finding | None]:
+    """gpu N.temperature and gpu N.memory_temperature. `rested`: nothing was measured just before."""
+    return [of_gpu(subject, gpu, board, rested=rested), of_memory(subject, gpu, board)]
+
+
+def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) -> Finding | None:
+    read = gpu.temperatures if isinstance(gpu.temperatures, Temperatures) else NONE
+    near = limit("degrees_before_slowdown")
+    degrees = sound(gpu.temperature_c, "temperature_c", "temperature of the GPU")
+    expected = f"more than {near:g} degrees below the slowdown"
+    if isinstance(degrees, Missing):
+        return refused(subject, "temperature", degrees, expected, absent=())
+    if isinstance(gpu.temperatures, Missing) and gpu.temperatures.reason not in (*NOT_TOLD, "not_read"):
+        return refused(subject, "temperature", gpu.temperatures, expected, what=LIMITS)
+    slowdown = _limit(gpu.slowdown_temperature_c, "slowdown temperature", board, "slowdown")
+    margin = sound(read.margin, "margin_c", "margin to the slowdown (T.Limit)")
+    at = sound(read.slowdown_margin, "slowdown_margin_c", "margin at which the hardware slows down")
+    wrong = first_missing(slowdown, margin, at)
+    if wrong is not None and wrong.reason == "impossible":
+        return refused(subject, "temperature", wrong, expected)
+    by_degrees = None if isinstance(slowdown, Missing) else slowdown - degrees
+    by_margin = None if isinstance(margin, Missing) else margin - (0 if isinstance(at, Missing) else at)
+    left = [one for one in (by_degrees, by_margin) if one is not None]
+    if not left:
+        known = gpu.slowdown_temperature_c if gpu.temperatures == NOT_READ else read.margin
+        return refused(
+            subject, "temperature", known if isinstance(known, Missing) else NOT_READ, expected, absent=(),
+            what=LIMITS,
+        )  # fmt: skip
+    shown = f"{degrees:g} {DEGREES}, {min(left):g} below the slowdown"
+    if min(left) <= near and _slowed_by_heat(gpu):
+        reason = f"{subject}.slowdown_now says it: the clocks are held down by heat"
+        return skip(subject, "temperature", expected=expected, actual=shown, reason=reason)
+    hot = _contradiction(by_degrees, by_margin) or _near(min(left), degrees, near)
+    at_rest = None if hot or not rested else _hot_at_rest(gpu, degrees)
+    return judged(subject, "temperature", hot or at_rest, expected, shown)
+
+
+def of_memory(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
+    """None for memory without a sensor: a driver refuses its temperature, or answers 0."""
+    read = gpu.temperatures if isinstance(gpu.temperatures, Temperatures) else NONE
+    if read.memory == 0:
+        return None
+    degrees = sound(read.memory, "temperature_c", "temperature of the memory")
+    expected = "below the memory's highest temperature"
+    if isinstance(degrees, Missing):
+        return refused(subject, "memory_temperature", degrees, expected, absent=NOT_TOLD)
+    highest = _limit(read.memory_max_operating, "highest temperature of the memory", board, "memory_max_operating")
+    if isinstance(highest, Missing):
+        if highest.reason == "impossible":
+            return refused(subject, "memory_temperature", highest, expected)
+        note = "neither the driver nor the catalogue says how hot it may be"
+        return judged(subject, "memory_temperature", None, "known", f"{degrees:g} {DEGREES}", note)
+    shown, problem = f"{degrees:g} of {highest:g} {DEGREES}", None
+    if degrees >= highest:
+        why = f"the memory has {degrees:g} {DEGREES}; from {highest:g} {DEGREES} on the driver slows the GPU down"
+        problem = (Status.FAIL if degrees > highest else Status.WARN, why, COOLING)
+    return judged(subject, "memory_temperature", problem, expected, shown)
+
+
+def _limit(read: int | Missing, what: str, board: Board | None, name: str) -> float | Missing:
+    """The driver's own, else the catalogue's. A driver answers 0 for a limit that the board does not have."""
+    if not isinstance(read, Missing) and read != 0:
+        return sound(read, "limit_c", what)
+    known = (board.temperatures_c or {}).get(name) if board else None
+    return known if known is not None else Missing("not_in_catalogue", what)
+
+
+def _near(left: float, degrees: float, near: float) -> Problem | None:
+    if left <= 0:
+        why = f"the GPU has {degrees:g} {DEGREES}: at this temperature the hardware slows it down"
+        return (Status.FAIL, why, COOLING)
+    if left <= near:
+        why = f"the GPU has {degrees:g} {DEGREES}: {left:g} degrees more, and the hardware slows it down"
+        return (Status.WARN, why, COOLING)
+    return None
+
+
+def _contradiction(by_degrees: float | None, by_margin: float | None) -> Problem | None:
+    """Degrees and margin may count to different limits. Of two that differ widely none is believed."""
+    if by_degrees is None or by_margin is None or min(by_degrees, by_margin) > limit("degrees_before_slowdown"):
+        return None
+    if abs(by_degrees - by_margin) <= limit("margins_differ_by_c"):
+        return None
+    why = (
+        f"the readings contradict each other: by its temperature {by_degrees:g} degrees are left until the slowdown,"
+        f" by the driver's margin {by_margin:g}, and nothing is slowed down by heat"
+    )
+    return (
+        Status.UNKNOWN,
+        why,
+        "measure again; nvidia-smi -q -d TEMPERATURE shows both; a newer driver may read it right",
+    )
+
+
+def _slowed_by_heat(gpu: GpuFacts) -> bool:
+    return not isinstance(gpu.event_reasons, Missing) and bool(gpu.event_reasons & (HW_THERMAL | SW_THERMAL))
+
+
+def _hot_at_rest(gpu: GpuFacts, degrees: float) -> Problem | None:
+    """An idle GPU has no reason to be hot."""
+    most = limit("idle_temperature_c")
+    used = gpu.utilization if isinstance(gpu.utilization, Utilization) else None
+    idle = not isinstance(gpu.event_reasons, Missing) and bool(gpu.event_reasons & IDLE)
+    if not idle or gpu.processes != () or used is None or used.gpu != 0 or degrees < most:
+        return None
+    why = f"the GPU does nothing and has {degrees:g} {DEGREES}; a cooled GPU at rest stays below {most:g} {DEGREES}"
+    return gravest([(Status.WARN, why, COOLING)])

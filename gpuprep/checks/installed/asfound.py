@@ -1,0 +1,67 @@
+"""A host with an OS that gpuprep does not provision: does the installed software fit together and work?
+
+Packages, holds, units, builds and paths are not checked, because gpuprep did not make them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gpuprep.checks.common import check, skip
+from gpuprep.checks.installed import driver, libraries, toolkit, tuning
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, Missing, Snapshot, Status
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    name = snapshot.os.pretty_name or f"{snapshot.os.id} {snapshot.os.version_id}"
+    reason = f"gpuprep has no packages for {name}: what is installed is measured, not compared with packages and units"
+    found = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]
+    found += _driver(wanted, snapshot)
+    found += libraries.findings(snapshot)
+    found += tuning.gpus(wanted, snapshot)
+    if wanted.cuda.version != "none":
+        found += toolkit.found(wanted, snapshot)
+    if wanted.codec.ffmpeg != "none":
+        found.append(_ffmpeg(snapshot))
+    return [_by_hand(finding, name) for finding in found]
+
+
+def _by_hand(finding: Finding, system: str) -> Finding:
+    """No role can repair it on this host."""
+    remedy = finding.remedy
+    if finding.role and (not remedy or remedy.startswith("gpuprep provision")) and finding.status is not Status.PASS:
+        remedy = f"gpuprep installs nothing on {system}: do it by hand, with what the system's vendor or NVIDIA offers"
+    return dataclasses.replace(finding, role="", remedy=remedy)
+
+
+def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """One version of module, library and NVML, whoever installed them."""
+    facts = snapshot.driver
+    loaded = facts.loaded_version
+    remedy = "install an NVIDIA driver and load it; dmesg | grep -i nvrm says why one does not load"
+    found = [
+        check(
+            "driver", "loaded", loaded, isinstance(loaded, str), expected="a driver", why="no NVIDIA driver is loaded",
+            remedy=remedy,
+        )
+    ]  # fmt: skip
+    if not isinstance(loaded, str):
+        return found
+    for prop, what, version in (
+        ("library_version", "the library", facts.library_version),
+        ("nvml_version", "NVML", facts.nvml_version),
+    ):
+        why = f"{what} is of driver {version or 'none'}, and {loaded} is loaded: an upgrade without a reboot"
+        found.append(
+            check("driver", prop, version, version == loaded, expected=loaded, why=why, remedy="reboot the machine")
+        )
+    return [*found, driver.counters(wanted, snapshot)]
+
+
+def _ffmpeg(snapshot: Snapshot) -> Finding:
+    path = snapshot.codec.ffmpeg_path
+    return check(
+        "ffmpeg", "path", path, isinstance(path, str), expected="on the PATH", why="no ffmpeg is on the PATH",
+        remedy="install an FFmpeg with NVENC and NVDEC", shown=None if isinstance(path, Missing) else str(path),
+    )  # fmt: skip

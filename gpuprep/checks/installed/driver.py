@@ -1,0 +1,329 @@
+"""The driver: is it the same version and flavour everywhere? Also its options and holds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from gpuprep import catalogue
+from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST
+from gpuprep.checks.common import check, skip, unknown
+from gpuprep.checks.installed import modprobe
+from gpuprep.desired.profile_rules import OPEN
+from gpuprep.desired.state import Wanted
+from gpuprep.records import AptFacts, Finding, Missing, Snapshot
+
+ROLE = "gpu_driver"
+BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """All findings of the driver; without a driver only those that are not a consequence of that."""
+    found = [_version(wanted, snapshot), *_nouveau(snapshot), _options(wanted, snapshot), *modprobe.blocked(snapshot)]
+    if _absent(wanted, snapshot):
+        return found
+    found += _packages(wanted, snapshot)
+    found += _modules(wanted, snapshot)
+    if snapshot.driver.loaded_version is not None:  # where none is loaded, driver.loaded says so
+        found += [_nvml(snapshot), counters(wanted, snapshot)]
+    if snapshot.nvswitches:
+        found.append(_fabric_manager(snapshot))
+    return found
+
+
+def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """The module for the running kernel and the next; where there is none for the running one, the rest follows."""
+    driver, kernel = snapshot.driver, snapshot.kernel
+    if driver.module_version is not None:
+        found = [_flavour(wanted, snapshot), _dkms(snapshot), _next_boot(snapshot)]
+        return [*found, _loaded(snapshot), _library(snapshot)]
+    found = [_dkms(snapshot)]
+    if kernel.next_boot != kernel.running:
+        found.append(_next_boot(snapshot))
+    return found
+
+
+def _absent(wanted: Wanted, snapshot: Snapshot) -> bool:
+    driver = snapshot.driver
+    nothing = driver.module_version is None and driver.loaded_version is None and driver.library_version is None
+    return nothing and not any(name in snapshot.packages for name in wanted.driver.packages)
+
+
+def _version(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    actual = catalogue.host_version(snapshot.driver.module_version)
+    ok = isinstance(actual, str) and catalogue.matches(actual, wanted.driver.version)
+    if _absent(wanted, snapshot):
+        why = "no NVIDIA driver is installed"
+    elif actual is None:
+        why = f"there is no NVIDIA kernel module for the running kernel {snapshot.kernel.running}"
+    else:
+        why = f"driver {actual} is installed, and {wanted.driver.version} is wanted"
+    return check("driver", "version", actual, ok, expected=wanted.driver.version, why=why, role=ROLE)
+
+
+def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    absent = [name for name in wanted.driver.packages if name not in snapshot.packages]
+    found = [
+        check(
+            "driver",
+            "packages",
+            len(absent),
+            not absent,
+            expected="all installed",
+            shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
+            why=f"packages of the driver are not installed: {', '.join(absent)}",
+            role=ROLE,
+        )
+    ]
+    return (
+        found
+        + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
+        + _blacklist(wanted, snapshot)
+    )
+
+
+def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, role: str) -> list[Finding]:
+    """Whether the installed ones of `names` are held; nothing to say where the profile does not ask for it."""
+    if not hold:
+        return [skip(subject, "held", expected="as it is", actual="not checked", reason="the profile asks for no hold")]
+    free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
+    return [
+        check(
+            subject,
+            "held",
+            len(free),
+            not free,
+            expected="all held",
+            shown=f"not held: {', '.join(free)}" if free else "all held",
+            why=f"an upgrade may change these by themselves: {', '.join(free)}",
+            role=role,
+        )
+    ]
+
+
+def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    if not wanted.driver.hold:
+        return []
+    text: object = snapshot.files.get(HOLDS, Missing("not_installed", f"{HOLDS} was not looked at"))
+    patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
+    free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
+    lacks = f"{HOLDS} does not name"
+    if not free and isinstance(snapshot.apt, AptFacts):  # our file is right; what do all of apt's files say together?
+        text = snapshot.apt.blacklist
+        patterns = [] if isinstance(text, Missing) else list(text)
+        free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
+        lacks = "another file of /etc/apt/apt.conf.d undoes the list for"
+    return [
+        check(
+            "driver",
+            "unattended_upgrades",
+            text,
+            not free,
+            expected="kept off the driver",
+            shown=f"{lacks} {', '.join(free)}" if free else "kept off the driver",
+            why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
+            role=ROLE,
+            remedy="" if lacks.startswith(HOLDS) else f"`apt-config dump {BLACKLIST}` and the files there say more",
+        )
+    ]
+
+
+def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
+    """The entries of Package-Blacklist are regular expressions."""
+    for pattern in patterns:
+        try:
+            if re.match(pattern, name):
+                return True
+        except re.error:  # someone else's entry; apt would not take it either
+            continue
+    return False
+
+
+def _nouveau(snapshot: Snapshot) -> list[Finding]:
+    loaded = snapshot.driver.nouveau_loaded
+    text = snapshot.files.get(NOUVEAU_BLACKLIST, Missing("not_installed", f"{NOUVEAU_BLACKLIST} was not looked at"))
+    ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
+    return [
+        check(
+            "nouveau",
+            "loaded",
+            loaded,
+            not loaded,
+            expected="no",
+            why="nouveau is loaded and holds the GPU: NVIDIA's module cannot take it",
+            role=ROLE,
+        ),
+        check(
+            "nouveau",
+            "blacklist",
+            text,
+            ok,
+            expected="blacklisted",
+            shown="blacklisted" if ok else f"not in {NOUVEAU_BLACKLIST}",
+            why="nouveau is not blacklisted: it may take the GPU at the next boot",
+            role=ROLE,
+        ),
+    ]
+
+
+def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    text = snapshot.files.get(MODULE_OPTIONS, Missing("not_installed", f"{MODULE_OPTIONS} was not looked at"))
+    options = module_options(text) if isinstance(text, str) else {}
+    restrict = "0" if wanted.tuning.profiling_counters == "open" else "1"
+    wrong = []
+    if options.get("NVreg_RestrictProfilingToAdminUsers") != restrict:
+        wrong.append(f"NVreg_RestrictProfilingToAdminUsers={restrict}")
+    firmware = options.get("NVreg_EnableGpuFirmware")
+    if not wanted.driver.gpu_firmware and firmware != "0":
+        wrong.append("NVreg_EnableGpuFirmware=0")
+    if wanted.driver.gpu_firmware and firmware == "0":
+        wrong.append("no NVreg_EnableGpuFirmware=0")
+    place = MODULE_OPTIONS
+    if not wrong:
+        others = modprobe.overriding(snapshot, {
+            "NVreg_RestrictProfilingToAdminUsers": restrict,
+            "NVreg_EnableGpuFirmware": None if wanted.driver.gpu_firmware else "0",
+        })  # fmt: skip
+        wrong, place = [said for said, _ in others], ", ".join(file for _, file in others)
+    return check(
+        "driver",
+        "modprobe_options",
+        text,
+        not wrong,
+        expected="as wanted",
+        shown="as wanted" if not wrong else f"lacks {', '.join(wrong)}",
+        why=f"the next load of the module would not have {', '.join(wrong)} ({place})",
+        role=ROLE,
+        remedy="" if place == MODULE_OPTIONS else f"take the line out of {place}",
+    )
+
+
+def module_options(text: str) -> dict[str, str]:
+    """`options nvidia KEY=VALUE ...` of a modprobe.d file; Debian also names the module nvidia-current."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        words = line.split("#")[0].split()
+        if len(words) > 2 and words[0] == "options" and re.fullmatch(r"nvidia([-_]current)?([-_]open)?", words[1]):
+            for key, _, value in (word.partition("=") for word in words[2:]):
+                found[key] = value
+    return found
+
+
+def _flavour(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    actual = snapshot.driver.module_flavour
+    why = f"the installed kernel modules are {actual or 'absent'}, and {wanted.driver.flavour} ones are wanted"
+    if wanted.driver.flavour != OPEN and actual == OPEN:
+        why += ": a GPU before Turing does not work with open ones" if _volta(wanted) else ""
+    ok = actual == wanted.driver.flavour
+    return check("driver", "flavour", actual, ok, expected=wanted.driver.flavour, why=why, role=ROLE)
+
+
+def _volta(wanted: Wanted) -> bool:
+    models = [catalogue.models()[gpu.model] for gpu in wanted.gpus if gpu.model]
+    return any(OPEN not in catalogue.limits(model.architecture).module_flavours for model in models)
+
+
+def _dkms(snapshot: Snapshot) -> Finding:
+    """Package scripts can hide a failed build behind exit 0, so DKMS itself is asked."""
+    running = snapshot.kernel.running
+    if isinstance(snapshot.driver.module_version, Missing):
+        reading = snapshot.driver.module_version
+        return unknown("driver", "dkms", reading, expected=f"installed for {running}", role=ROLE)
+    states = [m for m in snapshot.driver.dkms if m.kernel == running and m.module.startswith("nvidia")]
+    version = snapshot.driver.module_version
+    ok = any(m.state.startswith("installed") and (m.version == version or version is None) for m in states)
+    shown = ", ".join(f"{m.module}/{m.version} {m.state}" for m in states) or "nothing for this kernel"
+    why = f"DKMS has not installed the driver's module for the running kernel {running} ({shown})"
+    command = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
+    remedy = f"gpuprep provision does it (step driver); by hand: {command}, its log says what failed"
+    return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
+
+
+def _next_boot(snapshot: Snapshot) -> Finding:
+    actual, here, kernel = snapshot.driver.module_next_boot_version, snapshot.driver.module_version, snapshot.kernel
+    if isinstance(kernel.next_boot, Missing):
+        return unknown("driver", "next_boot_module", kernel.next_boot, expected=str(here), role=ROLE)
+    if isinstance(here, Missing):
+        return unknown("driver", "next_boot_module", here, expected="the installed version", role=ROLE)
+    return check(
+        "driver",
+        "next_boot_module",
+        actual,
+        isinstance(actual, str) and (actual == here or here is None),
+        expected=here or "a module",
+        why=f"kernel {kernel.next_boot}, which the next boot starts, has {actual or 'no NVIDIA module'}: the GPU"
+        " would be gone after a reboot",
+        role=ROLE,
+    )
+
+
+def _loaded(snapshot: Snapshot) -> Finding:
+    driver = snapshot.driver
+    loaded, installed = driver.loaded_version, driver.module_version
+    for reading in (loaded, installed, driver.loaded_flavour, driver.module_flavour):
+        if isinstance(reading, Missing):
+            return unknown("driver", "loaded", reading, expected="the installed driver", role=ROLE)
+    same_flavour = driver.loaded_flavour == driver.module_flavour
+    why = "the driver is installed and not loaded: a reboot loads it"
+    if isinstance(loaded, str) and loaded != installed:
+        why = f"driver {loaded} is loaded and {installed or 'none'} is installed: a reboot makes them one"
+    elif isinstance(loaded, str):
+        why = f"{driver.loaded_flavour} modules are loaded and {driver.module_flavour} ones are installed"
+    ok = isinstance(loaded, str) and loaded == installed and same_flavour
+    return check("driver", "loaded", loaded, ok, expected=str(installed or "a driver"), why=why, role=ROLE)
+
+
+def _library(snapshot: Snapshot) -> Finding:
+    actual, module = snapshot.driver.library_version, snapshot.driver.module_version
+    if isinstance(module, Missing):
+        return unknown("driver", "library_version", module, expected="the module's version", role=ROLE)
+    expected = module or "the module's version"
+    why = f"the library is {actual or 'absent'} and the kernel module is {module or 'absent'}: they must be one version"
+    ok = isinstance(actual, str) and actual == module
+    return check("driver", "library_version", actual, ok, expected=expected, why=why, role=ROLE)
+
+
+def _nvml(snapshot: Snapshot) -> Finding:
+    actual, module = snapshot.driver.nvml_version, snapshot.driver.module_version
+    if isinstance(module, Missing):
+        return unknown("driver", "nvml_version", module, expected="the module's version", role=ROLE)
+    expected = module or "the module's version"
+    why = f"NVML says driver {actual or 'none'}, and the installed module is {module or 'none'}"
+    if isinstance(actual, Missing):
+        return unknown(
+            "driver", "nvml_version", actual, expected=expected, role=ROLE, what="the driver version in NVML"
+        )
+    ok = isinstance(actual, str) and actual == module
+    return check("driver", "nvml_version", actual, ok, expected=expected, why=why, role=ROLE)
+
+
+def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    reading = snapshot.driver.counters_restricted
+    actual, wish = None if reading is None else "restricted" if reading else "open", wanted.tuning.profiling_counters
+    return check(
+        "driver",
+        "profiling_counters",
+        reading,
+        actual == wish,
+        expected=wish,
+        shown=actual,
+        why=f"the profiling counters are {actual}, and {wish} ones are wanted: the module has to"
+        " be loaded again with its options",
+        role=ROLE,
+    )
+
+
+def _fabric_manager(snapshot: Snapshot) -> Finding:
+    unit = snapshot.units.get(FABRIC_MANAGER)
+    actual = f"{unit.enabled}, {unit.active}" if unit else Missing("not_installed", FABRIC_MANAGER)
+    return check(
+        "driver",
+        "fabric_manager",
+        actual,
+        actual == "enabled, active",
+        expected="enabled, active",
+        why="the GPUs are behind NVSwitches and Fabric Manager does not run: CUDA ends with error 802",
+        role=ROLE,
+    )

@@ -1,0 +1,122 @@
+"""CUDA toolkit and cuDNN as a program would find them."""
+
+from __future__ import annotations
+
+from gpuprep import catalogue
+from gpuprep.checks.common import check, skip
+from gpuprep.checks.installed.driver import holds
+from gpuprep.desired.state import Wanted
+from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
+
+CUDA_ROLE, CUDNN_ROLE = "gpu_cuda", "gpu_cudnn"
+
+
+def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    if wanted.cuda.version == "none":
+        return [skip("cuda", "version", expected="none", actual="not checked", reason="the profile asks for no CUDA")]
+    version, cupti = found(wanted, snapshot)
+    absent = [name for name in wanted.cuda.packages if name not in snapshot.packages]
+    if snapshot.cuda.nvcc_version is None and len(absent) == len(wanted.cuda.packages):
+        return [version]
+    return [
+        version,
+        check(
+            "cuda",
+            "packages",
+            len(absent),
+            not absent,
+            expected="all installed",
+            shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
+            why=f"packages of the CUDA toolkit are not installed: {', '.join(absent)}",
+            role=CUDA_ROLE,
+        ),
+        cupti,
+        *holds("cuda", wanted.cuda.packages, wanted.cuda.hold, snapshot, CUDA_ROLE),
+    ]
+
+
+def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
+    """The toolkit that a program finds, whoever installed it: nvcc's version and CUPTI."""
+    facts = snapshot.cuda
+    told = catalogue.host_version(facts.nvcc_version)
+    version = check(
+        "cuda",
+        "version",
+        told,
+        isinstance(told, str) and catalogue.matches(told, wanted.cuda.version),
+        expected=wanted.cuda.version,
+        why="no CUDA toolkit is installed (no nvcc)"
+        if facts.nvcc_version is None
+        else f"nvcc is of CUDA {facts.nvcc_version}, and {wanted.cuda.version} is wanted",
+        role=CUDA_ROLE,
+    )
+    cupti = check(
+        "cuda",
+        "cupti",
+        facts.cupti_path,
+        isinstance(facts.cupti_path, str),
+        expected="found by the loader",
+        why="the loader does not find libcupti: profilers cannot read the GPU's counters",
+        role=CUDA_ROLE,
+    )
+    return version, cupti
+
+
+def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    if wanted.cudnn.version == "none":
+        return [skip("cudnn", "version", expected="none", actual="not checked", reason="the profile asks for no cuDNN")]
+    facts, role = snapshot.cudnn, CUDNN_ROLE
+    path = facts.library_path
+    if path is None:
+        why = "no cuDNN is found by the loader"
+        return [check("cudnn", "library", path, False, expected=wanted.cudnn_directory, why=why, role=role)]
+    home = f"{wanted.cudnn_directory}/"
+    wheel, major = facts.wheel_version, facts.cuda_major
+    short = ".".join(wanted.cudnn.version.split(".")[:3])
+    identity = next((part for part in (wheel, major) if isinstance(part, Missing)), f"{wheel} for CUDA {major}")
+    return [
+        check(
+            "cudnn",
+            "library",
+            path,
+            isinstance(path, str) and path.startswith(home),
+            expected=wanted.cudnn_directory,
+            why=f"the loader finds another cuDNN: {path}",
+            role=role,
+        ),
+        check(
+            "cudnn",
+            "version",
+            identity,
+            wheel == wanted.cudnn.version and major == wanted.cuda.major,
+            expected=f"{wanted.cudnn.version} for CUDA {wanted.cuda.major}",
+            why=f"the cuDNN that the loader finds is {wheel or 'of unknown origin'} for CUDA {major or 'unknown'}",
+            role=role,
+        ),
+        check(
+            "cudnn",
+            "header",
+            facts.version,
+            facts.version == short,
+            expected=short,
+            why=f"the header beside the library is of cuDNN {facts.version or 'none'}, and the library is {short}",
+            role=role,
+        ),
+        *_cudnn_files(wanted, snapshot),
+    ]
+
+
+def _cudnn_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Nothing where the record does not know, or where there is no manifest: cudnn.version says that."""
+    intact = snapshot.cudnn.manifest_intact
+    if intact is None or intact == NOT_READ:
+        return []
+    why = "files of cuDNN are not those of NVIDIA's wheel: their sha256 differs from the manifest"
+    remedy = f"rm -r {wanted.cudnn_directory}, then gpuprep provision (step cudnn) unpacks it again"
+    shown = "as unpacked" if intact else "changed since they were unpacked"
+    return [
+        check(
+            "cudnn", "files", intact, intact is True, expected="as unpacked", shown=shown, why=why, role=CUDNN_ROLE,
+            remedy=remedy,
+        )
+    ]  # fmt: skip

@@ -1,0 +1,258 @@
+"""Persistence, clocks, power, ECC, compute mode: are they set on each GPU now, and at the next boot?"""
+
+from __future__ import annotations
+
+import json
+
+from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
+from gpuprep.checks.common import check, skip, unknown, why_missing
+from gpuprep.checks.installed import clocks
+from gpuprep.desired import host_rules
+from gpuprep.desired.state import Wanted, tuning_document
+from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
+
+ROLE = "gpu_tuning"
+PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
+NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
+STARTS_AT_BOOT = ("enabled", "static")
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    found = [_settings(wanted, snapshot)]
+    if wanted.tuning.persistence:
+        found += _unit(
+            snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver awake"
+        )
+    found += _unit(
+        snapshot, TUNE, "the clocks are back at the default after the next boot", "the settings were not applied"
+    )
+    if not _never_set_up(snapshot):
+        found += [_daemon_options(wanted, snapshot), _udev_rule(snapshot)]
+    return found + gpus(wanted, snapshot)
+
+
+def _never_set_up(snapshot: Snapshot) -> bool:
+    unit = snapshot.units.get(TUNE)
+    return unit is not None and unit.enabled == NOT_FOUND
+
+
+def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    text = snapshot.files.get(TUNING, Missing("not_installed", f"{TUNING} was not looked at"))
+    expected = tuning_document(wanted)
+    differing = _differences(text, expected) if isinstance(text, str) else [f"{TUNING} is absent"]
+    return check(
+        "gpuprep-tune",
+        "settings",
+        text,
+        not differing,
+        expected="as wanted",
+        shown="as wanted" if not differing else "; ".join(differing),
+        why=f"the settings for every boot are not the wanted ones: {'; '.join(differing)}",
+        role=ROLE,
+    )
+
+
+def _differences(text: str, expected: dict[str, object]) -> list[str]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return [f"{TUNING} is not JSON"]
+    if not isinstance(document, dict):
+        return [f"{TUNING} holds no object"]
+    return [
+        f"{key} is {json.dumps(document.get(key))}, wanted {json.dumps(value)}"
+        for key, value in expected.items()
+        if document.get(key) != value
+    ]
+
+
+def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Finding]:
+    subject = unit.removesuffix(".service")
+    facts = snapshot.units.get(unit)
+    if facts is None:
+        reading = Missing("command_failed", f"systemctl said nothing of {unit}")
+        return [unknown(subject, "unit", reading, expected="enabled, active", role=ROLE)]
+    if facts.enabled == NOT_FOUND:
+        why = f"{unit} is not installed: {disabled}"
+        return [check(subject, "enabled", NOT_FOUND, False, expected="enabled", why=why, role=ROLE)]
+    enabled, active = facts.enabled in STARTS_AT_BOOT, facts.active == "active"
+    why = f"{unit} is {facts.enabled}: {disabled}"
+    remedy = f"gpuprep provision does it (step tuning); systemctl status {unit} says why it stopped"
+    return [
+        check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE),
+        check(
+            subject,
+            "active",
+            facts.active,
+            active,
+            expected="active",
+            why=f"{unit} is {facts.active}: {stopped}",
+            role=ROLE,
+            remedy=remedy,
+        ),
+    ]
+
+
+def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
+    text = snapshot.files.get(PERSISTENCE_DROP_IN, Missing("not_installed", f"{PERSISTENCE_DROP_IN} was not looked at"))
+    on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
+    unit = snapshot.units.get(PERSISTENCED)
+    place, want = PERSISTENCE_DROP_IN, wanted.tuning.persistence
+    if on == want and unit is not None and unit.command:  # all files of the unit read together
+        on, place = "--no-persistence-mode" not in unit.command, unit.files[-1] if unit.files else PERSISTENCE_DROP_IN
+    return check(
+        PERSISTENCED.removesuffix(".service"),
+        "mode_at_boot",
+        text,
+        isinstance(text, str) and on == want,
+        expected="on" if want else "off",
+        shown=f"{PERSISTENCE_DROP_IN} is absent" if text is None else "on" if on else "off",
+        why=f"{PERSISTENCED} is not set to turn persistence mode {'on' if want else 'off'} ({place})",
+        role=ROLE,
+    )
+
+
+def _udev_rule(snapshot: Snapshot) -> Finding:
+    text = snapshot.files.get(TUNE_RULE, Missing("not_installed", f"{TUNE_RULE} was not looked at"))
+    return check(
+        "gpuprep-tune",
+        "driver_reload",
+        text,
+        isinstance(text, str) and "gpuprep-tune" in text,
+        expected="applied again",
+        shown="applied again" if isinstance(text, str) and "gpuprep-tune" in text else f"{TUNE_RULE} absent",
+        why="the clocks are back at the default after a reload of the driver",
+        role=ROLE,
+    )
+
+
+# ---------------------------------------------------------------- each GPU
+
+
+def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """The settings of each GPU; only one finding per GPU if NVML does not answer, because five would say the same."""
+    devices = host_rules.nvidia_gpus(snapshot)
+    if isinstance(snapshot.gpus, Missing):
+        reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"
+        remedy = "gpuprep provision does it (steps driver and tuning)"
+        actual = f"not readable: {snapshot.gpus.reason}"
+        return [
+            Finding(f"gpu {i}", "settings", Status.UNKNOWN, "as wanted", actual, reason, remedy, ROLE)
+            for i in range(len(devices))
+        ]
+    count = check(
+        "gpus",
+        "count",
+        len(snapshot.gpus),
+        len(snapshot.gpus) == len(devices),
+        expected=str(len(devices)),
+        why=f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}",
+        remedy="see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started",
+    )
+    return [count, *(finding for gpu in snapshot.gpus if not _lost(gpu) for finding in _gpu(wanted, snapshot, gpu))]
+
+
+def _lost(gpu: GpuFacts) -> bool:
+    """A GPU that has fallen off the bus has no settings: gpu N.on_the_bus says it (checks/health/__init__.py)."""
+    readings = (gpu.persistence_mode, gpu.compute_mode, gpu.serial, gpu.temperature_c)
+    return all(isinstance(one, Missing) and one.reason == "gpu_is_lost" for one in readings)
+
+
+def _gpu(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> list[Finding]:
+    found = [_persistence(wanted, gpu), clocks.finding(wanted, snapshot, gpu), _power(wanted, gpu)]
+    if wanted.tuning.ecc != "keep":
+        found.append(_ecc(wanted, gpu))
+    else:
+        found.append(_ecc_kept(gpu))
+    return [*found, _compute_mode(wanted, gpu)]
+
+
+def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    mode = gpu.persistence_mode
+    shown, want = "on" if mode is True else "off", wanted.tuning.persistence
+    return check(
+        f"gpu {gpu.index}",
+        "persistence_mode",
+        mode,
+        mode == want,
+        expected="on" if want else "off",
+        shown=shown,
+        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if want else 'off'} is wanted",
+        role=ROLE,
+    )
+
+
+def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    subject, limits, wish = f"gpu {gpu.index}", gpu.power, wanted.tuning.power_limit_watts
+    current, usual = limits.current_watts, limits.default_watts
+    target = usual if isinstance(wish, str) else float(wish)
+    if isinstance(current, Missing) and current.reason == "not_supported" and wish == "default":
+        return skip(subject, "power_limit", expected="default", actual="none", reason=f"{gpu.name} has no power limit")
+    for reading in (current, target):
+        if isinstance(reading, Missing):
+            return unknown(subject, "power_limit", reading, expected=f"{wish}", role=ROLE)
+    assert not isinstance(current, Missing)
+    assert not isinstance(target, Missing)
+    return check(
+        subject,
+        "power_limit",
+        current,
+        abs(current - target) < 1,
+        expected=f"{target:g} W",
+        shown=f"{current:g} W",
+        why=f"the power limit of gpu {gpu.index} is {current:g} W, and {target:g} W is wanted",
+        role=ROLE,
+    )
+
+
+def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    wish = wanted.tuning.ecc
+    want = wish == "enabled"
+    for reading in (gpu.ecc_current, gpu.ecc_pending):
+        if isinstance(reading, Missing):
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wish, role=ROLE)
+    shown = "enabled" if gpu.ecc_current else "disabled"
+    waits = gpu.ecc_pending == want and gpu.ecc_current != want
+    return check(
+        f"gpu {gpu.index}",
+        "ecc",
+        gpu.ecc_current,
+        gpu.ecc_current == want and gpu.ecc_pending == want,
+        expected=wish,
+        shown=shown + (", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""),
+        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wish}"),
+        role=ROLE,
+    )
+
+
+def _ecc_kept(gpu: GpuFacts) -> Finding:
+    """The profile leaves the mode alone; somebody changed it all the same, and the next boot brings it."""
+    words, expected = {True: "enabled", False: "disabled"}, "no change waiting"
+    current, pending = gpu.ecc_current, gpu.ecc_pending
+    for reading in (current, pending):
+        if isinstance(reading, Missing) and reading.reason == "not_supported":
+            return skip(f"gpu {gpu.index}", "ecc", expected=expected, actual="none", reason=f"{gpu.name} has no ECC")
+        if isinstance(reading, Missing):
+            remedy = f"nvidia-smi -i {gpu.index} -q -d ECC; an error there often ends with a reset or a reboot"
+            return unknown(f"gpu {gpu.index}", "ecc", reading, expected=expected, remedy=remedy)
+    assert isinstance(current, bool)
+    assert isinstance(pending, bool)
+    if current == pending:
+        return Finding(f"gpu {gpu.index}", "ecc", Status.PASS, expected, words[current])
+    reason = f"ECC of gpu {gpu.index} is {words[current]} and becomes {words[pending]} at the next reboot"
+    remedy = f"reboot when it suits you, or take it back: nvidia-smi -i {gpu.index} -e {int(current)}"
+    actual = f"{words[current]}, {words[pending]} after a reboot"
+    return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy)
+
+
+def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
+    return check(
+        f"gpu {gpu.index}",
+        "compute_mode",
+        gpu.compute_mode,
+        gpu.compute_mode == wanted.tuning.compute_mode,
+        expected=wanted.tuning.compute_mode,
+        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.tuning.compute_mode} is wanted",
+        role=ROLE,
+    )

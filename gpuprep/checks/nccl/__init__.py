@@ -1,0 +1,186 @@
+"""Collectives of NCCL over all GPUs (docs/records.md, nccl): is every result right, and as fast as the links allow?
+
+Published figures (`published` names the source) contain only speeds; checks about a host are then SKIP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.agent import ncclplan
+from gpuprep.checks import gpuprocesses
+from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.evidence import Evidence, absent_gpus
+from gpuprep.checks.installed import ncclinstalled
+from gpuprep.checks.nccl import ncclspeed
+from gpuprep.checks.nccl.ncclways import Way, way
+from gpuprep.performance import clock_events
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.nccl import Nccl, NcclGpu, Point
+
+EXPECTED = "collectives over all GPUs"
+AGAIN = "measure again"
+MEASURE = "see that NCCL is installed (nccl.version in the profile; gpuprep provision installs it), then measure again"
+LINKS = (
+    "look at NVLink (nvidia-smi nvlink -s and -e, Xid 74 in the kernel's log) and at Fabric Manager, then measure again"
+)
+WRONG = "do not calculate on these GPUs; ask for another machine, and show the provider this report"
+# Reasons that hold clocks down by a fault of the machine, not by its load.
+HARMFUL = clock_events.HW_THERMAL | clock_events.POWER_BRAKE | clock_events.HW_SLOWDOWN | clock_events.SW_THERMAL
+MEMORY_SHARE = 4  # a GPU with this many times a buffer has room for it, unless others use it
+NAMED = 4
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    values = evidence.of(Nccl, "nccl")
+    if isinstance(values, Missing):
+        if values.reason == "not_installed" and evidence.wanted.nccl.version == "none":
+            why = f"the profile asks for no NCCL (nccl.version), and there is none to measure: {values.detail}"
+            return [skip("nccl", "measured", expected=EXPECTED, actual="not measured", reason=why)]
+        return [unknown("nccl", "measured", values, expected=EXPECTED, remedy=MEASURE)]
+    gpus = [gpu for gpu in values.gpus if not isinstance(gpu, Missing)]
+    if not gpus:
+        nothing = Missing("unparsable", "the probe lists no GPU")
+        return [unknown("nccl", "measured", nothing, expected=EXPECTED, remedy=AGAIN)]
+    found = [] if values.published else absent_gpus(evidence, "nccl", gpus, len(values.gpus) - len(gpus))
+    if len(values.gpus) < 2 and not values.points:
+        why = "it needs two GPUs, and this machine has one"
+        return [*found, skip("nccl", "measured", expected=EXPECTED, actual="one GPU", reason=why)]
+    return [*found, *_several(evidence, values, gpus)]
+
+
+def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[Finding]:
+    points = [point for point in values.points if not isinstance(point, Missing)]
+    ranks, busy = len(gpus), _busy(values, gpus)
+    found = [*_ended(values), *_sizes(evidence, values, gpus, points)]
+    if ranks < 2:
+        nothing = Missing("unparsable", "figures of collectives, and one GPU")
+        return [*found, unknown("nccl", "gpus", nothing, expected="two GPUs or more", remedy=AGAIN)]
+    taken = way(evidence, values, gpus)
+    found += ncclspeed.findings(values, taken, points, ranks, busy)
+    if values.published:
+        why = f"figures that were published ({values.published}): nothing is known of the host"
+        found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
+        return [*found, *_results(values, points, ranks)]
+    found += [*_twice(gpus), *_links(taken), *ncclinstalled.loaded(evidence, values)]
+    return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus)]
+
+
+def _ended(values: Nccl) -> list[Finding]:
+    """UNKNOWN where NCCL gave no answer or an error: the links may be sick, or the software."""
+    warned = f"; NCCL says: {values.warnings[-1]}" if values.warnings else ""
+    if values.stopped:
+        waited = values.stopped.seconds
+        seconds = "" if isinstance(waited, Missing) else f" in {waited:.0f} s"
+        why = f"NCCL gave no answer{seconds} while {values.stopped.doing or 'it ran'}{warned}"
+        return [Finding("nccl", "answers", Status.UNKNOWN, EXPECTED, "no answer", why, LINKS)]
+    if values.error:
+        why = f"NCCL failed: {values.error}{warned}"
+        return [Finding("nccl", "answers", Status.UNKNOWN, EXPECTED, "failed", why, LINKS)]
+    return []
+
+
+def _twice(gpus: Sequence[NcclGpu]) -> list[Finding]:
+    """UNKNOWN where one GPU is listed as two: then the number of GPUs, and every speed, is another."""
+    if len({gpu.uuid for gpu in gpus}) == len({gpu.index for gpu in gpus}) == len(gpus):
+        return []
+    why = "a GPU stands twice among those that were measured"
+    return [Finding("nccl", "gpus", Status.UNKNOWN, "each GPU once", "one of them twice", why, AGAIN)]
+
+
+def _links(taken: Way | Missing) -> list[Finding]:
+    """FAIL where a GPU has fewer NVLinks up than lead from it to the switches; none at all is the speeds' finding."""
+    if isinstance(taken, Missing) or not 0 < taken.up < taken.wired:
+        return []
+    expected, shown = f"{taken.wired} NVLinks up on each GPU", f"{taken.up}"
+    why = f"{taken.up} of {taken.wired} NVLinks of a GPU are up"
+    return [Finding("nccl", "nvlinks", Status.FAIL, expected, shown, why, ncclspeed.LINKS)]
+
+
+def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Sequence[Point]) -> list[Finding]:
+    """UNKNOWN where a collective or a size is absent; a record's own limit counts only where memory explains it."""
+    if values.published and points:
+        return []
+    ranks = max(len(gpus), 1)
+    least = _room(evidence, gpus)
+    most = min(values.most_bytes or 0, ncclplan.SIZES[-1])
+    measured = {(point.operation, point.bytes) for point in points}
+    wanted = [
+        (operation, ncclplan.fitted(operation, size, ranks))
+        for operation in ncclplan.OPERATIONS
+        for size in ncclplan.sizes(bool(values.quick), max(most, least))
+    ]
+    gone = [f"{operation} of {ncclplan.words(size)}" for operation, size in wanted if (operation, size) not in measured]
+    unreadable = len(values.points) - len(points)
+    if not gone and not unreadable:
+        return []
+    more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
+    said = f"{', '.join(gone[:NAMED])}{more}" if gone else "an entry that is no figure"
+    why = f"not measured: {said}"
+    shown = f"{len(wanted) - len(gone)} of {len(wanted)} measured"
+    return [Finding("nccl", "sizes", Status.UNKNOWN, f"{len(wanted)} collectives and sizes", shown, why, AGAIN)]
+
+
+def _room(evidence: Evidence, gpus: Sequence[NcclGpu]) -> int:
+    """Bytes that the smallest GPU surely has room for, by the catalogue; 0 where it is not known."""
+    sizes = [board.memory_mib if (board := evidence.board(gpu)) else None for gpu in gpus]
+    known = [size for size in sizes if size]
+    return min(ncclplan.SIZES[-1], min(known) * ncclplan.MIB // MEMORY_SHARE) if len(known) == len(sizes) else 0
+
+
+def _busy(values: Nccl, gpus: Sequence[NcclGpu]) -> str:
+    """Why no speed counts; "" where no other process used a GPU."""
+    for gpu in gpus:
+        others = gpu.other_processes
+        if isinstance(others, Missing):
+            if values.published and others.reason == "not_recorded":
+                continue
+            return f"whether another process used gpu {gpu.index} could not be read"
+        if others:
+            names = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
+            return f"another process used gpu {gpu.index} meanwhile: {names or 'its name could not be read'}"
+    return ""
+
+
+def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]:
+    """One for all results: every element of every GPU was compared with the right one."""
+    wrong, untold, checked = [], [], 0
+    for point in points:
+        name = f"{point.operation} of {ncclplan.words(point.bytes or 0)}"
+        if isinstance(point.wrong, Missing) or isinstance(point.checked, Missing):
+            silent = isinstance(point.wrong, Missing) and point.wrong.reason == "not_recorded"
+            if not (values.published and silent):
+                untold.append(name)
+        elif point.wrong > 0:
+            wrong.append(f"{name} ({point.wrong} of {point.checked} elements)")
+        elif point.wrong < 0 or point.checked != ncclplan.results(point.operation, point.bytes or 0, ranks):
+            untold.append(name)
+        else:
+            checked += point.checked
+    expected = "exact in every element"
+    if wrong:
+        why = f"wrong results on GPUs that work together: {', '.join(wrong[:NAMED])}"
+        return [Finding("nccl", "results", Status.FAIL, expected, f"{len(wrong)} wrong", why, WRONG)]
+    if untold:
+        why = f"whether the result is right is not recorded: {', '.join(untold[:NAMED])}"
+        return [Finding("nccl", "results", Status.UNKNOWN, expected, f"{len(untold)} not compared", why, AGAIN)]
+    if values.published or not points:
+        return []
+    return [Finding("nccl", "results", Status.PASS, expected, f"{len(points)} collectives, {checked} elements")]
+
+
+def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:
+    """One for each GPU whose clocks a fault held down, or whose reasons were not read."""
+    found = []
+    for gpu in gpus:
+        subject, expected, mask = f"gpu {gpu.index}", "no slowdown while NCCL runs", gpu.event_reasons
+        if isinstance(mask, Missing) or not 0 <= mask < 2**32:
+            reading = mask if isinstance(mask, Missing) else Missing("unparsable", f"{mask:g}")
+            what = f"the clock event reasons of {subject} while NCCL ran"
+            found.append(unknown(subject, "nccl_clocks", reading, expected=expected, what=what, remedy=AGAIN))
+        elif int(mask) & HARMFUL:
+            names = ", ".join(reason.name for reason in clock_events.named(int(mask) & HARMFUL))
+            why = f"{names} while NCCL ran: something holds the clocks of {subject} down"
+            remedy = "see its temperature, its fans and the power supply; show the provider this report"
+            found.append(Finding(subject, "nccl_clocks", Status.WARN, expected, names, why, remedy))
+    return found

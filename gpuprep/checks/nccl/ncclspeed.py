@@ -1,0 +1,236 @@
+"""Are NCCL's collectives as fast as the links between the GPUs allow, in every size?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuprep.agent import ncclplan
+from gpuprep.agent.ncclplan import LARGE, MEDIUM, SMALL
+from gpuprep.catalogue import nccl as catalogue
+from gpuprep.checks.common import unknown
+from gpuprep.checks.floors import figure
+from gpuprep.checks.nccl.ncclways import Way
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.nccl import Nccl, Point
+
+AGAIN = "measure again"
+MEDIUM_SHARE = 0.7  # of the floor, from MEDIUM to LARGE: on sound machines 128 MiB reach 75 to 100 % of what 4 GiB do
+INCREDIBLE = 1.03
+ROUNDED = 0.03  # by which speed, size and duration of one point may contradict each other
+# A message may not take much longer than a larger one. NCCL changes its protocol between sizes, which costs a little.
+STEP_SHARE, STEP_MICROSECONDS = 1.5, 20.0
+DIP_SHARE = 0.75  # of the speed of smaller messages: the same change
+# Microseconds, and those for each GPU, because one thread starts them all. Two H200 take 17 to 24.
+SLOW_LATENCY, SLOW_LATENCY_EACH = 40.0, 20.0
+LINKS = (
+    "see the kernel's log for Xid 74 (NVLink), nvidia-smi nvlink -e and the state of Fabric Manager; the copies from"
+    " GPU to GPU (probe bandwidth) tell which link it is; show the provider this report"
+)
+OVER_PCIE = (
+    "see nvidia-smi topo -m, and that the BIOS has the IOMMU and ACS off for direct access (in a VM: ask the provider);"
+    " keep work on neighbouring GPUs"
+)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A point beside its floor. `need` and `fault` are GB/s."""
+
+    point: Point
+    busbw: float
+    need: float
+    fault: float
+
+    @property
+    def share(self) -> float:
+        return self.busbw / self.need
+
+
+def findings(values: Nccl, way: Way | Missing, points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
+    """One for each collective that was measured; `busy` says why no speed counts, "" where nothing disturbed."""
+    present = list(dict.fromkeys(point.operation for point in points if point.operation in ncclplan.OPERATIONS))
+    found = []
+    for operation in present:
+        own = [point for point in points if point.operation == operation]
+        found.append(_speed(values, way, operation, own, ranks, busy))
+        found += _steps(operation, own) if not values.published else []
+    return found
+
+
+def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Point], ranks: int, busy: str) -> Finding:
+    said = f"the speed of {operation}"
+    for point in points:
+        if wrong := contradiction(point, ranks):
+            return Finding(
+                "nccl", operation, Status.UNKNOWN, "figures that fit together", "contradictory", wrong, AGAIN
+            )
+    large = [(point, busbw) for point in points if _sent(point, ranks) >= MEDIUM and (busbw := speed(point))]
+    if not large:
+        nothing = Missing("not_recorded", f"no bus bandwidth where each GPU sends {ncclplan.words(MEDIUM)} or more")
+        return unknown("nccl", operation, nothing, expected="a large message", what=said, remedy=AGAIN)
+    best, fastest = max(large, key=lambda one: one[1])
+    if isinstance(way, Missing):
+        shown = f"{figure(fastest)} GB/s bus bandwidth at {ncclplan.words(best.bytes or 0)}"
+        why = f"what it can be is not known: {way.detail or way.reason}"
+        return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, "compare it with a sound machine's")
+    floor = _floor(values, way, operation, ranks)
+    judged = [_judged(point, busbw, ranks, floor, way) for point, busbw in large]
+    expected = f"≥ {floor.percent:g} % of {figure(way.carries)} GB/s ({way.words}; {floor.source})"
+    most = INCREDIBLE * way.at_most * _above_links(values, way, operation, ranks)
+    if fastest > most:
+        why = (
+            f"{figure(fastest)} GB/s of bus bandwidth at {ncclplan.words(best.bytes or 0)} are more than {way.words}"
+            f" carry ({figure(way.at_most)} GB/s): the measurement, the number of GPUs or the catalogue is wrong"
+        )
+        return Finding("nccl", operation, Status.UNKNOWN, expected, f"{figure(fastest)} GB/s", why, AGAIN)
+    worst = min(judged, key=lambda one: one.share)
+    shown = _shown(worst, way)
+    if busy:
+        return Finding("nccl", operation, Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")
+    return _against(values, way, operation, worst, expected, shown)
+
+
+def _against(values: Nccl, way: Way, operation: str, worst: _Judged, expected: str, shown: str) -> Finding:
+    size = ncclplan.words(worst.point.bytes or 0)
+    reached = f"{operation} of {size} reaches {figure(worst.busbw)} GB/s of bus bandwidth"
+    said = f"{reached}, and {way.words} carry {way.carries:.0f}"
+    remedy = OVER_PCIE if way.kind == "pcie" else LINKS
+    if way.unused_nvlinks:
+        why = f"none of the {way.unused_nvlinks} NVLinks is up: {said}"
+        remedy = "see that Fabric Manager runs; ask the provider whether this size of machine has NVLink"
+        status = Status.WARN if worst.busbw >= worst.fault else Status.FAIL
+        return Finding("nccl", operation, status, expected, shown, why, remedy)
+    if worst.share >= 1 - 1e-9:
+        return Finding("nccl", operation, Status.PASS, expected, shown)
+    why = f"{said}; at this size a sound machine reaches {figure(worst.need)}{_told(values)}"
+    return Finding(
+        "nccl", operation, Status.WARN if worst.busbw >= worst.fault else Status.FAIL, expected, shown, why, remedy
+    )
+
+
+def _told(values: Nccl) -> str:
+    """What NCCL itself says of its way, where that may be the cause."""
+    told = []
+    if values.chosen and values.chosen.transports:
+        told.append("NCCL uses " + ", ".join(one.name for one in values.chosen.transports[:3]))
+    told += [f"{one.name} is set to {one.value}" for one in values.environment[:5]]
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _floor(values: Nccl, way: Way, operation: str, ranks: int) -> catalogue.NcclFloor:
+    return catalogue.floor(
+        "multicast" if _multicast(values, way, operation) else way.kind, way.compute_capability, operation, ranks
+    )
+
+
+def _multicast(values: Nccl, way: Way, operation: str) -> bool:
+    """Whether the switches add up (NVLS), as NCCL's log has it."""
+    used = bool(values.chosen and values.chosen.nvls_channels)
+    return used and way.kind == "switch" and operation == "all_reduce"
+
+
+def _above_links(values: Nccl, way: Way, operation: str, ranks: int) -> float:
+    """With multicast each GPU sends its buffer once: then the formula's bus bandwidth is up to 2(n-1)/n of the links'.
+
+    Where nothing tells whether it was used, it may have been, from Hopper on.
+    """
+    said = values.chosen.nvls_channels if values.chosen else None
+    may = said is None or said > 0
+    able = way.kind == "switch" and operation == "all_reduce" and float(way.compute_capability) >= 9
+    return ncclplan.bus_factor(operation, ranks) if may and able else 1.0
+
+
+def _sent(point: Point, ranks: int) -> float:
+    """Bytes that one GPU sends, a little more: sizes are rounded down to what the ranks can share."""
+    return ncclplan.sent(point.operation, point.bytes or 0, ranks) * (1 + ROUNDED)
+
+
+def _judged(point: Point, busbw: float, ranks: int, floor: catalogue.NcclFloor, way: Way) -> _Judged:
+    share = 1.0 if _sent(point, ranks) >= LARGE else MEDIUM_SHARE
+    return _Judged(point, busbw, share * floor.percent / 100 * way.carries, share * floor.least / 100 * way.carries)
+
+
+def _shown(worst: _Judged, way: Way) -> str:
+    percent = 100 * worst.busbw / way.carries
+    return f"{figure(worst.busbw)} GB/s bus bandwidth at {ncclplan.words(worst.point.bytes or 0)}, {percent:.0f} %"
+
+
+def speed(point: Point) -> float | None:
+    """Bus bandwidth, GB/s; None where it is not recorded."""
+    return None if isinstance(point.busbw_gb_per_s, Missing) else point.busbw_gb_per_s
+
+
+def contradiction(point: Point, ranks: int) -> str:
+    """What in this point cannot be; "" if nothing."""
+    name = f"{point.operation} of {ncclplan.words(point.bytes or 0)}"
+    taken, bus, alg = point.microseconds, point.busbw_gb_per_s, point.algbw_gb_per_s
+    for what, reading in (("duration", taken), ("bus bandwidth", bus), ("algorithm bandwidth", alg)):
+        if isinstance(reading, Missing):
+            if reading.reason == "unparsable":
+                return f"the {what} of {name} is no number ({reading.detail})"
+        elif reading <= 0:
+            return f"the {what} of {name} is {reading:g}"
+    factor = ncclplan.bus_factor(point.operation, ranks)
+    if not isinstance(bus, Missing) and not isinstance(alg, Missing) and _differ(bus, alg * factor):
+        return f"{name}: a bus bandwidth of {bus:g} and an algorithm bandwidth of {alg:g} GB/s do not fit {ranks} GPUs"
+    if not isinstance(bus, Missing) and not isinstance(taken, Missing) and point.bytes:
+        _, told = ncclplan.speeds(point.operation, point.bytes, ranks, taken / 1e6)
+        if _differ(bus, told):
+            return f"{name} in {taken:g} µs would be {figure(told)} GB/s of bus bandwidth, and {bus:g} is recorded"
+    return ""
+
+
+def _differ(one: float, other: float) -> bool:
+    return abs(one - other) > ROUNDED * max(abs(one), abs(other))
+
+
+def _steps(operation: str, points: Sequence[Point]) -> list[Finding]:
+    """WARN where a message takes much longer than a larger one, or is moved much more slowly than a smaller one."""
+    timed = sorted(
+        (point.bytes, point.microseconds)
+        for point in points
+        if point.bytes and not isinstance(point.microseconds, Missing) and point.microseconds > 0
+    )
+    slow = []
+    for place, (size, taken) in enumerate(timed):
+        least = min((later for _, later in timed[place + 1 :]), default=taken)
+        fastest = max((before / at for before, at in timed[:place]), default=0.0)
+        if taken > STEP_SHARE * least + STEP_MICROSECONDS:
+            slow.append(f"{ncclplan.words(size)} takes {taken:.0f} µs, and a larger message {least:.0f}")
+        elif size / taken < DIP_SHARE * fastest:
+            percent = 100 * size / taken / fastest
+            slow.append(f"{ncclplan.words(size)} is moved at {percent:.0f} % of the speed of a smaller message")
+    if not slow:
+        return []
+    why = f"{operation}: {'; '.join(slow[:3])}"
+    remedy = f"{AGAIN}; if it stays, see what else the machine does, and the NCCL_ variables that are set"
+    return [Finding("nccl", f"{operation}_sizes", Status.WARN, "larger takes longer", "slower in between", why, remedy)]
+
+
+def latency(points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
+    """Of messages up to 8 KiB: the median. The links do not matter there, the CPU and the driver do."""
+    found = []
+    for operation in ncclplan.OPERATIONS:
+        own = [
+            point.microseconds for point in points if point.operation == operation and 0 < (point.bytes or 0) <= SMALL
+        ]
+        read = [taken for taken in own if not isinstance(taken, Missing) and taken > 0]
+        if not read:
+            continue
+        found.append((statistics.median(read), operation))
+    if not found:
+        nothing = Missing("not_recorded", f"no duration of a message up to {ncclplan.words(SMALL)}")
+        return [unknown("nccl", "latency", nothing, expected="measured", what="the latency", remedy=AGAIN)]
+    slowest, operation = max(found)
+    limit = SLOW_LATENCY + SLOW_LATENCY_EACH * ranks
+    expected = f"at most {limit:.0f} µs for a small message on {ranks} GPUs"
+    shown = ", ".join(f"{name} {taken:.0f} µs" for taken, name in found)
+    if busy:
+        return [Finding("nccl", "latency", Status.UNKNOWN, expected, shown, busy, "stop it, then measure again")]
+    if slowest <= limit:
+        return [Finding("nccl", "latency", Status.PASS, expected, shown)]
+    why = f"a small {operation} takes {slowest:.0f} µs: the CPU or the driver is busy or slow, not the links"
+    remedy = "see the load of the CPUs, and that persistence mode is on (gpuprep tune sets it)"
+    return [Finding("nccl", "latency", Status.WARN, expected, shown, why, remedy)]

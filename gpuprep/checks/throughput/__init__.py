@@ -1,0 +1,236 @@
+"""Are the total frames per second as high as NVIDIA's rate x engines x clock? Pure.
+
+Every series is judged: whether its figures can be (throughputsense), how fast it was (throughputspeed), and how fast
+beside the same series of another GPU (throughputpeers). A figure below the floor is explained by readings during the
+run (throughputloss).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep.agent import throughputplan
+from gpuprep.agent.ffmpegerrors import Cause, cause
+from gpuprep.catalogue.video import capabilities, is_verified
+from gpuprep.checks import impossible
+from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.evidence import Evidence, absent_gpus
+from gpuprep.checks.throughput import throughputgpu, throughputpeers
+from gpuprep.checks.throughput.throughputsense import contradiction
+from gpuprep.checks.throughput.throughputseries import Judged, counted, positive
+from gpuprep.checks.throughput.throughputspeed import FPS, speed
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.throughput import Clip, Series, Throughput, ThroughputGpu
+
+# The command itself is what the host said: nobody shall paste it from a report.
+RETRY = "run the series' command by hand on the host; it is in the record"
+AGAIN = "measure again"
+UNLISTED = ThroughputGpu()  # of a series that names no GPU of the list
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    values = evidence.of(Throughput, "throughput")
+    if evidence.wanted.codec.ffmpeg == "none":
+        return []
+    if isinstance(values, Missing):
+        return [unknown("throughput", FPS, values, expected="measured", role="gpu_codec")]
+    listed = values.gpus or ((values.gpu,) if values.gpu else ())
+    gpus = [gpu for gpu in listed if not isinstance(gpu, Missing)]
+    if not gpus or not (values.series or any(gpu.error for gpu in gpus)):
+        return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
+    raw = evidence.results.get("throughput")
+    found = [*impossible.findings("throughput", raw), *_unreadable(raw, values)]
+    found += [_lost(gpu) for gpu in gpus if gpu.error]
+    if not values.published:
+        found += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
+    every = _every(evidence, values, gpus)
+    disturbed = [throughputgpu.alone(one.gpu, one.published)[0] for one in every]
+    for one, why in zip(every, disturbed, strict=True):
+        found += _series(evidence, one, why)
+    found += throughputpeers.findings(every, dict(enumerate(disturbed)))
+    for place, gpu in enumerate(gpus):
+        its = [one for one in every if one.gpu is gpu]
+        found += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)
+        found += [] if gpu.error else throughputgpu.findings(evidence, gpu, its, bool(values.published))
+    return found
+
+
+def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]) -> list[Judged]:
+    """A series that is recorded twice is judged twice, under names of its own."""
+    owners = [(one, _gpu_of(one, gpus)) for one in values.series]
+    boards = {id(gpu): evidence.board(gpu) for gpu in (*gpus, UNLISTED)}
+    shown = {}
+    for gpu in (*gpus, UNLISTED):
+        board = boards[id(gpu)]
+        shown[id(gpu)] = counted(board.model if board else None, [one for one, its in owners if its is gpu])
+    found: list[Judged] = []
+    for one, gpu in owners:
+        judged = Judged(one, gpu, len(gpus) > 1, boards[id(gpu)], shown[id(gpu)], bool(values.published))
+        again = sum(other.gpu is gpu and other.key == judged.key for other in found)
+        judged.subject += f" ({again + 1})" if again else ""
+        found.append(judged)
+    return found
+
+
+def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
+    """The entry of `gpus` for this series, by UUID, else by index; the only one where it names none."""
+    named = series.gpu
+    if named is None:
+        return gpus[0] if len(gpus) == 1 else UNLISTED
+    if isinstance(named, Missing):
+        return UNLISTED
+    same = [gpu for gpu in gpus if gpu.index == named.index and (gpu.uuid == named.uuid or not named.uuid)]
+    return same[0] if same else UNLISTED
+
+
+def _unreadable(raw: object, values: Throughput) -> list[Finding]:
+    """UNKNOWN where an entry of a list is no entry: nothing of it could be judged."""
+    kept = len(values.series) + sum(len(one.steps) for one in values.series)
+    listed = raw.get("series") if isinstance(raw, dict) else None
+    series = listed if isinstance(listed, list) else []
+    steps = [one.get("steps") for one in series if isinstance(one, dict)]
+    there = len(series) + sum(len(one) for one in steps if isinstance(one, list))
+    if there <= kept:
+        return []
+    nothing = Missing("unparsable", f"{there - kept} entries are no series, or no steps of one")
+    return [unknown("throughput", "series", nothing, expected="every series readable", remedy=AGAIN)]
+
+
+def _absent(
+    evidence: Evidence, values: Throughput, gpu: ThroughputGpu, its: Sequence[Judged], place: int
+) -> list[Finding]:
+    """Series that the probe runs on such a GPU and that the record does not have.
+
+    Records made before series named their clip are older than the harder clip's series.
+    """
+    if gpu.error or values.published:
+        return []
+    board = evidence.board(gpu)
+    model = board.model if board else None
+    engines = throughputplan.Engines(model.nvenc_engines if model else None, model.nvdec_engines if model else None)
+    have = {one.key for one in its}
+    older = not any(isinstance(one.clip, Clip) for one in values.series)
+    short = throughputplan.plan(True, engines)
+    # A run that is said to be quick and has other series was a whole one.
+    quick = values.quick is True and have <= {(one.kind, one.codec, one.preset or "") for one in short}
+    wanted = short if quick or place > 0 else throughputplan.plan(False, engines)
+    absent = [
+        " ".join(filter(None, (one.kind, one.codec, one.preset)))
+        for one in wanted
+        if (one.kind, one.codec, one.preset or "") not in have and not (older and one.codec in throughputplan.HARDER)
+    ]
+    if not absent:
+        return []
+    reading = Missing("not_recorded", ", ".join(absent))
+    expected, what = f"{len(wanted)} series", f"{len(absent)} series"
+    return [unknown(f"throughput gpu {gpu.index}", "series", reading, expected=expected, what=what, remedy=AGAIN)]
+
+
+def _nothing_ran(gpu: ThroughputGpu, its: Sequence[Judged]) -> list[Finding]:
+    if gpu.error or any(one.series.outcome != "no_time" for one in its):
+        return []
+    nothing = Missing("not_recorded", "no series had its turn: the machine was too slow for the time there is")
+    subject = f"throughput gpu {gpu.index}"
+    return [unknown(subject, FPS, nothing, expected="measured", remedy="measure again, with less load")]
+
+
+def _series(evidence: Evidence, judged: Judged, disturbed: str) -> list[Finding]:
+    outcome = judged.series.outcome
+    if judged.gpu is UNLISTED:
+        nothing = Missing("not_recorded", "the record does not list the GPU that it ran on")
+        return [unknown(judged.subject, FPS, nothing, expected="measured", remedy=AGAIN)]
+    if why := contradiction(judged):
+        return [_contradicts(judged, why), *([] if judged.lacks_engine else _died(judged))]
+    if outcome == "no_time":
+        return [skip(judged.subject, FPS, expected="measured", actual="not run", reason=judged.decisive)]
+    if outcome == "not_built":
+        return [_not_built(evidence, judged)]
+    if judged.lacks_engine:
+        return [_without_engine(judged)]
+    if outcome not in ("completed", "failed"):
+        reading = Missing("command_failed", judged.decisive or "the probe did not run it")
+        return [unknown(judged.subject, FPS, reading, expected="measured")]
+    best = judged.best
+    if best is None:
+        return [_failed(judged)]
+    return [speed(evidence, judged, best, disturbed), *_died(judged)]
+
+
+def _contradicts(judged: Judged, why: str) -> Finding:
+    best = judged.best
+    shown = f"{positive(best.fps):.0f} fps" if best else "no frame"
+    return Finding(judged.subject, FPS, Status.UNKNOWN, "figures that can be true", shown, why, AGAIN)
+
+
+def _lost(gpu: ThroughputGpu) -> Finding:
+    reading = Missing("gpu_is_lost", gpu.error)
+    return unknown(f"throughput gpu {gpu.index}", FPS, reading, expected="measured")
+
+
+def _not_built(evidence: Evidence, judged: Judged) -> Finding:
+    name = f"{judged.codec}_nvenc"
+    if name in evidence.wanted.codec.parts.get("encoders", ()):
+        reading = Missing("not_installed", judged.decisive)
+        return unknown(judged.subject, FPS, reading, expected="measured", role="gpu_codec")
+    reason = f"the profile builds FFmpeg without {name}"
+    return skip(judged.subject, FPS, expected="measured", actual=judged.decisive, reason=reason)
+
+
+def _without_engine(judged: Judged) -> Finding:
+    """The catalogue says that there is no such engine; the driver must confirm it."""
+    known = cause(judged.decisive)
+    title = judged.model.title if judged.model else "GPU"
+    expected = f"no {'decoder' if judged.kind == 'decode' else 'encoder'} on this {title}"
+    if judged.best is not None:
+        sure = all(one.is_sure for one in judged.engines if one.count == 0)
+        status, shown = Status.UNKNOWN if sure else Status.WARN, f"{positive(judged.best.fps):.0f} fps"
+        return Finding(
+            judged.subject, FPS, status, expected, shown,
+            f"it works, though by gpuprep's catalogue a {title} has none: one of the two is wrong",
+            "compare the GPU's name with the one you ordered, and tell gpuprep's authors",
+        )  # fmt: skip
+    if known is not None and known.denies.startswith(("nvenc", "nvdec")):
+        return skip(judged.subject, FPS, expected=expected, actual=judged.decisive, reason=known.meaning)
+    reading = Missing("command_failed", judged.decisive or "the driver did not say why")
+    return unknown(judged.subject, FPS, reading, expected=expected)
+
+
+def _failed(judged: Judged) -> Finding:
+    known = cause(judged.decisive)
+    actual = judged.decisive or "no frame"
+    if known is not None and known.denies:
+        return _denied(judged, known, actual)
+    why, remedy = (known.meaning, known.remedy) if known else ("no session delivered a frame", RETRY)
+    return Finding(judged.subject, FPS, Status.FAIL, "frames", actual, f"{why}: {actual}", remedy)
+
+
+def _denied(judged: Judged, known: Cause, line: str) -> Finding:
+    """The driver says that this GPU cannot, and the catalogue does not say the same."""
+    model, chip = judged.model, known.denies.partition(".")[0]
+    own = None if model is None else capabilities(model.key)
+    if model is None or own is None:
+        what = "this GPU" if model is None else f"the video engines of a {model.title}"
+        reason = f"{known.meaning}; gpuprep's catalogue does not know {what}"
+        return skip(judged.subject, FPS, expected="frames, where the GPU can", actual=line, reason=reason)
+    counts = " and ".join(one.in_words() for one in judged.engines if one.count)
+    why = f"{known.meaning}, though by gpuprep's catalogue a {model.title} has {counts or 'such engines'}: {line}"
+    sure = is_verified(model.key, f"{chip}.h264")
+    status = Status.FAIL if sure else Status.WARN
+    return Finding(judged.subject, FPS, status, "frames", line, why, known.remedy)
+
+
+def _died(judged: Judged) -> list[Finding]:
+    for step in judged.steps:
+        died = step.died
+        if isinstance(died, Missing) or (died is None and not judged.published):
+            what = "whether its sessions ran to the end"
+            reading = died if isinstance(died, Missing) else Missing("not_recorded")
+            return [unknown(judged.subject, "sessions", reading, expected="all run to the end", what=what)]
+        if died and died <= (step.sessions or died):
+            line = step.died_because or judged.decisive
+            known = cause(line)
+            actual = f"{died} of {step.sessions} ended early"
+            why = f"{known.meaning if known else 'they died'}: {line}"
+            remedy = known.remedy if known else RETRY
+            return [Finding(judged.subject, "sessions", Status.FAIL, "all run to the end", actual, why, remedy)]
+    return []

@@ -1,0 +1,97 @@
+"""Was a GPU alone while its video engines were measured, was their clock lowered, is it the GPU it says? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuprep import catalogue
+from gpuprep.checks import conditions
+from gpuprep.checks.common import skip
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.throughput import throughputloss
+from gpuprep.checks.throughput.throughputsense import contradiction
+from gpuprep.checks.throughput.throughputseries import Judged, positive
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.throughput import ThroughputGpu
+
+CLOCK_FLOOR, CLOCK_FAIL = 90.0, 50.0  # per cent of the engines' highest clock
+CLOCK_SLACK = 0.03  # by which the highest clock of a board may differ from the catalogue's
+IDLE_PERCENT = 5  # use of an engine before we began that is no other's work
+AGAIN = "measure again"
+
+
+def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], published: bool) -> list[Finding]:
+    found = _identity(evidence, gpu)
+    if not published or not isinstance(gpu.other_processes, Missing):
+        found.append(alone(gpu, published)[1])
+    steps = [step for one in series for step in one.delivered]
+    read = [step.event_reasons for step in steps]
+    known = [mask if mask is not None and mask >= 0 else None for mask in read]
+    if steps and not (published and all(mask is None for mask in read)):
+        found.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
+    return found + _clock(gpu, series)
+
+
+def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:
+    """(why a low figure does not count, or ""; the finding): no other process, and idle engines before we began."""
+    subject, prop = f"gpu {gpu.index}", "video_alone"
+    why, found = conditions.alone(subject, prop, gpu.other_processes)
+    if why and not (published and isinstance(gpu.other_processes, Missing)):
+        return why, found
+    used = [gpu.before.encoder_utilization_percent, gpu.before.decoder_utilization_percent]
+    known = [percent for percent in used if percent is not None]
+    expected = "idle engines before we began"
+    remedy = "stop what uses the GPU (nvidia-smi dmon -s u shows it), then measure again"
+    if len(known) < len(used) and not published:
+        why = "how busy its engines were before we began is not recorded"
+        return why, Finding(subject, prop, Status.UNKNOWN, expected, "not known", why, AGAIN)
+    if any(not 0 <= percent <= 100 for percent in known):
+        why = "its engines are said to have been busy before we began to a share that cannot be"
+        return why, Finding(subject, prop, Status.UNKNOWN, expected, f"{max(known):g} %", why, AGAIN)
+    most = max(known, default=0.0)
+    if most > IDLE_PERCENT:
+        why = f"its engines were {most:.0f} % busy before we began"
+        return why, Finding(subject, prop, Status.UNKNOWN, expected, f"{most:.0f} % busy", why, remedy)
+    return "", Finding(subject, prop, Status.PASS, "no other work on the engines", "none")
+
+
+def _identity(evidence: Evidence, gpu: ThroughputGpu) -> list[Finding]:
+    """UNKNOWN where the record names two different GPUs."""
+    board, by_name, facts = evidence.board(gpu), catalogue.board("", name=gpu.name), evidence.facts(gpu)
+    why = ""
+    if board and by_name and board.model.key != by_name.model.key:
+        ids = f"the device id {gpu.pci_device_id} of a {board.model.title}"
+        why = f"the name is that of a {by_name.model.title}, and {ids}"
+    elif facts and gpu.pci_device_id and facts.pci_device_id.lower() != gpu.pci_device_id.lower():
+        why = f"NVML's facts have the device id {facts.pci_device_id} for it, and the measurement {gpu.pci_device_id}"
+    if not why:
+        return []
+    return [Finding(f"gpu {gpu.index}", "video_gpu", Status.UNKNOWN, "one GPU", "two", why, AGAIN)]
+
+
+def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
+    """The engines' clock under load against their highest; the rates are judged at the clock that was seen."""
+    # Engines that are hardly used may clock lower; a clock that contradicts its series is no reading.
+    best = [one.best for one in series if not contradiction(one)]
+    steps = [step for step in best if step is not None and positive(step.video_clock_mhz)]
+    if not steps:
+        return []
+    subject, prop = f"gpu {gpu.index}", "video_clock"
+    board = next((one.board for one in series if one.board), None)
+    lowest = min(steps, key=lambda step: positive(step.video_clock_mhz))
+    clock, said = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
+    known = float(board.video_mhz or 0) if board and "video_mhz" not in board.unverified else 0.0
+    highest = said or known
+    if not highest:
+        reason = "NVML names no highest clock of the video engines on this driver"
+        return [skip(subject, prop, expected="near its highest", actual=f"{clock:.0f} MHz", reason=reason)]
+    expected = f"at least {CLOCK_FLOOR:g} % of {highest:.0f} MHz"
+    if said and known and abs(said - known) > CLOCK_SLACK * known:
+        why = f"NVML says that its highest video clock is {said:.0f} MHz, and boards of its kind have {known:.0f}"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, f"{clock:.0f} MHz", why, AGAIN)]
+    if clock >= highest * CLOCK_FLOOR / 100:
+        return [Finding(subject, prop, Status.PASS, expected, f"{clock:.0f} MHz")]
+    why, remedy = throughputloss.low_clock(lowest.event_reasons)
+    reason = f"the video engines ran at {100 * clock / highest:.0f} % of their clock: {why}"
+    status = Status.FAIL if clock < highest * CLOCK_FAIL / 100 else Status.WARN
+    return [Finding(subject, prop, status, expected, f"{clock:.0f} MHz", reason, remedy)]

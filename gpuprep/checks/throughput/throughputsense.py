@@ -1,0 +1,138 @@
+"""Can a series be true? Figures that contradict each other, the clock, or what engines can do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.throughput import Clip, Step
+
+ROUNDED_PERCENT = 2.0  # by which figures of one step may differ: they are rounded
+UTILISATION_SLACK = 10.0  # points: NVML's utilisation is of the time before its reading, up to a second of it
+CLOCK_SLACK = 1.02
+HOTTEST_C, POWER_SLACK = 130.0, 1.3
+SIZE = (1920, 1080)
+# A clip's bits a second, sound included, may be so far from what its encoder was asked for.
+KBPS = {"h264-1080p": 5000, "hevc-1080p": 5000, "hevc10-1080p": 5000, "vp9-1080p": 5000, "h264-1080p-noisy": 8000}
+KBPS_FACTOR = 3.0
+
+
+def contradiction(judged: Judged) -> str:
+    """Why this series cannot be judged; "" where its figures hold together."""
+    return next(_all(judged), "")
+
+
+def _all(judged: Judged) -> Iterator[str]:
+    yield from _outcome(judged)
+    yield from _clip(judged)
+    for step in judged.steps:
+        named = f"with {step.sessions} session{'' if step.sessions == 1 else 's'}"
+        for why in _step(judged, step):
+            yield f"{named}: {why}"
+
+
+def _outcome(judged: Judged) -> Iterator[str]:
+    outcome, delivered = judged.series.outcome, bool(judged.delivered)
+    line = f" ({judged.decisive})" if judged.decisive else ""
+    died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)
+    if outcome == "failed" and delivered:
+        yield f"it ended as failed{line}, and yet it delivered frames"
+    if outcome == "completed" and not delivered:
+        yield f"it ended as completed{line}, and no session delivered a frame"
+    if outcome in ("not_built", "not_run", "no_time") and judged.steps:
+        yield f"it is said not to have run ({outcome}), and yet there are figures of it"
+    if outcome == "completed" and delivered and judged.decisive and not died:
+        yield f"no session died, and yet there is a line why{line}"
+
+
+def _clip(judged: Judged) -> Iterator[str]:
+    series, clip = judged.series, judged.series.clip
+    size = (series.width, series.height)
+    if size not in (SIZE, (None, None)) and not judged.published:
+        yield f"the clips of the probe are {SIZE[0]}x{SIZE[1]}, and {series.width}x{series.height} is recorded"
+    if not isinstance(clip, Clip) or judged.published:
+        return
+    rate, asked = clip.bit_rate_kbps, KBPS.get(clip.name)
+    if judged.kind in PARTS and not judged.own_clip:
+        yield f"the clip {clip.name or '?'} is not the one of this series"
+    if (clip.width, clip.height) not in (SIZE, (None, None)):
+        yield f"the clip is {clip.width}x{clip.height}, and the probe's are {SIZE[0]}x{SIZE[1]}"
+    if asked and not isinstance(rate, Missing) and not asked / KBPS_FACTOR <= rate <= asked * KBPS_FACTOR:
+        yield f"the clip has {rate:.0f} kbit/s, and {clip.name} is made with {asked}"
+
+
+def _step(judged: Judged, step: Step) -> Iterator[str]:
+    fps = positive(step.fps)
+    if isinstance(step.fps, Missing) or step.fps < 0:
+        yield "its frames a second are not recorded, or are no figure"
+    if not step.sessions or step.sessions < 1:
+        if not judged.published:
+            yield "how many sessions ran is not recorded"
+    elif not isinstance(step.died, Missing) and step.died is not None and not 0 <= step.died <= step.sessions:
+        yield f"{step.died} sessions are said to have died"
+    if step.died == 0 and step.died_because:
+        yield f"no session died, and yet there is a line why ({step.died_because})"
+    if fps:
+        yield from _durations(judged, step, fps)
+        yield from _engines(judged, step, fps)
+    elif step.died == 0 and judged.delivered:
+        yield "no session died, and none delivered a frame"
+    yield from _surroundings(judged, step)
+
+
+def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
+    seconds = positive(step.seconds)
+    if step.frames is None or not seconds:
+        if not (judged.published and step.frames is None and isinstance(step.seconds, Missing)):
+            yield "frames and seconds, by which the frames a second can be checked, are not recorded"
+    elif abs(step.frames / seconds - fps) > ROUNDED_PERCENT / 100 * fps + 1 / seconds:
+        yield f"{step.frames} frames in {seconds:g} s are {step.frames / seconds:.0f} fps, and {fps:.0f} are recorded"
+    each = [one for one in step.fps_each if one is not None]
+    if not step.fps_each:
+        return
+    died = step.died if isinstance(step.died, int) else 0
+    if len(each) < len(step.fps_each) or (step.sessions and len(each) != step.sessions - died):
+        yield f"there are frames a second of {len(each)} sessions"
+    elif abs(sum(each) - fps) > ROUNDED_PERCENT / 100 * fps:
+        yield f"the sessions' frames a second are {sum(each):.0f} together, and {fps:.0f} are recorded"
+
+
+def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
+    clock = judged.clock(step)
+    highest = max(positive(judged.gpu.max_video_clock_mhz), float(judged.board.video_mhz or 0) if judged.board else 0.0)
+    if not clock and judged.has_rates:
+        yield f"{fps:.0f} fps, but NVML gave no video clock to judge them by"
+    if highest and clock > CLOCK_SLACK * highest:
+        yield f"the video clock was {clock:.0f} MHz, and its highest is {highest:.0f}"
+    for engines in judged.engines:
+        name, used = f"{WORDS[engines.part]}s", engines.used(step)
+        most = engines.most(clock, step.sessions) if clock else None
+        if not isinstance(used, Missing) and not 0 <= used <= 100:
+            yield f"the {name} are said to have been {used:g} % busy"
+        if most is None or engines.count == 0:
+            continue
+        reached = fps * judged.pixels
+        if reached > most:
+            several = (
+                f"{engines.in_words()} and {step.sessions} sessions" if engines.count else f"{step.sessions} sessions"
+            )
+            why = f"{reached:.0f} fps is more than {several} can do at {clock:.0f} MHz ({most:.0f})"
+            yield f"{why}: the measurement, or what the catalogue says of this GPU, is wrong"
+        every = engines.most(clock, None)
+        if not isinstance(used, Missing) and every and reached > (used + UTILISATION_SLACK) / 100 * every:
+            yield f"{reached:.0f} fps, and yet the {name} were {used:.0f} % busy: something else made these frames"
+
+
+def _surroundings(judged: Judged, step: Step) -> Iterator[str]:
+    watts = judged.board.power_maximum_watts or judged.board.power_watts if judged.board else None
+    limits: list[tuple[str, Figure, float]] = [
+        ("CPU", step.cpu_percent, 100.0),
+        ("wait for storage", step.io_wait_percent, 100.0),
+        ("temperature", step.temperature_c, HOTTEST_C),
+        ("power", step.power_watts, POWER_SLACK * watts if watts else 1e5),
+    ]
+    for name, value, most in limits:
+        if not isinstance(value, Missing) and not 0 <= value <= most:
+            yield f"{name} of {value:g} is recorded, and no machine has that"

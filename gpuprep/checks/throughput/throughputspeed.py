@@ -1,0 +1,124 @@
+"""Frames a second of one series against what its engines give. Pure.
+
+Two limits. Below the profile's share of NVIDIA's rate the series fails. Below what sound engines give it is slow enough
+to tell: 90 % of what gpuprep's own clip reached on sound boards, else 85 % of NVIDIA's rate (NVIDIA's clips are not
+published). A profile of the user has one limit, the user's.
+"""
+
+from __future__ import annotations
+
+from gpuprep.checks.common import skip, unknown
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.floors import Floor, floor
+from gpuprep.checks.throughput import throughputloss
+from gpuprep.checks.throughput.throughputseries import WORDS, Engines, Judged, positive
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.throughput import Step
+
+FPS = "fps"
+THRESHOLD = "engine_percent_of_rate"
+DEFAULT_FLOOR = 85.0  # per cent; a real H200 reaches 90 with FFmpeg
+OWN_CLIP_PERCENT = 90.0
+DISTURBED = "end the other work on this GPU and validate again"
+
+
+def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Finding:
+    """`disturbed`: why a low figure says nothing of these engines, or ""."""
+    fps, clock = positive(best.fps) * judged.pixels, judged.clock(best)
+    measured = f"{fps:.0f} fps with {best.sessions} session{'' if best.sessions == 1 else 's'}"
+    if judged.model is None and not judged.gpu.pci_device_id:
+        return unknown(judged.subject, FPS, Missing("not_recorded", "which GPU it was"), expected="a published rate")
+    if not judged.has_rates:
+        name = judged.model.title if judged.model else judged.gpu.name or "this GPU"
+        reason = f"no rate of NVIDIA's for {judged.kind} {judged.codec} on a {name} is in gpuprep's catalogue"
+        return skip(judged.subject, FPS, expected="a published rate", actual=measured, reason=reason)
+    if not clock:
+        reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock to judge it by")
+        return unknown(judged.subject, FPS, reading, expected="rate x engines x clock", what="the video clock")
+    bound = min(judged.engines, key=lambda one: _total(one, clock))
+    return _judged(judged, best, bound, _Limits(evidence, judged, bound, clock), measured, disturbed)
+
+
+def _total(engines: Engines, clock: float) -> float:
+    """fps of all of them by NVIDIA's rate; of one where nobody knows how many there are."""
+    assert engines.rate is not None
+    return engines.rate.at(clock) * (1 if engines.count is None else engines.count)
+
+
+class _Limits:
+    """`fail` and `tell` in fps of all engines, with the words of the finding."""
+
+    def __init__(self, evidence: Evidence, judged: Judged, bound: Engines, clock: float) -> None:
+        rate = bound.rate
+        assert rate is not None
+        least = floor(evidence, THRESHOLD) or Floor(DEFAULT_FLOOR, "gpuprep's default")
+        shipped = THRESHOLD in evidence.thresholds.get("shipped", ())
+        self.total, self.one = _total(bound, clock), rate.at(clock)
+        self.fail = least.percent / 100 * self.total
+        self.tell = max(self.fail, DEFAULT_FLOOR / 100 * self.total) if shipped else self.fail
+        count = f"one {WORDS[bound.part]}" if bound.count is None else bound.in_words()
+        share = f"at least {least.percent:g} % ({least.source}) of {self.total:.0f} fps"
+        self.expected = f"{share}: {count} x {self.one:.0f} at {clock:.0f} MHz"
+        if rate.share < 1:
+            self.expected += f" ({100 * rate.share:.0f} % of NVIDIA's rate come through FFmpeg)"
+        self.sound = f"{DEFAULT_FLOOR:g} % of NVIDIA's rate"
+        if shipped and rate.own_clip and judged.own_clip:
+            sound = rate.own_clip * self.total / rate.share
+            self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * sound)
+            self.sound = f"{OWN_CLIP_PERCENT:g} % of the {sound:.0f} fps that sound boards reach with this clip"
+        if self.tell > self.fail:
+            self.expected += f", and {self.tell:.0f} fps, {self.sound}"
+
+
+def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measured: str, disturbed: str) -> Finding:
+    fps = positive(best.fps) * judged.pixels
+    actual = f"{measured}, {100 * fps / limits.total:.0f} %{judged.bit_rate}"
+    subject, expected = judged.subject, limits.expected
+    unread = isinstance(bound.used(best), Missing)
+    if bound.count is None and fps >= limits.fail:
+        if slow := _slow_alone(judged, limits):
+            return Finding(subject, FPS, Status.WARN, expected, actual, slow, throughputloss.SLOW)
+        reason = f"no source says how many {WORDS[bound.part]}s a {judged.model.title if judged.model else 'GPU'} has"
+        return skip(subject, FPS, expected=expected, actual=actual, reason=f"{reason}; one gives so much")
+    if fps >= limits.tell:
+        if unread and not judged.published:
+            reading = Missing("not_sampled", f"{actual}, but NVML did not say how busy the {WORDS[bound.part]}s were")
+            return unknown(subject, FPS, reading, expected=expected, what="whether the engines made these frames")
+        return Finding(subject, FPS, Status.PASS, expected, actual)
+    if disturbed:
+        reading = Missing("command_failed", f"{actual}, but {disturbed}")
+        what = "the speed of these engines alone"
+        return unknown(subject, FPS, reading, expected=expected, what=what, remedy=DISTURBED)
+    if few := _too_few(judged, best, bound, limits):
+        return Finding(subject, FPS, Status.UNKNOWN, expected, actual, few, "measure again, with less load on the host")
+    if unread and judged.published:
+        why = f"how busy the {WORDS[bound.part]}s were is not known: a host that feeds them slowly looks the same"
+        return Finding(subject, FPS, Status.UNKNOWN, expected, actual, why, "measure it with gpuprep validate")
+    loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.one)
+    if fps >= limits.fail:
+        why = f"that is less than {limits.sound}: {loss.reason}"
+        return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
+    if bound.is_sure or fps < limits.fail / limits.total * limits.one:
+        return Finding(subject, FPS, Status.FAIL, expected, actual, loss.reason, loss.remedy)
+    why = f"{loss.reason}; or it has fewer {WORDS[bound.part]}s than gpuprep remembers: no source gives their number"
+    return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
+
+
+def _slow_alone(judged: Judged, limits: _Limits) -> str:
+    """Why one session alone is too slow for one engine; "" where it is not, or none ran alone."""
+    alone = [positive(step.fps) * judged.pixels for step in judged.steps if step.sessions == 1]
+    if not alone or max(alone) >= DEFAULT_FLOOR / 100 * limits.one:
+        return ""
+    return f"one session alone reaches {max(alone):.0f} of the {limits.one:.0f} fps that one engine gives"
+
+
+def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str:
+    """Why the engines were not filled, where each session had an engine of its own and used it; else ""."""
+    count, sessions = bound.count or 1, best.sessions or 1
+    most = max((step.sessions or 0 for step in judged.steps), default=0)
+    died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)
+    each = positive(best.fps) * judged.pixels / sessions
+    if most >= count or died or each < limits.fail / limits.total * limits.one:
+        return ""
+    one = "1 session" if sessions == 1 else f"{sessions} sessions"
+    return f"{one} cannot fill {count} {WORDS[bound.part]}s, and more were not run"
