@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -82,6 +83,19 @@ def test_a_long_clip_is_the_short_one_again_and_again(tmp_path: Path, name: str)
     assert times == sorted(set(times))
     assert [row[5] for row in rows[1:24]] == [row[5] for row in rows[25:48]]  # copied, not encoded anew
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}-x5.mp4", f"{name}.mp4"]
+
+
+def test_a_very_long_clip_is_joined_from_long_pieces(tmp_path: Path) -> None:
+    made = clips.clip("tiny", 12.0, within=tmp_path)
+    assert isinstance(made, clips.Clip), made
+    assert (made.frames, made.seconds) == (16 * 24, 12.8)
+    rows = packets(made.path)
+    assert len(rows) == made.frames
+    times = [int(row[1]) for row in rows]
+    assert {later - earlier for earlier, later in itertools.pairwise(times)} == {times[1] - times[0]}
+    for begin in range(24, made.frames, 24):
+        assert [row[5] for row in rows[begin + 1 : begin + 24]] == [row[5] for row in rows[1:24]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny-x16.mp4", "tiny-x8.mp4", "tiny.mp4"]
 
 
 def stand_in(folder: Path, script: str) -> Path:

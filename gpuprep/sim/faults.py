@@ -17,7 +17,6 @@ import yaml
 from gpuprep.errors import SimError
 from gpuprep.sim import driver, inside, modprobe, nvmlstate, store
 
-# Scripts go in by stdin: systemd-run puts its own values in place of ${words} of a command line.
 # The pipe has no name when the script ends: a program that logged to it while nobody reads would wait for ever.
 KERNEL_LOG = """
 rm -f /dev/kmsg && mkfifo -m 600 /dev/kmsg

@@ -51,7 +51,8 @@ def command(name: str, arguments: Sequence[str], *, tty: bool = False) -> list[s
         "--setenv=HOME=/root", "--setenv=LANG=C.UTF-8", "--setenv=TERM=xterm-256color", "--pty" if tty else "--pipe",
         "--property=KillMode=mixed", "--",
     ]  # fmt: skip
-    return [*enter, *clean, *start, *arguments]
+    # The machine's systemd replaces "${words}" and reads "$$" as "$".
+    return [*enter, *clean, *start, *(word.replace("$", "$$") for word in arguments)]
 
 
 def run(name: str, arguments: Sequence[str]) -> int:

@@ -103,6 +103,9 @@ def test_a_reboot_keeps_the_disk(machine: str) -> None:
 def test_exec_passes_input_output_and_exit_code(machine: str) -> None:
     done = inside(machine, "echo out; echo err >&2; exit 7", check=False)
     assert (done.exit_code, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    script = """word=x; echo "${word} $word ${none:-none} ${#word} $(echo $$ | wc -w) %n $1 $HOME" '$$ ${word}'"""
+    done = must("sim", "exec", machine, "--", "sh", "-c", script, "sh", "${word} $HOME")
+    assert done.stdout == "x x none 1 1 %n ${word} $HOME /root $$ ${word}\n"
 
 
 def test_up_of_a_running_machine_says_so(machine: str) -> None:

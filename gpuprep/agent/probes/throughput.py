@@ -39,7 +39,7 @@ from gpuprep.records import Missing
 
 BUDGET_SECONDS = 75.0  # for the first GPU, making the clips included
 QUICK_BUDGET_SECONDS = 15.0  # for each further one, and for the first with `quick`; it needs about half of it
-WINDOW_SECONDS = 2.5  # of steady state a step
+WINDOW_SECONDS = 2.0  # of steady state a step
 QUICK_WINDOW_SECONDS = 1.5
 CLIP_SECONDS = 130.0  # 3900 frames: no session comes to the end of its input before a step is over
 START_SECONDS = 3.0  # what a step's start-up is taken for until one was seen
@@ -146,7 +146,7 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
     result["clip"] = _clip(source)
     argv = command(job.ffmpeg, series, source.path, source.fps)
     result["command"] = shlex.join(argv)
-    while (count := next_sessions(result["steps"], known, series.ladder)) is not None:
+    while (count := next_sessions(result["steps"], known, series)) is not None:
         started = result["steps"][-1]["start_seconds"] if result["steps"] else START_SECONDS
         late = time.monotonic() + started + job.window_seconds > deadline
         if result["steps"] and (series.one_step or late):
