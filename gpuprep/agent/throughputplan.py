@@ -17,8 +17,8 @@ CLIPS = {
 }  # fmt: skip
 # Decoding takes as long as a picture has bits: a series with a clip that is harder than the light one beside it.
 HARDER = ("h264-noisy",)
-# Sessions an engine, and how many more. On a real H100 (7 engines) 8 sessions of H.264 gave 99.6 % of what 14 gave, and
-# were ready in half the time; HEVC's pauses are longer (7 sessions 83 %, 14 98 %), VP9's the longest (14 94 %, 21 best).
+# Sessions an engine, and how many more. On a real H100 (7 engines) 8 sessions of H.264 gave 99.6 % of what 14 gave, in
+# half the time until all were ready; 7 of HEVC gave 83 % and 14 gave 98 %; VP9 has the longest pauses.
 FEW, MANY = (1, 1), (3, 0)
 # A preset of NVIDIA's table near the middle, for what is measured with one preset only.
 MIDDLE = "p3"

@@ -327,23 +327,23 @@ def test_a_damaged_build_and_artifact_are_built_again_and_a_killed_build_leaves_
     stage: Stage, second: Played
 ) -> None:
     assert second.exit_code == 0
-    before = manifest(SECOND)
+    before = manifest(FIRST)
     artifact = damaged_artifact(stage, before["key"])
     damaged = artifact.read_bytes()
-    on(SECOND, f"printf x >> /opt/gpuprep/ffmpeg/7.1.5-{before['key']}/bin/ffmpeg")
-    checked = stage.play(SECOND, "--check").good()
+    on(FIRST, f"printf x >> /opt/gpuprep/ffmpeg/7.1.5-{before['key']}/bin/ffmpeg")
+    checked = stage.play(FIRST, "--check").good()
     assert checked.changed == ["Would install FFmpeg"]
-    process = stage.start(SECOND)
-    wait_until_compiling(SECOND, process)
-    on(SECOND, f"systemctl kill --signal=KILL {UNIT}")
+    process = stage.start(FIRST)
+    wait_until_compiling(FIRST, process)
+    on(FIRST, f"systemctl kill --signal=KILL {UNIT}")
     text, _ = process.communicate(timeout=300)
     played = Played(process.returncode, text)
     assert "stopped from outside while compiling" in played.refused()
     assert f"{artifact.name} is corrupted" in " ".join(text.split())
     assert "Start the build as a unit of its own" in played.changed
     assert artifact.with_name(f"{artifact.name}.corrupted").read_bytes() == damaged
-    assert manifest(SECOND) == before
-    assert on(SECOND, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
+    assert manifest(FIRST) == before
+    assert on(FIRST, "ffmpeg -version").startswith("ffmpeg version 7.1.5")
 
 
 def damaged_artifact(stage: Stage, key: str) -> Path:

@@ -47,17 +47,23 @@ def differing(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {f"{one['subject']}.{one['property']}": one for one in found}
 
 
-@pytest.fixture
-def certified(t4_drift: Finished) -> Iterator[Finished]:
-    """The finished T4, certified as it is and silent; whole again afterwards, whatever a test did."""
+@pytest.fixture(scope="module")
+def once(t4_drift: Finished) -> Finished:
+    """The finished T4, certified as it is and silent."""
     inside(t4_drift.machine, REDO)
     must("validate", t4_drift.host, "--profile", t4_drift.profile, *UNMEASURED)
     must("baseline", "set", t4_drift.host, "last", "--reason", "what other tests left")
     assert differing(drift(t4_drift)[1]) == {}
+    return t4_drift
+
+
+@pytest.fixture
+def certified(once: Finished) -> Iterator[Finished]:
+    """That machine; whole again afterwards, whatever a test did."""
     try:
-        yield t4_drift
+        yield once
     finally:
-        inside(t4_drift.machine, REDO)
+        inside(once.machine, REDO)
 
 
 def test_all_that_can_be_put_back_is_and_the_next_check_is_silent(certified: Finished) -> None:

@@ -163,7 +163,6 @@ def test_nights_are_silent(one: Finished) -> None:
     must("drift", "schedule", one.host, "--profile", one.profile)
     try:
         for nights in (range(1, NIGHTS // 2 + 1), range(NIGHTS // 2 + 1, NIGHTS + 1)):
-            # No braces around $n: systemd-run would put its own value there.
             each = f'faketime -f "+$n"d gpuprep-drift run >/dev/null; cp {RESULTS}/last.json /root/night-$n.json'
             script = f"set -e; for n in {' '.join(map(str, nights))}; do {each}; done"
             inside(one.machine, script)
