@@ -98,6 +98,16 @@ def test_a_very_long_clip_is_joined_from_long_pieces(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny-x16.mp4", "tiny-x8.mp4", "tiny.mp4"]
 
 
+def test_several_are_prepared_side_by_side_and_what_fails_is_told_later(tmp_path: Path) -> None:
+    wanted = [("tiny", None), ("tiny10", 4.0), ("tiny", 12.0), ("tiny10", 4.0)]
+    clips.prepare(wanted, within=tmp_path)
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["tiny-x16.mp4", "tiny-x8.mp4", "tiny.mp4", "tiny10-x5.mp4", "tiny10.mp4"]
+    (tmp_path / "file").touch()
+    clips.prepare(wanted, within=tmp_path / "file" / "no folder")
+    assert isinstance(clips.clip("tiny", within=tmp_path / "file" / "no folder"), Missing)
+
+
 def stand_in(folder: Path, script: str) -> Path:
     program = folder / "ffmpeg"
     program.write_text(f"#!/bin/sh\ncase \"$*\" in *-encoders*) echo ' V....D libx264   x'; exit 0;; esac\n{script}\n")

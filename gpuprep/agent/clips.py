@@ -13,10 +13,12 @@ import importlib.util
 import math
 import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import children, host_paths, trusted
 from gpuprep.agent.run import run
@@ -29,8 +31,10 @@ FPS = 30
 LONG, SHORT = 96, 48
 # A clip of more is joined from pieces of so many: FFmpeg looks into each file that it joins, and 82 of VP9 took 9 s.
 PIECE = 8
+MAKERS = 4  # clips that are made side by side
 LIMIT_BYTES = 3 * 2**30  # long clips that were not used for longest go first
 TIMEOUT_SECONDS = 240.0
+TIDYING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -137,9 +141,7 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
     place = folder() if within is None else within
     if trusted.whether_root() and (why := trusted.why_not(str(place))):
         return Missing("not_trusted", f"root writes no clips to {place}: {why}")
-    times = 1 if seconds is None else max(1, math.ceil(seconds * FPS / spec.frames))
-    if times > PIECE:
-        times = PIECE * math.ceil(times / PIECE)
+    times = repeats(spec, seconds)
     path = place / (f"{name}.mp4" if times == 1 else f"{name}-x{times}.mp4")
     made = Clip(
         name, path, spec.codec, spec.width, spec.height, spec.pixel_format,
@@ -152,10 +154,31 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
         place.mkdir(parents=True, exist_ok=True)
         failure = _generate(spec, path) if times == 1 else _join(name, times, path, place)
         if failure is None:
-            _make_room(place, path)
+            with TIDYING:
+                _make_room(place, path)
     except OSError as error:
         failure = Missing("command_failed", f"clip {name}: {error}")
     return made if failure is None else failure
+
+
+def repeats(spec: Spec, seconds: Optional[float]) -> int:
+    """How many times the short clip is in one of at least so many seconds; None: the short clip itself."""
+    times = 1 if seconds is None else max(1, math.ceil(seconds * FPS / spec.frames))
+    return times if times <= PIECE else PIECE * math.ceil(times / PIECE)
+
+
+def prepare(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[Path] = None) -> None:
+    """Make these clips, each a name and seconds, several at a time. clip() then has them, or says what went wrong."""
+    lengths: Dict[str, List[Optional[float]]] = {}
+    for name, seconds in wanted:
+        lengths.setdefault(name, []).append(seconds)
+
+    def make(name: str) -> None:
+        for seconds in lengths[name]:
+            clip(name, seconds, within=within)
+
+    with ThreadPoolExecutor(max(1, min(MAKERS, os.cpu_count() or 1))) as pool:
+        list(pool.map(make, lengths))
 
 
 def programs() -> List[str]:

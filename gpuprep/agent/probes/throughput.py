@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Union
 
-from gpuprep.agent.clips import Clip, clip
+from gpuprep.agent.clips import Clip, clip, prepare
 from gpuprep.agent.codec import ffmpeg_version
 from gpuprep.agent.cpu import CpuUse
 from gpuprep.agent.ffmpegerrors import decisive_line
@@ -117,7 +117,14 @@ def _gpu(job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float) ->
     }
     if not facts.uuid:
         return {**described, "error": f"GPU {gpu.index} has fallen off the bus: NVML gives not even its UUID"}, []
-    return described, [_series(job, gpu, described, series, engines, deadline) for series in plan(short, engines)]
+    wanted = plan(short, engines)
+    prepare(((_source(one), CLIP_SECONDS) for one in wanted if one.needs in ("", *job.encoders)), within=job.clips)
+    return described, [_series(job, gpu, described, series, engines, deadline) for series in wanted]
+
+
+def _source(series: Series) -> str:
+    """The name of its clip."""
+    return CLIPS[series.codec] if series.kind == "decode" else CLIPS["h264"]
 
 
 def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engines, deadline: float) -> Values:
@@ -140,7 +147,7 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
         return {**result, "outcome": "not_built", "decisive_line": f"this ffmpeg has no encoder {series.needs}"}
     if known != 0 and time.monotonic() + START_SECONDS + job.window_seconds > deadline:
         return {**result, "outcome": "no_time", "decisive_line": "the time of this probe was used up before its turn"}
-    source = clip(CLIPS[series.codec] if series.kind == "decode" else CLIPS["h264"], CLIP_SECONDS, within=job.clips)
+    source = clip(_source(series), CLIP_SECONDS, within=job.clips)
     if isinstance(source, Missing):
         return {**result, "decisive_line": f"no clip to work on: {source.detail}"}
     result["clip"] = _clip(source)

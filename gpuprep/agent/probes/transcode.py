@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from gpuprep.agent import children
-from gpuprep.agent.clips import Clip, clip
+from gpuprep.agent.clips import Clip, clip, prepare
 from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.nvml import Gpu, Nvml
 from gpuprep.agent.probes import codec
@@ -111,6 +111,8 @@ class Runner:
         provers = max(1, min(PROVERS, (os.cpu_count() or 1) - 1))
         rows: List[Dict[str, Any]] = []
         pending: Deque[Tuple[Dict[str, Any], Future[List[Any]]]] = deque()
+        able = [case for case in cases if not missing_parts(case, self.parts)]
+        prepare(((item.clip, item.seconds) for case in able for item in case.inputs), within=self.clips)
         with ThreadPoolExecutor(provers) as pool:
             try:
                 for case in cases:
