@@ -115,7 +115,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     stats = reporter.stats if reporter else {}
-    ran = [name for name in ("passed", "failed", "error") if any("e2e" in r.keywords for r in stats.get(name, []))]
+    ran = [
+        name
+        for name in ("passed", "failed", "error")
+        if any("e2e" in getattr(r, "keywords", ()) for r in stats.get(name, []))
+    ]
     if ran:
         finished.drop()
     if os.environ.get("GPUPREP_REQUIRE_E2E") != "1":

@@ -239,6 +239,7 @@ NOT_CHECKED = {
     "video_clock_mhz", "max_memory_clock_mhz", "power_watts", "memory_used_mib", "performance_state", "vbios",
     "slowdown_temperature_c", "compute_capability", "utilization", "pcie", "throttled",
     "corrected_volatile", "corrected_aggregate", "uncorrected_aggregate", "digests", "pci_subsystem_id", "other_gpus",
+    "cloud",  # without it there is nothing to compare with: tests/test_cloud.py
     "identity",  # drift compares it with the certified run's
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
 }  # fmt: skip

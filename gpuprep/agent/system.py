@@ -11,6 +11,7 @@ from typing import Dict, List, Tuple, Union
 from gpuprep import __version__
 from gpuprep.agent import (
     apt,
+    cloud,
     codec,
     cuda,
     driver,
@@ -91,6 +92,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
         other_gpus=other_gpus,
         identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
+        cloud=cloud.facts(simulated=source() is Source.SIMULATED),
     )
     digests.keep()
     return facts

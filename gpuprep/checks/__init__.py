@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpuprep import catalogue
-from gpuprep.checks import health, identity, probes, unknowngpus
+from gpuprep.checks import cloudmachine, health, identity, probes, unknowngpus
 from gpuprep.checks.baseline import figures as comparable
 from gpuprep.checks.installed import (
     aptpins,
@@ -51,6 +51,7 @@ def compare(
     """
     findings = _as_provisioned(wanted, snapshot) if wanted.installs else asfound.findings(wanted, snapshot)
     findings += unknowngpus.findings(wanted, snapshot)
+    findings += cloudmachine.findings(snapshot)
     findings += identity.findings(snapshot, probed)
     findings += health.findings(wanted, snapshot, before=before, rested=not asked and not probed)
     findings += probes.findings(wanted, snapshot, probed, asked, thresholds or {}, baseline)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
-from gpuprep.catalogue import Board, Model, OsRelease, Tool
+from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.profile_rules import (
     OPEN,
@@ -291,8 +291,8 @@ def _free_on(mount: str, snapshot: Snapshot) -> int | None:
 
 
 def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
-    """Runfile drivers, NVSwitches, Secure Boot, kernels without headers."""
-    refusals = []
+    """Runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs."""
+    refusals = _vgpu(snapshot)
     if snapshot.nvswitches and not catalogue.has_fabric_manager(snapshot.os.id, profile.driver.source):
         reason = (
             f"the GPUs are behind {snapshot.nvswitches} NVSwitches, and source {profile.driver.source} has no Fabric "
@@ -317,6 +317,17 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
         works = "install the newest kernel of the distribution with its headers, reboot into it, then run again"
         refusals.append(refuse("host.kernel", reason, works))
     return refusals
+
+
+def _vgpu(snapshot: Snapshot) -> list[Refusal]:
+    cloud = snapshot.cloud
+    if cloud is None or isinstance(cloud, Missing) or not isinstance(cloud.instance_type, str):
+        return []
+    known = clouds.machine(cloud.provider, cloud.instance_type)
+    if known is None or not known.vgpu:
+        return []
+    reason = f"{known.title} has a part of a GPU (vGPU), which works with {known.cloud}'s own GRID driver alone"
+    return [refuse("host.cloud", reason, "a type of machine with whole GPUs")]
 
 
 def tuning(profile: Profile, snapshot: Snapshot, found: Sequence[Board]) -> list[Refusal]:

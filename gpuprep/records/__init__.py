@@ -59,6 +59,7 @@ __all__ = [
     "AptPin",
     "Bool",
     "ClockPair",
+    "CloudFacts",
     "CodecFacts",
     "Compared",
     "CudaFacts",
@@ -331,6 +332,15 @@ class IdentityFacts:
 
 
 @dataclass(frozen=True)
+class CloudFacts:
+    """The cloud that the machine is of, and its type there (agent/cloud.py)."""
+
+    provider: str  # "aws" | "azure" | "gcp"
+    instance_type: OptStr  # "g4dn.xlarge", "Standard_NC4as_T4_v3", "a2-highgpu-1g"
+    told_by: str  # "DMI" | "cloud-init" | "metadata service"
+
+
+@dataclass(frozen=True)
 class FactsRequest:
     """Facts that a profile needs in addition to those of every snapshot."""
 
@@ -388,6 +398,7 @@ class Snapshot:
     digests: Union[dict[str, Str], Missing] = NOT_READ  # path -> sha256: libraries that programs get, nvcc, module
     other_gpus: Union[tuple[PciDevice, ...], Missing] = NOT_READ  # of other makers than NVIDIA
     identity: Union[IdentityFacts, Missing] = NOT_READ
+    cloud: Union[CloudFacts, Missing, None] = NOT_READ  # None: no cloud that gpuprep knows
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""Which cloud is this machine of, and of which type? By DMI, cloud-init's own data, and the cloud's metadata service.
+
+Nothing leaves the machine's own network: the metadata service has a link-local address, and is asked only where DMI
+names a cloud and nothing on the machine says the type.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple, Union
+
+from gpuprep.agent.run import read_text
+from gpuprep.records import CloudFacts, Missing, OptStr
+from gpuprep.untrusted.limits import json_document
+
+DMI = Path("/sys/class/dmi/id")
+XEN = Path("/sys/hypervisor/uuid")
+CLOUD_INIT = Path("/run/cloud-init/instance-data.json")
+METADATA = "http://169.254.169.254"
+SECONDS = 1.0  # until the metadata service must have answered
+MOST_BYTES = 4096  # of its answer
+TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
+# What cloud-init's ds-identify goes by.
+AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
+AWS_VENDOR = "Amazon EC2"  # on Nitro the product's name is the type; on Xen (p2, p3) it is not
+GOOGLE_PRODUCTS = ("Google Compute Engine", "Google")
+# Where cloud-init's datasource of each cloud puts the type.
+KEPT: Dict[str, Tuple[str, ...]] = {
+    "aws": ("ds", "meta_data", "instance-type"),
+    "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
+}
+# Path and header of the question to the metadata service.
+ASKED = {
+    "aws": ("/latest/meta-data/instance-type", ""),
+    "azure": ("/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", "Metadata: true"),
+    "gcp": ("/computeMetadata/v1/instance/machine-type", "Metadata-Flavor: Google"),
+}
+
+
+def facts(
+    *, simulated: bool, dmi: Path = DMI, xen: Path = XEN, kept: Path = CLOUD_INIT, metadata: str = METADATA
+) -> Optional[CloudFacts]:
+    """None: no cloud that we know. `simulated`: what DMI says is then of the computer below, and is not asked."""
+    if simulated:
+        return None
+    cloud = provider(dmi, xen)
+    if cloud is None:
+        return None
+    named = _text(dmi / "product_name") if cloud == "aws" and _text(dmi / "sys_vendor") == AWS_VENDOR else ""
+    if TYPE.fullmatch(named):
+        return CloudFacts(cloud, named, "DMI")
+    found = _kept(cloud, kept)
+    if found:
+        return CloudFacts(cloud, found, "cloud-init")
+    return CloudFacts(cloud, ask(cloud, metadata), "metadata service")
+
+
+def provider(dmi: Path = DMI, xen: Path = XEN) -> Optional[str]:
+    """ "aws", "azure", "gcp" or None."""
+    if _text(dmi / "chassis_asset_tag") == AZURE_TAG:
+        return "azure"
+    if _text(dmi / "product_name") in GOOGLE_PRODUCTS or _text(dmi / "product_serial").startswith("GoogleCloud-"):
+        return "gcp"
+    ids = (_text(dmi / "product_uuid"), _text(dmi / "product_serial"))
+    by_ids = all(text.lower().startswith("ec2") for text in ids)  # root alone may read them
+    if _text(dmi / "sys_vendor") == AWS_VENDOR or by_ids or _text(xen).lower().startswith("ec2"):
+        return "aws"
+    return None
+
+
+def ask(cloud: str, metadata: str = METADATA) -> OptStr:
+    """The type, by the metadata service. Missing where it does not answer within a second, or with something else."""
+    path, header = ASKED[cloud]
+    headers = dict([header.split(": ")]) if header else {}
+    try:
+        if cloud == "aws":  # version 2 of the service gives a token first
+            seconds = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+            headers = {"X-aws-ec2-metadata-token": _answer(f"{metadata}/latest/api/token", seconds, "PUT")}
+        text = _answer(metadata + path, headers, "GET")
+    except (OSError, ValueError, urllib.error.URLError, socket.timeout) as error:
+        return Missing("command_failed", f"the metadata service: {error}")
+    found = text.strip().rpartition("/")[2]  # Google's: projects/NUMBER/machineTypes/TYPE
+    return found if TYPE.fullmatch(found) else Missing("unparsable", f"the metadata service: {found[:80]!r}")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """The service never sends anybody elsewhere."""
+
+
+def _answer(url: str, headers: Dict[str, str], method: str) -> str:
+    # No proxy: the address is this machine's own.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+    request = urllib.request.Request(url, headers=headers, method=method)
+    until, read = time.monotonic() + SECONDS, b""
+    with opener.open(request, timeout=SECONDS) as response:
+        while len(read) < MOST_BYTES and time.monotonic() < until:
+            part = response.read1(MOST_BYTES - len(read))
+            if not part:
+                return str(read.decode("ascii"))
+            read += part
+    raise ValueError(f"an answer longer than {MOST_BYTES} bytes or {SECONDS:g} s")
+
+
+def _kept(cloud: str, path: Path) -> str:
+    text = read_text(path)
+    if not isinstance(text, str) or cloud not in KEPT:
+        return ""
+    try:
+        found: Union[Dict[str, Any], Any] = json_document(text)
+    except ValueError:
+        return ""
+    for key in KEPT[cloud]:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) and TYPE.fullmatch(found) else ""
+
+
+def _text(path: Path) -> str:
+    text = read_text(path)
+    return text.strip() if isinstance(text, str) else ""

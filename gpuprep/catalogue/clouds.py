@@ -1,0 +1,71 @@
+"""Types of cloud machines and the GPUs that each has: clouds.yml.
+
+machine("aws", "g4dn.12xlarge")    four T4; None for a type that the catalogue lacks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuprep.catalogue.boards import Board, boards
+
+
+@dataclass(frozen=True)
+class CloudMachine:
+    """A type of machine. `boards`: which one it is may differ; all are of one model."""
+
+    cloud: str  # "AWS"
+    type: str  # "g4dn.12xlarge"
+    gpus: int
+    boards: tuple[Board, ...]
+    vgpu: bool  # it has a part of a GPU
+    source: str
+    unverified: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """ "AWS g4dn.12xlarge"."""
+        return f"{self.cloud} {self.type}"
+
+
+def machine(provider: str, type_name: str) -> CloudMachine | None:
+    return _machines().get((provider, type_name.lower()))
+
+
+def machines() -> tuple[CloudMachine, ...]:
+    return tuple(_machines().values())
+
+
+def name(provider: str) -> str:
+    """ "Google Cloud"."""
+    return str(_data()["clouds"].get(provider, provider))
+
+
+@cache
+def _machines() -> Mapping[tuple[str, str], CloudMachine]:
+    data = _data()
+    return {
+        (row["cloud"], one.lower()): CloudMachine(
+            data["clouds"][row["cloud"]],
+            one,
+            row["gpus"],
+            tuple(boards()[key] for key in row["boards"]),
+            row.get("vgpu", False),
+            data["sources"][row["source"]],
+            tuple(row.get("unverified", ())),
+        )
+        for row in data["machines"]
+        for one in row["types"]
+    }
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    data: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("clouds.yml").read_text(encoding="utf-8"))
+    return data

@@ -1,0 +1,54 @@
+"""Has a cloud machine the GPUs that its type has? By PCI, so it is known before a driver is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from gpuprep.catalogue import Board, clouds
+from gpuprep.catalogue.clouds import CloudMachine
+from gpuprep.checks.common import skip, why_missing
+from gpuprep.desired.host_rules import board_at, nvidia_gpus, title
+from gpuprep.records import Finding, Missing, Snapshot, Status
+
+SUBJECT, PROPERTY = "gpus", "of_machine_type"
+EXPECTED = "the GPUs of its type"
+
+
+def findings(snapshot: Snapshot) -> list[Finding]:
+    """Nothing outside a cloud, and for machines to which GPUs are attached one by one (Google's n1)."""
+    cloud = snapshot.cloud
+    if cloud is None or isinstance(cloud, Missing) or cloud.instance_type is None:
+        return []
+    provider = clouds.name(cloud.provider)
+    if isinstance(cloud.instance_type, Missing):
+        reason = f"which type of machine of {provider} this is could not be read: {why_missing(cloud.instance_type)}"
+        return [skip(SUBJECT, PROPERTY, expected=EXPECTED, actual="type not known", reason=reason)]
+    known = clouds.machine(cloud.provider, cloud.instance_type)
+    if known is None:
+        reason = f"the catalogue does not say which GPUs {provider} {cloud.instance_type} has"
+        return [skip(SUBJECT, PROPERTY, expected=EXPECTED, actual=cloud.instance_type, reason=reason)]
+    return [_finding(snapshot, known)]
+
+
+def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
+    devices = nvidia_gpus(snapshot)
+    there = [board_at(snapshot, device) for device in devices]
+    names = [board.name if board else title(snapshot, device) for board, device in zip(there, devices, strict=True)]
+    expected = f"{known.gpus} × {known.boards[0].name} ({known.title})"
+    actual = ", ".join(f"{count} × {name}" for name, count in Counter(names).items()) or "no NVIDIA GPU"
+    if len(devices) < known.gpus:
+        why = f"{known.title} has {known.gpus} GPU(s), and {len(devices)} are on the PCI bus"
+        remedy = f"stop the machine and start it again, so that {known.cloud} gives another; report it to {known.cloud}"
+        return Finding(SUBJECT, PROPERTY, Status.FAIL, expected, actual, why, remedy)
+    if len(devices) > known.gpus or not _fit(there, known):
+        why = f"these are not the GPUs that {known.title} has by the catalogue: one of the two is wrong"
+        remedy = f"look at {known.cloud}'s page of this type; if the machine is right, tell gpuprep's makers"
+        return Finding(SUBJECT, PROPERTY, Status.UNKNOWN, expected, actual, why, remedy)
+    return Finding(SUBJECT, PROPERTY, Status.PASS, expected, actual)
+
+
+def _fit(there: Sequence[Board | None], known: CloudMachine) -> bool:
+    """Boards that cannot be told from each other have one key of all of theirs: "a or b"."""
+    keys = {board.key for board in known.boards}
+    return all(board is not None and keys.intersection(board.key.split(" or ")) for board in there)

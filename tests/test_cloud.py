@@ -1,0 +1,240 @@
+"""Which cloud and type a machine is of, and whether it has the GPUs of its type."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot, load, resolved
+
+from gpuprep.agent import cloud
+from gpuprep.catalogue import clouds
+from gpuprep.checks import cloudmachine, compare
+from gpuprep.desired.state import resolve
+from gpuprep.errors import PlanRefused
+from gpuprep.records import CloudFacts, Missing, PciDevice, Snapshot, Status
+
+NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.12xlarge"}
+XEN = {"sys_vendor": "Xen", "product_uuid": "EC2E1916-9099-7CAF-FD21-012345ABCDEF", "product_serial": "ec2e1916-9099"}
+AZURE = {"sys_vendor": "Microsoft Corporation", "chassis_asset_tag": cloud.AZURE_TAG}
+GOOGLE = {"product_name": "Google Compute Engine", "product_serial": "GoogleCloud-0123"}
+Serve = Callable[[Callable[[BaseHTTPRequestHandler], None]], str]
+
+
+FINISHED = finished_snapshot(resolved(), bare_snapshot())
+
+
+def dmi(folder: Path, texts: dict[str, str]) -> Path:
+    made = folder / "dmi"
+    made.mkdir()
+    for name, text in texts.items():
+        (made / name).write_text(text + "\n")
+    return made
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A metadata service that answers as a test says."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Callable[[BaseHTTPRequestHandler], None]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            do_GET = do_PUT = answer
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def say(handler: BaseHTTPRequestHandler, text: str, code: int = 200, **headers: str) -> None:
+    handler.send_response(code)
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(text.encode())
+
+
+def service(handler: BaseHTTPRequestHandler) -> None:
+    """As the three clouds answer: each to those alone who ask in its own way."""
+    asked, of = (handler.command, handler.path), handler.headers
+    if asked == ("PUT", "/latest/api/token") and of["X-aws-ec2-metadata-token-ttl-seconds"]:
+        say(handler, "token")
+    elif asked == ("GET", "/latest/meta-data/instance-type") and of["X-aws-ec2-metadata-token"] == "token":
+        say(handler, "p3.2xlarge")
+    elif handler.path.startswith("/metadata/instance/compute/vmSize?") and of["Metadata"] == "true":
+        say(handler, "Standard_NC6s_v3")
+    elif handler.path == "/computeMetadata/v1/instance/machine-type" and of["Metadata-Flavor"] == "Google":
+        say(handler, "projects/123456/machineTypes/a2-highgpu-2g")
+    else:
+        say(handler, "no", 401)
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (NITRO, CloudFacts("aws", "g4dn.12xlarge", "DMI")),
+        (XEN, CloudFacts("aws", "p3.2xlarge", "metadata service")),
+        (AZURE, CloudFacts("azure", "Standard_NC6s_v3", "metadata service")),
+        (GOOGLE, CloudFacts("gcp", "a2-highgpu-2g", "metadata service")),
+        ({"sys_vendor": "Dell Inc.", "product_name": "PowerEdge XE9680"}, None),
+        ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None),  # Hyper-V
+        ({}, None),
+    ],
+)
+def test_a_machine_of_a_cloud(tmp_path: Path, serve: Serve, texts: dict[str, str], found: CloudFacts | None) -> None:
+    places = {"dmi": dmi(tmp_path, texts), "xen": tmp_path / "none", "kept": tmp_path / "none"}
+    assert cloud.facts(simulated=False, metadata=serve(service), **places) == found
+    assert cloud.facts(simulated=True, metadata=serve(service), **places) is None
+
+
+def test_xen_says_it_to_an_ordinary_user_too(tmp_path: Path) -> None:
+    (tmp_path / "uuid").write_text("ec2e1916-9099-7caf-fd21-012345abcdef\n")
+    assert cloud.provider(dmi(tmp_path, {"sys_vendor": "Xen"}), tmp_path / "uuid") == "aws"
+
+
+@pytest.mark.parametrize(
+    ("texts", "document", "found"),
+    [
+        (XEN, {"ds": {"meta_data": {"instance-type": "p3.16xlarge"}}}, "p3.16xlarge"),
+        (AZURE, {"ds": {"meta_data": {"imds": {"compute": {"vmSize": "Standard_ND40rs_v2"}}}}}, "Standard_ND40rs_v2"),
+    ],
+)
+def test_what_cloud_init_kept_needs_no_network(
+    tmp_path: Path, texts: dict[str, str], document: Any, found: str
+) -> None:
+    kept = tmp_path / "instance-data.json"
+    kept.write_text(json.dumps(document))
+    places = {"dmi": dmi(tmp_path, texts), "xen": tmp_path / "none", "kept": kept}
+    seen = cloud.facts(simulated=False, metadata="http://127.0.0.1:1", **places)
+    assert seen is not None
+    assert (seen.instance_type, seen.told_by) == (found, "cloud-init")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"ds": 5}', '{"ds": {"meta_data": {"instance-type": "a b\\u0007"}}}', "[" * 100_000, "\x00\xff"]
+)
+def test_strange_files_of_cloud_init_are_no_answer(tmp_path: Path, text: str) -> None:
+    kept = tmp_path / "instance-data.json"
+    kept.write_text(text)
+    places = {"dmi": dmi(tmp_path, XEN), "xen": tmp_path / "none", "kept": kept}
+    seen = cloud.facts(simulated=False, metadata="http://127.0.0.1:1", **places)
+    assert seen is not None
+    assert isinstance(seen.instance_type, Missing)
+    assert seen.instance_type.reason == "command_failed"
+
+
+def slowly(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.1)  # a service that drips
+    except OSError:
+        return
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda handler: say(handler, "x" * 100_000),
+        lambda handler: say(handler, "a type with spaces; rm -rf /"),
+        lambda handler: say(handler, "\x1b[31mred"),
+        lambda handler: say(handler, "", 302, Location="http://127.0.0.1:1/elsewhere"),
+        lambda handler: say(handler, "p3.2xlarge", 500),
+        slowly,
+    ],
+    ids=["long", "words", "escapes", "elsewhere", "error", "slow"],
+)
+def test_a_strange_metadata_service_is_a_missing_reading(
+    serve: Serve, answer: Callable[[BaseHTTPRequestHandler], None]
+) -> None:
+    began = time.monotonic()
+    found = cloud.ask("gcp", serve(answer))
+    assert isinstance(found, Missing)
+    assert time.monotonic() - began < 5
+    assert len(found.detail) < 200
+
+
+# ---------------------------------------------------------------- the catalogue
+
+
+def test_every_type_is_there_once_and_its_boards_are_of_one_model() -> None:
+    every = clouds.machines()
+    assert len(every) >= 50
+    assert len({(one.cloud, one.type.lower()) for one in every}) == len(every)
+    for one in every:
+        assert cloud.TYPE.fullmatch(one.type)
+        assert 1 <= one.gpus <= 16
+        assert len({board.model.key for board in one.boards}) == 1
+
+
+# ---------------------------------------------------------------- the check
+
+
+def with_gpus(count: int, instance_type: Any, provider: str = "aws") -> Snapshot:
+    first = FINISHED.pci_gpus[0]
+    devices = tuple(dataclasses.replace(first, address=f"0000:00:{slot:02x}.0") for slot in range(count))
+    return dataclasses.replace(FINISHED, pci_gpus=devices, cloud=CloudFacts(provider, instance_type, "DMI"))
+
+
+@pytest.mark.parametrize(
+    ("count", "type_name", "status", "words"),
+    [
+        (1, "g4dn.xlarge", Status.PASS, ""),
+        (4, "g4dn.12xlarge", Status.PASS, ""),
+        (3, "g4dn.12xlarge", Status.FAIL, "has 4 GPU(s), and 3 are on the PCI bus"),
+        (0, "g4dn.xlarge", Status.FAIL, "has 1 GPU(s), and 0 are on the PCI bus"),
+        (2, "g4dn.xlarge", Status.UNKNOWN, "one of the two is wrong"),
+        (1, "p3.2xlarge", Status.UNKNOWN, "one of the two is wrong"),
+        (1, "x1.unknown", Status.SKIP, "does not say which GPUs AWS x1.unknown has"),
+        (1, Missing("command_failed", "timed out"), Status.SKIP, "could not be read"),
+    ],
+)
+def test_the_gpus_of_a_type(count: int, type_name: Any, status: Status, words: str) -> None:
+    (finding,) = cloudmachine.findings(with_gpus(count, type_name))
+    assert finding.status is status
+    assert words in finding.reason
+    assert finding.remedy or status in (Status.PASS, Status.SKIP)
+
+
+def test_no_cloud_is_no_finding() -> None:
+    for seen in (None, Missing("not_read")):
+        assert cloudmachine.findings(dataclasses.replace(FINISHED, cloud=seen)) == []
+
+
+def test_it_is_one_of_all_checks() -> None:
+    profile = load("t4")
+    whole = with_gpus(1, "g4dn.xlarge")
+    keys = [finding.key for finding in compare(resolve(profile, whole), whole)]
+    assert keys.count("gpus.of_machine_type") == 1
+
+
+def test_a_part_of_a_gpu_is_refused() -> None:
+    snapshot = with_gpus(1, "standard_nv6ads_a10_v5", "azure")
+    with pytest.raises(PlanRefused, match=r"host.cloud: Azure Standard_NV6ads_A10_v5 has a part of a GPU"):
+        resolve(load("t4"), snapshot)
+
+
+def test_other_devices_are_no_gpus() -> None:
+    audio = PciDevice("0000:00:1f.0", "10de", "10f8", "040300")
+    snapshot = with_gpus(1, "g4dn.xlarge")
+    (finding,) = cloudmachine.findings(dataclasses.replace(snapshot, pci_gpus=(*snapshot.pci_gpus, audio)))
+    assert finding.status is Status.PASS
