@@ -6,11 +6,9 @@ names a cloud and nothing on the machine says the type.
 
 from __future__ import annotations
 
+import contextlib
 import re
-import socket
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union
 
@@ -82,28 +80,33 @@ def ask(cloud: str, metadata: str = METADATA) -> OptStr:
             seconds = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
             headers = {"X-aws-ec2-metadata-token": _answer(f"{metadata}/latest/api/token", seconds, "PUT")}
         text = _answer(metadata + path, headers, "GET")
-    except (OSError, ValueError, urllib.error.URLError, socket.timeout) as error:
+    except (OSError, ValueError) as error:  # urllib's errors are OSErrors
         return Missing("command_failed", f"the metadata service: {error}")
     found = text.strip().rpartition("/")[2]  # Google's: projects/NUMBER/machineTypes/TYPE
     return found if TYPE.fullmatch(found) else Missing("unparsable", f"the metadata service: {found[:80]!r}")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """The service never sends anybody elsewhere."""
-
-
 def _answer(url: str, headers: Dict[str, str], method: str) -> str:
-    # No proxy: the address is this machine's own.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
-    request = urllib.request.Request(url, headers=headers, method=method)
+    """Raises OSError, and ValueError for what is no short ASCII text. A redirection is an error, too."""
+    from http.client import HTTPConnection, HTTPException  # few machines need it, and its import takes a while
+    from urllib.parse import urlsplit
+
+    place = urlsplit(url)
+    connection = HTTPConnection(place.hostname or "", place.port or 80, timeout=SECONDS)
     until, read = time.monotonic() + SECONDS, b""
-    with opener.open(request, timeout=SECONDS) as response:
-        while len(read) < MOST_BYTES and time.monotonic() < until:
-            part = response.read1(MOST_BYTES - len(read))
-            if not part:
-                return str(read.decode("ascii"))
-            read += part
+    with contextlib.closing(connection):
+        try:
+            connection.request(method, url[url.index(place.path) :], headers=headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise OSError(f"HTTP {answer.status}")
+            while len(read) < MOST_BYTES and time.monotonic() < until:
+                part = answer.read1(MOST_BYTES - len(read))
+                if not part:
+                    return read.decode("ascii")
+                read += part
+        except HTTPException as error:
+            raise OSError(f"no HTTP: {error!r}") from error
     raise ValueError(f"an answer longer than {MOST_BYTES} bytes or {SECONDS:g} s")
 
 
