@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -101,6 +102,34 @@ def test_role_and_python_compute_the_same_key(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- scripts and trust
+
+
+def put(folder: Path, programs: dict[str, str]) -> str:
+    command = [sys.executable, "-c", (CODEC.parent / "put.py").read_text(), str(folder)]
+    asked = json.dumps(programs)
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, umask=0o077)
+    return done.stdout.strip()
+
+
+def test_a_host_gets_all_programs_of_the_role() -> None:
+    listed = yaml.safe_load((CODEC.parent.parent / "vars" / "main.yml").read_text())["gpu_codec_programs"]
+    assert sorted(listed) == sorted(path.name for path in CODEC.iterdir() if path.is_file())
+
+
+def test_programs_are_put_whole_and_only_where_they_differ(tmp_path: Path) -> None:
+    folder, programs = tmp_path / "a" / "codec", {"x.py": "print('x')\n", "y.sh": "é\n"}
+    assert put(folder, programs) == "2"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == programs
+    assert [path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())] == [0o755, 0o644, 0o644]
+    assert put(folder, programs) == "0"
+    (folder / "x.py").chmod(0o666)
+    (tmp_path / "mine").write_text("mine")
+    (folder / "y.sh").unlink()
+    (folder / "y.sh").symlink_to(tmp_path / "mine")
+    assert put(folder, programs) == "2"
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == programs
+    assert not (folder / "y.sh").is_symlink()
 
 
 @pytest.mark.parametrize(("shell", "script"), [("bash", "build.sh"), ("sh", "progress.sh"), ("sh", "../claim.sh")])
