@@ -31,6 +31,7 @@ from gpuprep.records import (
     Throttled,
     Verdict,
 )
+from gpuprep.records.gpu import PcieErrors, RemappedRows, SpareRows, Temperatures
 
 FINDINGS = (
     Finding("gpu 0", "application_clocks", Status.FAIL, "5001, 1590", "5001, 585", since="2026-11-19T02:30:00+00:00"),
@@ -130,6 +131,41 @@ def test_speeds_stand_beside_the_baseline() -> None:
     assert only(text, "gpuprep_drift_baseline_ratio", probe="gemm", gpu="0") == pytest.approx(0.92)
 
 
+def test_the_health_of_a_gpu() -> None:
+    missing = Missing("not_supported")
+    card = dataclasses.replace(
+        CARD,
+        retired_pages=missing,
+        remapped_rows=RemappedRows(3, 1, True, False),
+        spare_rows=SpareRows(600, 30, 9, 1, 0),
+        dram_errors=EccErrors(0, 0, 5, 2),
+        sram_errors=EccErrors(0, 0, 1, missing),
+        sram_threshold_exceeded=True,
+        pcie_errors=PcieErrors(4, missing, 0),
+        slowdown_temperature_c=92,
+        temperatures=Temperatures(61, 85, 98, 95, 27, -2, -8),
+        recovery_action="drain_p2p",
+    )
+    text = metrics.render([dataclasses.replace(drifted(), after=dataclasses.replace(SNAPSHOT, gpus=(card,)))])
+    assert only(text, "gpuprep_gpu_repair_pending") == 1
+    assert only(text, "gpuprep_gpu_remap_failure") == 0
+    banks = {one.labels["spare_rows"]: one.value for one in series(text, "gpuprep_gpu_row_banks")}
+    assert banks == {"full": 600, "high": 30, "partial": 9, "low": 1, "none": 0}
+    errors = {(one.labels["memory"], one.labels["kind"]) for one in series(text, "gpuprep_gpu_memory_errors_total")}
+    assert errors == {("dram", "corrected"), ("dram", "uncorrected"), ("sram", "corrected")}
+    assert only(text, "gpuprep_gpu_memory_errors_total", memory="dram", kind="uncorrected") == 2
+    assert only(text, "gpuprep_gpu_sram_threshold_exceeded") == 1
+    kinds = [one.labels["kind"] for one in series(text, "gpuprep_gpu_pcie_errors_total")]
+    assert kinds == ["correctable", "fatal"]
+    assert only(text, "gpuprep_gpu_slowdown_temperature_celsius") == 92
+    assert only(text, "gpuprep_gpu_memory_temperature_celsius") == 61
+    assert only(text, "gpuprep_gpu_slowdown_margin_celsius") == 27
+    assert only(text, "gpuprep_gpu_recovery_action", action="drain_p2p") == 1
+    unread = dataclasses.replace(CARD, retired_pages=missing, remapped_rows=missing)
+    text = metrics.render([dataclasses.replace(drifted(), after=dataclasses.replace(SNAPSHOT, gpus=(unread,)))])
+    assert "repair_pending" not in text
+
+
 def test_what_the_nightly_check_notes_of_itself() -> None:
     options: dict[str, Any] = {"random_delay_minutes": 720}
     facts = DriftFacts(
@@ -183,7 +219,7 @@ def test_names_follow_the_conventions() -> None:
     kinds = {name: family.type for name, family in families(metrics.render([drifted()])).items()}
     assert {name for name, kind in kinds.items() if kind == "counter"} == {
         "gpuprep_gpu_ecc_errors", "gpuprep_gpu_throttled_seconds",
-    } | {name for name in kinds if name == "gpuprep_gpu_pcie_replays"}  # fmt: skip
+    } | {name for name in kinds if re.fullmatch("gpuprep_gpu_(pcie_replays|(pcie|memory)_errors)", name)}  # fmt: skip
 
 
 def test_a_host_with_thousands_of_findings_does_not_flood_prometheus() -> None:

@@ -12,6 +12,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpuprep.agent import atomicfile
 from gpuprep.checks.gemm import gemmrecord
@@ -91,6 +92,16 @@ METRICS = {
     ),
     "gpu_retired_pages": Metric((*GPU, "kind"), "Memory pages retired (Volta and Turing)."),
     "gpu_remapped_rows": Metric((*GPU, "kind"), "Memory rows remapped (Ampere and newer)."),
+    "gpu_repair_pending": Metric(GPU, "1 where a page or row of memory waits for a reset of the GPU, else 0."),
+    "gpu_remap_failure": Metric(GPU, "1 where a defective row of memory could not be replaced, else 0."),
+    "gpu_row_banks": Metric((*GPU, "spare_rows"), "Banks of memory by how many spare rows they have left."),
+    "gpu_memory_errors_total": Metric((*GPU, "memory", "kind"), "ECC errors in the life of the GPU, of DRAM and SRAM."),
+    "gpu_sram_threshold_exceeded": Metric(GPU, "1 where SRAM had more errors than a board may have, else 0."),
+    "gpu_pcie_errors_total": Metric((*GPU, "kind"), "Errors of the PCIe link since the driver was loaded."),
+    "gpu_memory_temperature_celsius": Metric(GPU, "Temperature of the memory at the moment of the check."),
+    "gpu_slowdown_temperature_celsius": Metric(GPU, "Temperature from which the hardware lowers the clocks."),
+    "gpu_slowdown_margin_celsius": Metric(GPU, "Degrees left until the nearest slowdown (Ada, Hopper and newer)."),
+    "gpu_recovery_action": Metric((*GPU, "action"), "What the driver says must be done with the GPU; always 1."),
 }
 
 
@@ -238,15 +249,41 @@ def _readings(gpu: GpuFacts) -> Iterator[tuple[str, object, dict[str, str]]]:
         yield "gpu_ecc_errors_total", gpu.ecc_errors.uncorrected_aggregate, {"kind": "uncorrected"}
     if not isinstance(gpu.pcie, Missing):
         yield "gpu_pcie_replays_total", gpu.pcie.replays, {}
-    if not isinstance(gpu.throttled, Missing):
-        for each in dataclasses.fields(gpu.throttled):
-            yield "gpu_throttled_seconds_total", getattr(gpu.throttled, each.name), {"reason": each.name}
+    yield from _each("gpu_throttled_seconds_total", gpu.throttled, "reason")
     if not isinstance(gpu.retired_pages, Missing):
         yield "gpu_retired_pages", gpu.retired_pages.single_bit, {"kind": "single_bit"}
         yield "gpu_retired_pages", gpu.retired_pages.double_bit, {"kind": "double_bit"}
     if not isinstance(gpu.remapped_rows, Missing):
         yield "gpu_remapped_rows", gpu.remapped_rows.correctable, {"kind": "correctable"}
         yield "gpu_remapped_rows", gpu.remapped_rows.uncorrectable, {"kind": "uncorrectable"}
+        yield "gpu_remap_failure", gpu.remapped_rows.failure, {}
+    yield from _health(gpu)
+
+
+def _health(gpu: GpuFacts) -> Iterator[tuple[str, object, dict[str, str]]]:
+    waits = [each.pending for each in (gpu.retired_pages, gpu.remapped_rows) if not isinstance(each, Missing)]
+    known = [each for each in waits if not isinstance(each, Missing)]
+    yield "gpu_repair_pending", any(known) if known else None, {}
+    yield from _each("gpu_row_banks", gpu.spare_rows, "spare_rows")
+    for memory, errors in (("dram", gpu.dram_errors), ("sram", gpu.sram_errors)):
+        if not isinstance(errors, Missing):
+            of_memory = {"memory": memory}
+            yield "gpu_memory_errors_total", errors.corrected_aggregate, {**of_memory, "kind": "corrected"}
+            yield "gpu_memory_errors_total", errors.uncorrected_aggregate, {**of_memory, "kind": "uncorrected"}
+    yield "gpu_sram_threshold_exceeded", gpu.sram_threshold_exceeded, {}
+    yield from _each("gpu_pcie_errors_total", gpu.pcie_errors, "kind")
+    yield "gpu_slowdown_temperature_celsius", gpu.slowdown_temperature_c, {}
+    if not isinstance(gpu.temperatures, Missing):
+        yield "gpu_memory_temperature_celsius", gpu.temperatures.memory, {}
+        yield "gpu_slowdown_margin_celsius", gpu.temperatures.margin, {}
+    if isinstance(gpu.recovery_action, str):
+        yield "gpu_recovery_action", 1, {"action": gpu.recovery_action}
+
+
+def _each(name: str, readings: Any, label: str) -> Iterator[tuple[str, object, dict[str, str]]]:
+    """One series a field of `readings`, a dataclass or Missing."""
+    for each in () if isinstance(readings, Missing) else dataclasses.fields(readings):
+        yield name, getattr(readings, each.name), {label: each.name}
 
 
 def _of_uuid(snapshot: Snapshot | None, uuid: str) -> dict[str, str]:
