@@ -200,8 +200,8 @@ def with_gpus(count: int, instance_type: Any, provider: str = "aws") -> Snapshot
     [
         (1, "g4dn.xlarge", Status.PASS, ""),
         (4, "g4dn.12xlarge", Status.PASS, ""),
-        (3, "g4dn.12xlarge", Status.FAIL, "has 4 GPU(s), and 3 are on the PCI bus"),
-        (0, "g4dn.xlarge", Status.FAIL, "has 1 GPU(s), and 0 are on the PCI bus"),
+        (3, "g4dn.12xlarge", Status.FAIL, "GPUs on the PCI bus: 3; a machine of type AWS g4dn.12xlarge has 4"),
+        (0, "g4dn.xlarge", Status.FAIL, "GPUs on the PCI bus: 0; a machine of type AWS g4dn.xlarge has 1"),
         (2, "g4dn.xlarge", Status.UNKNOWN, "one of the two is wrong"),
         (1, "p3.2xlarge", Status.UNKNOWN, "one of the two is wrong"),
         (1, "x1.unknown", Status.SKIP, "does not say which GPUs AWS x1.unknown has"),

@@ -38,7 +38,7 @@ def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
     expected = f"{known.gpus} × {known.boards[0].name} ({known.title})"
     actual = ", ".join(f"{count} × {name}" for name, count in Counter(names).items()) or "no NVIDIA GPU"
     if len(devices) < known.gpus:
-        why = f"{known.title} has {known.gpus} GPU(s), and {len(devices)} are on the PCI bus"
+        why = f"NVIDIA GPUs on the PCI bus: {len(devices)}; a machine of type {known.title} has {known.gpus}"
         remedy = f"stop the machine and start it again, so that {known.cloud} gives another; report it to {known.cloud}"
         return Finding(SUBJECT, PROPERTY, Status.FAIL, expected, actual, why, remedy)
     if len(devices) > known.gpus or not _fit(there, known):
