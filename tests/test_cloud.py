@@ -54,7 +54,7 @@ def serve() -> Iterator[Serve]:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}"
+        return f"127.0.0.1:{server.server_port}"
 
     yield start
     for server in servers:
@@ -121,7 +121,7 @@ def test_what_cloud_init_kept_needs_no_network(
     kept = tmp_path / "instance-data.json"
     kept.write_text(json.dumps(document))
     places = {"dmi": dmi(tmp_path, texts), "xen": tmp_path / "none", "kept": kept}
-    seen = cloud.facts(simulated=False, metadata="http://127.0.0.1:1", **places)
+    seen = cloud.facts(simulated=False, metadata="127.0.0.1:1", **places)
     assert seen is not None
     assert (seen.instance_type, seen.told_by) == (found, "cloud-init")
 
@@ -133,7 +133,7 @@ def test_strange_files_of_cloud_init_are_no_answer(tmp_path: Path, text: str) ->
     kept = tmp_path / "instance-data.json"
     kept.write_text(text)
     places = {"dmi": dmi(tmp_path, XEN), "xen": tmp_path / "none", "kept": kept}
-    seen = cloud.facts(simulated=False, metadata="http://127.0.0.1:1", **places)
+    seen = cloud.facts(simulated=False, metadata="127.0.0.1:1", **places)
     assert seen is not None
     assert isinstance(seen.instance_type, Missing)
     assert seen.instance_type.reason == "command_failed"

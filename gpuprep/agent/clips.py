@@ -137,11 +137,15 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
 
     Missing says what is missing: an encoder (and what to install), disk space, or else the encoder's error.
     """
-    spec = SPECS[name]
     place = folder() if within is None else within
     if trusted.whether_root() and (why := trusted.why_not(str(place))):
         return Missing("not_trusted", f"root writes no clips to {place}: {why}")
-    times = repeats(spec, seconds)
+    return _made(name, repeats(SPECS[name], seconds), place)
+
+
+def _made(name: str, times: int, place: Path) -> Union[Clip, Missing]:
+    """The short clip `times` times in one file; 1: itself."""
+    spec = SPECS[name]
     path = place / (f"{name}.mp4" if times == 1 else f"{name}-x{times}.mp4")
     made = Clip(
         name, path, spec.codec, spec.width, spec.height, spec.pixel_format,
@@ -234,14 +238,14 @@ def _generate(spec: Spec, path: Path) -> Optional[Missing]:
 
 def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
     """The short clip `times` times in one file: pictures copied, sound as long as they are."""
-    pieces = times // PIECE if times > PIECE else times
-    short = clip(name, SPECS[name].frames * PIECE / FPS if times > PIECE else None, within=place)
-    if isinstance(short, Missing):
-        return short
+    each = PIECE if times > PIECE else 1
+    piece, pieces = _made(name, each, place), times // each
+    if isinstance(piece, Missing):
+        return piece
     refusal = Missing("not_installed", f"no ffmpeg on this machine joins clips: {REMEDY}")
-    quoted = str(short.path).replace("'", "'\\''")
-    row = f"file '{quoted}'\nduration {short.seconds:.6f}\n"
-    sound = f"sine=frequency={SPECS[name].tone_hz}:sample_rate=48000:duration={short.seconds * pieces:.6f}"
+    quoted = str(piece.path).replace("'", "'\\''")
+    row = f"file '{quoted}'\nduration {piece.seconds:.6f}\n"
+    sound = f"sine=frequency={SPECS[name].tone_hz}:sample_rate=48000:duration={piece.seconds * pieces:.6f}"
     for program in programs():
         with children.scratch("clip", within=place) as folder:
             part, table = folder / path.name, folder / "clips.ffconcat"
@@ -250,7 +254,7 @@ def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
                 program, "-hide_banner", "-nostdin", "-v", "error", "-y",
                 "-f", "concat", "-safe", "0", "-i", str(table), "-f", "lavfi", "-i", sound,
                 "-map", "0:v:0", "-map", "1:a:0", "-c:v", "copy", "-c:a", "aac", "-b:a", "96k",
-                *(("-tag:v", "hvc1") if short.codec == "hevc" else ()), "-f", "mp4", str(part),
+                *(("-tag:v", "hvc1") if piece.codec == "hevc" else ()), "-f", "mp4", str(part),
             ]  # fmt: skip
             answer = _finish(argv, part, path)
         if answer is None:

@@ -10,7 +10,7 @@ import contextlib
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple
 
 from gpuprep.agent.run import read_text
 from gpuprep.records import CloudFacts, Missing, OptStr
@@ -19,7 +19,7 @@ from gpuprep.untrusted.limits import json_document
 DMI = Path("/sys/class/dmi/id")
 XEN = Path("/sys/hypervisor/uuid")
 CLOUD_INIT = Path("/run/cloud-init/instance-data.json")
-METADATA = "http://169.254.169.254"
+METADATA = "169.254.169.254"
 SECONDS = 1.0  # until the metadata service must have answered
 MOST_BYTES = 4096  # of its answer
 TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
@@ -32,11 +32,11 @@ KEPT: Dict[str, Tuple[str, ...]] = {
     "aws": ("ds", "meta_data", "instance-type"),
     "azure": ("ds", "meta_data", "imds", "compute", "vmSize"),
 }
-# Path and header of the question to the metadata service.
-ASKED = {
-    "aws": ("/latest/meta-data/instance-type", ""),
-    "azure": ("/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", "Metadata: true"),
-    "gcp": ("/computeMetadata/v1/instance/machine-type", "Metadata-Flavor: Google"),
+# Path and headers of the question to the metadata service.
+ASKED: Dict[str, Tuple[str, Dict[str, str]]] = {
+    "aws": ("/latest/meta-data/instance-type", {}),
+    "azure": ("/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", {"Metadata": "true"}),
+    "gcp": ("/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}),
 }
 
 
@@ -73,30 +73,27 @@ def provider(dmi: Path = DMI, xen: Path = XEN) -> Optional[str]:
 
 def ask(cloud: str, metadata: str = METADATA) -> OptStr:
     """The type, by the metadata service. Missing where it does not answer within a second, or with something else."""
-    path, header = ASKED[cloud]
-    headers = dict([header.split(": ")]) if header else {}
+    path, headers = ASKED[cloud]
     try:
         if cloud == "aws":  # version 2 of the service gives a token first
             seconds = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-            headers = {"X-aws-ec2-metadata-token": _answer(f"{metadata}/latest/api/token", seconds, "PUT")}
-        text = _answer(metadata + path, headers, "GET")
-    except (OSError, ValueError) as error:  # urllib's errors are OSErrors
+            headers = {"X-aws-ec2-metadata-token": _answer(metadata, "PUT", "/latest/api/token", seconds)}
+        text = _answer(metadata, "GET", path, headers)
+    except (OSError, ValueError) as error:
         return Missing("command_failed", f"the metadata service: {error}")
     found = text.strip().rpartition("/")[2]  # Google's: projects/NUMBER/machineTypes/TYPE
     return found if TYPE.fullmatch(found) else Missing("unparsable", f"the metadata service: {found[:80]!r}")
 
 
-def _answer(url: str, headers: Dict[str, str], method: str) -> str:
+def _answer(host: str, method: str, path: str, headers: Dict[str, str]) -> str:
     """Raises OSError, and ValueError for what is no short ASCII text. A redirection is an error, too."""
     from http.client import HTTPConnection, HTTPException  # few machines need it, and its import takes a while
-    from urllib.parse import urlsplit
 
-    place = urlsplit(url)
-    connection = HTTPConnection(place.hostname or "", place.port or 80, timeout=SECONDS)
+    connection = HTTPConnection(host, timeout=SECONDS)
     until, read = time.monotonic() + SECONDS, b""
     with contextlib.closing(connection):
         try:
-            connection.request(method, url[url.index(place.path) :], headers=headers)
+            connection.request(method, path, headers=headers)
             answer = connection.getresponse()
             if answer.status != 200:
                 raise OSError(f"HTTP {answer.status}")
@@ -115,7 +112,7 @@ def _kept(cloud: str, path: Path) -> str:
     if not isinstance(text, str) or cloud not in KEPT:
         return ""
     try:
-        found: Union[Dict[str, Any], Any] = json_document(text)
+        found: Any = json_document(text)
     except ValueError:
         return ""
     for key in KEPT[cloud]:

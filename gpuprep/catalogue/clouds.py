@@ -1,6 +1,7 @@
 """Types of cloud machines and the GPUs that each has: clouds.yml.
 
 machine("aws", "g4dn.12xlarge")    four T4; None for a type that the catalogue lacks
+machine_of(snapshot)               the same, for the machine of a snapshot
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 
 from gpuprep.catalogue.boards import Board, boards
+from gpuprep.records import Missing, Snapshot
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class CloudMachine:
 
 def machine(provider: str, type_name: str) -> CloudMachine | None:
     return _machines().get((provider, type_name.lower()))
+
+
+def machine_of(snapshot: Snapshot) -> CloudMachine | None:
+    """None outside a cloud, for a type that was not read, and for a type that the catalogue lacks."""
+    cloud = snapshot.cloud
+    if cloud is None or isinstance(cloud, Missing) or not isinstance(cloud.instance_type, str):
+        return None
+    return machine(cloud.provider, cloud.instance_type)
 
 
 def machines() -> tuple[CloudMachine, ...]:

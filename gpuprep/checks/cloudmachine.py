@@ -24,7 +24,7 @@ def findings(snapshot: Snapshot) -> list[Finding]:
     if isinstance(cloud.instance_type, Missing):
         reason = f"which type of machine of {provider} this is could not be read: {why_missing(cloud.instance_type)}"
         return [skip(SUBJECT, PROPERTY, expected=EXPECTED, actual="type not known", reason=reason)]
-    known = clouds.machine(cloud.provider, cloud.instance_type)
+    known = clouds.machine_of(snapshot)
     if known is None:
         reason = f"the catalogue does not say which GPUs {provider} {cloud.instance_type} has"
         return [skip(SUBJECT, PROPERTY, expected=EXPECTED, actual=cloud.instance_type, reason=reason)]

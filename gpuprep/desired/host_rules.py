@@ -320,10 +320,7 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
 
 
 def _vgpu(snapshot: Snapshot) -> list[Refusal]:
-    cloud = snapshot.cloud
-    if cloud is None or isinstance(cloud, Missing) or not isinstance(cloud.instance_type, str):
-        return []
-    known = clouds.machine(cloud.provider, cloud.instance_type)
+    known = clouds.machine_of(snapshot)
     if known is None or not known.vgpu:
         return []
     reason = f"{known.title} has a part of a GPU (vGPU), which works with {known.cloud}'s own GRID driver alone"
