@@ -21,7 +21,8 @@ from gpuprep.paths import config_dir
 from gpuprep.yamlfile import reader
 from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
-MIRRORS = ("ffmpeg", "nv_codec_headers")
+MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia")
+NVIDIA_KEY = "nvidia_key"
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")
 FILE = reader.Kind("settings file", optional=True)
@@ -65,8 +66,13 @@ class _Judge:
     def config(self, root: Node) -> SiteConfig:
         values = self._members(root, "", KEYS)
         mirrors = {}
-        for name, node in self._members(values.get("mirrors"), "mirrors", MIRRORS).items():
-            if isinstance(node.value, str) and node.value.startswith(("http://", "https://", "file://")):
+        for name, node in self._members(values.get("mirrors"), "mirrors", (*MIRRORS, NVIDIA_KEY)).items():
+            if name == NVIDIA_KEY:
+                if isinstance(node.value, str) and node.value.startswith(("/", "~/")) and node.value.isprintable():
+                    mirrors[name] = str(Path(node.value).expanduser())
+                else:
+                    self._wrong(node, f"mirrors.{name}", "the path of a public key on this machine, from / or ~/")
+            elif isinstance(node.value, str) and node.value.startswith(("http://", "https://", "file://")):
                 mirrors[name] = node.value.rstrip("/")
             else:
                 self._wrong(node, f"mirrors.{name}", "a URL with http, https or file")

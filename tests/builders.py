@@ -51,6 +51,8 @@ DEVICE_IDS = {"t4": "1eb8", "v100": "1db1", "a100": "20b0", "h200": "2335"}
 OS = {
     "debian12": OsFacts("debian", "12", "bookworm", "Debian GNU/Linux 12 (bookworm)", "x86_64"),
     "debian13": OsFacts("debian", "13", "trixie", "Debian GNU/Linux 13 (trixie)", "x86_64"),
+    "ubuntu2204": OsFacts("ubuntu", "22.04", "jammy", "Ubuntu 22.04.5 LTS", "x86_64", ("debian",)),
+    "rocky9": OsFacts("rocky", "9.6", "", "Rocky Linux 9.6 (Blue Onyx)", "x86_64", ("rhel", "centos", "fedora")),
     "ubuntu2404": OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04.1 LTS", "x86_64", ("debian",)),
 }
 CUDA_FULL = {"11.8": "11.8.89", "12.4": "12.4.131"}
@@ -237,7 +239,9 @@ def gpu_facts(index: int, device: PciDevice, wanted: Wanted) -> GpuFacts:
 def finished_snapshot(wanted: Wanted, base: Snapshot | None = None) -> Snapshot:
     """A host on which all of `wanted` is true. `base` gives its OS, kernel and GPUs (default: of `wanted`)."""
     if base is None:
-        base = bare_snapshot(wanted.os_key.replace("-", ""), [gpu.pci_device_id for gpu in wanted.gpus])
+        base = bare_snapshot(
+            wanted.os_key.replace("-", "").replace(".", ""), [gpu.pci_device_id for gpu in wanted.gpus]
+        )
     snapshot = with_driver(base, wanted, loaded=True)
     snapshot = _with_tuning(snapshot, wanted)
     snapshot = _with_toolkit(snapshot, wanted)

@@ -8,17 +8,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 from builders import load
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Archive, ArchiveDriver, OsRelease
-from gpuprep.catalogue.roles import driver_packages
+from gpuprep.catalogue.roles import driver_packages, fabric_packages
 from gpuprep.desired import host_rules
 from gpuprep.desired.profile_rules import Refusal
 
 FILTERS = Path(__file__).parents[1] / "playbooks/roles/gpu_driver/filter_plugins/gpu_driver.py"
+VARS = FILTERS.parents[1] / "vars"
 FLAVOURS = ("proprietary", "open")
 
 
@@ -99,7 +101,7 @@ def both_choose(drivers: Sequence[ArchiveDriver], wish: str, flavour: str) -> tu
     planned = host_rules.driver(profile, release, flavour, refusals)
     assert (planned is None) == bool(refusals)
     told = wish if wish != "auto" else str(catalogue.branch(planned)) if planned else "no branch"
-    packages = [name for name in driver_packages(release, "distribution", flavour) if name not in OWN_VERSION]
+    packages = [name for name in driver_packages(release, "distribution", flavour, "550") if name not in OWN_VERSION]
     offered = ROLE.gpu_driver_offered(madison(drivers, packages, flavour), packages, told)
     assert set(offered) in (set(), set(packages))
     return planned, next((ROLE.gpu_driver_upstream(version) for version in offered.values()), None)
@@ -122,3 +124,46 @@ def test_plan_and_role_take_the_same_of_todays_archives(key: str) -> None:
     for wish in ("auto", str(catalogue.branch(drivers[0].version)), *(driver.version for driver in drivers)):
         planned, installed = both_choose(drivers, wish, "proprietary")
         assert planned == installed is not None
+
+
+# ---------------------------------------------------------------- which packages belong to a branch?
+
+
+@pytest.mark.parametrize("key", sorted(catalogue.archives()))
+def test_plan_and_role_name_the_same_packages_of_each_branch(key: str) -> None:
+    release = catalogue.archives()[key]
+    variables = yaml.safe_load((VARS / f"{release.title.rpartition(' ')[0]}.yml").read_text(encoding="utf-8"))
+    for source, offer in release.sources.items():
+        for driver in offer.drivers:
+            data = ROLE.gpu_driver_of_branch(variables["gpu_driver_sources"][source], driver.version)
+            assert "by_branch" not in data
+            for flavour in driver.modules:
+                mine = [*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"]]
+                assert mine == list(driver_packages(release, source, flavour, driver.version))
+                assert not [name for name in mine if "{" in name]
+            assert tuple(data["fabric_packages"]) == fabric_packages(release, source, driver.version)
+
+
+def test_every_package_of_every_branch_is_known_as_a_drivers() -> None:
+    variables = yaml.safe_load((VARS / "Ubuntu.yml").read_text(encoding="utf-8"))
+    names = ROLE.gpu_driver_names(variables["gpu_driver_sources"])
+    for name in ("nvidia-dkms-570-open", "nvidia-dkms-580-server", "nvidia-dkms-open", "libnvidia-compute-550"):
+        assert name in names
+
+
+def test_what_apt_would_remove_and_move_is_read_from_its_own_words() -> None:
+    simulation = ["Remv nvidia-dkms-570 [570.211.01-0ubuntu1]", "Inst nvidia-dkms-580 (580.178.04-1ubuntu1 )", "Conf x"]
+    assert ROLE.gpu_driver_removals(simulation) == ["nvidia-dkms-570"]
+    policy = """\
+libcuda1:
+  Installed: 580.95.05-1
+  Candidate: 615.71.09-1
+  Version table:
+nvidia-smi:
+  Installed: 580.95.05-1
+  Candidate: 580.95.05-1
+absent:
+  Installed: (none)
+  Candidate: 1
+""".splitlines()
+    assert ROLE.gpu_driver_moves(policy) == ["libcuda1 from 580.95.05-1 to 615.71.09-1"]

@@ -165,8 +165,8 @@ WANTED = "main,contrib,non-free,non-free-firmware"
 
 
 def missing_components(etc_apt: Path, codename: str = "trixie") -> list[dict[str, Any]]:
-    script = PLAYBOOKS / "roles/gpu_driver/files/apt_components.py"
-    done = run(sys.executable, str(script), codename, WANTED, str(etc_apt))
+    script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
+    done = run(sys.executable, str(script), "missing", codename, WANTED, str(etc_apt))
     assert done.returncode == 0, done.stderr
     result: list[dict[str, Any]] = json.loads(done.stdout)
     return result

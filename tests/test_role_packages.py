@@ -26,6 +26,10 @@ from gpuprep.workflows import fixes
 ROLES = Path(__file__).parents[1] / "playbooks" / "roles"
 SYSTEMS = sorted(path.stem for path in (ROLES / "gpu_preflight" / "vars").glob("*.yml"))
 FLAVOURS = ("proprietary", "open")
+OFFERED = [
+    (release.title.replace(" ", "-"), source) for release in catalogue.archives().values() for source in release.sources
+]
+Case = tuple[str, str, str]  # system, source, flavour
 SAID = re.compile(r"SAID (\S+) ([A-Za-z0-9+/=]+) END")
 # Role ► the file of its tasks that holds its packages.
 HOLDING = {"gpu_driver": "hold_apt.yml", "gpu_cuda": "toolkit.yml"}
@@ -49,24 +53,29 @@ def said(output: str) -> dict[str, Any]:
     return {name: json.loads(base64.b64decode(value)) for name, value in SAID.findall(output)}
 
 
-def tasks_for(system: str, flavour: str) -> list[dict[str, Any]]:
-    known = {"gpu_preflight_system": system, "gpu_driver_flavour": flavour}
+def tasks_for(system: str, source: str, flavour: str) -> list[dict[str, Any]]:
+    known = {"gpu_preflight_system": system, "gpu_driver_flavour": flavour, "gpu_driver_source": source}
     data = [
-        {"name": f"Load {role}", "ansible.builtin.include_role": {"name": role, "tasks_from": "data"}, "vars": known}
+        {
+            "name": f"Load {role}",
+            "ansible.builtin.include_role": {"name": role, "tasks_from": "data", "public": True},
+            "vars": known,
+        }
         for role in HOLDING
     ]
     templates = {f"{role}_holds": holds_of(role) for role in HOLDING}
-    cuda = {"gpu_cuda_data": "{{ gpu_cuda_sources['distribution'] }}"}  # gpu_cuda's main.yml gives its tasks this
+    wish = f"gpu_cuda_sources['{source}'].versions | first"  # gpu_cuda's main.yml gives its tasks this
+    cuda = {"gpu_cuda_data": f"{{{{ gpu_cuda_sources['{source}'] | gpu_cuda_of_version({wish}) }}}}"}
     names = ", ".join(f"'{role}': {role}_holds" for role in HOLDING)
-    says = saying(f"{system}/{flavour}", f"{{{names}}}")
+    says = saying(f"{system}/{source}/{flavour}", f"{{{names}}}")
     return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **cuda, **templates}}]
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], dict[str, list[str]]]:
-    """(system, flavour) ► role ► what it holds."""
+def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Case, dict[str, list[str]]]:
+    """(system, source, flavour) ► role ► what it holds."""
     folder = tmp_path_factory.mktemp("held")
-    cases = [(system, flavour) for system in SYSTEMS for flavour in FLAVOURS]
+    cases = [(system, source, flavour) for system, source in OFFERED for flavour in FLAVOURS]
     play = {
         "hosts": "localhost",
         "connection": "local",
@@ -74,9 +83,11 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], d
         "vars": {
             "gpu_preflight_package_manager": "apt",
             "gpu_preflight_family": "Debian",
-            "ansible_facts": {"distribution": "", "distribution_major_version": "", "kernel": ""},
+            "ansible_facts": dict.fromkeys(
+                ("distribution", "distribution_version", "distribution_major_version", "kernel"), ""
+            ),
         },
-        "tasks": [task for system, flavour in cases for task in tasks_for(system, flavour)],
+        "tasks": [task for case in cases for task in tasks_for(*case)],
     }
     book = folder / "book.yml"
     book.write_text(yaml.safe_dump([play]), encoding="utf-8")
@@ -86,11 +97,12 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], d
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = said(done.stdout)
-    return {(system, flavour): found[f"{system}/{flavour}"] for system, flavour in cases}
+    return {case: found["/".join(case)] for case in cases}
 
 
-def wanted(system: str) -> Wanted:
-    return resolve(load("t4"), bare_snapshot(system.lower().replace("-", "")))
+def wanted(system: str, source: str = "distribution", flavour: str = "auto") -> Wanted:
+    host = bare_snapshot(system.lower().replace("-", "").replace(".", ""))
+    return resolve(load("t4", driver={"source": source, "flavour": flavour}), host)
 
 
 def keys(findings: Sequence[Finding]) -> set[str]:
@@ -102,22 +114,29 @@ def test_the_catalogue_and_the_roles_serve_the_same_releases() -> None:
 
 
 @pytest.mark.xdist_group("held")  # one run of the roles, by one worker
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(("system", "source"), OFFERED)
 def test_what_the_roles_hold_is_what_is_checked(
-    system: str, held: Mapping[tuple[str, str], dict[str, list[str]]]
+    system: str, source: str, held: Mapping[Case, dict[str, list[str]]]
 ) -> None:
-    wish = wanted(system)
-    assert held[system, "proprietary"] == {
-        "gpu_driver": list(wish.driver.packages),
-        "gpu_cuda": list(wish.cuda.packages),
-    }
     release = catalogue.archives()[system.lower()]
-    assert held[system, "open"]["gpu_driver"] == list(driver_packages(release, "distribution", "open"))
-    assert set(wish.driver.packages) >= {*NOT_SEEN_ONCE, "libcuda1"}
-    assert len(wish.driver.packages) == 15
+    for flavour in FLAVOURS:
+        roles = held[system, source, flavour]
+        offer = release.sources[source]
+        branch = offer.auto or offer.drivers[0].version
+        assert roles["gpu_driver"] == list(driver_packages(release, source, flavour, branch))
+        assert roles["gpu_cuda"] == list(wanted(system, source).cuda.packages)
+    wish = wanted(system, source)
+    assert held[system, source, wish.driver.flavour]["gpu_driver"] == list(wish.driver.packages)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_debians_archive_has_is_named_in_full() -> None:
+    for system in ("Debian-12", "Debian-13"):
+        wish = wanted(system)
+        assert set(wish.driver.packages) >= {*NOT_SEEN_ONCE, "libcuda1"}
+        assert len(wish.driver.packages) == 15
+
+
+@pytest.mark.parametrize("system", ["Debian-12", "Debian-13"])
 @pytest.mark.parametrize("name", NOT_SEEN_ONCE)
 def test_a_hold_that_only_the_role_knew_of_is_missed_and_put_back(system: str, name: str) -> None:
     wish = wanted(system)

@@ -31,6 +31,7 @@ FILES = (
     host_paths.SERVICE_ENVIRONMENT,
     host_paths.LOADER_LIST,
     host_paths.HOLDS,
+    host_paths.PIN,
     "/etc/ld.so.preload",  # not ours: what every program is made to load
 )
 LOCKED_CLOCKS = Path(host_paths.LOCKED_CLOCKS)

@@ -2,7 +2,7 @@
 
 board("1eb8")               the board with these PCI ids, or None (boards.py)
 limits("volta")             what an architecture can and cannot have
-archive("debian-13")        what an OS release offers, or None
+archive("debian", "13")     what an OS release offers, or None
 ffmpeg_accepts(...)         whether the configure of this FFmpeg accepts these headers
 """
 
@@ -81,6 +81,8 @@ class Archive:
 
     drivers: tuple[ArchiveDriver, ...]
     cuda: tuple[str, ...]
+    auto: str = ""  # the branch for a profile that names none; "": the newest
+    flavour: str = ""  # of the kernel modules, for a profile that names none; "": the open ones where the GPU can
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,8 @@ def archives() -> Mapping[str, OsRelease]:
             name: Archive(
                 tuple(ArchiveDriver(d["version"], tuple(d["modules"]), d.get("broken", {})) for d in offer["driver"]),
                 tuple(offer["cuda"]),
+                offer.get("auto", ""),
+                offer.get("flavour", ""),
             )
             for name, offer in entry["sources"].items()
         }
@@ -200,8 +204,10 @@ def archives() -> Mapping[str, OsRelease]:
     return found
 
 
-def archive(os_key: str) -> OsRelease | None:
-    return archives().get(os_key)
+def archive(os_id: str, version: str) -> OsRelease | None:
+    """What an OS release offers: of "ubuntu", "24.04" exactly that release, of "debian", "12.5" Debian 12."""
+    known = archives()
+    return known.get(f"{os_id}-{version}") or known.get(f"{os_id}-{version.split('.')[0]}")
 
 
 def has_fabric_manager(os_id: str, source_name: str) -> bool:

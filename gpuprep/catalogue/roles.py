@@ -5,6 +5,8 @@ Only where the playbooks are: on the controller, not on a host.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -14,16 +16,37 @@ from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
 
 
-def driver_packages(release: OsRelease, source: str, flavour: str) -> tuple[str, ...]:
-    """Packages of the driver that the role gpu_driver installs and holds, from "distribution" for "proprietary"."""
-    distribution = release.title.rpartition(" ")[0]
-    data = _variables("gpu_driver", distribution)["gpu_driver_sources"][source]
+def driver_packages(release: OsRelease, source: str, flavour: str, version: str) -> tuple[str, ...]:
+    """Packages of the driver that the role gpu_driver installs and holds: source "nvidia", "open", "580.178.04"."""
+    data = _driver(release, source, version)
     return (*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"])
 
 
-def cuda_packages(release: OsRelease, source: str) -> tuple[str, ...]:
-    """Packages of the toolkit that the role gpu_cuda installs and holds."""
-    return tuple(_variables("gpu_cuda", release.title.replace(" ", "-"))["gpu_cuda_sources"][source]["packages"])
+def fabric_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
+    """What machines with an NVSwitch get besides: Fabric Manager and its libraries."""
+    return tuple(_driver(release, source, version)["fabric_packages"])
+
+
+def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
+    """Packages of the toolkit that the role gpu_cuda installs and holds: source "nvidia", "12.8"."""
+    data = _variables("gpu_cuda", release.title.replace(" ", "-"))["gpu_cuda_sources"][source]
+    words = {"{version}": version, "{dashed}": version.replace(".", "-"), "{major}": version.split(".")[0]}
+    return tuple(_filled(data["packages"], words))
+
+
+def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
+    """The role does the same by gpu_driver_of_branch; tests compare."""
+    branch = version.split(".")[0]
+    data = _variables("gpu_driver", release.title.rpartition(" ")[0])["gpu_driver_sources"][source]
+    found: dict[str, Any] = _filled({**data, **data.get("by_branch", {}).get(branch, {})}, {"{branch}": branch})
+    return found
+
+
+def _filled(data: Any, words: Mapping[str, str]) -> Any:
+    text = json.dumps(data)
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return json.loads(text)
 
 
 @cache

@@ -96,9 +96,10 @@ def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
 def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRelease | None:
     """What the archive of the host's OS release has; refused if the roles do not support the release."""
     os = snapshot.os
-    release = catalogue.archive(f"{os.id}-{os.version_id.split('.')[0]}")
+    release = catalogue.archive(os.id, os.version_id)
     if release is None:
-        supported = " and ".join(entry.title for entry in catalogue.archives().values())
+        *most, last = [entry.title for entry in catalogue.archives().values()]
+        supported = f"{', '.join(most)} and {last}"
         name = f"{os.id} {os.version_id}".strip() + (f" ({os.pretty_name})" if os.pretty_name else "")
         refusals.append(Refusal("host.os", f"unsupported OS {name}: supported are {supported}; works: {supported}"))
         return None
@@ -114,14 +115,12 @@ def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRe
 
 def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Refusal]) -> str | None:
     """The newest driver of the archive that fits the profile."""
-    drivers = release.sources[profile.driver.source].drivers
-    wanted = profile.driver.version
+    offered = release.sources[profile.driver.source]
+    drivers = offered.drivers
+    wanted = offered.auto or "auto" if profile.driver.version == "auto" else profile.driver.version
     fitting = [d for d in drivers if wanted == "auto" or catalogue.matches(d.version, wanted)]
     if not fitting:
-        branches = listed(dict.fromkeys(str(catalogue.branch(d.version)) for d in drivers))
-        exact = listed(d.version for d in drivers)
-        reason = f"the archive of {release.title} has no driver {wanted}, only {exact}"
-        refusals.append(refuse("driver.version", reason, f"branch {branches}, or auto"))
+        refusals.append(_no_such_driver(profile, release, wanted))
         return None
     served = [d.version for d in fitting if flavour in d.modules]
     if served:
@@ -130,11 +129,36 @@ def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Re
         return served[0]
     other = OPEN if flavour == PROPRIETARY else PROPRIETARY
     elsewhere = [f"driver.version {d.version}" for d in drivers if flavour in d.modules]
-    reason = f"the archive of {release.title} has no {flavour} kernel modules of driver {fitting[0].version}"
+    where = place(release, profile.driver.source)
+    reason = f"{where} has no {flavour} kernel modules of driver {fitting[0].version}"
     if broken := next((d for d in fitting if flavour in d.broken), None):
         reason = f"the {flavour} kernel modules {broken.version} of {release.title}: {broken.broken[flavour]}"
     refusals.append(refuse("driver.flavour", reason, listed([f"driver.flavour {other}", *elsewhere])))
     return None
+
+
+def place(release: OsRelease, source: str) -> str:
+    """A source of packages in words."""
+    return f"NVIDIA's repository for {release.title}" if source == "nvidia" else f"the archive of {release.title}"
+
+
+def _no_such_driver(profile: Profile, release: OsRelease, wanted: str) -> Refusal:
+    source = profile.driver.source
+    drivers = release.sources[source].drivers
+    last = [catalogue.limits(catalogue.models()[gpu].architecture).maximum_branch for gpu in profile.gpus]
+    highest = max((branch or 9999 for branch in last), default=9999)
+    every = list(dict.fromkeys(catalogue.branch(driver.version) for driver in drivers))
+    branches = [str(branch) for branch in every if branch <= highest]
+    near = [driver.version for driver in drivers if catalogue.branch(driver.version) == catalogue.branch(wanted)]
+    has = near or [driver.version for driver in drivers]
+    shown = listed(has) if len(has) < 5 else f"branches {listed(branches)}" if not near else listed([*has[:4], "older"])
+    elsewhere = [
+        f"driver.source: {name}"
+        for name, offer in release.sources.items()
+        if name != source and any(catalogue.matches(driver.version, wanted) for driver in offer.drivers)
+    ]
+    works = ", or ".join([f"branch {listed(branches)}", "auto", *elsewhere])
+    return refuse("driver.version", f"{place(release, source)} has no driver {wanted}, only {shown}", works)
 
 
 def too_old(
@@ -148,7 +172,7 @@ def too_old(
         family = f"{model.title} ({model.architecture.title()})"
         if profile.driver.version == "auto" and driver and catalogue.branch(driver) < limits.minimum_branch:
             need = f"{family} needs driver branch {limits.minimum_branch} or newer"
-            reason = f"{need}, and the archive of {release.title} has {driver}"
+            reason = f"{need}, and {place(release, profile.driver.source)} has {driver}"
             refusals.append(refuse("driver.version", reason, yourself))
         if cuda not in (None, "none") and profile.cuda.version == "auto":
             assert cuda is not None
@@ -168,7 +192,7 @@ def cuda(profile: Profile, release: OsRelease, refusals: list[Refusal]) -> str |
         return wanted
     if wanted == "auto":
         return offered[0]
-    reason = f"the archive of {release.title} has no CUDA {wanted}"
+    reason = f"{place(release, profile.driver.source)} has no CUDA {wanted}"
     refusals.append(refuse("cuda.version", reason, f"{listed(offered)}, or auto"))
     return None
 
@@ -298,7 +322,12 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
             f"the GPUs are behind {snapshot.nvswitches} NVSwitches, and source {profile.driver.source} has no Fabric "
             "Manager for them (CUDA would end with error 802)"
         )
-        refusals.append(refuse("host.nvswitches", reason, "a machine of the same GPUs without NVSwitch"))
+        release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
+        sources = (
+            [name for name in release.sources if catalogue.has_fabric_manager(snapshot.os.id, name)] if release else []
+        )
+        works = [f"driver.source: {name}" for name in sources] or ["a machine of the same GPUs without NVSwitch"]
+        refusals.append(refuse("host.nvswitches", reason, listed(works)))
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"

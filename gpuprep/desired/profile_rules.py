@@ -197,6 +197,9 @@ def parts_that_need_others(profile: Profile) -> list[Refusal]:
     refusals = []
     if profile.codec.npp and profile.cuda.version == "none" and profile.codec.ffmpeg != "none":
         refusals.append(refuse("codec.npp", "libnpp comes with CUDA, and cuda.version is none", "cuda.version: auto"))
+    if profile.codec.npp and profile.driver.source == "nvidia" and profile.codec.ffmpeg != "none":
+        reason = "FFmpeg is linked with the distribution's libnpp, which would mix with NVIDIA's toolkit"
+        refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or driver.source: distribution"))
     if profile.cudnn.version != "none" and profile.cuda.version == "none":
         refusals.append(
             refuse(

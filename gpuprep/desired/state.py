@@ -12,7 +12,7 @@ from gpuprep import __version__, catalogue
 from gpuprep.agent.host_paths import CUDNN_PREFIX, NCCL_PREFIX
 from gpuprep.catalogue import Board, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
-from gpuprep.catalogue.roles import cuda_packages, driver_packages
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages
 from gpuprep.desired import host_rules
 from gpuprep.desired import profile_rules as rules
 from gpuprep.desired.profile import CodecWish, MountWish, Profile, TuningWish
@@ -190,7 +190,7 @@ def _choose(
     profile: Profile, snapshot: Snapshot, gpus: Sequence[Board], obstacles: list[Refusal], *, judging: bool
 ) -> _Choice:
     release = host_rules.offer(profile, snapshot, obstacles)
-    flavour, why_flavour = _flavour(profile, gpus)
+    flavour, why_flavour = _flavour(profile, gpus, release)
     driver = host_rules.driver(profile, release, flavour, obstacles) if release else None
     cuda = host_rules.cuda(profile, release, obstacles) if release else None
     if release:
@@ -212,8 +212,14 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         flavour=choice.flavour,
         hold=wish.hold,
         gpu_firmware=wish.gpu_firmware,
-        packages=driver_packages(archive, wish.source, choice.flavour) if archive else (),
+        packages=_driver_packages(archive, wish.source, choice, snapshot) if archive else (),
     )
+
+
+def _driver_packages(archive: OsRelease, source: str, choice: _Choice, snapshot: Snapshot) -> tuple[str, ...]:
+    version = choice.driver or ""
+    packages = driver_packages(archive, source, choice.flavour, version)
+    return packages + (fabric_packages(archive, source, version) if snapshot.nvswitches else ())
 
 
 def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) -> str:
@@ -225,7 +231,9 @@ def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) ->
 
 def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
     wish, archive = profile.cuda, choice.archive
-    packages = cuda_packages(archive, profile.driver.source) if archive and choice.cuda != "none" else ()
+    packages: tuple[str, ...] = ()
+    if archive is not None and choice.cuda is not None and choice.cuda != "none":
+        packages = cuda_packages(archive, profile.driver.source, choice.cuda)
     return WantedCuda(choice.cuda or wish.version, choice.cuda_major, wish.hold, packages)
 
 
@@ -277,7 +285,7 @@ def _gpu(snapshot: Snapshot, device: PciDevice, board: Board | None) -> WantedGp
     return WantedGpu(address, device_id, board.model.key, board.name, board.clocks, board.model.nvenc_engines)
 
 
-def _flavour(profile: Profile, gpus: Sequence[Board]) -> tuple[str, str]:
+def _flavour(profile: Profile, gpus: Sequence[Board], release: OsRelease | None) -> tuple[str, str]:
     """The kernel modules' flavour for all GPUs together, and why. One GPU that needs proprietary ones decides."""
     if profile.driver.flavour != "auto":
         return profile.driver.flavour, "the profile asks for it"
@@ -290,9 +298,7 @@ def _flavour(profile: Profile, gpus: Sequence[Board]) -> tuple[str, str]:
     wish = profile.driver.version
     if wish != "auto" and catalogue.branch(wish) >= catalogue.open_only_from_branch():
         return OPEN, f"from R{catalogue.open_only_from_branch()} on there are no others"
-    if profile.driver.source == "distribution":
-        # Debian's archive of these branches: its security updates moved the proprietary modules and left the open
-        # ones behind (archives.yml), and module and library must be of one version.
+    if release is None or release.sources[profile.driver.source].flavour == PROPRIETARY:
         return PROPRIETARY, "the distribution keeps these in step with its libraries and kernels"
     return OPEN, "NVIDIA recommends them from Turing on"
 
@@ -306,7 +312,11 @@ def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tupl
     if profile.driver.version == "auto":
         said.append(f"driver branch {catalogue.branch(driver)}: what the archive has ({driver})")
     wish = profile.driver.version
-    newest = next(d.version for d in offered if wish == "auto" or catalogue.matches(d.version, wish))
+    newest = next(
+        d.version
+        for d in offered
+        if catalogue.matches(d.version, str(catalogue.branch(driver)) if wish == "auto" else wish)
+    )
     if newest != driver:
         said.append(f"driver {driver}, not {newest}: the archive has {flavour} kernel modules only of the older one")
     if profile.driver.flavour == "auto":

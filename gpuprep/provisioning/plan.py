@@ -25,7 +25,16 @@ TITLES = {
 ROLES = tuple(TITLES)
 # What gpu_driver puts right without a restart: the loaded module stays the installed one.
 NO_REBOOT = frozenset(
-    {"held", "unattended_upgrades", "blacklist", "modprobe_options", "headers", "headers_next_boot", "next_boot_module"}
+    {
+        "held",
+        "pinned",
+        "unattended_upgrades",
+        "blacklist",
+        "modprobe_options",
+        "headers",
+        "headers_next_boot",
+        "next_boot_module",
+    }
 )
 
 

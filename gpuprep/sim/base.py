@@ -20,7 +20,8 @@ from pathlib import Path
 from gpuprep.errors import SimError
 from gpuprep.sim import controller, paths
 
-RELEASES = {"debian12": "bookworm", "debian13": "trixie"}
+# What a machine presents ► the Debian release that it really is. Ubuntu's own packages cannot be had everywhere.
+RELEASES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu2204": "bookworm", "ubuntu2404": "trixie"}
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "openssh-server", "sudo", "python3",
     "ca-certificates", "iproute2", "iputils-ping", "procps", "pciutils", "cron", "netbase", "less", "logrotate",
@@ -41,7 +42,7 @@ UseDNS no
 
 
 def release(os_name: str) -> str:
-    """Debian's codename of `debian12` or `debian13`; raises SimError for another."""
+    """The codename of the Debian release below `debian12` or `ubuntu2404`; raises SimError for another."""
     try:
         return RELEASES[os_name]
     except KeyError:

@@ -13,7 +13,7 @@ import re
 import shutil
 from pathlib import Path
 
-from gpuprep.sim import paths, prerequisites, signedpackages
+from gpuprep.sim import base, paths, prerequisites, signedpackages
 from gpuprep.sim.within import Disk
 
 ARCHIVES = "var/cache/apt/archives"
@@ -21,7 +21,8 @@ NAME = re.compile(r"[a-z0-9][\w.+%~-]{1,200}\.deb")
 
 
 def _pool(os_name: str) -> Path:
-    return paths.cache_dir() / "packages" / os_name
+    """One for all that are the same Debian release below."""
+    return paths.cache_dir() / "packages" / base.release(os_name)
 
 
 def seed(os_name: str, layer: Path) -> int:

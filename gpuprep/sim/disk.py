@@ -10,7 +10,8 @@ from importlib import resources
 from pathlib import Path
 
 from gpuprep.errors import SimError
-from gpuprep.sim import debs, native, paths, store
+from gpuprep.sim import debs, native, paths, presented, store
+from gpuprep.sim.layer import write
 
 LIBRARY_FOLDER = "usr/lib/gpuprep-sim"
 USER_ID = 1000
@@ -87,6 +88,7 @@ def give(folder: Path, os_name: str) -> None:
     install_guest(given)
     write(given, "etc/ld.so.preload", f"/{LIBRARY_FOLDER}/preload.so\n")
     debs.seed(os_name, given)
+    presented.give(os_name, given)
 
 
 def remove(folder: Path) -> None:
@@ -106,19 +108,6 @@ def install_guest(upper: Path) -> None:
     for name in ("__init__.py", "agent/__init__.py", "sim/__init__.py"):
         write(upper, f"{LIBRARY_FOLDER}/python/gpuprep/{name}", "")
     write(upper, f"{LIBRARY_FOLDER}/ffmpeg", FFMPEG, 0o755)
-
-
-def write(upper: Path, name: str, text: str, mode: int = 0o644) -> None:
-    """Writes a file of the disk with folders that have a system's usual mode, whatever this process's umask is."""
-    folder = upper
-    for part in Path(name).parent.parts:
-        folder /= part
-        if not folder.is_dir():
-            folder.mkdir()
-            folder.chmod(0o755)
-    path = folder / Path(name).name
-    path.write_text(text)
-    path.chmod(mode)
 
 
 def _key(path: Path, comment: str) -> None:

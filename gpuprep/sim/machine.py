@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprep.errors import SimError
-from gpuprep.sim import base, cgroup, debs, disk, gpus, ids, mounts, paths, prerequisites, store
+from gpuprep.sim import base, cgroup, debs, disk, gpus, ids, mounts, paths, prerequisites, presented, store
 from gpuprep.untrusted.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def target(name: str) -> Target:
         identity_file=str(folder / "ssh/id_ed25519"),
         known_hosts=str(folder / "ssh/known_hosts"),
         simulated=True,
-        mirrors=_mirrors(),
+        mirrors={**_mirrors(), **presented.mirrors(description.os)},
     )
 
 

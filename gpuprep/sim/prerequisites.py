@@ -18,6 +18,7 @@ COMMANDS = {
     "unshare": ("util-linux", "keeps the machine's mounts to itself"),
     "nsenter": ("util-linux", "runs commands inside"),
     "ssh-keygen": ("openssh-client", "makes the machine's keys"),
+    "gpg": ("gnupg", "signs the stub archives of Ubuntu and NVIDIA"),
 }
 # A booted machine's systemd has about five; 26 machines filled Debian's 128, and the next one ended while it booted.
 WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")

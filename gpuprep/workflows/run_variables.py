@@ -33,9 +33,13 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, str]:
-    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name."""
+    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name; NVIDIA's whole repository."""
     urls = {}
     for name, variable in MIRRORED.items():
         if name in mirrors and variable in roles:
             urls[variable] = f"{mirrors[name].rstrip('/')}/{str(roles[variable]).rpartition('/')[2]}"
+    if "nvidia" in mirrors:
+        urls["gpu_driver_nvidia_url"] = mirrors["nvidia"].rstrip("/")
+    if "nvidia_key" in mirrors:
+        urls["gpu_driver_nvidia_key"] = mirrors["nvidia_key"]
     return urls

@@ -144,7 +144,7 @@ def _from_here(host: Host) -> str:
 
 def _refuse_unknown_system(host: Host, wanted: Wanted) -> None:
     """Refuse a system that gpuprep does not provision: no role runs there, not even the agent's."""
-    if catalogue.archive(wanted.os_key) is not None:
+    if wanted.os_key in catalogue.archives():
         return
     supported = " and ".join(release.title for release in catalogue.archives().values())
     system = one_line(wanted.os_key, 80)

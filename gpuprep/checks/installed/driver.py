@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
-from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST
+from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks.common import check, skip, unknown
 from gpuprep.checks.installed import modprobe
 from gpuprep.desired.profile_rules import OPEN
@@ -81,6 +81,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         found
         + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
         + _blacklist(wanted, snapshot)
+        + _pinned(wanted, snapshot)
     )
 
 
@@ -126,6 +127,28 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             why=f"unattended upgrades may replace parts of the driver under the loaded module: {', '.join(free)}",
             role=ROLE,
             remedy="" if lacks.startswith(HOLDS) else f"`apt-config dump {BLACKLIST}` and the files there say more",
+        )
+    ]
+
+
+def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """NVIDIA's repository has many branches, and some packages have one name for all of them."""
+    if wanted.driver.source != "nvidia" or snapshot.apt is None:
+        return []
+    text: object = snapshot.files.get(PIN, Missing("not_installed", f"{PIN} was not looked at"))
+    found = re.search(r"(?m)^Pin: version ([0-9.]{1,40})-\*$", text) if isinstance(text, str) else None
+    here = catalogue.host_version(snapshot.driver.module_version)
+    return [
+        check(
+            "driver",
+            "pinned",
+            text,
+            found is not None and (here is None or found[1] == here),
+            expected=f"to {here or wanted.driver.version}",
+            shown=f"to {found[1]}" if found else f"no pin in {PIN}",
+            why="apt may take parts of the driver from another branch of NVIDIA's repository: "
+            + (f"the pin is to {found[1]}" if found else f"{PIN} has no pin"),
+            role=ROLE,
         )
     ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def gpu_driver_upstream(version: str) -> str:
@@ -47,9 +49,53 @@ def gpu_driver_offered(madison: Iterable[str], packages: Sequence[str], wish: st
     return {package: by_version[newest] for package, by_version in offers.items()}
 
 
+def gpu_driver_of_branch(source: Mapping[str, Any], wish: str) -> dict[str, Any]:
+    """The data of a source for the branch of a wished version: `by_branch` applied, {branch} replaced."""
+    branch = wish.split(".")[0]
+    data = {**source, **source.get("by_branch", {}).get(branch, {})}
+    data.pop("by_branch", None)
+    found: dict[str, Any] = json.loads(json.dumps(data).replace("{branch}", branch))
+    return found
+
+
+def gpu_driver_names(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Every package of a driver that these sources know, of all branches and flavours."""
+    names = set()
+    for source in sources.values():
+        for branch in (*source.get("by_branch", {}), "0"):  # "0": names of branches without an entry
+            data = gpu_driver_of_branch(source, branch)
+            lists = (*data["kernel_packages"].values(), data["library_packages"], data["tool_packages"])
+            names.update(name for found in (*lists, data["fabric_packages"]) for name in found)
+    return sorted(names)
+
+
+def gpu_driver_removals(simulation: Iterable[str]) -> list[str]:
+    """Packages that `apt-get --simulate` says it would remove."""
+    return [line.split()[1] for line in simulation if line.startswith(("Remv ", "Purg "))]
+
+
+def gpu_driver_moves(policy: Iterable[str]) -> list[str]:
+    """Installed packages for which `apt-cache policy` has another candidate: "NAME from 1 to 2"."""
+    moving, name, installed = [], "", ""
+    for line in policy:
+        word, _, value = line.strip().partition(":")
+        if not line.startswith(" ") and line.endswith(":"):
+            name = word
+        elif word == "Installed":
+            installed = value.strip()
+        elif word == "Candidate" and installed not in ("(none)", value.strip()):
+            moving.append(f"{name} from {installed} to {value.strip()}")
+    return moving
+
+
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
             "gpu_driver_installed": gpu_driver_installed,
+            "gpu_driver_moves": gpu_driver_moves,
+            "gpu_driver_names": gpu_driver_names,
+            "gpu_driver_of_branch": gpu_driver_of_branch,
             "gpu_driver_offered": gpu_driver_offered,
+            "gpu_driver_removals": gpu_driver_removals,
+            "gpu_driver_upstream": gpu_driver_upstream,
         }

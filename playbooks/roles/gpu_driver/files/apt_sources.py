@@ -1,9 +1,12 @@
-"""Reads the machine's apt sources, in both formats, and prints what its own mirrors lack, as JSON. Changes nothing.
+"""Reads the machine's apt sources, in both formats, and prints an answer about them as JSON. Changes nothing.
 
-Arguments: the release's codename, the components wanted (comma-separated) and, for tests, another folder than /etc/apt.
-Output: [{"uri", "suite", "components": [missing ones], "signed_by"}]; only mirrors that already give `main` count.
-`signed_by` is repeated from the machine's own entry, because apt refuses two entries of one archive that differ in it.
-Stdlib only, Python 3.9 or newer.
+missing CODENAME COMPONENTS   what the machine's own mirrors lack of the components (comma-separated):
+                              [{"uri", "suite", "components": [missing ones], "signed_by"}]. Only mirrors that already
+                              give `main` count. `signed_by` is repeated from the machine's own entry, because apt
+                              refuses two entries of one archive that differ in it.
+of URI                        whether a file of somebody else already names this archive: true or false
+
+Another argument, for tests: another folder than /etc/apt. Stdlib only, Python 3.9 or newer.
 """
 
 import json
@@ -11,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-OWN = "gpuprep.sources"
+OWN = ("gpuprep.sources", "gpuprep-nvidia.sources")
 
 
 def one_line_entries(text):
@@ -40,7 +43,7 @@ def deb822_entries(text):
 def entries(folder):
     parts = sorted((folder / "sources.list.d").glob("*")) if (folder / "sources.list.d").is_dir() else []
     for path in [folder / "sources.list", *parts]:
-        if path.name == OWN or not path.is_file():
+        if path.name in OWN or not path.is_file():
             continue
         if path.suffix == ".list":
             yield from one_line_entries(path.read_text())
@@ -68,8 +71,14 @@ def missing(folder, codename, wanted):
 
 
 def main():
-    folder = Path(sys.argv[3] if len(sys.argv) > 3 else "/etc/apt")
-    json.dump(missing(folder, sys.argv[1], sys.argv[2].split(",")), sys.stdout)
+    question, *words = sys.argv[1:]
+    if question == "missing":
+        codename, components, *folder = words
+        answer = missing(Path(*folder or ["/etc/apt"]), codename, components.split(","))
+    else:
+        uri, *folder = words
+        answer = uri.rstrip("/") in {known.rstrip("/") for known, *_ in entries(Path(*folder or ["/etc/apt"]))}
+    json.dump(answer, sys.stdout)
 
 
 main()

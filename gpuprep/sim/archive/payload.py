@@ -1,0 +1,193 @@
+"""What is inside a stub package: as much as gpuprep and the real tools around it (dkms, ldconfig, systemd) look at.
+
+The kernel module is compiled by the machine's own DKMS; it has a version and a licence, and no code. Libraries have a
+name and a version. Each program says that it is a stand-in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuprep.sim.archive.stubs import Stub
+
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+LICENCES = {True: "Dual MIT/GPL", False: "NVIDIA"}
+
+
+@dataclass
+class Payload:
+    """Files by path: text, with True for a program, or the soname of a library to compile; and maintainer scripts."""
+
+    texts: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)  # path ► soname
+    links: dict[str, str] = field(default_factory=dict)
+    scripts: dict[str, str] = field(default_factory=dict)  # "postinst" ► its text
+    triggers: str = ""
+    smi: str = ""  # path of nvidia-smi's stand-in
+
+
+# Library of the driver ► the packages that bring it: NVIDIA's for Ubuntu and Ubuntu's, then those for Debian.
+DRIVER_LIBRARIES: Mapping[str, str] = {
+    "libnvidia-ml.so.1": r"libnvidia-compute(-.*)?|libnvidia-ml1",
+    "libcuda.so.1": r"libnvidia-compute(-.*)?|libcuda1",
+    "libnvcuvid.so.1": r"libnvidia-decode(-.*)?|libnvcuvid1",
+    "libnvidia-encode.so.1": r"libnvidia-encode(-.*)?|libnvidia-encode1",
+}
+TOOLKIT_LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "cuda-cudart": ("libcudart.so.{major}",),
+    "cuda-cupti": ("libcupti.so.{major}",),
+    "cuda-nvrtc": ("libnvrtc.so.{major}",),
+    "libcublas": ("libcublas.so.{major}", "libcublasLt.so.{major}"),
+    "libnvjitlink": ("libnvJitLink.so.{major}",),
+}
+DKMS = re.compile(r"nvidia-dkms(-\d+)?(-server)?(-open)?|nvidia-kernel-(open-)?dkms")
+SMI = re.compile(r"nvidia-utils(-.*)?|nvidia-smi|nvidia-driver-cuda")
+DAEMON = re.compile(r"nvidia-persistenced|nvidia-compute-utils-(550|\d+-server)")
+TOOLKIT = re.compile(r"(?P<part>.+?)-(?P<major>\d+)-(?P<minor>\d+)(?P<rest>-config-common)?")
+
+MODULE = """\
+#include <linux/module.h>
+MODULE_LICENSE("{licence}");
+MODULE_VERSION("{version}");
+MODULE_DESCRIPTION("a stand-in of gpuprep for NVIDIA's kernel module");
+MODULE_ALIAS("pci:v000010DEd*sv*sd*bc03sc02i00*");
+"""
+DKMS_CONF = """\
+PACKAGE_NAME="nvidia"
+PACKAGE_VERSION="{version}"
+CLEAN="make clean"
+MAKE[0]="make KERNEL_UNAME=${{kernelver}} modules"
+BUILT_MODULE_NAME[0]="nvidia"
+DEST_MODULE_LOCATION[0]="/kernel/drivers/char/drm"
+BUILT_MODULE_NAME[1]="nvidia-uvm"
+DEST_MODULE_LOCATION[1]="/kernel/drivers/char/drm"
+AUTOINSTALL="yes"
+"""
+MAKEFILE = """\
+obj-m := nvidia.o nvidia-uvm.o
+modules:
+\t$(MAKE) -C /lib/modules/$(KERNEL_UNAME)/build M=$(CURDIR) modules
+clean:
+\trm -f *.o *.ko *.mod *.mod.c
+"""
+DKMS_POSTINST = """\
+#!/bin/sh
+set -e
+if [ "$1" = configure ]; then
+  /usr/lib/dkms/common.postinst nvidia {version} /usr/share/nvidia "" "$2"
+fi
+"""
+DKMS_PRERM = """\
+#!/bin/sh
+set -e
+if [ "$1" = remove ] || [ "$1" = upgrade ] || [ "$1" = deconfigure ]; then
+  dkms remove -m nvidia -v {version} --all || true
+fi
+"""
+DAEMON_UNIT = """\
+[Unit]
+Description=NVIDIA Persistence Daemon
+{unit}
+[Service]
+Type=forking
+ExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced{option}
+ExecStopPost=/bin/rm -rf /var/run/nvidia-persistenced
+{install}"""
+DAEMON_POSTINST = """\
+#!/bin/sh
+set -e
+getent passwd nvidia-persistenced >/dev/null ||
+  useradd --system --no-create-home --shell /usr/sbin/nologin nvidia-persistenced
+systemctl daemon-reload 2>/dev/null || true
+"""
+FABRIC_UNIT = """\
+[Unit]
+Description=NVIDIA fabric manager service (stand-in)
+[Service]
+ExecStart=/usr/bin/nv-fabricmanager
+[Install]
+WantedBy=multi-user.target
+"""
+FABRIC = "#!/bin/sh\n# A stand-in: there is no NVSwitch.\nexec sleep infinity\n"
+NVCC = """\
+#!/bin/sh
+# A stand-in: it compiles nothing.
+[ "$1" = --version ] || {{ echo "this nvcc is a stand-in of a simulated machine and compiles nothing" >&2; exit 1; }}
+echo "nvcc: NVIDIA (R) Cuda compiler driver (stand-in)"
+echo "Cuda compilation tools, release {version}, V{full}"
+"""
+ALTERNATIVES = """\
+#!/bin/sh
+set -e
+[ "$1" != configure ] || update-alternatives --install /usr/local/cuda cuda /usr/local/cuda-{version} {priority}
+"""
+NO_ALTERNATIVES = """\
+#!/bin/sh
+set -e
+[ "$1" != remove ] || update-alternatives --remove cuda /usr/local/cuda-{version}
+"""
+
+
+def payload(stub: Stub) -> Payload:
+    found = Payload()
+    upstream = stub.upstream
+    if DKMS.fullmatch(stub.name):
+        _dkms(found, upstream, is_open="open" in stub.name)
+    for soname, owners in DRIVER_LIBRARIES.items():
+        if re.fullmatch(owners, stub.name) and re.match(r"\d{3}\.", stub.version):
+            _library(found, LIBRARIES, soname, upstream)
+    if SMI.fullmatch(stub.name):
+        found.smi = "usr/bin/nvidia-smi"
+    if DAEMON.fullmatch(stub.name):
+        _daemon(found, ubuntus_own="-server" in stub.name)
+    if re.fullmatch(r"nvidia-fabricmanager(-\d+)?", stub.name):
+        found.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (FABRIC_UNIT, False)
+        found.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
+    if match := TOOLKIT.fullmatch(stub.name):
+        _toolkit(found, stub, match)
+    return found
+
+
+def _dkms(found: Payload, version: str, *, is_open: bool) -> None:
+    folder = f"usr/src/nvidia-{version}"
+    module = MODULE.format(licence=LICENCES[is_open], version=version)
+    for name, content in {"nvidia.c": module, "nvidia-uvm.c": module, "Makefile": MAKEFILE}.items():
+        found.texts[f"{folder}/{name}"] = (content, False)
+    found.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(version=version), False)
+    found.scripts = {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
+
+
+def _library(found: Payload, folder: str, soname: str, version: str) -> None:
+    stem = soname.rpartition(".")[0]
+    found.libraries[f"{folder}/{stem}.{version}"] = soname
+    found.links[f"{folder}/{soname}"] = f"{stem}.{version}"
+    found.triggers = "activate-noawait ldconfig\n"
+
+
+def _daemon(found: Payload, *, ubuntus_own: bool) -> None:
+    """Ubuntu's own unit is started by udev, ends when nobody needs it, and keeps persistence mode off."""
+    unit = DAEMON_UNIT.format(
+        unit="StopWhenUnneeded=true\n" if ubuntus_own else "",
+        option=" --no-persistence-mode --verbose" if ubuntus_own else " --verbose",
+        install="" if ubuntus_own else "[Install]\nWantedBy=multi-user.target\n",
+    )
+    found.texts["usr/lib/systemd/system/nvidia-persistenced.service"] = (unit, False)
+    found.texts["usr/bin/nvidia-persistenced"] = ("#!/bin/sh\nexit 1\n", True)
+    found.scripts = {"postinst": DAEMON_POSTINST}
+
+
+def _toolkit(found: Payload, stub: Stub, match: re.Match[str]) -> None:
+    major, version = match["major"], f"{match['major']}.{match['minor']}"
+    home = f"usr/local/cuda-{version}"
+    if match["rest"]:
+        priority = f"{major}{match['minor']}"
+        found.scripts = {
+            "postinst": ALTERNATIVES.format(version=version, priority=priority),
+            "prerm": NO_ALTERNATIVES.format(version=version),
+        }
+    if match["part"] == "cuda-nvcc":
+        found.texts[f"{home}/bin/nvcc"] = (NVCC.format(version=version, full=stub.upstream), True)
+    for soname in TOOLKIT_LIBRARIES.get(match["part"], ()):
+        _library(found, f"{home}/lib64", soname.format(major=major), stub.upstream)

@@ -1,0 +1,179 @@
+"""Builds the stub archives of a simulated OS: packages, lists, signature. Once, in the cache of this computer."""
+
+from __future__ import annotations
+
+import email.utils
+import gzip
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from gpuprep.errors import SimError
+from gpuprep.sim import native, paths
+from gpuprep.sim.archive import payload, stubs
+from gpuprep.sim.archive.stubs import Archive, Stub
+
+INSIDE = "usr/lib/gpuprep-sim/archive"  # where a machine has them
+KEY_NAME = "gpuprep-sim"
+Progress = Callable[[str], None]
+
+
+def folder(os_name: str) -> Path | None:
+    """The archives of this OS, made now if they are not there; None for an OS that needs none."""
+    archives = stubs.ARCHIVES.get(os_name, ())
+    if not archives:
+        return None
+    made = paths.cache_dir() / "archives" / f"{os_name}-{_digest(archives)}"
+    if not made.is_dir():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=f".making-{os_name}-", dir=made.parent))
+        try:
+            making.chmod(0o755)
+            for archive in archives:
+                _build(archive, making / archive.folder, public_key().parent)
+            shutil.copyfile(public_key(), making / "key.asc")
+            try:
+                making.rename(made)
+            except OSError:
+                if not made.is_dir():  # otherwise another process was first
+                    raise
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+            subprocess.run(["gpgconf", "--homedir", str(public_key().parent), "--kill", "gpg-agent"], check=False)
+    return made
+
+
+def public_key() -> Path:
+    """The key that signs the stub archives of this computer; made on first use. Never NVIDIA's."""
+    home = paths.cache_dir() / "archives" / "key"
+    public = home / "public.asc"
+    if not public.exists():
+        paths.private(home)
+        words = ["--quick-generate-key", "--batch", "--passphrase", "", KEY_NAME, "ed25519", "sign", "never"]
+        _gpg(home, words)
+        text = _gpg(home, ["--armor", "--export", KEY_NAME])
+        temporary = home / f".public.{os.getpid()}"
+        temporary.write_text(text)
+        temporary.rename(public)
+    return public
+
+
+def _digest(archives: Sequence[Archive]) -> str:
+    code = [Path(module.__file__ or "").read_text() for module in (payload, stubs)]
+    parts = [*code, Path(__file__).read_text(), *(stubs.text(file) for archive in archives for file in archive.files)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _gpg(home: Path, words: Sequence[str], text: str = "") -> str:
+    command = ["gpg", "--homedir", str(home), "--batch", "--yes", "--quiet", *words]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SimError(f"gpg could not sign the stub archive: {done.stderr.strip()}", "apt-get install gnupg")
+    return done.stdout
+
+
+def _build(archive: Archive, target: Path, key: Path) -> None:
+    pool = target / "pool" if archive.codename else target
+    pool.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        entries = [_package(stub, pool, Path(scratch), target) for stub in _distinct(stubs.stubs(archive))]
+    text = "\n".join(entries)
+    if not archive.codename:
+        _write(target / "Packages", text)
+        _release(archive, target, [target / "Packages"], key)
+        return
+    suite = target / "dists" / archive.codename
+    lists = []
+    for component in archive.components:
+        path = suite / component / "binary-amd64" / "Packages"
+        # All of Ubuntu's driver packages are in `restricted`, Fabric Manager is in `multiverse`.
+        _write(path, text if component == "restricted" else "")
+        lists.append(path)
+    _release(archive, suite, lists, key)
+
+
+def _distinct(found: Iterable[Stub]) -> Iterable[Stub]:
+    return {(stub.name, stub.version): stub for stub in found}.values()
+
+
+def _package(stub: Stub, pool: Path, scratch: Path, root: Path) -> str:
+    """Builds one package; returns its entry in the list of packages."""
+    tree = scratch / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    content = payload.payload(stub)
+    for name, (text, is_program) in content.texts.items():
+        _write(tree / name, text, 0o755 if is_program else 0o644)
+    for name, soname in content.libraries.items():
+        _copy(
+            native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, "-shared", "-fPIC", f"-Wl,-soname,{soname}"),
+            tree / name,
+        )
+    for name, to in content.links.items():
+        (tree / name).symlink_to(to)
+    if content.smi:
+        _copy(native.build("nvidia-smi", native.sources("smi_program.c")), tree / content.smi)
+    fields = {
+        "Package": stub.name,
+        "Source": stub.source,
+        "Version": stub.version,
+        "Architecture": stub.architecture,
+        "Maintainer": "gpuprep sim <root@localhost>",
+        "Section": "restricted/misc",
+        "Priority": "optional",
+        **{name.title(): ", ".join(values) for name, values in stub.relations.items()},
+        "Description": "stand-in of a simulated machine (gpuprep sim)",
+    }
+    control = "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
+    _write(tree / "DEBIAN/control", control)
+    for name, text in content.scripts.items():
+        _write(tree / "DEBIAN" / name, text, 0o755)
+    if content.triggers:
+        _write(tree / "DEBIAN/triggers", content.triggers)
+    file = pool / f"{stub.name}_{stub.version.replace(':', '%3a')}_{stub.architecture}.deb"
+    done = subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(file)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise SimError(f"dpkg-deb could not build {stub.name}: {done.stderr.strip()}", "apt-get install dpkg")
+    data = file.read_bytes()
+    return (
+        f"{control}Filename: {file.relative_to(root)}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+    )
+
+
+def _release(archive: Archive, target: Path, lists: Sequence[Path], key: Path) -> None:
+    sums = []
+    for path in lists:
+        compressed = path.with_suffix(".gz")
+        compressed.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        for file in (path, compressed):
+            data = file.read_bytes()
+            sums.append(f" {hashlib.sha256(data).hexdigest()} {len(data)} {file.relative_to(target)}")
+    head = {
+        "Origin": "gpuprep sim",
+        "Label": archive.label,
+        "Suite": archive.codename,
+        "Codename": archive.codename,
+        "Date": email.utils.formatdate(usegmt=True),
+        "Architectures": "amd64 all",
+        "Components": " ".join(archive.components),
+    }
+    text = "".join(f"{name}: {value}\n" for name, value in head.items() if value) + "SHA256:\n" + "\n".join(sums) + "\n"
+    _write(target / "InRelease", _gpg(key, ["--clearsign"], text))
+
+
+def _copy(source: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, to)
+    to.chmod(0o755)
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)

@@ -1,0 +1,66 @@
+"""Machines that present another system than the Debian below: what they say they are, and where they install from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuprep.sim import layer
+from gpuprep.sim.archive import repository
+
+
+@dataclass(frozen=True)
+class Presented:
+    name: str  # "Ubuntu"
+    version: str  # "24.04"
+    codename: str
+
+    @property
+    def os_release(self) -> str:
+        return (
+            f'PRETTY_NAME="{self.name} {self.version} LTS (simulated)"\nNAME="{self.name}"\n'
+            f'VERSION_ID="{self.version}"\nVERSION="{self.version} LTS"\nVERSION_CODENAME={self.codename}\n'
+            f"ID={self.name.lower()}\nID_LIKE=debian\nUBUNTU_CODENAME={self.codename}\n"
+        )
+
+    @property
+    def lsb_release(self) -> str:
+        return (
+            f"DISTRIB_ID={self.name}\nDISTRIB_RELEASE={self.version}\nDISTRIB_CODENAME={self.codename}\n"
+            f'DISTRIB_DESCRIPTION="{self.name} {self.version} LTS (simulated)"\n'
+        )
+
+    @property
+    def sources(self) -> str:
+        """Its own archive beside Debian's: `main` alone, as a cloud image may have it."""
+        return (
+            f"Types: deb\nURIs: file:/{repository.INSIDE}/ubuntu\nSuites: {self.codename}\nComponents: main\n"
+            f"Signed-By: /{repository.INSIDE}/key.asc\n"
+        )
+
+
+PRESENTED = {
+    "ubuntu2204": Presented("Ubuntu", "22.04", "jammy"),
+    "ubuntu2404": Presented("Ubuntu", "24.04", "noble"),
+}
+
+
+def give(os_name: str, given: Path) -> None:
+    """Puts the system's name and its stub archives into the layer below the machine's own disk."""
+    archives = repository.folder(os_name)
+    if archives is not None:
+        for file in archives.rglob("*"):
+            if file.is_file():
+                layer.write(given, f"{repository.INSIDE}/{file.relative_to(archives)}", file.read_bytes())
+    system = PRESENTED.get(os_name)
+    if system is not None:
+        layer.write(given, "usr/lib/os-release", system.os_release)
+        layer.write(given, "etc/lsb-release", system.lsb_release)
+        layer.write(given, "etc/apt/sources.list.d/ubuntu.sources", system.sources)
+
+
+def mirrors(os_name: str) -> dict[str, str]:
+    """NVIDIA's repository as a machine of this OS has it, and the key that signs it."""
+    if repository.folder(os_name) is None:
+        return {}
+    return {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": str(repository.public_key())}
