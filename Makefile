@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
-            openssh-server shellcheck procps postgresql
+            openssh-server shellcheck procps postgresql gnupg
 
 .PHONY: help demo test test-all coverage lint lint-types lint-others bench wheel release hashes clean packages
 

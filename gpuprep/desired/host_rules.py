@@ -326,8 +326,8 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
         sources = (
             [name for name in release.sources if catalogue.has_fabric_manager(snapshot.os.id, name)] if release else []
         )
-        works = [f"driver.source: {name}" for name in sources] or ["a machine of the same GPUs without NVSwitch"]
-        refusals.append(refuse("host.nvswitches", reason, listed(works)))
+        elsewhere = [f"driver.source: {name}" for name in sources] or ["a machine of the same GPUs without NVSwitch"]
+        refusals.append(refuse("host.nvswitches", reason, listed(elsewhere)))
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"

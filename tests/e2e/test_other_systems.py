@@ -1,0 +1,159 @@
+"""Systems other than Debian with its own archive: machines that present Ubuntu, and NVIDIA's repository, by stub packages.
+
+`make test` has one cell of the matrix, with a switch of the branch and back; `make test-all` has the rest. What such a
+machine cannot show is listed in docs/systems.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.machines import Done, gpuprep, inside, must, up
+
+# CUDA's stub has an nvcc that compiles nothing, so that cells without a toolkit can pass whole.
+PROFILE = """\
+extends: base
+description: one cell of the matrix of systems
+driver: {{source: {source}, version: "{version}"}}
+cuda: {{version: "{cuda}"}}
+cudnn: {{version: none}}
+codec: {{ffmpeg: none}}
+extras: {{tools: []}}
+waivers:
+  - {{finding: cuda.compiles, hosts: "*", justification: the nvcc of a stub package compiles nothing, expires: 2099-01-01}}
+  - {{finding: cupti.counters, hosts: "*", justification: the CUPTI of a stub package is empty, expires: 2099-01-01}}
+"""
+# System, GPUs, source, version ► the driver's version and flavour.
+CELLS = {
+    ("ubuntu2204", "t4", "nvidia", "auto"): ("580.178.04", "open"),
+    ("ubuntu2204", "v100", "nvidia", "auto"): ("580.178.04", "proprietary"),
+    ("ubuntu2204", "a100", "nvidia", "570"): ("570.211.01", "open"),
+    ("ubuntu2204", "t4", "distribution", "auto"): ("580.178.04", "open"),
+    ("ubuntu2204", "v100", "distribution", "535"): ("535.288.01", "proprietary"),
+    ("ubuntu2404", "v100", "nvidia", "auto"): ("580.178.04", "proprietary"),
+    ("ubuntu2404", "a100", "nvidia", "580.159.04"): ("580.159.04", "open"),
+    ("ubuntu2404", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
+    ("ubuntu2404", "a100+nvswitch", "nvidia", "570"): ("570.195.03", "open"),
+    ("ubuntu2404", "t4", "nvidia", "550"): ("550.163.01", "open"),
+    ("ubuntu2404", "t4", "nvidia", "615"): ("615.71.09", "open"),
+    ("ubuntu2404", "t4", "distribution", "auto"): ("580.173.02", "open"),
+    ("ubuntu2404", "v100", "distribution", "auto"): ("580.173.02", "proprietary"),
+    ("debian12", "t4", "nvidia", "auto"): ("580.178.04", "open"),
+    ("debian12", "v100", "nvidia", "570"): ("570.195.03", "proprietary"),
+    ("debian12", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
+}
+PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
+
+pytestmark = pytest.mark.e2e
+
+
+def profile(folder: Path, source: str, version: str, cuda: str = "none") -> str:
+    path = folder / f"cell-{version}.yml"
+    path.write_text(PROFILE.format(source=source, version=version, cuda=cuda))
+    return str(path)
+
+
+def only(done: Done) -> dict[str, Any]:
+    (run,) = done.json()["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+def open_findings(run: dict[str, Any]) -> set[str]:
+    return {f"{f['subject']}.{f['property']}" for f in run["findings"] if f["status"] not in ("PASS", "SKIP")}
+
+
+def is_provisioned(machine: str, wish: str, version: str, flavour: str) -> None:
+    """The first run passes, the second finds nothing to do, --deep changes nothing, and drift is silent."""
+    host = ("provision", f"sim:{machine}", "--profile", wish)
+    must(*host)
+    assert only(must(*host, "--json"))["playbook"]["status"] == "not needed"
+    assert only(must(*host, "--deep", "--json"))["playbook"]["changed"] == 0
+    assert open_findings(only(must("drift", f"sim:{machine}", "--profile", wish, "--json"))) == set()
+    loaded = inside(machine, "cat /proc/driver/nvidia/version").stdout
+    assert version in loaded
+    assert ("Open" in loaded) == (flavour == "open")
+    foreign = inside(machine, "dpkg -l | awk '/^.i/ && /nvidia/ {print $3}' | cut -d- -f1 | sort -u").stdout.split()
+    assert foreign == [version]  # nothing of another branch, not even of the repository's newest
+
+
+@pytest.fixture(scope="module")
+def noble() -> Iterator[str]:
+    yield up("e2e-noble", "ubuntu2404", ["t4"])
+    gpuprep("sim", "down", "e2e-noble")
+
+
+@pytest.mark.xdist_group("noble")
+def test_a_branch_and_the_next_and_back(noble: str, tmp_path: Path) -> None:
+    """NVIDIA's repository has 615, too; the parts with one name for all branches must not come from there."""
+    for version, exact in {"570": "570.211.01", "580": "580.178.04"}.items():
+        is_provisioned(noble, profile(tmp_path, "nvidia", version), exact, "open")
+        policy = inside(noble, "apt-cache policy nvidia-modprobe nvidia-persistenced; apt-get -s dist-upgrade").stdout
+        assert policy.count(f"Candidate: {exact}-") == 2
+        assert "Inst " not in policy
+    unpinned = "apt-cache -o Dir::Etc::PreferencesParts=/nowhere policy nvidia-modprobe"
+    assert "Candidate: 615." in inside(noble, unpinned).stdout
+    must("provision", f"sim:{noble}", "--profile", profile(tmp_path, "nvidia", "570"))
+    assert "570.211.01" in inside(noble, "cat /proc/driver/nvidia/version").stdout
+
+
+@pytest.mark.xdist_group("noble")
+def test_what_a_hand_undid_is_found_and_put_right(noble: str, tmp_path: Path) -> None:
+    wish = profile(tmp_path, "nvidia", "580", cuda="12.8")
+    must("provision", f"sim:{noble}", "--profile", wish)
+    assert inside(noble, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
+    undo = {
+        f"rm {PIN}": "driver.pinned",
+        "apt-mark unhold libnvidia-encode-580": "driver.held",
+        "apt-mark unhold cuda-toolkit-12-8": "cuda.held",
+    }
+    for command in undo:
+        inside(noble, command)
+    found = only(gpuprep("drift", f"sim:{noble}", "--profile", wish, "--json"))
+    assert open_findings(found) == set(undo.values())
+    must("provision", f"sim:{noble}", "--profile", wish)
+    assert open_findings(only(must("drift", f"sim:{noble}", "--profile", wish, "--json"))) == set()
+
+
+@pytest.mark.xdist_group("noble")
+def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tmp_path: Path) -> None:
+    """What somebody else built on the old branch stays; provisioning says so and changes nothing."""
+    must("provision", f"sim:{noble}", "--profile", profile(tmp_path, "nvidia", "580"))
+    build = (
+        "mkdir -p /tmp/own/DEBIAN && printf 'Package: own-renderer\\nVersion: 1\\nArchitecture: all\\nMaintainer: x <x@x>\\n"
+        "Depends: libnvidia-compute-580\\nDescription: of somebody else\\n' >/tmp/own/DEBIAN/control &&"
+        " dpkg-deb --build /tmp/own /tmp/own.deb && dpkg -i /tmp/own.deb"
+    )
+    inside(noble, build)
+    refused = gpuprep("provision", f"sim:{noble}", "--profile", profile(tmp_path, "nvidia", "570"))
+    assert refused.exit_code != 0
+    assert "would remove own-renderer, which gpuprep did not install" in " ".join(refused.text.split())
+    assert "580.178.04" in inside(noble, "cat /proc/driver/nvidia/version; dpkg -s own-renderer").stdout
+    inside(noble, "dpkg -r own-renderer")
+
+
+@pytest.mark.only_all
+@pytest.mark.parametrize("cell", CELLS, ids=" ".join)
+def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -> None:
+    system, gpu, source, version = cell
+    machine = "e2e-" + "-".join(cell).replace(".", "").replace("+", "-")
+    gpus = [gpu.partition("+")[0], *(["nvswitch"] if "+" in gpu else [])]
+    up(machine, system, gpus)
+    try:
+        exact, flavour = CELLS[cell]
+        wish = profile(tmp_path, source, version)
+        is_provisioned(machine, wish, exact, flavour)
+        if "+" in gpu:
+            fabric = inside(
+                machine, "dpkg -l | awk '/fabricmanager/ {print $1, $3}'; systemctl is-active nvidia-fabricmanager"
+            )
+            assert [word.split("-")[0] for word in fabric.stdout.split()] == ["hi", exact, "active"]
+        inside(machine, "apt-mark unhold $(apt-mark showhold | grep -m1 -e compute -e libcuda1)")
+        found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
+        assert open_findings(found) == {"driver.held"}
+    finally:
+        gpuprep("sim", "down", machine)
