@@ -506,7 +506,10 @@ def on_a_full_disk(folder: Path, words: str) -> subprocess.CompletedProcess[str]
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         f"sys.exit({words})\n"
     )
-    return subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
+    # Coverage, too, could not write its file, and would say so among what is read here.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    command = [sys.executable, "-c", script, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(host: Nights, tmp_path: Path) -> None:

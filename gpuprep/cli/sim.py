@@ -39,7 +39,7 @@ def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
     metavar="OS",
     default="debian13",
     show_default=True,
-    help="A Debian release, for example debian12.",
+    help="debian12, debian13, ubuntu2204 or ubuntu2404.",
 )
 @click.option(
     "--gpu",
