@@ -25,6 +25,7 @@ __all__ = [
     "Board",
     "Limits",
     "Model",
+    "Source",
     "archive",
     "archives",
     "board",

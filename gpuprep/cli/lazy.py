@@ -25,6 +25,7 @@ COMMANDS: dict[str, Entry] = {
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run again; no host is contacted"),
     "explain": Entry("gpuprep.cli.explain", "Tell what a GPU can do, without a machine"),
+    "codec": Entry("gpuprep.cli.codec", "Build FFmpeg with NVENC for machines that gpuprep does not provision"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
     "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
     "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),

@@ -14,8 +14,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpuprep.errors import SimError
 from gpuprep.sim import controller, paths
@@ -52,33 +53,50 @@ def release(os_name: str) -> str:
 def ensure(os_name: str, progress: Progress = lambda _: None) -> Path:
     """The base of a release, made now if it is not there (about 40 s and 700 MB)."""
     codename = release(os_name)
-    recipe = _recipe(codename)
+    recipe = _recipe(codename, PACKAGES)
+    return _made(codename, recipe, f"the base disk of {os_name} ({codename})", progress, _customise)
+
+
+def root(name: str, codename: str, packages: Sequence[str], progress: Progress = lambda _: None) -> Path:
+    """A folder with a minimal Debian and these packages, which is no machine: for builds."""
+    return _made(name, _recipe(codename, packages), f"the build root {name} ({codename})", progress)
+
+
+def _made(
+    name: str,
+    recipe: dict[str, Any],
+    what: str,
+    progress: Progress,
+    finish: Callable[[Path, str, Any], None] | None = None,
+) -> Path:
+    """The folder of this recipe, made now if it is not there."""
     folder = paths.cache_dir() / "bases"
-    path = folder / f"{codename}-{_digest(recipe)}"
+    path = folder / f"{name}-{_digest(recipe)}"
     paths.private(folder)
-    with _locked(folder / f".{codename}.lock"):
-        for abandoned in folder.glob(f".making-{codename}-*"):
+    with _locked(folder / f".{name}.lock"):
+        for abandoned in folder.glob(f".making-{name}-*"):
             _remove(abandoned)
         if path.is_dir():
             return path
-        progress(f"making the base disk of {os_name} ({codename}); this is done once")
-        making = Path(tempfile.mkdtemp(prefix=f".making-{codename}-", dir=folder))
+        progress(f"making {what}; this is done once")
+        making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=folder))
         try:
-            root = making / "root"
-            _bootstrap(root, codename, recipe)
-            _customise(root, codename, recipe)
-            root.rename(path)
+            made = making / "root"
+            _bootstrap(made, recipe["codename"], recipe)
+            if finish is not None:
+                finish(made, recipe["codename"], recipe)
+            made.rename(path)
         finally:
             _remove(making)
     return path
 
 
-def _recipe(codename: str) -> dict[str, object]:
+def _recipe(codename: str, packages: Sequence[str]) -> dict[str, Any]:
     mirrors = controller.mirrors()
     return {
         "version": RECIPE_VERSION,
         "codename": codename,
-        "packages": PACKAGES,
+        "packages": tuple(packages),
         "sshd": SSHD,
         "mirror": mirrors.debian,
         "security": mirrors.security,
@@ -116,8 +134,8 @@ def _sources(codename: str, debian: str, security: str) -> str:
     )
 
 
-def _bootstrap(root: Path, codename: str, recipe: dict[str, object]) -> None:
-    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--mode=root", "--quiet"]
+def _bootstrap(root: Path, codename: str, recipe: dict[str, Any]) -> None:
+    command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(recipe['packages'])}", "--mode=root", "--quiet"]
     # Without a mirror of the controller mmdebstrap takes Debian's own default.
     arguments = [codename, str(root)]
     source = ""
@@ -141,7 +159,7 @@ def _bootstrap(root: Path, codename: str, recipe: dict[str, object]) -> None:
         )
 
 
-def _customise(root: Path, codename: str, recipe: dict[str, object]) -> None:
+def _customise(root: Path, codename: str, recipe: dict[str, Any]) -> None:
     found = controller.find_mirrors(controller.read_sources(root / "etc/apt"))
     debian = str(recipe["mirror"] or found.debian)
     security = str(recipe["security"] or found.security or "")

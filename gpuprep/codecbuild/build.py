@@ -1,0 +1,135 @@
+"""Builds FFmpeg for a target and puts it into an archive with its licence, its manifest and a check."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuprep import __version__
+from gpuprep.catalogue.agent import role_folder
+from gpuprep.codecbuild import buildroot, bundle, sources
+from gpuprep.codecbuild.target import Target, targets
+from gpuprep.desired.profile import CodecWish
+from gpuprep.errors import GpuprepError, UsageError
+
+RELEASE_KEY = "FCF986EA15E6E293A5644F10B4322F04D67658D8"
+PROGRAMS = ("build.sh", "parts.py", "release-key.asc", "sealing.py", "state.py")
+TARGETS = tuple(targets())
+Progress = Callable[[str], None]
+
+
+def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str, str], progress: Progress) -> Path:
+    """Builds and returns the archive, a new file in the folder `output`. Raises GpuprepError with what failed."""
+    target = targets()[target_name]
+    if codec.ffmpeg == "none":
+        raise UsageError("the profile asks for no FFmpeg (codec.ffmpeg: none)", "choose another profile")
+    if codec.npp:
+        raise UsageError(
+            "codec.npp: a build with libnpp may not be given to others; works: npp: false with scale_cuda",
+            "change the profile",
+        )
+    tarballs = sources.fetch(codec, mirrors, progress)
+    root = buildroot.ensure(target, progress)
+    with tempfile.TemporaryDirectory(prefix="gpuprep-codec-", dir=_scratch()) as folder:
+        scratch = Path(folder)
+        flags = _prepare(scratch, codec, target, tarballs)
+        progress(f"building FFmpeg {codec.ffmpeg} for {target.title}; this takes minutes")
+        done = buildroot.run(root, scratch, ["/bin/bash", "/build/build.sh", RELEASE_KEY])
+        _check(scratch, done)
+        compilers = _compilers(root, scratch, target)
+        about = {
+            "schema_version": 1,
+            "name": "ffmpeg",
+            "version": codec.ffmpeg,
+            "headers_version": codec.headers,
+            "target": target.name,
+            "parts": target.parts(codec.parts),
+            "configure": flags,
+            "redistributable": True,
+            "sources": {name: sources.digest(path) for name, path in tarballs.items() if not name.endswith(".asc")},
+            "compilers": compilers,
+            "minimum_driver": _minimum_driver(scratch / "work/headers/README", target),
+            "built_by": f"gpuprep {__version__}",
+        }
+        return bundle.write(scratch / "work/out", target, about, output)
+
+
+def _scratch() -> Path:
+    """On a disk: a build has a gigabyte of files, and /tmp may be memory."""
+    from gpuprep.paths import cache_dir
+
+    folder = cache_dir() / "builds"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _prepare(scratch: Path, codec: CodecWish, target: Target, tarballs: Mapping[str, Path]) -> list[str]:
+    """Writes what build.sh reads, by the role's own programs; returns configure's options."""
+    scratch.chmod(0o755)
+    programs = role_folder("gpu_codec") / "files/codec"
+    for name in PROGRAMS:
+        shutil.copyfile(programs / name, scratch / name)
+    for name, path in tarballs.items():
+        shutil.copyfile(path, scratch / name)
+    sums = "".join(f"{sources.digest(scratch / name)}  {name}\n" for name in ("ffmpeg.tar", "headers.tar"))
+    (scratch / "sources.sha256").write_text(sums)
+    spec: dict[str, Any] = {
+        "prefix": "/opt/gpuprep", "npp": False, "parts": target.parts(codec.parts), "ffmpeg": codec.ffmpeg,
+        "headers": codec.headers, "key": "", "os": target.name, "arch": "x86_64",
+    }  # fmt: skip
+    (scratch / "spec.json").write_text(json.dumps(spec))
+    done = subprocess.run(
+        [sys.executable, "-IB", "-c", _PLAN, str(scratch)], capture_output=True, text=True, check=False, cwd=scratch
+    )
+    if done.returncode != 0:
+        raise GpuprepError(done.stderr.strip().splitlines()[-1], "correct codec.parts of the profile")
+    flags = [*(scratch / "flags").read_text().splitlines(), *target.flags]
+    (scratch / "flags").write_text("".join(f"{flag}\n" for flag in flags))
+    work = scratch / "work"
+    work.mkdir()
+    os.chown(work, buildroot.NOBODY, buildroot.NOBODY)
+    return flags
+
+
+# Isolated, with the role's programs alone on the path.
+_PLAN = """
+import runpy, sys
+folder = sys.argv[1]
+sys.path.insert(0, folder)
+sys.argv = ["sealing.py", "plan", folder]
+runpy.run_path(folder + "/sealing.py", run_name="__main__")
+"""
+
+
+def _check(scratch: Path, done: subprocess.CompletedProcess[str]) -> None:
+    result = scratch / "work/result"
+    said = result.read_text(errors="replace").strip()[:2000] if result.is_file() else ""
+    if done.returncode == 0 and said == "ok":
+        return
+    log = scratch / "work/log"
+    last = log.read_text(errors="replace").splitlines()[-5:] if log.is_file() else done.stderr.splitlines()[-5:]
+    raise GpuprepError(f"FFmpeg was not built: {said or 'no result'}\n" + "\n".join(last), "run it again")
+
+
+def _compilers(root: Path, scratch: Path, target: Target) -> dict[str, str]:
+    names = ["clang", "nasm", "x86_64-w64-mingw32-gcc" if target.name == "windows" else "gcc"]
+    found = {}
+    for name in names:
+        said = buildroot.run(root, scratch, [name, "--version"]).stdout
+        found[name] = said.partition("\n")[0].strip()
+    return found
+
+
+def _minimum_driver(readme: Path, target: Target) -> str:
+    """What nv-codec-headers say of themselves: "Windows: 531.61 or newer"."""
+    text = readme.read_text(errors="replace")[:20000] if readme.is_file() else ""
+    match = re.search(rf"(?m)^{target.name.title()}: ([0-9.]+) or newer", text)
+    return match[1] if match else ""
