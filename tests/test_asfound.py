@@ -6,13 +6,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from builders import bare_snapshot
 
 from gpuprep import checks
 from gpuprep.desired import loading, state
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 from gpuprep.errors import PlanRefused
-from gpuprep.records import Finding, Missing, Snapshot, Status, from_json
+from gpuprep.records import Finding, Missing, Package, Snapshot, Status, from_json
 
 CAPTURED = Path(__file__).parent / "cases/snapshot/h200-ubuntu24.04-captured.json"
 
@@ -33,7 +34,7 @@ def judged(wish: Profile, snapshot: Snapshot) -> tuple[Wanted, dict[str, Finding
 
 
 def test_it_is_judged_and_not_provisioned(wish: Profile, snapshot: Snapshot) -> None:
-    with pytest.raises(PlanRefused, match="unsupported OS"):
+    with pytest.raises(PlanRefused, match="no headers for the running kernel"):
         state.resolve(wish, snapshot)
     resolved, found = judged(wish, snapshot)
     assert not resolved.installs
@@ -69,3 +70,19 @@ def test_missing_evidence_stays_unknown(wish: Profile, snapshot: Snapshot) -> No
 def test_a_full_disk_does_not_keep_a_host_from_being_judged(wish: Profile, snapshot: Snapshot) -> None:
     full = dataclasses.replace(snapshot, disk_free_mib=dict.fromkeys(snapshot.disk_free_mib, 0))
     assert judged(wish, full)[1]
+
+
+def test_a_driver_of_somebody_else_is_judged_as_found_and_gpupreps_own_is_not() -> None:
+    """On a system that gpuprep provisions: NVIDIA's .run file or a cloud's image, against removed packages."""
+    wish, mine = loading.load("t4"), bare_snapshot("ubuntu2404")
+    driver = dataclasses.replace(mine.driver, loaded_version="580.95.05", module_version="580.95.05")
+    theirs = dataclasses.replace(mine, driver=driver)
+    resolved, found = judged(wish, theirs)
+    assert not resolved.installs
+    assert found["host.provisioning"].reason.startswith("gpuprep did not install the driver here")
+    for snapshot in (
+        mine,
+        dataclasses.replace(theirs, provenance={"gpuprep_version": "0.1.0"}),
+        dataclasses.replace(theirs, packages={"libnvidia-compute-580-server": Package("580.95.05-0ubuntu1", False)}),
+    ):
+        assert judged(wish, snapshot)[0].installs

@@ -114,6 +114,8 @@ def test_cudnn_for_every_cuda_that_an_archive_has() -> None:
     checksums = catalogue.cudnn_checksums()["9.10.2.21"]
     for release in catalogue.archives().values():
         for source in release.sources.values():
-            for cuda in source.cuda:
+            # For CUDA 13 the catalogue has no cuDNN yet: refused with that reason. `auto` never takes it.
+            for cuda in [cuda for cuda in source.cuda if not cuda.startswith("13.")]:
                 for architecture in release.architectures:
                     assert architecture in checksums[cuda.split(".")[0]]
+            assert not source.cuda[0].startswith("13.")

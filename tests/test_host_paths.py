@@ -19,6 +19,9 @@ OURS = re.compile(r"/(?:etc|opt|run|usr/local|var/lib)/(?:[\w.@-]+/)*[\w.@-]*gpu
 ELSEWHERE = {"/run/gpuprep-sim", "/run/gpuprep-sim/host-sys-module", "/run/gpuprep-sim/proc", "/opt/gpuprep"}
 # What a role alone knows: no Python reads it.
 OF_ROLES = {
+    "/etc/apt/preferences.d/gpuprep-cuda",
+    "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
+    "/etc/ld.so.conf.d/gpuprep-cuda.conf",
     "/etc/apt/sources.list.d/gpuprep.sources",
     "/etc/modprobe.d/gpuprep-",  # in a sentence
     "/opt/gpuprep",
@@ -28,6 +31,9 @@ OF_ROLES = {
 }
 # Not written by a role: by the agent, by `drift schedule`, by whoever locks; or by the system's own packages.
 NOT_OF_ROLES = {
+    "/etc/apt/preferences.d/gpuprep-cuda",
+    "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
+    "/etc/ld.so.conf.d/gpuprep-cuda.conf",
     "LOCK", "LOCKED_CLOCKS", "MODULE_CACHE", "DIGEST_CACHE", "SIMULATION_MARK", "SIMULATED_GPUS", "AGENT_LIBRARIES",
     "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST", "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK",
     "DRIFT_TIMER_STAMP",

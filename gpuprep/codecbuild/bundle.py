@@ -1,4 +1,4 @@
-"""The archive that people get: programs, licences, a manifest with the sha256 of each file, and a check to run there."""
+"""The archive that people get: programs, licences, a manifest with the sha256 of each file, a check to run there."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _no_such_driver(profile: Profile, release: OsRelease, wanted: str) -> Refusa
         for name, offer in release.sources.items()
         if name != source and any(catalogue.matches(driver.version, wanted) for driver in offer.drivers)
     ]
-    works = ", or ".join([f"branch {listed(branches)}", "auto", *elsewhere])
+    works = ", or ".join([*([f"branch {listed(branches)}"] if branches else []), "auto", *elsewhere])
     return refuse("driver.version", f"{place(release, source)} has no driver {wanted}, only {shown}", works)
 
 
@@ -208,7 +208,10 @@ def cudnn(profile: Profile, snapshot: Snapshot, cuda_major: str, refusals: list[
         return found
     fitting = [v for v, majors in known.items() if snapshot.os.architecture in majors.get(cuda_major, {})]
     reason = f"the catalogue has no cuDNN {version} for CUDA {cuda_major} on {snapshot.os.architecture}"
-    refusals.append(refuse("cudnn.version", reason, listed(fitting)))
+    other = [m for m in ("12", "11") if any(m in majors for majors in known.values())]
+    refusals.append(
+        refuse("cudnn.version", reason, listed(fitting or ["cudnn.version: none", f"CUDA {listed(other)}"]))
+    )
     return {}
 
 

@@ -151,6 +151,8 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     gpus = [board for board in boards if board is not None]
     refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
     choice = _choose(profile, snapshot, gpus, obstacles, judging=judging)
+    if judging and _installed_by_others(profile, snapshot, choice):
+        choice = _as_found(profile, snapshot, gpus)
     cudnn = _cudnn(profile, snapshot, choice, obstacles)
     nccl = WantedNccl(*host_rules.nccl(profile, snapshot, choice.cuda_major, obstacles))
     extras = host_rules.extras(profile, choice.release, obstacles)
@@ -201,6 +203,22 @@ def _choose(
     if judging and cuda is None and profile.cuda.version != "none" and isinstance(on_host, str):
         cuda = on_host
     return _Choice(release, flavour, why_flavour, driver, cuda)
+
+
+def _installed_by_others(profile: Profile, snapshot: Snapshot, choice: _Choice) -> bool:
+    """A driver is loaded, gpuprep was never here, and not one package of the profile's driver is installed."""
+    if choice.archive is None or snapshot.provenance is not None:
+        return False
+    packages = driver_packages(choice.archive, profile.driver.source, choice.flavour, choice.driver or "")
+    loaded = snapshot.driver.loaded_version is not None
+    return loaded and not any(name in snapshot.packages for name in packages)
+
+
+def _as_found(profile: Profile, snapshot: Snapshot, gpus: Sequence[Board]) -> _Choice:
+    """As on a system that gpuprep has no packages for: what is there is taken as the wish."""
+    cuda = catalogue.host_version(snapshot.cuda.nvcc_version)
+    wanted = None if profile.cuda.version == "none" or not isinstance(cuda, str) else cuda
+    return _Choice(None, *_flavour(profile, gpus, None), None, wanted)
 
 
 def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriver:

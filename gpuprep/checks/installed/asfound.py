@@ -1,4 +1,4 @@
-"""A host with an OS that gpuprep does not provision: does the installed software fit together and work?
+"""A host with an OS that gpuprep does not provision, or a driver of somebody else: does what is installed work together?
 
 Packages, holds, units, builds and paths are not checked, because gpuprep did not make them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from gpuprep import catalogue
 from gpuprep.checks.common import check, skip
 from gpuprep.checks.installed import driver, libraries, toolkit, tuning
 from gpuprep.desired.state import Wanted
@@ -15,7 +16,10 @@ from gpuprep.records import Finding, Missing, Snapshot, Status
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     name = snapshot.os.pretty_name or f"{snapshot.os.id} {snapshot.os.version_id}"
-    reason = f"gpuprep has no packages for {name}: what is installed is measured, not compared with packages and units"
+    why = f"gpuprep has no packages for {name}"
+    if catalogue.archive(snapshot.os.id, snapshot.os.version_id) is not None:
+        why = "gpuprep did not install the driver here"
+    reason = f"{why}: what is installed is measured, not compared with packages and units"
     found = [skip("host", "provisioning", expected="a system gpuprep provisions", actual=name, reason=reason)]
     found += _driver(wanted, snapshot)
     found += libraries.findings(snapshot)
@@ -31,7 +35,7 @@ def _by_hand(finding: Finding, system: str) -> Finding:
     """No role can repair it on this host."""
     remedy = finding.remedy
     if finding.role and (not remedy or remedy.startswith("gpuprep provision")) and finding.status is not Status.PASS:
-        remedy = f"gpuprep installs nothing on {system}: do it by hand, with what the system's vendor or NVIDIA offers"
+        remedy = f"gpuprep installed nothing on this {system}: do it by hand, with what its vendor or NVIDIA offers"
     return dataclasses.replace(finding, role="", remedy=remedy)
 
 
