@@ -138,6 +138,7 @@ def test_with_nothing_to_put_back_it_says_so_and_changes_nothing(certified: Fini
     assert inside(certified.machine, "systemctl show -p ActiveEnterTimestampMonotonic gpuprep-tune").stdout == before
 
 
+@pytest.mark.only_all
 def test_deep_names_what_check_mode_would_change_and_nothing_else(certified: Finished) -> None:
     rule = "/etc/udev/rules.d/60-gpuprep-tune.rules"
     inside(certified.machine, f"cp -a {rule} /root/ && echo '# more' >>{rule}")

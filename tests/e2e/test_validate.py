@@ -102,7 +102,11 @@ def test_a_t4_does_every_case_of_the_guide_that_its_ffmpeg_has(whole_t4_speed: R
             assert proof["encoder_sessions"] >= 1, case["id"]
 
 
-@pytest.mark.parametrize("machine", ["t4_speed", "a100", pytest.param("v100", marks=pytest.mark.only_all)])
+# Each of these measures the guide's whole list again; the words themselves are unit tests (test_ffmpegerrors).
+OTHERS = [pytest.param(machine, marks=pytest.mark.only_all) for machine in ("a100", "v100")]
+
+
+@pytest.mark.parametrize("machine", ["t4_speed", *OTHERS])
 def test_av1_is_refused_in_the_drivers_words(machine: str, request: pytest.FixtureRequest) -> None:
     record: Record = request.getfixturevalue(f"whole_{machine}")
     case = cases(record)["decode-av1"]
@@ -205,6 +209,7 @@ def test_a_pending_ecc_mode_is_named(t4_speed: Finished) -> None:
     assert "reboot" in text
 
 
+@pytest.mark.only_all
 def test_the_session_limit_is_named(t4_speed: Finished) -> None:
     """One session is enough for most cases, and too few for those that encode several outputs."""
     with playing(t4_speed, "nvenc_sessions"):

@@ -1,4 +1,4 @@
-"""A host with an OS that gpuprep does not provision, or a driver of somebody else: does what is installed work together?
+"""An OS that gpuprep does not provision, or a driver of somebody else: does what is installed fit together and work?
 
 Packages, holds, units, builds and paths are not checked, because gpuprep did not make them.
 """
