@@ -8,6 +8,11 @@ say() { # outcome, what, what to do
   if [ "$1" = 0 ]; then echo "PASS  $2"; else echo "FAIL  $2"; echo "      $3"; failed=1; fi
 }
 
+# The encoder's own words, or else the end.
+why() {
+  echo "$1" | grep -E -m 2 'nvenc|[Cc][Uu][Dd][Aa]|driver' | grep . || echo "$1" | tail -n 2
+}
+
 sums=$(sed -n 's,^  "\([^"]*\)": "\([0-9a-f]\{64\}\)".*,\2  \1,p' "$here/manifest.json" | grep -v '\.tar$')
 (cd "$here" && echo "$sums" | sha256sum --check --quiet --strict) >/dev/null 2>&1
 say $? "all files are those that were built" "Unpack the archive again."
@@ -24,10 +29,10 @@ clip=$(mktemp --suffix=.mp4) || exit 1
 trap 'rm -f "$clip"' EXIT
 said=$("$ffmpeg" -hide_banner -y -f lavfi -i testsrc2=size=1280x720:rate=30 -frames:v 90 -c:v h264_nvenc "$clip" 2>&1)
 code=$?
-say $code "the GPU encodes H.264" "$(echo "$said" | tail -n 3)"
+say $code "the GPU encodes H.264" "$(why "$said")"
 if [ $code = 0 ]; then
   said=$("$ffmpeg" -hide_banner -hwaccel cuda -hwaccel_output_format cuda -i "$clip" -vf scale_cuda=640:360 -c:v h264_nvenc \
     -f null - 2>&1) && echo "$said" | grep -q 'frame= *90'
-  say $? "the GPU transcodes it: decodes, scales, encodes 90 frames" "$(echo "$said" | tail -n 3)"
+  say $? "the GPU transcodes it: decodes, scales, encodes 90 frames" "$(why "$said")"
 fi
 exit $failed
