@@ -5,6 +5,7 @@
 #   make test-all  the same, with the long matrix and the soak: each system from nothing
 #   make coverage  the share of lines and branches that the tests without a machine run
 #   make lint    ruff, mypy, import contracts, yamllint, ansible-lint
+#   make canary  what the live archives lack of what the catalogue says; needs the internet
 #   make bench   ratios against plain tools, in one run
 #   make wheel   dist/gpuprep-*.whl
 #   make release wheel and sdist of the last commit, built twice apart and compared: docs/releasing.md
@@ -33,10 +34,10 @@ PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
             openssh-server shellcheck procps postgresql gnupg
 
-.PHONY: help demo test test-all coverage lint lint-types lint-others bench wheel release hashes clean packages
+.PHONY: help demo test test-all coverage lint lint-types lint-others bench canary wheel release hashes clean packages
 
 help:
-	@sed -n 's/^# \{0,3\}//; 2,12p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^# \{0,3\}//; 2,13p' $(firstword $(MAKEFILE_LIST))
 
 packages:
 	@missing=""
@@ -117,6 +118,9 @@ lint-others:
 	$(BIN)/lint-imports
 	$(BIN)/yamllint --strict playbooks profiles gpuprep
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q playbooks
+
+canary: $(VENV)/.installed
+	@$(BIN)/python .ci/canary.py
 
 bench: $(VENV)/.installed
 	@$(BIN)/python tests/bench

@@ -1,0 +1,183 @@
+"""Do the live archives still have what the catalogue says, for each release, source, version and flavour?
+
+    python .ci/canary.py [--repository URL --key FILE] [RELEASE...]
+
+For whoever reaches them: NVIDIA's repository, Debian's archive and Ubuntu's. Uses the real apt in a folder of its own;
+this machine's packages and sources are not touched. Ends with 1 if something is missing, with 0 otherwise. An archive
+that cannot be reached or proved is named; that is no failure of the catalogue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from gpuprep import catalogue
+from gpuprep.catalogue import OsRelease
+from gpuprep.catalogue.agent import role_folder
+from gpuprep.catalogue.roles import cuda_packages, driver_packages
+from gpuprep.sim import controller
+
+NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
+NVIDIA_KEY = role_folder("gpu_driver") / "files/nvidia-repository-key.asc"
+CODENAMES = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble"}
+DISTRIBUTIONS = {
+    "debian": ("http://deb.debian.org/debian", "http://security.debian.org/debian-security", "debian-archive-keyring"),
+    "ubuntu": ("http://archive.ubuntu.com/ubuntu", "http://security.ubuntu.com/ubuntu", "ubuntu-archive-keyring"),
+}
+SECONDS = 300
+OWN_VERSIONS = ("nvidia-modprobe", "nvidia-persistenced")  # of Debian's archive; not the driver's
+
+
+@dataclass(frozen=True)
+class Source:
+    uri: str
+    suites: tuple[str, ...]  # ("/",): a flat repository
+    components: tuple[str, ...]
+    key: Path
+
+
+class AptRoot:
+    """The real apt in a folder of its own, with these sources and nothing installed."""
+
+    def __init__(self, folder: Path, sources: Iterable[Source]) -> None:
+        self.folder = folder
+        for name in ("sources.list.d", "preferences.d", "apt.conf.d"):
+            (folder / "etc" / name).mkdir(parents=True)
+        for name in ("state/lists", "cache/archives"):
+            (folder / name / "partial").mkdir(parents=True)
+        (folder / "status").touch()
+        for number, source in enumerate(sources):
+            text = f"Types: deb\nURIs: {source.uri}\nSuites: {' '.join(source.suites)}\nSigned-By: {source.key}\n"
+            text += f"Components: {' '.join(source.components)}\n" if source.components else ""
+            (folder / f"etc/sources.list.d/{number}.sources").write_text(text)
+        self.options = [
+            f"-oDir::Etc={folder}/etc", f"-oDir::State={folder}/state", f"-oDir::Cache={folder}/cache",
+            f"-oDir::State::status={folder}/status", "-oDir::Etc::trustedparts=/nonexistent",
+            "-oAPT::Sandbox::User=root", "-oAPT::Architecture=amd64", "-oAcquire::Languages=none", "-oAcquire::Retries=2",
+        ]  # fmt: skip
+
+    def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [program, *self.options, *words]
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env=environment)
+
+    def update(self) -> str:
+        """ "" or why the lists cannot be had or believed."""
+        done = self.run("apt-get", "update", "--error-on=any")
+        return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["apt-get update failed"])[-1]
+
+    def offers(self, names: Sequence[str]) -> dict[str, set[str]]:
+        """Name ► the package versions that are offered."""
+        found: dict[str, set[str]] = {name: set() for name in names}
+        for line in self.run("apt-cache", "madison", *names).stdout.splitlines():
+            name, version = (field.strip() for field in line.split("|")[:2])
+            found.setdefault(name, set()).add(version)
+        return found
+
+    def pin(self, version: str) -> None:
+        """As the role gpu_driver pins it."""
+        template = (role_folder("gpu_driver") / "templates/pin.j2").read_text(encoding="utf-8")
+        (self.folder / "etc/preferences.d/gpuprep-nvidia").write_text(template.replace("{{ gpu_driver_pin }}", version))
+
+    def candidates(self, names: Sequence[str]) -> dict[str, str]:
+        """Name ► the version that apt would install."""
+        found, name = {}, ""
+        for line in self.run("apt-cache", "policy", *names).stdout.splitlines():
+            word, _, value = line.strip().partition(":")
+            if not line.startswith(" "):
+                name = word
+            elif word == "Candidate":
+                found[name] = value.strip()
+        return found
+
+
+def upstream(version: str) -> str:
+    """The driver's own version within a package's, without epoch and revision."""
+    return version.split(":")[-1].split("-")[0]
+
+
+def folder_of(release: OsRelease) -> str:
+    return f"{release.key.replace('-', '').replace('.', '')}/x86_64/"
+
+
+def sources_of(release: OsRelease, source: str, repository: str, key: Path) -> list[Source]:
+    if source == "nvidia":
+        return [Source(f"{repository}/{folder_of(release)}", ("/",), (), key)]
+    distribution, codename = release.key.partition("-")[0], CODENAMES[release.key]
+    archive, security, keyring = DISTRIBUTIONS[distribution]
+    if distribution == "debian":  # the mirrors that this machine itself uses, where it has some
+        own = controller.mirrors()
+        archive, security = own.debian or archive, own.security or security
+    proof = Path(f"/usr/share/keyrings/{keyring}.gpg")
+    variables = yaml.safe_load(
+        (role_folder("gpu_driver") / f"vars/{distribution.title()}.yml").read_text(encoding="utf-8")
+    )
+    components = tuple(variables["gpu_driver_sources"]["distribution"]["components"])
+    return [
+        Source(archive, (codename, f"{codename}-updates"), components, proof),
+        Source(security, (f"{codename}-security",), components, proof),
+    ]
+
+
+def lacking(root: AptRoot, release: OsRelease, source: str) -> list[str]:
+    """What the catalogue says that this source does not offer, one sentence each; proves the pin on the way."""
+    wrong = []
+    offer = release.sources[source]
+    for driver in offer.drivers:
+        for flavour in driver.modules:
+            names = driver_packages(release, source, flavour, driver.version)
+            found = root.offers(names)
+            own = OWN_VERSIONS if source == "distribution" else ()
+            absent = [name for name in names if name not in own and driver.version not in map(upstream, found[name])]
+            if absent:
+                wrong.append(f"driver {driver.version} {flavour}: no {', '.join(absent)}")
+            elif source == "nvidia":
+                wrong += _unpinned(root, names, driver.version, found)
+    for version in offer.cuda:
+        absent = [
+            name for name, versions in root.offers(cuda_packages(release, source, version)).items() if not versions
+        ]
+        if absent:
+            wrong.append(f"CUDA {version}: no {', '.join(absent)}")
+    return wrong
+
+
+def _unpinned(root: AptRoot, names: Sequence[str], version: str, found: Mapping[str, set[str]]) -> list[str]:
+    root.pin(version)
+    moved = [
+        f"{name} to {to}" for name, to in root.candidates(names).items() if upstream(to) != version and found[name]
+    ]
+    return [f"driver {version}: the pin has no effect on {', '.join(moved)}"] if moved else []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repository", default=NVIDIA, help="NVIDIA's repository, or a mirror of it")
+    parser.add_argument("--key", type=Path, default=NVIDIA_KEY, help="the key that signs it")
+    parser.add_argument("release", nargs="*", help="debian-12, ubuntu-24.04, ...; default: all")
+    chosen = parser.parse_args()
+    code = 0
+    for release in catalogue.archives().values():
+        for source in release.sources if not chosen.release or release.key in chosen.release else ():
+            with tempfile.TemporaryDirectory(prefix="gpuprep-canary-") as folder:
+                root = AptRoot(Path(folder), sources_of(release, source, chosen.repository.rstrip("/"), chosen.key))
+                why = root.update()
+                wrong = [] if why else lacking(root, release, source)
+            state = f"not asked: {why}" if why else "as the catalogue says" if not wrong else "differs"
+            print(f"{release.title}, {source}: {state}")
+            for line in wrong:
+                print(f"  {line}")
+                code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
