@@ -61,7 +61,8 @@ class AptRoot:
         self.options = [
             f"-oDir::Etc={folder}/etc", f"-oDir::State={folder}/state", f"-oDir::Cache={folder}/cache",
             f"-oDir::State::status={folder}/status", "-oDir::Etc::trustedparts=/nonexistent",
-            "-oAPT::Sandbox::User=root", "-oAPT::Architecture=amd64", "-oAcquire::Languages=none", "-oAcquire::Retries=2",
+            "-oAPT::Sandbox::User=root", "-oAPT::Architecture=amd64", "-oAcquire::Languages=none",
+            "-oAcquire::Retries=2",
         ]  # fmt: skip
 
     def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
