@@ -172,6 +172,31 @@ def missing_components(etc_apt: Path, codename: str = "trixie") -> list[dict[str
     return result
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "there"),
+    [
+        ("cuda.list", "deb [signed-by=/k] https://up.example/repos/ubuntu2404/x86_64/ /\n", True),
+        ("cuda.list", "deb https://up.example/repos/ubuntu2404/x86_64 /\n", True),
+        ("cuda.sources", "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\n", True),
+        (
+            "cuda.sources",
+            "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\nEnabled: no\n",
+            False,
+        ),
+        ("cuda.list", "# deb https://up.example/repos/ubuntu2404/x86_64/ /\n", False),
+        ("cuda.list", "deb https://up.example/repos/ubuntu2204/x86_64/ /\n", False),
+        ("gpuprep-nvidia.sources", "Types: deb\nURIs: https://up.example/repos/ubuntu2404/x86_64/\nSuites: /\n", False),
+    ],
+)
+def test_whether_somebody_else_named_this_archive(tmp_path: Path, name: str, text: str, there: bool) -> None:
+    """apt refuses two entries of one archive that differ in their key."""
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d" / name).write_text(text)
+    script = PLAYBOOKS / "roles/gpu_driver/files/apt_sources.py"
+    done = run(sys.executable, str(script), "of", "https://up.example/repos/ubuntu2404/x86_64/", str(tmp_path))
+    assert json.loads(done.stdout) is there
+
+
 def test_sources_in_one_line_format(tmp_path: Path) -> None:
     (tmp_path / "sources.list").write_text(
         "# deb http://old.example/debian trixie main\n"

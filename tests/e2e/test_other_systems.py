@@ -151,6 +151,21 @@ def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tm
 
 
 @pytest.mark.only_all
+def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
+    """Nothing of the source before is left, neither packages nor the pin nor the repository."""
+    machine = up("e2e-sources", "ubuntu2404", ["t4"])
+    try:
+        for source, exact in (("nvidia", "580.178.04"), ("distribution", "580.173.02"), ("nvidia", "580.178.04")):
+            is_provisioned(machine, profile(tmp_path, source, "580"), exact, "open")
+            there = inside(machine, f"ls {PIN} /etc/apt/sources.list.d/gpuprep-nvidia.sources 2>/dev/null || true")
+            assert len(there.stdout.split()) == (2 if source == "nvidia" else 0)
+            own = inside(machine, "dpkg -l | awk '/^.i/ && /nvidia/ {print $2}'").stdout
+            assert ("-server" in own) == (source == "distribution")
+    finally:
+        gpuprep("sim", "down", machine)
+
+
+@pytest.mark.only_all
 @pytest.mark.parametrize("cell", CELLS, ids=" ".join)
 def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -> None:
     system, gpu, source, version = cell

@@ -18,9 +18,9 @@ OWN = ("gpuprep.sources", "gpuprep-nvidia.sources")
 
 
 def one_line_entries(text):
-    """`deb [signed-by=KEY] URI SUITE COMPONENT...`"""
+    """`deb [signed-by=KEY] URI SUITE COMPONENT...`; a flat repository has the suite `/` and no component."""
     for line in text.splitlines():
-        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+([^#]+)", line)
+        match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+([^\s#]+)([^#]*)", line)
         if match:
             options, uri, suite, components = match.groups()
             signed_by = re.search(r"signed-by=(\S+)", options or "")
