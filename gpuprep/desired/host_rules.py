@@ -24,6 +24,8 @@ from gpuprep.desired.profile_rules import (
 from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot
 
 NVIDIA = "10de"
+# With this key DKMS signs on Ubuntu; its package shim-signed makes it (update-secureboot-policy --new-key).
+MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"
 NCCL_LIBRARY = "libnccl.so.2"
 
 
@@ -338,7 +340,8 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     loaded = catalogue.is_version(driver.loaded_version)
     if kernel.secure_boot is True and not loaded:
         reason = "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
-        works = "Secure Boot off, or the key enrolled: mokutil --import /var/lib/dkms/mok.pub, reboot, then run again"
+        key = MOK_OF_UBUNTU if snapshot.os.id == "ubuntu" else "/var/lib/dkms/mok.pub"
+        works = f"Secure Boot off, or the key enrolled: mokutil --import {key}, reboot, then run again"
         refusals.append(refuse("host.secure_boot", reason, works))
     here = kernel.headers_running is True or _offered(snapshot)
     next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running

@@ -30,9 +30,10 @@ secure_boot=false
 for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
   [ -r "$variable" ] && [ "$(od -An -tu1 -j4 -N1 "$variable" | tr -d ' ')" = 1 ] && secure_boot=true
 done
-if $secure_boot && mokutil --test-key /var/lib/dkms/mok.pub 2>/dev/null | grep -q 'is already enrolled'; then
-  secure_boot=false
-fi
+# DKMS's own key, and the key that Ubuntu lets DKMS sign with.
+for key in /var/lib/dkms/mok.pub /var/lib/shim-signed/mok/MOK.der; do
+  if $secure_boot && mokutil --test-key "$key" 2>/dev/null | grep -q 'is already enrolled'; then secure_boot=false; fi
+done
 [ -e /proc/driver/nvidia/version ] && secure_boot=false
 
 printf '{"gpus": [%s], "runfile": "%s", "short": [%s], "secure_boot": %s}\n' \
