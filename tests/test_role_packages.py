@@ -188,3 +188,34 @@ def test_a_release_without_a_file_of_its_own_builds_ffmpeg_with_what_its_distrib
     packages = list(found.values())
     assert all(one == packages[0] and "nasm" in one[0] for one in packages), done.stdout
     assert "gpu_codec has no package data for it" in done.stdout
+
+
+# Kernel that runs, installed metas ► header packages: of this kernel, and of every kernel to come.
+HEADERS = {
+    ("6.8.0-1021-aws", "linux-image-aws"): ["linux-headers-6.8.0-1021-aws", "linux-headers-aws"],
+    ("6.17.0-35-generic", "linux-image-generic-hwe-24.04"): [
+        "linux-headers-6.17.0-35-generic", "linux-headers-generic-hwe-24.04",
+    ],
+    ("6.8.0-136-generic", "linux-image-virtual"): ["linux-headers-6.8.0-136-generic", "linux-headers-virtual"],
+    ("6.8.0-1030-gcp", ""): ["linux-headers-6.8.0-1030-gcp", "linux-headers-gcp"],
+    ("6.8.0-1031-azure", "linux-image-azure-lts-24.04"): [
+        "linux-headers-6.8.0-1031-azure", "linux-headers-azure-lts-24.04",
+    ],
+}  # fmt: skip
+
+
+def test_ubuntus_headers_follow_the_kernels_that_the_machine_follows(tmp_path: Path) -> None:
+    data = str(ROLES / "gpu_preflight/vars/Ubuntu-24.04.yml")
+    tasks: list[dict[str, Any]] = [{"ansible.builtin.include_vars": data}]
+    for number, (kernel, meta) in enumerate(HEADERS):
+        known = {"ansible_facts": {"kernel": kernel}, "gpu_preflight_kernel_metas": [meta] if meta else []}
+        tasks.append({"ansible.builtin.debug": saying(str(number), "gpu_preflight_headers"), "vars": known})
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": tasks}
+    book = tmp_path / "book.yml"
+    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
+    places = {"ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"), "ANSIBLE_HOME": str(tmp_path)}
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", str(book)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = said(done.stdout)
+    assert {key: found[str(number)] for number, key in enumerate(HEADERS)} == HEADERS
