@@ -26,6 +26,8 @@ NVIDIA_KEY = "nvidia_key"
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")
 FILE = reader.Kind("settings file", optional=True)
+# One word: apt reads the address of NVIDIA's repository from a line of a file.
+MIRROR_URL = re.compile(r"(?:https?|file)://[!-~]+")
 # Enough for every HOST, and for no pattern: a build is trusted by whole names.
 HOST_NAME = re.compile(r"[^\W_][\w.@:%\[\]-]{0,254}|\[[0-9A-Fa-f:.%]+\](?::[0-9]+)?", re.ASCII)
 
@@ -72,7 +74,7 @@ class _Judge:
                     mirrors[name] = str(Path(node.value).expanduser())
                 else:
                     self._wrong(node, f"mirrors.{name}", "the path of a public key on this machine, from / or ~/")
-            elif isinstance(node.value, str) and node.value.startswith(("http://", "https://", "file://")):
+            elif isinstance(node.value, str) and MIRROR_URL.fullmatch(node.value):
                 mirrors[name] = node.value.rstrip("/")
             else:
                 self._wrong(node, f"mirrors.{name}", "a URL with http, https or file")

@@ -296,6 +296,14 @@ def test_mirrors_keep_upstreams_file_names() -> None:
     assert mirrored(roles, mirrors) == {"gpu_codec_ffmpeg_url": "file:///srv/mirror/ffmpeg-7.1.5.tar.xz"}
 
 
+def test_a_mirror_of_nvidias_repository_is_taken_whole_with_its_key() -> None:
+    mirrors = {"nvidia": "https://mirror.example/cuda/repos/", "nvidia_key": "/etc/own.asc"}
+    assert mirrored({}, mirrors) == {
+        "gpu_driver_nvidia_url": "https://mirror.example/cuda/repos",
+        "gpu_driver_nvidia_key": "/etc/own.asc",
+    }
+
+
 def test_the_password_is_in_no_record() -> None:
     options = Options(become_password="hunter2")
     assert "hunter2" not in repr(options)
