@@ -147,6 +147,9 @@ def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tm
     assert refused.exit_code != 0
     assert "would remove own-renderer, which gpuprep did not install" in " ".join(refused.text.split())
     assert "580.178.04" in inside(noble, "cat /proc/driver/nvidia/version; dpkg -s own-renderer").stdout
+    # What kept the old driver in its place still does.
+    assert "Pin: version 580.178.04-*" in inside(noble, f"cat {PIN}").stdout
+    assert "libnvidia-compute-580" in inside(noble, "apt-mark showhold").stdout
     inside(noble, "dpkg -r own-renderer")
 
 
