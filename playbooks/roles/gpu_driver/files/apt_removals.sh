@@ -5,5 +5,5 @@ pin=$(mktemp) || exit 1
 trap 'rm -f "$pin"' EXIT
 printf '%s\n' "$1" >"$pin"
 shift
-LC_ALL=C apt-get --simulate --no-install-recommends --allow-downgrades --allow-change-held-packages \
+LC_ALL=C apt-get --simulate --no-install-recommends --allow-downgrades --ignore-hold \
   -o "Dir::Etc::preferences=$pin" -o Dir::Etc::preferencesparts=/nonexistent install "$@"
