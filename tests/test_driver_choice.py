@@ -151,6 +151,18 @@ def test_every_package_of_every_branch_is_known_as_a_drivers() -> None:
         assert name in names
 
 
+def test_firmware_of_another_driver_is_left_over_and_its_own_is_not() -> None:
+    """Ubuntu's firmware packages have the version in their names, and nothing conflicts with them."""
+    there = {
+        "nvidia-firmware-580-server-580.173.02": "580.173.02-0ubuntu0.24.04.1",
+        "nvidia-firmware-580": "580.178.04-1ubuntu1",
+        "nvidia-firmware-550-580.178.04": "580.178.04-0ubuntu1",
+        "libnvidia-compute-580": "580.173.02-1",
+    }
+    left = ROLE.gpu_driver_old_firmware(there, ["nvidia-firmware-580"], "580.178.04")
+    assert left == ["nvidia-firmware-580-server-580.173.02"]
+
+
 def test_what_apt_would_remove_and_move_is_read_from_its_own_words() -> None:
     simulation = ["Remv nvidia-dkms-570 [570.211.01-0ubuntu1]", "Inst nvidia-dkms-580 (580.178.04-1ubuntu1 )", "Conf x"]
     assert ROLE.gpu_driver_removals(simulation) == ["nvidia-dkms-570"]

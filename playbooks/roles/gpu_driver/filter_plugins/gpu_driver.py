@@ -74,6 +74,12 @@ def gpu_driver_removals(simulation: Iterable[str]) -> list[str]:
     return [line.split()[1] for line in simulation if line.startswith(("Remv ", "Purg "))]
 
 
+def gpu_driver_old_firmware(installed: Mapping[str, str], packages: Sequence[str], version: str) -> list[str]:
+    """Firmware that another driver brought: Ubuntu's packages have the driver's version in their names."""
+    firmware = [name for name in installed if name.startswith("nvidia-firmware-") and name not in packages]
+    return sorted(name for name in firmware if gpu_driver_upstream(installed[name]) != version)
+
+
 def gpu_driver_moves(policy: Iterable[str]) -> list[str]:
     """Installed packages for which `apt-cache policy` has another candidate: "NAME from 1 to 2"."""
     moving, name, installed = [], "", ""
@@ -95,6 +101,7 @@ class FilterModule:
             "gpu_driver_moves": gpu_driver_moves,
             "gpu_driver_names": gpu_driver_names,
             "gpu_driver_of_branch": gpu_driver_of_branch,
+            "gpu_driver_old_firmware": gpu_driver_old_firmware,
             "gpu_driver_offered": gpu_driver_offered,
             "gpu_driver_removals": gpu_driver_removals,
             "gpu_driver_upstream": gpu_driver_upstream,
