@@ -24,6 +24,7 @@ from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.catalogue.roles import cuda_packages, driver_packages
 from gpuprep.sim import controller
+from gpuprep.sim.archive.stubs import upstream
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
 NVIDIA_KEY = role_folder("gpu_driver") / "files/nvidia-repository-key.asc"
@@ -98,11 +99,6 @@ class AptRoot:
             elif word == "Candidate":
                 found[name] = value.strip()
         return found
-
-
-def upstream(version: str) -> str:
-    """The driver's own version within a package's, without epoch and revision."""
-    return version.split(":")[-1].split("-")[0]
 
 
 def folder_of(release: OsRelease) -> str:

@@ -150,9 +150,10 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     boards = host_rules.gpus(profile, snapshot, refusals)
     gpus = [board for board in boards if board is not None]
     refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
-    choice = _choose(profile, snapshot, gpus, obstacles, judging=judging)
-    if judging and _installed_by_others(profile, snapshot, choice):
-        choice = _as_found(profile, snapshot, gpus)
+    release = host_rules.offer(profile, snapshot, obstacles)
+    choice = _choose(profile, snapshot, gpus, release, obstacles, judging=judging)
+    if judging and _installed_by_others(profile, snapshot, choice):  # as on a system that gpuprep has no packages for
+        choice = _choose(profile, snapshot, gpus, None, obstacles, judging=judging)
     cudnn = _cudnn(profile, snapshot, choice, obstacles)
     nccl = WantedNccl(*host_rules.nccl(profile, snapshot, choice.cuda_major, obstacles))
     extras = host_rules.extras(profile, choice.release, obstacles)
@@ -189,9 +190,14 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
 
 
 def _choose(
-    profile: Profile, snapshot: Snapshot, gpus: Sequence[Board], obstacles: list[Refusal], *, judging: bool
+    profile: Profile,
+    snapshot: Snapshot,
+    gpus: Sequence[Board],
+    release: OsRelease | None,
+    obstacles: list[Refusal],
+    *,
+    judging: bool,
 ) -> _Choice:
-    release = host_rules.offer(profile, snapshot, obstacles)
     flavour, why_flavour = _flavour(profile, gpus, release)
     driver = host_rules.driver(profile, release, flavour, obstacles) if release else None
     cuda = host_rules.cuda(profile, release, obstacles) if release else None
@@ -212,13 +218,6 @@ def _installed_by_others(profile: Profile, snapshot: Snapshot, choice: _Choice) 
     packages = driver_packages(choice.archive, profile.driver.source, choice.flavour, choice.driver or "")
     loaded = snapshot.driver.loaded_version is not None
     return loaded and not any(name in snapshot.packages for name in packages)
-
-
-def _as_found(profile: Profile, snapshot: Snapshot, gpus: Sequence[Board]) -> _Choice:
-    """As on a system that gpuprep has no packages for: what is there is taken as the wish."""
-    cuda = catalogue.host_version(snapshot.cuda.nvcc_version)
-    wanted = None if profile.cuda.version == "none" or not isinstance(cuda, str) else cuda
-    return _Choice(None, *_flavour(profile, gpus, None), None, wanted)
 
 
 def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriver:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprep.sim import layer
-from gpuprep.sim.archive import repository
+from gpuprep.sim.archive import repository, stubs
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,6 @@ def give(os_name: str, given: Path) -> None:
 
 def mirrors(os_name: str) -> dict[str, str]:
     """NVIDIA's repository as a machine of this OS has it, and the key that signs it."""
-    if repository.folder(os_name) is None:
+    if not stubs.ARCHIVES.get(os_name):
         return {}
     return {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": str(repository.public_key())}

@@ -34,7 +34,7 @@ class Stub:
     @property
     def upstream(self) -> str:
         """The driver's or toolkit's own version: "580.95.05"."""
-        return self.version.split(":")[-1].split("-")[0]
+        return upstream(self.version)
 
     @property
     def source(self) -> str:
@@ -59,6 +59,11 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
 }
 
 
+def upstream(version: str) -> str:
+    """A package's version without epoch and revision: "3:580.95.05-0ubuntu1" ► "580.95.05"."""
+    return version.split(":")[-1].split("-")[0]
+
+
 def text(file: str) -> str:
     return (resources.files("gpuprep.sim.archive") / "data" / f"{file}.yml").read_text(encoding="utf-8")
 
@@ -73,10 +78,8 @@ def stubs(archive: Archive) -> Iterator[Stub]:
 
 
 def _stub(entry: Mapping[str, Any], version: str) -> Stub:
-    upstream = version.split(":")[-1].split("-")[0]
-
     def filled(word: str) -> str:
-        return word.replace("{v}", version).replace("{u}", upstream)
+        return word.replace("{v}", version).replace("{u}", upstream(version))
 
     relations = {name: tuple(map(filled, entry[name])) for name in RELATIONS if name in entry}
     return Stub(filled(entry["name"]), version, entry.get("arch", "amd64"), relations)
