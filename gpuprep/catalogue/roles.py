@@ -34,6 +34,11 @@ def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, .
     return tuple(_filled(data["packages"], words))
 
 
+def ffmpeg_release_key() -> str:
+    """Fingerprint of the key that signs FFmpeg's tarballs, as the role gpu_codec has it."""
+    return str(_variables("gpu_codec", "main")["gpu_codec_release_key"])
+
+
 def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
     """The role does the same by gpu_driver_of_branch; tests compare."""
     branch = version.split(".")[0]

@@ -15,14 +15,14 @@ from typing import Any
 
 from gpuprep import __version__
 from gpuprep.catalogue.agent import role_folder
+from gpuprep.catalogue.roles import ffmpeg_release_key
 from gpuprep.codecbuild import buildroot, bundle, sources
 from gpuprep.codecbuild.target import Target, targets
 from gpuprep.desired.profile import CodecWish
 from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.paths import cache_dir
 
-RELEASE_KEY = "FCF986EA15E6E293A5644F10B4322F04D67658D8"
 PROGRAMS = ("build.sh", "parts.py", "release-key.asc", "sealing.py", "state.py")
-TARGETS = tuple(targets())
 Progress = Callable[[str], None]
 
 
@@ -42,7 +42,7 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
         scratch = Path(folder)
         flags = _prepare(scratch, codec, target, tarballs)
         progress(f"building FFmpeg {codec.ffmpeg} for {target.title}; this takes minutes")
-        done = buildroot.run(root, scratch, ["/bin/bash", "/build/build.sh", RELEASE_KEY])
+        done = buildroot.run(root, scratch, ["/bin/bash", "/build/build.sh", ffmpeg_release_key()])
         _check(scratch, done)
         compilers = _compilers(root, scratch, target)
         about = {
@@ -64,8 +64,6 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
 
 def _scratch() -> Path:
     """On a disk: a build has a gigabyte of files, and /tmp may be memory."""
-    from gpuprep.paths import cache_dir
-
     folder = cache_dir() / "builds"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -120,9 +118,8 @@ def _check(scratch: Path, done: subprocess.CompletedProcess[str]) -> None:
 
 
 def _compilers(root: Path, scratch: Path, target: Target) -> dict[str, str]:
-    names = ["clang", "nasm", "x86_64-w64-mingw32-gcc" if target.name == "windows" else "gcc"]
     found = {}
-    for name in names:
+    for name in ("clang", "nasm", target.compiler):
         said = buildroot.run(root, scratch, [name, "--version"]).stdout
         found[name] = said.partition("\n")[0].strip()
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tarfile
@@ -54,8 +55,6 @@ def _zip(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
 
 
 def _tar(path: Path, folder: str, files: Mapping[str, bytes]) -> None:
-    import io
-
     with tarfile.open(path, "w:xz") as archive:
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(f"{folder}/{name}")

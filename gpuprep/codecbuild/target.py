@@ -17,6 +17,7 @@ class Target:
     title: str
     codename: str  # of the Debian release that it is built in
     packages: tuple[str, ...]
+    compiler: str  # "x86_64-w64-mingw32-gcc"
     flags: tuple[str, ...]
     without: Mapping[str, tuple[str, ...]]
     programs: tuple[str, ...]
@@ -40,6 +41,7 @@ def targets() -> Mapping[str, Target]:
             title=entry["title"],
             codename=common["codename"],
             packages=tuple(sorted({*common["packages"], *entry["packages"]})),
+            compiler=entry["compiler"],
             flags=tuple(entry["flags"]),
             without={kind: tuple(names) for kind, names in entry["without"].items()},
             programs=tuple(entry["programs"]),
