@@ -45,7 +45,14 @@ from gpuprep.records import (
 
 Nested = TypeVar("Nested", Profile, Wanted)
 NO_DRIVER = Missing("driver_not_loaded", "NVML: Driver Not Loaded")
-KERNELS = {"debian12": "6.1.0-49-cloud-amd64", "debian13": "6.12.117+deb13-cloud-amd64"}
+KERNELS = {
+    "debian12": "6.1.0-49-cloud-amd64",
+    "debian13": "6.12.117+deb13-cloud-amd64",
+    "rocky9": "5.14.0-611.5.1.el9_7.x86_64",
+    "rhel9": "5.14.0-611.5.1.el9_7.x86_64",
+    "rocky8": "4.18.0-553.22.1.el8_10.x86_64",
+    "amzn2023": "6.12.64-87.122.amzn2023.x86_64",
+}
 NEWER = {"debian12": "6.1.0-50-cloud-amd64", "debian13": "6.12.120+deb13-cloud-amd64"}
 DEVICE_IDS = {"t4": "1eb8", "v100": "1db1", "a100": "20b0", "h200": "2335"}
 OS = {
@@ -54,6 +61,10 @@ OS = {
     "ubuntu2204": OsFacts("ubuntu", "22.04", "jammy", "Ubuntu 22.04.5 LTS", "x86_64", ("debian",)),
     "rocky9": OsFacts("rocky", "9.6", "", "Rocky Linux 9.6 (Blue Onyx)", "x86_64", ("rhel", "centos", "fedora")),
     "ubuntu2404": OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04.1 LTS", "x86_64", ("debian",)),
+    "rhel9": OsFacts("rhel", "9.8", "", "Red Hat Enterprise Linux 9.8 (Plow)", "x86_64", ("fedora",)),
+    "amzn2023": OsFacts("amzn", "2023", "", "Amazon Linux 2023.12.20260928", "x86_64", ("fedora",)),
+    "fedora42": OsFacts("fedora", "42", "", "Fedora Linux 42 (Cloud Edition)", "x86_64"),  # the roles do not serve it
+    "rocky8": OsFacts("rocky", "8.10", "", "Rocky Linux 8.10 (Green Obsidian)", "x86_64", ("rhel", "centos", "fedora")),
 }
 CUDA_FULL = {"11.8": "11.8.89", "12.4": "12.4.131"}
 

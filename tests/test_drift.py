@@ -207,7 +207,7 @@ GONE = {
     "everything of it was purged": bare_snapshot(),
     "ffmpeg is gone": dataclasses.replace(FINISHED, codec=CodecFacts(None, None, None, None, None, None)),
     "another system": dataclasses.replace(FINISHED, os=OS["debian12"]),
-    "a system without packages": dataclasses.replace(FINISHED, os=OS["rocky9"]),
+    "a system without packages": dataclasses.replace(FINISHED, os=OS["fedora42"]),
     "another model": dataclasses.replace(
         gpu_with(uuid="GPU-other", name="Tesla V100", pci_device_id="1db1"),
         pci_gpus=bare_snapshot(gpus=("v100",)).pci_gpus,
@@ -427,7 +427,7 @@ def test_a_check_mode_that_fails_could_not_tell(stage: Stage) -> None:
 
 
 def test_deep_has_nothing_to_compare_where_gpuprep_has_no_packages(stage: Stage) -> None:
-    foreign = dataclasses.replace(FINISHED, os=OS["rocky9"])
+    foreign = dataclasses.replace(FINISHED, os=OS["fedora42"])
     assert status_of(stage(foreign, deep=True), "playbook.check_mode") is Status.SKIP
 
 

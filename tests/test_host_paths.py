@@ -23,6 +23,9 @@ OF_ROLES = {
     "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
     "/etc/ld.so.conf.d/gpuprep-cuda.conf",
     "/etc/apt/sources.list.d/gpuprep.sources",
+    "/etc/pki/rpm-gpg/.gpuprep-nvidia.new",
+    "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpuprep-nvidia",
+    "/etc/yum.repos.d/gpuprep-nvidia.repo",
     "/etc/modprobe.d/gpuprep-",  # in a sentence
     "/opt/gpuprep",
     "/opt/gpuprep/python",

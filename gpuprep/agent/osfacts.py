@@ -40,7 +40,7 @@ def os_facts() -> OsFacts:
 
 def kernel_facts() -> KernelFacts:
     running = platform.release()
-    following = next_boot_kernel(Path("/boot"))
+    following = chosen_kernel(Path("/boot")) or next_boot_kernel(Path("/boot"))
     headers = has_headers(running)
     return KernelFacts(
         running=running,
@@ -54,8 +54,15 @@ def kernel_facts() -> KernelFacts:
     )
 
 
+def chosen_kernel(boot: Path) -> Optional[str]:
+    """What the boot loader will start, as grubby says it on Red Hat's systems; None where it says nothing usable."""
+    said = run(["grubby", "--default-kernel"])
+    name = "" if isinstance(said, Missing) else said.strip().rpartition("/vmlinuz-")[2]
+    return name if name and "/" not in name and (boot / f"vmlinuz-{name}").exists() else None
+
+
 def next_boot_kernel(boot: Path) -> Optional[str]:
-    """The newest kernel in /boot, which is what GRUB starts by default on Debian, Ubuntu and the RHEL family.
+    """The newest kernel in /boot, which is what GRUB starts by default on Debian and Ubuntu.
 
     A GRUB_DEFAULT that was set by hand to an older kernel is not followed.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 from pathlib import Path
 from typing import Dict, Sequence, Union
 
@@ -24,11 +25,18 @@ RPM_FAMILIES = (
     "kernel-headers", "kernel6*", "dkms", "dnf-automatic",
 )  # fmt: skip
 VERSIONLOCK_FILES = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list")
+# Where dnf may be told to obey no plugin, or not this one: (file, section, key).
+VERSIONLOCK_SWITCHES = (
+    ("/etc/dnf/dnf.conf", "main", "plugins"),
+    ("/etc/dnf/plugins/versionlock.conf", "main", "enabled"),
+)
 APT_LISTS = Path("/var/lib/apt/lists")
+RED_HAT = Path("/etc/system-release")  # Red Hat's system, those built from its sources, and Amazon Linux
 
 
 def uses_apt() -> bool:
-    return which("dpkg-query", SEARCH_PATH) is not None
+    """Red Hat's systems may have dpkg, too, as a tool."""
+    return which("dpkg-query", SEARCH_PATH) is not None and not RED_HAT.exists()
 
 
 def installed(asked: Sequence[str]) -> Dict[str, Package]:
@@ -38,8 +46,25 @@ def installed(asked: Sequence[str]) -> Dict[str, Package]:
         text = run(["dpkg-query", "-W", "-f", parse.DPKG_FORMAT, *DEBIAN_FAMILIES, *asked], accept=(0, 1))
         return parse.dpkg(_needed(text))
     text = run(["rpm", "-qa", "--qf", parse.RPM_FORMAT, *RPM_FAMILIES, *asked])
-    locks = [lock for lock in (read_text(path) for path in VERSIONLOCK_FILES) if isinstance(lock, str)]
-    return parse.rpm(_needed(text), "\n".join(locks))
+    return parse.rpm(_needed(text), _locks())
+
+
+def _locks() -> str:
+    """The lines of dnf's versionlock; nothing where dnf is told not to obey them."""
+    if any(_is_off(*switch) for switch in VERSIONLOCK_SWITCHES):
+        return ""
+    return "\n".join(lock for lock in (read_text(path) for path in VERSIONLOCK_FILES) if isinstance(lock, str))
+
+
+def _is_off(path: str, section: str, key: str) -> bool:
+    """Whether a file of dnf's settings says no; dnf passes over a file that it cannot read, and stays on."""
+    text = read_text(path)
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text if isinstance(text, str) else "")
+    except configparser.Error:
+        return False
+    return parser.get(section, key, fallback="1").strip().lower() in ("0", "no", "false", "off")
 
 
 def _needed(text: Union[str, Missing]) -> str:
@@ -56,9 +81,14 @@ def headers_available(kernel: str) -> Bool:
             return Missing("not_installed", "the package lists have not been fetched yet (apt-get update)")
         text = run(["apt-cache", "policy", f"linux-headers-{kernel}"])
         return text if isinstance(text, Missing) else _has_candidate(text)
-    name = f"kernel-devel-{kernel}"
-    text = run(["dnf", "-C", "-q", "list", "--available", name], accept=(0, 1), timeout=60)
-    return text if isinstance(text, Missing) else name.partition("-devel-")[2].split("-")[0] in text
+    text = run(["dnf", "-C", "-q", "repoquery", "--available", headers_package(kernel)], timeout=60)
+    return text if isinstance(text, Missing) else kernel.rpartition(".")[0] in text
+
+
+def headers_package(kernel: str) -> str:
+    """The rpm package that DKMS needs for a kernel. Amazon Linux: the series is in the name from 6.12 on."""
+    series = ".".join(kernel.split(".")[:2])
+    return f"kernel{series if '.amzn' in kernel and series != '6.1' else ''}-devel-{kernel}"
 
 
 def _has_candidate(policy: str) -> bool:

@@ -92,6 +92,8 @@ class OsRelease:
     title: str  # "Debian 13"
     architectures: tuple[str, ...]
     sources: Mapping[str, Archive]
+    roles: str  # its name in the roles, with the release: "Debian-13", "EL-9"
+    rpm: bool = False  # its packages are rpm, not deb
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,9 @@ def archives() -> Mapping[str, OsRelease]:
             )
             for name, offer in entry["sources"].items()
         }
-        found[key] = OsRelease(key, entry["title"], tuple(entry["architectures"]), sources)
+        roles = entry.get("roles", entry["title"].replace(" ", "-"))
+        rpm = entry.get("packages") == "rpm"
+        found[key] = OsRelease(key, entry["title"], tuple(entry["architectures"]), sources, roles, rpm)
     return found
 
 
@@ -243,8 +247,12 @@ def nccl_checksums() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     return found
 
 
-def tools() -> Mapping[str, Tool]:
-    return {name: _tool(entry) for name, entry in _data("extras")["tools"].items()}
+def tools(*, rpm: bool = False) -> Mapping[str, Tool]:
+    """By name; with `rpm` those that systems with rpm packages have, under their names there."""
+    entries = _data("extras")["tools"]
+    if rpm:
+        entries = {name: {**entry, "packages": entry.get("rpm", entry["packages"])} for name, entry in entries.items()}
+    return {name: _tool(entry) for name, entry in entries.items() if entry["packages"] is not None}
 
 
 def framework(name: str) -> Mapping[str, Tool]:

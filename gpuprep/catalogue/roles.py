@@ -29,7 +29,7 @@ def fabric_packages(release: OsRelease, source: str, version: str) -> tuple[str,
 
 def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
     """Packages of the toolkit that the role gpu_cuda installs and holds: source "nvidia", "12.8"."""
-    data = _variables("gpu_cuda", release.title.replace(" ", "-"))["gpu_cuda_sources"][source]
+    data = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]
     words = {"{version}": version, "{dashed}": version.replace(".", "-"), "{major}": version.split(".")[0]}
     return tuple(_filled(data["packages"], words))
 
@@ -42,7 +42,7 @@ def ffmpeg_release_key() -> str:
 def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
     """The role does the same by gpu_driver_of_branch; tests compare."""
     branch = version.split(".")[0]
-    data = _variables("gpu_driver", release.title.rpartition(" ")[0])["gpu_driver_sources"][source]
+    data = _variables("gpu_driver", release.roles.rpartition("-")[0])["gpu_driver_sources"][source]
     found: dict[str, Any] = _filled({**data, **data.get("by_branch", {}).get(branch, {})}, {"{branch}": branch})
     return found
 

@@ -5,6 +5,7 @@ Each function appends to `refusals` every impossible combination, so that a user
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
@@ -93,6 +94,15 @@ def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
     wished = None if profile.driver.version == "auto" else profile.driver.version
     refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
     return refusals + codec_rules(profile) + parts_that_need_others(profile)
+
+
+def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
+    """driver.source: auto made concrete: the system's own archive, or NVIDIA's repository where that has no driver."""
+    if profile.driver.source != "auto":
+        return profile
+    release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
+    source = next(iter(release.sources)) if release else "distribution"
+    return dataclasses.replace(profile, driver=dataclasses.replace(profile.driver, source=source))
 
 
 def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRelease | None:
@@ -238,13 +248,14 @@ def nccl(
 
 def extras(profile: Profile, release: OsRelease | None, refusals: list[Refusal]) -> Tool:
     """All tools and the framework together."""
-    known = catalogue.tools()
+    known = catalogue.tools(rpm=release is not None and release.rpm)
     chosen = []
     for name in profile.extras.tools:
         if name in known:
             chosen.append(known[name])
         else:
-            reason = f"the catalogue has no tool {name!r}"
+            where = f" for {release.title}" if release is not None and name in catalogue.tools() else ""
+            reason = f"the catalogue has no tool {name!r}{where}"
             refusals.append(refuse("extras.tools", reason, listed(known)))
     framework = profile.extras.framework
     if framework != "none" and release is not None:
@@ -273,7 +284,8 @@ def _offered(snapshot: Snapshot) -> bool:
     """
     kernel = snapshot.kernel
     if not isinstance(kernel.headers_available, Missing):
-        return kernel.headers_available
+        # Rocky Linux keeps old kernels elsewhere, where the role looks.
+        return kernel.headers_available or snapshot.os.id == "rocky"
     image = f"linux-image-{kernel.running}"
     return (
         snapshot.os.id not in ("debian", "ubuntu")

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DriverWish:
-    source: str  # "distribution" | "nvidia"
+    source: str  # "auto" | "distribution" | "nvidia"
     version: str  # "auto" | branch "550" | exact "550.163.01"
     flavour: str  # "auto" | "open" | "proprietary"
     hold: bool

@@ -145,6 +145,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     `judging`: nothing shall be installed, so what stands in the way of that (an OS without packages, a full disk) is
     no reason to refuse; where the archive has no answer, what is on the host is taken as the wish.
     """
+    profile = host_rules.with_source(profile, snapshot)
     refusals: list[Refusal] = []
     obstacles: list[Refusal] = []
     boards = host_rules.gpus(profile, snapshot, refusals)

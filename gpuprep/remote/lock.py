@@ -78,7 +78,7 @@ class HostLock:
         if word == NO_PYTHON:
             return HostError(
                 f"cannot lock {self._where}: there is no python3",
-                "install it there, e.g. `sudo apt-get install python3`, then run again",
+                "install it there (`sudo apt-get install python3` or `sudo dnf install python3`), then run again",
                 where=self._where,
             )
         said = rest if word == "refused" else (process.read_error().strip().splitlines() or ["no message"])[-1]

@@ -132,7 +132,12 @@ def _hold_cuda(wanted: Wanted, snapshot: Snapshot) -> str:
 
 def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
     free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
-    return f"apt-mark hold {' '.join(free)}" if free else ""
+    if not free:
+        return ""
+    if snapshot.apt is not None:
+        return f"apt-mark hold {' '.join(free)}"
+    # A lock of another version of a package would stay beside the new lock, and hold neither.
+    return f"dnf -q -C versionlock delete {' '.join(free)}; dnf -q -C versionlock add {' '.join(free)}"
 
 
 def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:

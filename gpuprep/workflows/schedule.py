@@ -124,7 +124,7 @@ def _refuse(host: Host, there: Found) -> None:
     if not found:
         raise PlanRefused(
             [f"{host.name}: there is no python3"],
-            "install it there, e.g. `sudo apt-get install python3`, then run again",
+            "install it there (`sudo apt-get install python3` or `sudo dnf install python3`), then run again",
         )
     oldest = ".".join(map(str, OLDEST_PYTHON))
     if not catalogue.is_version(found):

@@ -1,6 +1,6 @@
-"""Systems other than Debian with its own archive: machines that present Ubuntu, and NVIDIA's repository, by stubs.
+"""Systems other than Debian with its own archive: machines that present Ubuntu or Red Hat's family, by stub packages.
 
-`make test` has one cell of the matrix, with a switch of the branch and back; `make test-all` has the rest. What such a
+`make test` has a cell of each family, with a switch of the branch and back; `make test-all` has the rest. What such a
 machine cannot show is listed in docs/systems.md.
 """
 
@@ -53,6 +53,32 @@ CELLS = {
     # Fabric Manager ends at 570.195.03 there, so the driver is that version, too.
     ("debian12", "a100+nvswitch", "nvidia", "570"): ("570.195.03", "open"),
     ("debian12", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
+    ("rocky9", "v100", "nvidia", "auto"): ("580.178.04", "proprietary"),
+    ("rocky9", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
+    ("rocky9", "a100+nvswitch", "nvidia", "570"): ("570.211.01", "open"),
+    ("rocky9", "t4", "nvidia", "580.95.05"): ("580.95.05", "open"),
+    ("rhel9", "t4", "nvidia", "auto"): ("580.178.04", "open"),
+    ("almalinux9", "a100", "nvidia", "570"): ("570.211.01", "open"),
+    ("centos9", "t4", "nvidia", "570.133.20"): ("570.133.20", "open"),
+    ("amzn2023", "t4", "nvidia", "auto"): ("580.178.04", "open"),
+    ("amzn2023", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
+    ("amzn2023", "t4", "distribution", "auto"): ("580.178.04", "open"),
+    ("amzn2023", "a100", "distribution", "570"): ("570.195.03", "open"),
+}
+RPM = ("rocky", "rhel", "almalinux", "centos", "amzn")
+# What the package manager has of the driver: versions, names; a driver's library that is held.
+VERSIONS = {
+    False: "dpkg -l | awk '/^.i/ && /nvidia/ {print $3}' | cut -d- -f1 | sort -u",
+    True: "rpm -qa --qf '%{NAME} %{VERSION}\\n' | awk '/nvidia/ && !/dnf-plugin|nvidia-release/ {print $2}' | sort -u",
+}
+FABRIC = {
+    False: "dpkg -l | awk '/fabricmanager/ {print $1, $3}'; systemctl is-active nvidia-fabricmanager",
+    True: "grep -c '^nvidia-fabric' /etc/dnf/plugins/versionlock.list; rpm -qa --qf '%{NAME} %{VERSION}\\n' |"
+    " awk '/nvidia-fabric/ {print $2}'; systemctl is-active nvidia-fabricmanager",
+}
+UNHOLD = {
+    False: "apt-mark unhold $(apt-mark showhold | grep -m1 -e compute -e libcuda1)",
+    True: "dnf -q -C versionlock delete libnvidia-ml",
 }
 # UNKNOWN: matrix products need an nvcc that compiles.
 UNMEASURED = 3
@@ -77,6 +103,10 @@ def open_findings(run: dict[str, Any]) -> set[str]:
     return {f"{f['subject']}.{f['property']}" for f in run["findings"] if f["status"] not in ("PASS", "SKIP")}
 
 
+def is_rpm(machine: str) -> bool:
+    return inside(machine, "command -v rpm || true").stdout.strip() != ""
+
+
 def is_provisioned(machine: str, wish: str, version: str, flavour: str) -> None:
     """The first run passes, the second finds nothing to do, --deep changes nothing, and drift is silent."""
     host = ("provision", f"sim:{machine}", "--profile", wish)
@@ -87,7 +117,7 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str) -> None:
     loaded = inside(machine, "cat /proc/driver/nvidia/version").stdout
     assert version in loaded
     assert ("Open" in loaded) == (flavour == "open")
-    foreign = inside(machine, "dpkg -l | awk '/^.i/ && /nvidia/ {print $3}' | cut -d- -f1 | sort -u").stdout.split()
+    foreign = inside(machine, VERSIONS[is_rpm(machine)]).stdout.split()
     assert foreign == [version]  # nothing of another branch, not even of the repository's newest
 
 
@@ -153,6 +183,65 @@ def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tm
     inside(noble, "dpkg -r own-renderer")
 
 
+@pytest.fixture(scope="module")
+def rocky() -> Iterator[str]:
+    yield up("e2e-rocky", "rocky9", ["t4"])
+    gpuprep("sim", "down", "e2e-rocky")
+
+
+@pytest.mark.xdist_group("rocky")
+def test_a_branch_and_the_next_and_back_with_dnf(rocky: str, tmp_path: Path) -> None:
+    """NVIDIA's repository has 615, too, and its default stream is another than the wished."""
+    for version, exact in {"570": "570.211.01", "580": "580.178.04"}.items():
+        is_provisioned(rocky, profile(tmp_path, "nvidia", version), exact, "open")
+        assert f"stream={version}-open" in inside(rocky, "cat /etc/dnf/modules.d/nvidia-driver.module").stdout
+        inside(rocky, "dnf -q check-update libnvidia-ml nvidia-modprobe kmod-nvidia-open-dkms")  # nothing to update
+    free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
+    assert "615." in inside(rocky, free, check=False).stdout
+    must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "570"))
+    assert "570.211.01" in inside(rocky, "cat /proc/driver/nvidia/version").stdout
+
+
+@pytest.mark.xdist_group("rocky")
+def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, tmp_path: Path) -> None:
+    wish = profile(tmp_path, "nvidia", "580", cuda="12.8")
+    words = ("provision", f"sim:{rocky}", "--profile", wish)
+    must(*words, exit_code=UNMEASURED)
+    assert inside(rocky, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
+    inside(rocky, "dnf -q versionlock delete libnvidia-ml cuda-toolkit-12-8")
+    found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
+    assert {"driver.held", "cuda.held"} <= open_findings(found)
+    gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--fix")
+    found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
+    assert open_findings(found).isdisjoint({"driver.held", "cuda.held"})
+    # Locks that dnf is told not to obey are none.
+    inside(rocky, "sed -i 's/^enabled.*/enabled = 0/' /etc/dnf/plugins/versionlock.conf")
+    found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
+    assert {"driver.held", "cuda.held"} <= open_findings(found)
+    inside(rocky, "sed -i 's/^enabled.*/enabled = 1/' /etc/dnf/plugins/versionlock.conf")
+
+
+@pytest.mark.xdist_group("rocky")
+def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path: Path) -> None:
+    """What somebody else built on the old branch stays; provisioning says so and changes nothing."""
+    must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "580"))
+    spec = (
+        "Name: own-renderer\nVersion: 1\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\n"
+        "Requires: libnvidia-gpucomp\n%description\nof somebody else\n%files\n"
+    )
+    inside(rocky, f"printf '{spec}' >/tmp/own.spec && rpmbuild -bb --quiet --define '_rpmdir /tmp' /tmp/own.spec")
+    inside(rocky, "rpm -i /tmp/noarch/own-renderer-1-1.noarch.rpm")
+    refused = gpuprep("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "570"))
+    assert refused.exit_code != 0
+    assert "would remove own-renderer, which gpuprep did not install" in " ".join(refused.text.split())
+    there = inside(
+        rocky, "cat /proc/driver/nvidia/version /etc/dnf/plugins/versionlock.list; rpm -q own-renderer"
+    ).stdout
+    assert "580.178.04" in there
+    assert "libnvidia-ml-3:580.178.04-1.el9.*" in there
+    inside(rocky, "rpm -e own-renderer")
+
+
 @pytest.mark.only_all
 def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
     """Nothing of the source before is left, neither packages nor the pin nor the repository."""
@@ -180,11 +269,10 @@ def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -
         wish = profile(tmp_path, source, version)
         is_provisioned(machine, wish, exact, flavour)
         if "+" in gpu:
-            fabric = inside(
-                machine, "dpkg -l | awk '/fabricmanager/ {print $1, $3}'; systemctl is-active nvidia-fabricmanager"
-            )
-            assert [word.split("-")[0] for word in fabric.stdout.split()] == ["hi", exact, "active"]
-        inside(machine, "apt-mark unhold $(apt-mark showhold | grep -m1 -e compute -e libcuda1)")
+            fabric = inside(machine, FABRIC[is_rpm(machine)])
+            held = "1" if is_rpm(machine) else "hi"
+            assert [word.split("-")[0] for word in fabric.stdout.split()] == [held, exact, "active"]
+        inside(machine, UNHOLD[is_rpm(machine)])
         found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
         assert open_findings(found) == {"driver.held"}
     finally:

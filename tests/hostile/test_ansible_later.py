@@ -27,6 +27,8 @@ DEBIAN = {
     "distribution": "Debian",
     "distribution_major_version": "13",
     "distribution_version": "13",
+    "os_family": "Debian",
+    "kernel": "6.12.1-amd64",
     "architecture": "x86_64",
     "python": {"executable": "/usr/bin/python3"},
 }

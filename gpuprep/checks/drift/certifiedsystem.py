@@ -207,6 +207,8 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
             differences.append(Difference(text, _speakers(path, snapshot)))
     why = "no package that brings it has another version, so it was replaced or damaged"
     remedy = "install the package that has it again (dpkg -S FILE names it): apt-get install --reinstall PACKAGE"
+    if snapshot.apt is None:
+        remedy = "install the package that has it again (rpm -qf FILE names it): dnf reinstall PACKAGE"
     return certified.judged(
         "libraries", "contents", differences, f"{len(was)} files", unread=unread, why=why, remedy=remedy, most=MOST
     )  # fmt: skip

@@ -105,7 +105,8 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
 
 
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
-    if not wanted.driver.hold:
+    """Nothing on systems without apt: dnf-automatic obeys the same locks as dnf."""
+    if not wanted.driver.hold or snapshot.apt is None:
         return []
     text: object = snapshot.files.get(HOLDS, Missing("not_installed", f"{HOLDS} was not looked at"))
     patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []

@@ -18,7 +18,8 @@ MOST_BYTES = 1 << 20  # of a file that is read
 MOST_SECONDS = 60  # that a program may take
 RECORD = Path("/etc/gpuprep/provenance.json")
 FAMILIES = re.compile(
-    r"^(nvidia-|libnvidia-|firmware-nvidia|libcuda1$|libnvcuvid1$|cuda-|libcudnn|linux-headers-|libcupti|dkms$)"
+    r"^(nvidia-|libnvidia-|kmod-nvidia|firmware-nvidia|libcuda1$|libnvcuvid1$|cuda-|libcudnn|linux-headers-|kernel[0-9.]*-devel$"
+    r"|libcupti|dkms$)"
 )
 
 
@@ -52,6 +53,8 @@ def read(path):
 
 def packages():
     """Name ► version and the archive it came from, of the installed packages that this is about."""
+    if Path("/etc/system-release").exists():
+        return rpm_packages()
     listing = run("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\n")
     rows = [line.split() for line in listing.splitlines()]
     installed = {row[1]: row[2] for row in rows if row[0] == "installed" and FAMILIES.match(row[1])}
@@ -69,6 +72,21 @@ def packages():
     return {
         name: {"version": version, "from": origins.get(name, "unknown")} for name, version in sorted(installed.items())
     }
+
+
+def rpm_packages():
+    """The same on Red Hat's systems, where several versions of a kernel's headers may be installed."""
+    form = "%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\n"
+    installed = {}
+    for line in sorted(run("rpm", "-qa", "--qf", form).splitlines()):
+        name, version = line.split()
+        if FAMILIES.match(name):
+            installed[name] = f"{installed[name]}, {version}" if name in installed else version
+    if not installed:
+        return {}
+    said = run("dnf", "-q", "-C", "repoquery", "--installed", "--qf", "%{name} %{from_repo}", *installed)
+    origins = dict(line.split() for line in said.splitlines() if len(line.split()) == 2)
+    return {name: {"version": version, "from": origins.get(name, "unknown")} for name, version in installed.items()}
 
 
 def manifest(path):

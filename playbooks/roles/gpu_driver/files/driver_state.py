@@ -1,6 +1,6 @@
 """Reads the state of the driver on this machine and prints it as one JSON object. Changes nothing.
 
-Argument: JSON {"modules": [names to try, in order], "packages": [names], "initramfs": "/boot/initrd.img-"}.
+Argument: JSON {"modules": [names to try, in order], "packages": [names], "initramfs": "/boot/initrd.img-{kernel}"}.
 Stdlib only, Python 3.9 or newer; a thing that is not there is an empty string.
 """
 
@@ -56,7 +56,10 @@ def loaded():
 
 
 def packages(names):
-    """Name ► (dpkg's status, version) of all that are on the disk, be it half."""
+    """Name ► (status, version) of all that are on the disk, be it half. rpm knows no halves."""
+    if Path("/etc/system-release").exists():
+        rows = run("rpm", "-qa", "--qf", "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\n", *names).splitlines()
+        return {name: ("installed", version) for name, version in (row.split("\t") for row in rows)}
     fields = "${db:Status-Status}\t${Package}\t${Version}\n"
     rows = [line.split("\t") for line in run("dpkg-query", "--show", "--showformat=" + fields, *names).splitlines()]
     gone = ("not-installed", "config-files")
@@ -72,6 +75,15 @@ def stale_initramfs(image):
     return any(conf.stat().st_mtime > built for conf in Path("/etc/modprobe.d").glob("gpuprep-*.conf"))
 
 
+def next_kernel(running):
+    """What the next boot starts: as grubby says, where it is there; otherwise the newest in /boot."""
+    chosen = run("grubby", "--default-kernel").strip().partition("vmlinuz-")[2]
+    if chosen and Path("/boot/vmlinuz-" + chosen).exists():
+        return chosen
+    names = [path.name[len("vmlinuz-") :] for path in Path("/boot").glob("vmlinuz-*")]
+    return max((name for name in names if "rescue" not in name), key=version_key, default=running)
+
+
 def nvswitches():
     """Bridges (class 0680) of vendor 10de: only an NVSwitch shows as that."""
     found = 0
@@ -84,8 +96,7 @@ def nvswitches():
 def main():
     wish = json.loads(sys.argv[1])
     running = platform.release()
-    kernels = [path.name[len("vmlinuz-") :] for path in Path("/boot").glob("vmlinuz-*")]
-    newest = max(kernels, key=version_key) if kernels else running
+    newest = next_kernel(running)
     there = packages(wish["packages"])
     on_disk = functools.partial(module, names=wish["modules"])
     state = {
@@ -98,7 +109,7 @@ def main():
         "packages": {name: version for name, (status, version) in there.items() if status == "installed"},
         "packages_present": sorted(there),
         "dkms": run("dkms", "status").splitlines(),
-        "initramfs_stale": stale_initramfs(wish["initramfs"] + newest),
+        "initramfs_stale": stale_initramfs(wish["initramfs"].replace("{kernel}", newest)),
         "nvswitches": nvswitches(),
     }
     json.dump(state, sys.stdout)

@@ -33,8 +33,8 @@ def gpu_driver_installed(installed: Mapping[str, str], packages: Sequence[str], 
 def gpu_driver_offered(madison: Iterable[str], packages: Sequence[str], wish: str) -> dict[str, str]:
     """The newest offer of one and the same driver version for all of `packages`: name ► package version.
 
-    `madison` are the lines of `apt-cache madison`, newest first for each package. An archive may carry a newer
-    version of some packages only (Debian 12 security has libraries and proprietary modules, but no open modules, at
+    `madison` are the lines of `apt-cache madison`, newest first for each package, or dnf's in the same form. An archive
+    may carry a newer version of some packages only (Debian 12 security has libraries and proprietary modules, but no open modules, at
     535.309): then the newest version that all of them have is the one. Empty when there is none.
     """
     offers: dict[str, dict[str, str]] = {package: {} for package in packages}
@@ -74,6 +74,20 @@ def gpu_driver_removals(simulation: Iterable[str]) -> list[str]:
     return [line.split()[1] for line in simulation if line.startswith(("Remv ", "Purg "))]
 
 
+def gpu_driver_dnf_removals(said: Iterable[str]) -> list[str]:
+    """Packages that `dnf --assumeno` says it would remove: the names below its headings "Removing..." of the table.
+
+    A row is "NAME ARCH VERSION REPOSITORY SIZE"; a long name stands alone, and the rest is on the next line.
+    """
+    removed, removing = [], False
+    for line in said:
+        if line and not line.startswith(" "):
+            removing = line.startswith("Removing") and line.endswith(":")
+        elif removing and re.match(r" [A-Za-z0-9]", line):
+            removed.append(line.split()[0])
+    return removed
+
+
 def gpu_driver_old_firmware(installed: Mapping[str, str], packages: Sequence[str], version: str) -> list[str]:
     """Firmware that another driver brought: Ubuntu's packages have the driver's version in their names."""
     firmware = [name for name in installed if name.startswith("nvidia-firmware-") and name not in packages]
@@ -97,6 +111,7 @@ def gpu_driver_moves(policy: Iterable[str]) -> list[str]:
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
+            "gpu_driver_dnf_removals": gpu_driver_dnf_removals,
             "gpu_driver_installed": gpu_driver_installed,
             "gpu_driver_moves": gpu_driver_moves,
             "gpu_driver_names": gpu_driver_names,
