@@ -21,12 +21,12 @@ from gpuprep.paths import config_dir
 from gpuprep.yamlfile import reader
 from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
-MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia")
+MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault")
 NVIDIA_KEY = "nvidia_key"
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")
 FILE = reader.Kind("settings file", optional=True)
-# One word: apt reads the address of NVIDIA's repository from a line of a file.
+# One word: apt and dnf read addresses of repositories from a line of a file.
 MIRROR_URL = re.compile(r"(?:https?|file)://[!-~]+")
 # Enough for every HOST, and for no pattern: a build is trusted by whole names.
 HOST_NAME = re.compile(r"[^\W_][\w.@:%\[\]-]{0,254}|\[[0-9A-Fa-f:.%]+\](?::[0-9]+)?", re.ASCII)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -40,7 +41,6 @@ def test_whatever_a_package_requires_is_there(dist: str) -> None:
     there = {release, *(stub.name for stub in found)}
     there |= {word.split(" ")[0] for stub in found for word in stub.relations.get("provides", ())}
     wanted = {word.split(" ")[0] for stub in found for word in stub.relations.get("depends", ()) if word[0] != "("}
-    # Drivers of 550 and older need the X server's parts, which no role installs.
     assert wanted - there == set()
 
 
@@ -110,14 +110,11 @@ def test_other_bases_are_the_ones_they_were() -> None:
     assert "rpm" not in base._recipe("bookworm", base.PACKAGES)
 
 
-def test_the_kernel_that_was_chosen_starts(tmp_path: object) -> None:
-    from pathlib import Path
-
-    root = Path(str(tmp_path))
-    (root / "boot/grub2").mkdir(parents=True)
+def test_the_kernel_that_was_chosen_starts(tmp_path: Path) -> None:
+    (tmp_path / "boot/grub2").mkdir(parents=True)
     for release in ("5.14.0-687.51.1.el9_8.x86_64", "5.14.0-687.54.1.el9_8.x86_64"):
-        (root / f"boot/vmlinuz-{release}").touch()
-    chosen = root / "boot/grub2/grubenv"
+        (tmp_path / f"boot/vmlinuz-{release}").touch()
+    chosen = tmp_path / "boot/grub2/grubenv"
     for text, expected in {
         "saved_entry=5.14.0-687.51.1.el9_8.x86_64\n": "5.14.0-687.51.1.el9_8.x86_64",
         "saved_entry=gone\n": "",
@@ -125,7 +122,7 @@ def test_the_kernel_that_was_chosen_starts(tmp_path: object) -> None:
         "": "",
     }.items():
         chosen.write_text(text)
-        with Disk(root) as disk:
+        with Disk(tmp_path) as disk:
             assert boot.chosen_kernel(disk) == expected
             assert boot.newest_kernel(disk) == "5.14.0-687.54.1.el9_8.x86_64"
 

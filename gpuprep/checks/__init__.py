@@ -95,8 +95,8 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 def request(profile: Profile) -> FactsRequest:
     """Facts to read in addition to those of every snapshot: the extras of the profile, for every OS release."""
-    known = catalogue.tools()
-    tools = [known[name] for name in profile.extras.tools if name in known]
+    every = (catalogue.tools(), catalogue.tools(rpm=True))
+    tools = [known[name] for known in every for name in profile.extras.tools if name in known]
     tools += catalogue.framework(profile.extras.framework).values()
     return FactsRequest(
         commands=tuple(dict.fromkeys(c for tool in tools for c in tool.commands)),

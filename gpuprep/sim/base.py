@@ -19,10 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.errors import SimError
-from gpuprep.sim import controller, paths
+from gpuprep.sim import chroot, controller, paths, rpmbase, rpmsystems
 
-# What a machine presents ► the Debian release that it really is. Ubuntu's own packages cannot be had everywhere.
-RELEASES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu2204": "bookworm", "ubuntu2404": "trixie"}
+# What a machine presents ► the Debian release that it really is. Others' own packages cannot be had everywhere.
+RELEASES = {
+    "debian12": "bookworm",
+    "debian13": "trixie",
+    "ubuntu2204": "bookworm",
+    "ubuntu2404": "trixie",
+    **dict.fromkeys(rpmsystems.names(), "bookworm"),  # its dnf is of the same upstream version as Enterprise Linux 9's
+}
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "openssh-server", "sudo", "python3",
     "ca-certificates", "iproute2", "iputils-ping", "procps", "pciutils", "cron", "netbase", "less", "logrotate",
@@ -53,6 +59,9 @@ def release(os_name: str) -> str:
 def ensure(os_name: str, progress: Progress = lambda _: None) -> Path:
     """The base of a release, made now if it is not there (about 40 s and 700 MB)."""
     codename = release(os_name)
+    if os_name in rpmsystems.names():
+        recipe = {**_recipe(codename, rpmbase.packages(PACKAGES)), "rpm": rpmbase.fingerprint()}
+        return _made(f"{codename}-rpm", recipe, "the base disk of RPM systems", progress, _customise_rpm)
     recipe = _recipe(codename, PACKAGES)
     return _made(codename, recipe, f"the base disk of {os_name} ({codename})", progress, _customise)
 
@@ -160,6 +169,16 @@ def _bootstrap(root: Path, codename: str, recipe: dict[str, Any]) -> None:
 
 
 def _customise(root: Path, codename: str, recipe: dict[str, Any]) -> None:
+    _common(root, codename, recipe)
+    _divert(root)
+
+
+def _customise_rpm(root: Path, codename: str, recipe: dict[str, Any]) -> None:
+    _common(root, codename, recipe)
+    rpmbase.convert(root)
+
+
+def _common(root: Path, codename: str, recipe: dict[str, Any]) -> None:
     found = controller.find_mirrors(controller.read_sources(root / "etc/apt"))
     debian = str(recipe["mirror"] or found.debian)
     security = str(recipe["security"] or found.security or "")
@@ -176,17 +195,17 @@ def _customise(root: Path, codename: str, recipe: dict[str, Any]) -> None:
     _write(root / "etc/default/locale", "LANG=C.UTF-8\n")
     _write(root / "etc/machine-id", "")
     _network(root)
-    _in(root, "useradd", "--create-home", "--shell", "/bin/bash", "--groups", "adm,sudo,cdrom,dip,video,plugdev", USER)
+    groups = "adm,sudo,cdrom,dip,video,plugdev"
+    chroot.run(root, "useradd", "--create-home", "--shell", "/bin/bash", "--groups", groups, USER)
     _write(root / "etc/sudoers.d/90-cloud-init-users", f"{USER} ALL=(ALL) NOPASSWD:ALL\n", 0o440)
-    _in(root, "passwd", "--lock", "root")
+    chroot.run(root, "passwd", "--lock", "root")
     _certificates(root)
-    _divert(root)
 
 
 def _divert(root: Path) -> None:
     """nvidia-persistenced's program needs hardware: dpkg puts the package's own aside and leaves ours in its place."""
     program = "/usr/bin/nvidia-persistenced"
-    _in(root, "dpkg-divert", "--local", "--no-rename", "--divert", f"{program}.real", "--add", program)
+    chroot.run(root, "dpkg-divert", "--local", "--no-rename", "--divert", f"{program}.real", "--add", program)
     (root / program.lstrip("/")).symlink_to("/usr/lib/gpuprep-sim/nvidia-persistenced")
 
 
@@ -214,15 +233,7 @@ def _certificates(root: Path) -> None:
     for number, pem in enumerate(extra):
         _write(root / f"usr/local/share/ca-certificates/controller-{number}.crt", pem)
     if extra:
-        _in(root, "update-ca-certificates")
-
-
-def _in(root: Path, *command: str) -> None:
-    done = subprocess.run(["chroot", str(root), *command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SimError(
-            f"{' '.join(command)} failed in the base disk: {done.stderr.strip()}", "this is a defect of gpuprep"
-        )
+        chroot.run(root, "update-ca-certificates")
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -11,12 +11,22 @@ from gpuprep.sim.store import Description
 from gpuprep.sim.within import Disk
 
 KERNEL = re.compile(r"vmlinuz-[\w.+~-]{1,100}")
+CHOSEN = "boot/grub2/grubenv"  # of an RPM system, where grubby keeps the kernel that somebody chose
+MOST_TEXT = 4096  # bytes of it
 
 
 def newest_kernel(disk: Disk) -> str:
     """The release of the newest kernel in /boot, which a boot loader would start; "" when there is none."""
     releases = [name.removeprefix("vmlinuz-") for name in disk.names("boot") if KERNEL.fullmatch(name)]
     return max(releases, key=_version_key, default="")
+
+
+def chosen_kernel(disk: Disk) -> str:
+    """The release of the kernel that was made the default; "" where none was, or it is gone."""
+    text = (disk.read(CHOSEN, MOST_TEXT) or b"").decode("utf-8", "replace")
+    match = re.search(r"^saved_entry=(\S+)$", text, re.MULTILINE)
+    name = f"vmlinuz-{match[1]}" if match else ""
+    return match[1] if match and KERNEL.fullmatch(name) and name in disk.names("boot") else ""
 
 
 def _version_key(release: str) -> list[tuple[int, int, str]]:
@@ -32,7 +42,7 @@ def prepare(description: Description, root: Path, folder: Path, owner: int = 0) 
     run, sys = folder / "run", folder / "sys"
     devices = gpus.devices(description.identity or description.name, description.gpus)
     with Disk(root) as disk:
-        release = str(description.options.get("kernel") or newest_kernel(disk))
+        release = str(description.options.get("kernel") or chosen_kernel(disk) or newest_kernel(disk))
         configuration = modprobe.read(disk)
         module = modprobe.nvidia_module(disk, release, configuration)
     options = modprobe.nvidia_options(configuration, module) if module else {}

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import uuid
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def renumber_user(folder: Path, base: Path, user_id: int) -> None:
         os.chown(copy, user_id, user_id)
 
 
-def give(folder: Path, os_name: str) -> None:
+def give(folder: Path, os_name: str, progress: Callable[[str], None] = lambda _: None) -> None:
     """Makes the layer below the machine's own disk: the compiled stand-ins and packages that others downloaded.
 
     It is made again at every start, so a newer gpuprep replaces it, and from outside: whatever the machine did to
@@ -88,7 +89,7 @@ def give(folder: Path, os_name: str) -> None:
     install_guest(given)
     write(given, "etc/ld.so.preload", f"/{LIBRARY_FOLDER}/preload.so\n")
     debs.seed(os_name, given)
-    presented.give(os_name, given)
+    presented.give(os_name, given, progress)
 
 
 def remove(folder: Path) -> None:

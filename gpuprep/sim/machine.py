@@ -198,7 +198,7 @@ def _start(name: str, say: Progress) -> None:
         )
     _end_processes(name, graceful=False)  # what a crashed supervisor may have left
     _choose_ids(description, say)
-    disk.give(folder, description.os)
+    disk.give(folder, description.os, say)
     say(f"booting {name} ({description.os}; GPUs: {', '.join(description.gpus) or 'none'})")
     package = Path(__file__).resolve().parents[2]
     search = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprep.sim import layer
+from gpuprep.sim import layer, rpmpresented, rpmsystems
 from gpuprep.sim.archive import repository, stubs
+
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,11 @@ PRESENTED = {
 }
 
 
-def give(os_name: str, given: Path) -> None:
+def give(os_name: str, given: Path, progress: Progress = lambda _: None) -> None:
     """Puts the system's name and its stub archives into the layer below the machine's own disk."""
+    if os_name in rpmsystems.names():
+        rpmpresented.give(os_name, given, progress)
+        return
     archives = repository.folder(os_name)
     if archives is not None:
         for file in archives.rglob("*"):
@@ -61,6 +67,10 @@ def give(os_name: str, given: Path) -> None:
 
 def mirrors(os_name: str) -> dict[str, str]:
     """NVIDIA's repository as a machine of this OS has it, and the key that signs it."""
-    if not stubs.ARCHIVES.get(os_name):
+    if not stubs.ARCHIVES.get(os_name) and os_name not in rpmsystems.names():
         return {}
-    return {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": str(repository.public_key())}
+    found = {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": str(repository.public_key())}
+    if os_name in rpmsystems.names() and rpmsystems.systems()[os_name].dist in stubs.VAULTS:
+        # Of EPEL the package that adds it, epel-release-latest-9.noarch.rpm; of the vault a folder for a minor release.
+        found |= {"epel": f"file:///{repository.INSIDE}/epel", "rocky_vault": f"file:///{repository.INSIDE}/vault"}
+    return found

@@ -10,6 +10,8 @@ from gpuprep.workflows.runs import ProfileRun
 
 # A mirror's name ─► the role variable that holds the URL of what it mirrors.
 MIRRORED = {"ffmpeg": "gpu_codec_ffmpeg_url", "nv_codec_headers": "gpu_codec_headers_url"}
+# The same for whole repositories.
+WHOLE = {"nvidia": "gpu_driver_nvidia_url", "epel": "gpu_driver_epel_url", "rocky_vault": "gpu_preflight_vault_url"}
 
 
 def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,13 +35,14 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, str]:
-    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name; NVIDIA's whole repository."""
+    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name; whole repositories as they are."""
     urls = {}
     for name, variable in MIRRORED.items():
         if name in mirrors and variable in roles:
             urls[variable] = f"{mirrors[name].rstrip('/')}/{str(roles[variable]).rpartition('/')[2]}"
-    if "nvidia" in mirrors:
-        urls["gpu_driver_nvidia_url"] = mirrors["nvidia"].rstrip("/")
+    for name, variable in WHOLE.items():
+        if name in mirrors:
+            urls[variable] = mirrors[name].rstrip("/")
     if "nvidia_key" in mirrors:
         urls["gpu_driver_nvidia_key"] = mirrors["nvidia_key"]
     return urls

@@ -55,7 +55,7 @@ MODULE_DESCRIPTION("a stand-in of gpuprep for NVIDIA's kernel module");
 MODULE_ALIAS("pci:v000010DEd*sv*sd*bc03sc02i00*");
 """
 DKMS_CONF = """\
-PACKAGE_NAME="nvidia"
+PACKAGE_NAME="{name}"
 PACKAGE_VERSION="{version}"
 CLEAN="make clean"
 MAKE[0]="make KERNEL_UNAME=${{kernelver}} modules"
@@ -137,7 +137,7 @@ def payload(stub: Stub) -> Payload:
         _dkms(found, upstream, is_open="open" in stub.name)
     for soname, owners in DRIVER_LIBRARIES.items():
         if re.fullmatch(owners, stub.name) and re.match(r"\d{3}\.", stub.version):
-            _library(found, LIBRARIES, soname, upstream)
+            library(found, LIBRARIES, soname, upstream)
     if SMI.fullmatch(stub.name):
         found.smi = "usr/bin/nvidia-smi"
     if DAEMON.fullmatch(stub.name):
@@ -146,20 +146,25 @@ def payload(stub: Stub) -> Payload:
         found.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (FABRIC_UNIT, False)
         found.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
     if match := TOOLKIT.fullmatch(stub.name):
-        _toolkit(found, stub, match)
+        toolkit(found, stub, match)
     return found
 
 
 def _dkms(found: Payload, version: str, *, is_open: bool) -> None:
-    folder = f"usr/src/nvidia-{version}"
-    module = MODULE.format(licence=LICENCES[is_open], version=version)
-    for name, content in {"nvidia.c": module, "nvidia-uvm.c": module, "Makefile": MAKEFILE}.items():
-        found.texts[f"{folder}/{name}"] = (content, False)
-    found.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(version=version), False)
+    module_source(found, "nvidia", version, is_open=is_open)
     found.scripts = {"postinst": DKMS_POSTINST.format(version=version), "prerm": DKMS_PRERM.format(version=version)}
 
 
-def _library(found: Payload, folder: str, soname: str, version: str) -> None:
+def module_source(found: Payload, name: str, version: str, *, is_open: bool) -> None:
+    """What DKMS compiles; `name` is DKMS's name of it."""
+    folder = f"usr/src/{name}-{version}"
+    module = MODULE.format(licence=LICENCES[is_open], version=version)
+    for file, content in {"nvidia.c": module, "nvidia-uvm.c": module, "Makefile": MAKEFILE}.items():
+        found.texts[f"{folder}/{file}"] = (content, False)
+    found.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(name=name, version=version), False)
+
+
+def library(found: Payload, folder: str, soname: str, version: str) -> None:
     stem = soname.rpartition(".")[0]
     found.libraries[f"{folder}/{stem}.{version}"] = soname
     found.links[f"{folder}/{soname}"] = f"{stem}.{version}"
@@ -178,7 +183,7 @@ def _daemon(found: Payload, *, ubuntus_own: bool) -> None:
     found.scripts = {"postinst": DAEMON_POSTINST}
 
 
-def _toolkit(found: Payload, stub: Stub, match: re.Match[str]) -> None:
+def toolkit(found: Payload, stub: Stub, match: re.Match[str]) -> None:
     major, version = match["major"], f"{match['major']}.{match['minor']}"
     home = f"usr/local/cuda-{version}"
     if match["rest"]:
@@ -190,4 +195,4 @@ def _toolkit(found: Payload, stub: Stub, match: re.Match[str]) -> None:
     if match["part"] == "cuda-nvcc":
         found.texts[f"{home}/bin/nvcc"] = (NVCC.format(version=version, full=stub.upstream), True)
     for soname in TOOLKIT_LIBRARIES.get(match["part"], ()):
-        _library(found, f"{home}/lib64", soname.format(major=major), stub.upstream)
+        library(found, f"{home}/lib64", soname.format(major=major), stub.upstream)

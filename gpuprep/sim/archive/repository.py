@@ -27,24 +27,35 @@ def folder(os_name: str) -> Path | None:
     archives = stubs.ARCHIVES.get(os_name, ())
     if not archives:
         return None
-    made = paths.cache_dir() / "archives" / f"{os_name}-{_digest(archives)}"
-    if not made.is_dir():
-        made.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(prefix=f".making-{os_name}-", dir=made.parent))
+
+    def fill(making: Path) -> None:
+        for archive in archives:
+            _build(archive, making / archive.folder, public_key().parent)
+        shutil.copyfile(public_key(), making / "key.asc")
+
+    try:
+        return made(f"{os_name}-{_digest(archives)}", fill)
+    finally:
+        subprocess.run(["gpgconf", "--homedir", str(public_key().parent), "--kill", "gpg-agent"], check=False)
+
+
+def made(name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder of the cache, filled now if it is not there; another process may be first."""
+    folder = paths.cache_dir() / "archives" / name
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=f".making-{name}-", dir=folder.parent))
         try:
             making.chmod(0o755)
-            for archive in archives:
-                _build(archive, making / archive.folder, public_key().parent)
-            shutil.copyfile(public_key(), making / "key.asc")
+            fill(making)
             try:
-                making.rename(made)
+                making.rename(folder)
             except OSError:
-                if not made.is_dir():  # otherwise another process was first
+                if not folder.is_dir():  # otherwise another process was first
                     raise
         finally:
             shutil.rmtree(making, ignore_errors=True)
-            subprocess.run(["gpgconf", "--homedir", str(public_key().parent), "--kill", "gpg-agent"], check=False)
-    return made
+    return folder
 
 
 def public_key() -> Path:
@@ -105,17 +116,7 @@ def _package(stub: Stub, pool: Path, scratch: Path, root: Path) -> str:
     tree = scratch / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     content = payload.payload(stub)
-    for name, (text, is_program) in content.texts.items():
-        _write(tree / name, text, 0o755 if is_program else 0o644)
-    for name, soname in content.libraries.items():
-        _copy(
-            native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, "-shared", "-fPIC", f"-Wl,-soname,{soname}"),
-            tree / name,
-        )
-    for name, to in content.links.items():
-        (tree / name).symlink_to(to)
-    if content.smi:
-        _copy(native.build("nvidia-smi", native.sources("smi_program.c")), tree / content.smi)
+    write_tree(tree, content)
     fields = {
         "Package": stub.name,
         "Source": stub.source,
@@ -144,6 +145,22 @@ def _package(stub: Stub, pool: Path, scratch: Path, root: Path) -> str:
     return (
         f"{control}Filename: {file.relative_to(root)}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
     )
+
+
+def write_tree(tree: Path, content: payload.Payload) -> None:
+    """A package's files below a folder."""
+    for name, (text, is_program) in content.texts.items():
+        _write(tree / name, text, 0o755 if is_program else 0o644)
+    for name, soname in content.libraries.items():
+        _copy(
+            native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, "-shared", "-fPIC", f"-Wl,-soname,{soname}"),
+            tree / name,
+        )
+    for name, to in content.links.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).symlink_to(to)
+    if content.smi:
+        _copy(native.build("nvidia-smi", native.sources("smi_program.c")), tree / content.smi)
 
 
 def _release(archive: Archive, target: Path, lists: Sequence[Path], key: Path) -> None:

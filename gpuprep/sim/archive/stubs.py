@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-RELATIONS = ("depends", "provides", "conflicts", "breaks", "replaces")
+RELATIONS = ("depends", "recommends", "provides", "conflicts", "breaks", "replaces", "obsoletes")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,9 @@ class Archive:
     codename: str = ""  # "": a flat repository, as NVIDIA's are
     components: tuple[str, ...] = ()
     label: str = "NVIDIA CUDA"
+    dist: str = ""  # of RPM packages: which versions of a group, "el9"
+    sections: tuple[str, ...] = ("",)  # which groups of a file that has those of several repositories
+    modules: str = ""  # the data file of a repository's module streams
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Stub:
     version: str  # the package's: "580.95.05-0ubuntu1"
     architecture: str
     relations: Mapping[str, tuple[str, ...]]
+    installed: bool = False  # on a machine from the beginning
 
     @property
     def upstream(self) -> str:
@@ -45,6 +49,7 @@ class Stub:
         return f"nvidia-graphics-drivers-{branch[1]}" if branch else "nvidia-graphics-drivers"
 
 
+VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
 ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
     "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit")),),
     "debian13": (),
@@ -57,6 +62,22 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
         Archive("ubuntu", ("ubuntu-24.04",), "noble", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
     ),
 }
+
+
+def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
+    """Those of an RPM system: NVIDIA's repository, its own ones, and the vault with what it had before."""
+    files = ("nvidia-rpm", "toolkit-rpm")
+    found = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
+    own: dict[str, tuple[str, ...]]
+    if dist == "amzn2023":
+        found.append(Archive("amazonlinux-nvidia", files, dist=dist))  # Amazon's copy, without modules
+        own = {"amazonlinux": ("baseos", "appstream", "crb", "amazon"), "vault": ("vault",)}
+    else:
+        own = {name: (name,) for name in ("baseos", "appstream", "crb", "extras", "epel")}
+        vault = f"vault/{VAULTS[dist]}"
+        own[f"{vault}/BaseOS/x86_64/os"] = ("vault-baseos",)
+        own[f"{vault}/AppStream/x86_64/os"] = ("vault-appstream",)
+    return (*found, *(Archive(name, ("el",), dist=dist, sections=sections) for name, sections in own.items()))
 
 
 def upstream(version: str) -> str:
@@ -72,14 +93,24 @@ def stubs(archive: Archive) -> Iterator[Stub]:
     """Every package of an archive in every version."""
     for file in archive.files:
         for group in yaml.safe_load(text(file))["groups"]:
-            for version in group["versions"]:
+            if group.get("section", "") not in archive.sections:
+                continue
+            versions = group["versions"]
+            if isinstance(versions, dict):
+                versions = versions.get(archive.dist, ())
+            for number, version in enumerate(versions, 1):
+                installed = bool(group.get("installed")) and number == len(versions)
                 for entry in group["packages"]:
-                    yield _stub(entry, version)
+                    architecture = entry.get("arch", "x86_64" if archive.dist else "amd64")
+                    yield _stub(entry, version.replace("{dist}", archive.dist), architecture, installed)
 
 
-def _stub(entry: Mapping[str, Any], version: str) -> Stub:
+def _stub(entry: Mapping[str, Any], version: str, architecture: str, installed: bool) -> Stub:
+    epoch, colon, rest = version.rpartition(":")
+    values = {"v": version, "u": upstream(version), "E": epoch + colon, "R": f"{rest}.x86_64"}
+
     def filled(word: str) -> str:
-        return word.replace("{v}", version).replace("{u}", upstream(version))
+        return re.sub(r"\{(\w)\}", lambda match: values[match[1]], word)
 
     relations = {name: tuple(map(filled, entry[name])) for name in RELATIONS if name in entry}
-    return Stub(filled(entry["name"]), version, entry.get("arch", "amd64"), relations)
+    return Stub(filled(entry["name"]), version, architecture, relations, installed)
