@@ -35,7 +35,7 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, str]:
-    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name; whole repositories as they are."""
+    """URLs of sources taken from mirrors: the mirror's prefix and upstream's file name, or the whole repository."""
     urls = {}
     for name, variable in MIRRORED.items():
         if name in mirrors and variable in roles:

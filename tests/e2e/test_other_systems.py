@@ -222,6 +222,35 @@ def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, t
 
 
 @pytest.mark.xdist_group("rocky")
+def test_the_other_kernel_modules_of_the_same_version_and_back(rocky: str, tmp_path: Path) -> None:
+    """Both have one name in DKMS, and the old package takes the new module away with it when it goes."""
+    for flavour in ("proprietary", "open"):
+        wish = tmp_path / f"{flavour}.yml"
+        wish.write_text(
+            PROFILE.format(source="auto", version="580", cuda="none").replace('"580"', f'"580", flavour: {flavour}')
+        )
+        must("provision", f"sim:{rocky}", "--profile", str(wish))
+        loaded = inside(rocky, "cat /proc/driver/nvidia/version; rpm -qa 'kmod-nvidia*'").stdout
+        assert ("Open" in loaded, "kmod-nvidia-open-dkms" in loaded) == (flavour == "open",) * 2
+
+
+@pytest.mark.xdist_group("rocky")
+def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: Path) -> None:
+    """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
+    old = "5.14.0-570.12.1.el9_6"
+    archive = "file:///usr/lib/gpuprep-sim/archive/vault/9.6/BaseOS/x86_64/os"
+    inside(rocky, f"dnf -y -q --repofrompath=old,{archive} install kernel-{old}")
+    inside(rocky, f"grubby --set-default /boot/vmlinuz-{old}.x86_64")
+    wish = profile(tmp_path, "nvidia", "580")
+    found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
+    assert {"driver.next_boot_module", "kernel.headers_next_boot"} <= open_findings(found)
+    must("provision", f"sim:{rocky}", "--profile", wish)
+    assert f"{old}.x86_64, x86_64: installed" in inside(rocky, "dkms status").stdout
+    assert "vault" not in inside(rocky, "dnf -q repolist").stdout
+    inside(rocky, f"dnf -y -q remove kernel-core-{old}")
+
+
+@pytest.mark.xdist_group("rocky")
 def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path: Path) -> None:
     """What somebody else built on the old branch stays; provisioning says so and changes nothing."""
     must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "580"))
@@ -240,6 +269,29 @@ def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path
     assert "580.178.04" in there
     assert "libnvidia-ml-3:580.178.04-1.el9.*" in there
     inside(rocky, "rpm -e own-renderer")
+
+
+# System, source ► two branches, each with the version that it gets.
+SWITCHES = {
+    ("debian12", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
+    ("ubuntu2204", "distribution"): {"535": "535.288.01", "580": "580.178.04"},
+    ("amzn2023", "distribution"): {"570": "570.195.03", "580": "580.178.04"},
+    ("amzn2023", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
+    ("rocky8", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
+}
+
+
+@pytest.mark.only_all
+@pytest.mark.parametrize("case", SWITCHES, ids=" ".join)
+def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tmp_path: Path) -> None:
+    system, source = case
+    branches = SWITCHES[case]
+    machine = up(f"e2e-switch-{system}-{source}", system, ["t4"])
+    try:
+        for branch in (*branches, *branches):
+            is_provisioned(machine, profile(tmp_path, source, branch), branches[branch], "open")
+    finally:
+        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
