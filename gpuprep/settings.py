@@ -21,8 +21,8 @@ from gpuprep.paths import config_dir
 from gpuprep.yamlfile import reader
 from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
-MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault")
-NVIDIA_KEY = "nvidia_key"
+MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault", "container_toolkit")
+MIRROR_KEYS = ("nvidia_key", "container_toolkit_key")
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")
 FILE = reader.Kind("settings file", optional=True)
@@ -68,8 +68,8 @@ class _Judge:
     def config(self, root: Node) -> SiteConfig:
         values = self._members(root, "", KEYS)
         mirrors = {}
-        for name, node in self._members(values.get("mirrors"), "mirrors", (*MIRRORS, NVIDIA_KEY)).items():
-            if name == NVIDIA_KEY:
+        for name, node in self._members(values.get("mirrors"), "mirrors", (*MIRRORS, *MIRROR_KEYS)).items():
+            if name in MIRROR_KEYS:
                 if isinstance(node.value, str) and node.value.startswith(("/", "~/")) and node.value.isprintable():
                     mirrors[name] = str(Path(node.value).expanduser())
                 else:

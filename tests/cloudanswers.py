@@ -122,7 +122,18 @@ def _azure(path: str, words: dict[str, Any]) -> Any:
 def _certificate(folder: Path) -> Path:
     """Key and certificate in one file, for all hosts."""
     names = ",".join(f"DNS:{host}" for host in HOSTS)
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=clouds of a test"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=clouds of a test",
+    ]
     files = ["-addext", f"subjectAltName={names}", "-keyout", str(folder / "key"), "-out", str(folder / "certificate")]
     subprocess.run([*command, *files], check=True, capture_output=True)
     both = folder / "both"

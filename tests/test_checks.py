@@ -241,6 +241,7 @@ NOT_CHECKED = {
     "corrected_volatile", "corrected_aggregate", "uncorrected_aggregate", "digests", "pci_subsystem_id", "other_gpus",
     "cloud",  # without it there is nothing to compare with: tests/test_cloud.py
     "identity",  # drift compares it with the certified run's
+    "signatures",  # with Secure Boot on: tests/test_signatures.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The program of docs/cloud/user-data.yaml, run as it is: its folders and its pause are the test's, gpuprep and systemctl play.
+"""The program of docs/cloud/user-data.yaml as it is. Folders and pause are the test's; gpuprep and systemctl play.
 
 The whole of it, with cloud-init and gpuprep themselves, is in e2e/test_first_boot.py.
 """
@@ -325,7 +325,7 @@ def test_the_user_data_as_a_whole() -> None:
     assert f"GPUPREP_PACKAGE=gpuprep=={__version__}\n" in FILES[CONF]["content"]
     assert FILES[CONF]["permissions"] == "0600"
     unit = FILES[UNIT]["content"]
-    # gpuprep waits for cloud-init. A unit before or within it would wait for itself.
+    # gpuprep waits for cloud-init. If cloud-init waited for the unit, too, neither would end.
     assert "After=cloud-init.target" in unit
     assert "WantedBy=cloud-init.target" in unit
     starts = [command for command in yaml.safe_load(text)["runcmd"] if "start" in command]

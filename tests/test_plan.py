@@ -184,7 +184,7 @@ def test_a_bare_host_gets_every_role_in_the_order_of_the_playbook() -> None:
     in_book = [role["name"] for role in roles if "tasks_from" not in role]
     assert list(ROLES) == in_book
     _, plan = plan_of("t4", "debian13", "bare")
-    without = ("gpu_preflight", "gpu_nccl")  # no shipped profile asks for NCCL
+    without = ("gpu_preflight", "gpu_nccl", "gpu_containers")  # no shipped profile asks for these two
     assert [step.role for step in plan.steps] == [role for role in in_book if role not in without]
 
 

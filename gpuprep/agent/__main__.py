@@ -29,6 +29,7 @@ from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_js
 
 OTHER_AGENT = 97
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:*?~-]{0,99}")  # of what a profile may ask for
+PATH = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._+-]*){1,20}")
 FAILED = 3  # not 2, with which argparse ends for a verb that an older agent lacks
 
 
@@ -104,6 +105,9 @@ def _facts() -> int:
     for name in (*request.commands, *request.python_modules, *request.packages):
         if not NAME.fullmatch(name):  # rpm has an option that runs a command
             raise DecodeError(f"{name!r:.80} is no name of a command, module or package")
+    for path in request.certificates:
+        if not PATH.fullmatch(path):
+            raise DecodeError(f"{path!r:.80} is no path of a certificate")
     print(to_json(snapshot(request)))
     return 0
 

@@ -8,6 +8,7 @@ TUNING = "/etc/gpuprep/tuning.json"
 PROVENANCE = "/etc/gpuprep/provenance.json"
 MODULE_OPTIONS = "/etc/modprobe.d/gpuprep-nvidia.conf"
 NOUVEAU_BLACKLIST = "/etc/modprobe.d/gpuprep-nouveau.conf"
+DKMS_SIGNING = "/etc/dkms/framework.conf.d/gpuprep.conf"
 PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/gpuprep.conf"
 TUNE_UNIT = "/etc/systemd/system/gpuprep-tune.service"
 TUNE_RULE = "/etc/udev/rules.d/60-gpuprep-tune.rules"
@@ -18,6 +19,7 @@ LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
 NCCL_LOADER_LIST = "/etc/ld.so.conf.d/gpuprep-nccl.conf"
 HOLDS = "/etc/apt/apt.conf.d/52gpuprep-holds"
 PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
+CDI = "/etc/cdi/nvidia.json"  # the Container Device Interface's description of this machine's GPUs
 AGENT_HOME = "/opt/gpuprep/agent"
 AGENT_LIBRARIES = f"{AGENT_HOME}/current/lib"
 AGENT_PROGRAM = "/usr/local/bin/gpuprep-agent"
@@ -31,6 +33,7 @@ LOCK = "/run/gpuprep/lock"  # held while gpuprep changes the host
 LOCKED_CLOCKS = "/run/gpuprep/locked-clocks.json"
 MODULE_CACHE = "/var/lib/gpuprep/modules.json"
 DIGEST_CACHE = "/var/lib/gpuprep/digests.json"
+SIGNATURE_CACHE = "/var/lib/gpuprep/signatures.json"
 
 # The nightly check.
 DRIFT_PROGRAM = "/usr/local/bin/gpuprep-drift"

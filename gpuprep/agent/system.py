@@ -13,6 +13,7 @@ from gpuprep.agent import (
     apt,
     cloud,
     codec,
+    containers,
     cuda,
     driver,
     host_paths,
@@ -21,6 +22,7 @@ from gpuprep.agent import (
     osfacts,
     packages,
     shells,
+    signatures,
     whichmachine,
     xids,
 )
@@ -88,11 +90,13 @@ def snapshot(request: FactsRequest) -> Snapshot:
         agent_libraries=managed.agent_libraries(),
         xids=xids.xids(simulated=source() is Source.SIMULATED),
         modprobe=modprobe.lines(),
+        signatures=signatures.facts((kernel.running, kernel.next_boot), request.certificates),
         apt=apt.facts() if packages.uses_apt() else None,
         digests=digests.of_all(_certifiable(kernel.running, libraries, cuda_facts.nvcc_path)),
         other_gpus=other_gpus,
         identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
         cloud=cloud.facts(simulated=source() is Source.SIMULATED),
+        containers=containers.facts(),
     )
     digests.keep()
     return facts

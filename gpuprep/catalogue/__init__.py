@@ -33,6 +33,7 @@ __all__ = [
     "board_of",
     "boards",
     "branch",
+    "container_toolkits",
     "cuda_minimum_branch",
     "cudnn_checksums",
     "disk_mib",
@@ -218,6 +219,11 @@ def archive(os_id: str, version: str) -> OsRelease | None:
 def has_fabric_manager(os_id: str, source_name: str) -> bool:
     """Whether this source packages Fabric Manager, without which GPUs behind an NVSwitch do not start CUDA."""
     return source_name in _data("archives")["fabric_manager"].get(os_id, ())
+
+
+def container_toolkits() -> tuple[str, ...]:
+    """Versions of NVIDIA's container toolkit, newest first."""
+    return tuple(_data("containers")["versions"])
 
 
 def disk_mib(step: str) -> Mapping[str, int]:

@@ -34,6 +34,11 @@ def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, .
     return tuple(_filled(data["packages"], words))
 
 
+def container_packages() -> tuple[str, ...]:
+    """Packages of the container toolkit that the role gpu_containers installs and holds, on every system."""
+    return tuple(_variables("gpu_containers", "main")["gpu_containers_packages"])
+
+
 def ffmpeg_release_key() -> str:
     """Fingerprint of the key that signs FFmpeg's tarballs, as the role gpu_codec has it."""
     return str(_variables("gpu_codec", "main")["gpu_codec_release_key"])

@@ -15,6 +15,7 @@ from gpuprep.checks.installed import (
     aptpins,
     asfound,
     codec,
+    containers,
     driver,
     kernel,
     libraries,
@@ -88,6 +89,7 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     findings += toolkit.cudnn(wanted, snapshot)
     findings += ncclinstalled.findings(wanted, snapshot)
     findings += codec.findings(wanted, snapshot)
+    findings += containers.findings(wanted, snapshot)
     findings += shells.findings(wanted, snapshot)
     findings += machine.extras(wanted, snapshot)
     return findings
@@ -98,7 +100,9 @@ def request(profile: Profile) -> FactsRequest:
     every = (catalogue.tools(), catalogue.tools(rpm=True))
     tools = [known[name] for known in every for name in profile.extras.tools if name in known]
     tools += catalogue.framework(profile.extras.framework).values()
+    signing = profile.driver.signing
     return FactsRequest(
+        certificates=(signing.certificate,) if signing else (),
         commands=tuple(dict.fromkeys(c for tool in tools for c in tool.commands)),
         python_modules=tuple(dict.fromkeys(m for tool in tools for m in tool.python_modules)),
         packages=tuple(dict.fromkeys(p for tool in tools for p in tool.packages)),

@@ -9,7 +9,7 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
 
-STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, extras. Repeat the option, or write a,b."
+STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, containers, extras. Repeat the option, or write a,b."
 
 
 @click.command()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
-from gpuprep.desired.profile import Profile
+from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.profile_rules import (
     OPEN,
     PROPRIETARY,
@@ -27,6 +27,7 @@ from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot
 NVIDIA = "10de"
 # With this key DKMS signs on Ubuntu; its package shim-signed makes it (update-secureboot-policy --new-key).
 MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"
+MOK_OF_DKMS = "/var/lib/dkms/mok.pub"  # everywhere else; DKMS makes it
 NCCL_LIBRARY = "libnccl.so.2"
 
 
@@ -349,12 +350,7 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"
         refusals.append(refuse("host.driver", reason, "sudo nvidia-uninstall, reboot, then run again"))
-    loaded = catalogue.is_version(driver.loaded_version)
-    if kernel.secure_boot is True and not loaded:
-        reason = "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
-        key = MOK_OF_UBUNTU if snapshot.os.id == "ubuntu" else "/var/lib/dkms/mok.pub"
-        works = f"Secure Boot off, or the key enrolled: mokutil --import {key}, reboot, then run again"
-        refusals.append(refuse("host.secure_boot", reason, works))
+    refusals += _secure_boot(profile, snapshot)
     here = kernel.headers_running is True or _offered(snapshot)
     next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running
     there = next_differs and kernel.headers_next_boot is not False
@@ -364,6 +360,43 @@ def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
         works = "install the newest kernel of the distribution with its headers, reboot into it, then run again"
         refusals.append(refuse("host.kernel", reason, works))
     return refusals
+
+
+def certificate(signing: SigningWish | None, snapshot: Snapshot) -> str:
+    """The certificate on the host that DKMS signs modules for: the profile's, or its own."""
+    if signing is not None:
+        return signing.certificate
+    return MOK_OF_UBUNTU if snapshot.os.id == "ubuntu" else MOK_OF_DKMS
+
+
+def _secure_boot(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
+    """Whether modules that DKMS builds could not load. A driver that is loaded has a key that counts."""
+    signing = profile.driver.signing
+    if snapshot.kernel.secure_boot is not True or (signing is None and _is_loaded(snapshot)):
+        return []
+    path, facts = certificate(signing, snapshot), snapshot.signatures
+    known = () if isinstance(facts, Missing) else facts.certificates
+    there = next((one.enrolled for one in known if one.path == path), None)
+    if there is True:
+        return []
+    enrol = f"sudo mokutil --import {path}, reboot, confirm it at the machine's console, then run again"
+    if signing is None:
+        reason = "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
+        works = f"Secure Boot off, or the key enrolled: {enrol}; or an enrolled key in driver.signing"
+        return [refuse("host.secure_boot", reason, works)]
+    if isinstance(there, Missing) and there.reason != "not_installed":
+        why = "mokutil is not installed" if there.reason == "command_not_found" else there.detail or there.reason
+        reason = f"Secure Boot is on, and whether {path} is enrolled could not be read ({why})"
+        return [refuse("driver.signing", reason, "install mokutil, then run again; or Secure Boot off")]
+    if there is False:
+        reason = f"Secure Boot is on, and {path} is not enrolled: the kernel would refuse the modules"
+        return [refuse("driver.signing", reason, f"{enrol}; or Secure Boot off")]
+    reason = f"Secure Boot is on, and there is no certificate {path} on the host"
+    return [refuse("driver.signing", reason, f"copy key and certificate to the host, {enrol}; or Secure Boot off")]
+
+
+def _is_loaded(snapshot: Snapshot) -> bool:
+    return catalogue.is_version(snapshot.driver.loaded_version)
 
 
 def _vgpu(snapshot: Snapshot) -> list[Refusal]:

@@ -11,6 +11,7 @@ from gpuprep.records import ClockPair
 __all__ = [
     "ClockPair",
     "CodecWish",
+    "ContainersWish",
     "CudaWish",
     "CudnnWish",
     "DriftWish",
@@ -22,9 +23,18 @@ __all__ = [
     "NotifyWish",
     "ProbesWish",
     "Profile",
+    "SigningWish",
     "TuningWish",
     "Waiver",
 ]
+
+
+@dataclass(frozen=True)
+class SigningWish:
+    """With what DKMS signs the driver's modules, for Secure Boot. Paths on the host; gpuprep makes no key."""
+
+    key: str  # the private key, root's alone
+    certificate: str  # of that key, as DER; enrolled by the owner of the machine
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class DriverWish:
     flavour: str  # "auto" | "open" | "proprietary"
     hold: bool
     gpu_firmware: bool  # False sets NVreg_EnableGpuFirmware=0
+    signing: Optional[SigningWish] = None  # None: as DKMS does by itself
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,12 @@ class CudnnWish:
 class NcclWish:
     version: str = "none"  # "none" | "auto": on hosts with several GPUs | "2.28.9"
     source: str = "pypi"
+
+
+@dataclass(frozen=True)
+class ContainersWish:
+    toolkit: str = "none"  # NVIDIA's container toolkit: "none" | "auto": the newest known | "1.20.0"
+    hold: bool = True
 
 
 @dataclass(frozen=True)
@@ -151,3 +168,4 @@ class Profile:
     path: str  # the file it was read from
     sha256: str  # of the resolved content
     nccl: NcclWish = NcclWish()
+    containers: ContainersWish = ContainersWish()

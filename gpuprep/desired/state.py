@@ -12,10 +12,10 @@ from gpuprep import __version__, catalogue
 from gpuprep.agent.host_paths import CUDNN_PREFIX, NCCL_PREFIX
 from gpuprep.catalogue import Board, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages
+from gpuprep.catalogue.roles import container_packages, cuda_packages, driver_packages, fabric_packages
 from gpuprep.desired import host_rules
 from gpuprep.desired import profile_rules as rules
-from gpuprep.desired.profile import CodecWish, MountWish, Profile, TuningWish
+from gpuprep.desired.profile import CodecWish, MountWish, Profile, SigningWish, TuningWish
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rules
 from gpuprep.errors import PlanRefused
 from gpuprep.records import ClockPair, PciDevice, Snapshot
@@ -52,6 +52,7 @@ class WantedDriver:
     hold: bool
     gpu_firmware: bool
     packages: tuple[str, ...]
+    signing: SigningWish | None = None  # as in the profile
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ class WantedNccl:
 
 
 @dataclass(frozen=True)
+class WantedContainers:
+    toolkit: str = "none"  # "1.20.0" | "none"
+    hold: bool = True
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What one host shall be. Nothing in it is "auto"; "none" means: leave this part alone."""
 
@@ -96,6 +104,7 @@ class Wanted:
     installs: bool  # False: gpuprep has no packages for this host; what is there is judged as it was found
     decisions: tuple[str, ...]  # what was chosen for the user, and why; sentences
     nccl: WantedNccl = WantedNccl()
+    containers: WantedContainers = WantedContainers()
 
     @property
     def ffmpeg_directory(self) -> str:
@@ -157,6 +166,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         choice = _choose(profile, snapshot, gpus, None, obstacles, judging=judging)
     cudnn = _cudnn(profile, snapshot, choice, obstacles)
     nccl = WantedNccl(*host_rules.nccl(profile, snapshot, choice.cuda_major, obstacles))
+    containers = _containers(profile, refusals)
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
     min_free_mib = host_rules.free_space(profile, snapshot, key, nccl.version, obstacles)
@@ -179,6 +189,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         cuda=_cuda(profile, choice),
         cudnn=cudnn,
         nccl=nccl,
+        containers=containers,
         codec=profile.codec,
         build_key=key,
         tuning=profile.tuning,
@@ -231,6 +242,7 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         hold=wish.hold,
         gpu_firmware=wish.gpu_firmware,
         packages=_driver_packages(archive, wish.source, choice, snapshot) if archive else (),
+        signing=wish.signing,
     )
 
 
@@ -258,6 +270,18 @@ def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
 def _cudnn(profile: Profile, snapshot: Snapshot, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:
     checksums = host_rules.cudnn(profile, snapshot, choice.cuda_major, obstacles)
     return WantedCudnn(profile.cudnn.version, checksums, CUDNN_PREFIX)
+
+
+def _containers(profile: Profile, refusals: list[Refusal]) -> WantedContainers:
+    wish = profile.containers
+    if wish.toolkit == "none":
+        return WantedContainers()
+    known = catalogue.container_toolkits()
+    version = known[0] if wish.toolkit == "auto" else wish.toolkit
+    if version not in known:
+        reason = f"the catalogue has no container toolkit {version}"
+        refusals.append(rules.refuse("containers.toolkit", reason, rules.listed([*known, "auto"])))
+    return WantedContainers(version, wish.hold, container_packages())
 
 
 def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:

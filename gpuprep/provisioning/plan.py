@@ -20,6 +20,7 @@ TITLES = {
     "gpu_cudnn": "Install cuDNN",
     "gpu_nccl": "Install NCCL",
     "gpu_codec": "Build FFmpeg with NVENC and NVDEC",
+    "gpu_containers": "Let containers have the GPUs",
     "gpu_extras": "Install the extras",
 }
 ROLES = tuple(TITLES)
@@ -34,6 +35,8 @@ NO_REBOOT = frozenset(
         "headers",
         "headers_next_boot",
         "next_boot_module",
+        "signature",
+        "signature_next_boot",
     }
 )
 
@@ -47,11 +50,17 @@ def make(host: str, wanted: Wanted, findings: Sequence[Finding]) -> Plan:
     steps = []
     for role in ROLES:
         reasons = dict.fromkeys(_sentence(f) for f in open_findings if f.role == role)
+        if role == "gpu_containers" and wanted.containers.toolkit != "none" and _changes_driver(open_findings):
+            reasons["the driver changes, and containers get its libraries by name"] = None
         if reasons:
             steps.append(Step(role, TITLES[role], tuple(reasons), may_reboot=_may_reboot(role, open_findings)))
     left_over = dict.fromkeys(_sentence(f) for f in open_findings if f.role not in ROLES)
     decisions = wanted.decisions if steps else ()
     return Plan(host, wanted.profile, tuple(steps), (*left_over, *decisions))
+
+
+def _changes_driver(findings: Sequence[Finding]) -> bool:
+    return any(finding.role == "gpu_driver" and finding.property not in NO_REBOOT for finding in findings)
 
 
 def _sentence(finding: Finding) -> str:
@@ -81,6 +90,7 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_driver_hold": wanted.driver.hold,
         "gpu_driver_gpu_firmware": wanted.driver.gpu_firmware,
         "gpu_driver_profiling_counters": wanted.tuning.profiling_counters,
+        **_signing(wanted),
         "gpu_agent_version": wanted.agent.version,
         "gpu_agent_cuda_major": wanted.cuda.major,
         **{f"gpu_tuning_{key}": value for key, value in tuning.items()},
@@ -94,11 +104,21 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_nccl_cuda_major": wanted.cuda.major,
         "gpu_nccl_sha256": dict(wanted.nccl.sha256),
         "gpu_nccl_prefix": wanted.nccl.prefix,
+        "gpu_containers_version": wanted.containers.toolkit,
+        "gpu_containers_hold": wanted.containers.hold,
         "gpu_extras_packages": list(wanted.extras.packages),
         "gpu_extras_pip": [],
         "gpu_extras_mount": _mount(wanted),
     }
     return variables | _codec(wanted)
+
+
+def _signing(wanted: Wanted) -> dict[str, str]:
+    signing = wanted.driver.signing
+    return {
+        "gpu_driver_signing_key": signing.key if signing else "",
+        "gpu_driver_signing_certificate": signing.certificate if signing else "",
+    }
 
 
 def _mount(wanted: Wanted) -> dict[str, str]:

@@ -82,6 +82,8 @@ __all__ = [
     "LockedClocks",
     "Missing",
     "ModprobeLine",
+    "ModuleCertificate",
+    "ModuleSignature",
     "Moment",
     "Mount",
     "NightlyFacts",
@@ -105,6 +107,7 @@ __all__ = [
     "RunId",
     "RunRecord",
     "ShellFacts",
+    "SignatureFacts",
     "Snapshot",
     "Source",
     "SpareRows",
@@ -258,6 +261,23 @@ class CodecFacts:
 
 
 @dataclass(frozen=True)
+class ContainerRuntime:
+    name: str  # "docker", "containerd", "crio"
+    configured: Bool  # its settings name NVIDIA's runtime
+
+
+@dataclass(frozen=True)
+class ContainerFacts:
+    """NVIDIA's container toolkit, and what a container with a GPU would get."""
+
+    toolkit: OptStr  # nvidia-ctk's version; None: not installed
+    devices: Union[tuple[str, ...], Missing, None]  # names in the CDI specification; None: no specification
+    absent: tuple[str, ...] = ()  # paths of the specification that are not on the machine, the first 20
+    drivers: tuple[str, ...] = ()  # driver versions in the names of the specification's libraries
+    runtimes: tuple[ContainerRuntime, ...] = ()  # those that are installed
+
+
+@dataclass(frozen=True)
 class ShellFacts:
     """Paths of `nvcc` and `ffmpeg` for each way of starting a program; None: not found."""
 
@@ -341,12 +361,42 @@ class CloudFacts:
 
 
 @dataclass(frozen=True)
+class ModuleSignature:
+    """One of NVIDIA's kernel modules, and the signature at its end (agent/signatures.py)."""
+
+    path: str
+    kernel: str
+    signer: OptStr  # the name in it: "DKMS module signing key"; None: the module is not signed
+    key_id: OptStr  # as modinfo's sig_key: "21:7D:63"
+    fits: Union[bool, Missing, None]  # verified: it is this module's; False: the module or the signature was changed
+    verified_by: OptStr  # the certificate that says so; None: no certificate on the host is the signer's
+
+
+@dataclass(frozen=True)
+class ModuleCertificate:
+    """A certificate on the host that modules are signed for."""
+
+    path: str
+    enrolled: Bool  # as mokutil says: the firmware's list of the owner's keys has it
+
+
+@dataclass(frozen=True)
+class SignatureFacts:
+    """How NVIDIA's modules of the running kernel and of the next boot's are signed."""
+
+    modules: tuple[ModuleSignature, ...]
+    certificates: tuple[ModuleCertificate, ...]  # that are there, and that the profile names
+    loaded_of_file: Bool  # the loaded module has the source number (srcversion) of the running kernel's file
+
+
+@dataclass(frozen=True)
 class FactsRequest:
     """Facts that a profile needs in addition to those of every snapshot."""
 
     commands: tuple[str, ...] = ()  # extras: resolve these on the PATH
     python_modules: tuple[str, ...] = ()  # extras: versions of these in the system's python3
     packages: tuple[str, ...] = ()  # further package names to look up
+    certificates: tuple[str, ...] = ()  # paths on the host: kernel modules may be signed for these
 
 
 # The driver's libraries that a snapshot looks for: CUDA, decoding, encoding. Headless packages lack the last two.
@@ -399,6 +449,8 @@ class Snapshot:
     other_gpus: Union[tuple[PciDevice, ...], Missing] = NOT_READ  # of other makers than NVIDIA
     identity: Union[IdentityFacts, Missing] = NOT_READ
     cloud: Union[CloudFacts, Missing, None] = NOT_READ  # None: no cloud that gpuprep knows
+    containers: Union[ContainerFacts, Missing] = NOT_READ
+    signatures: Union[SignatureFacts, Missing] = NOT_READ
 
 
 @dataclass(frozen=True)

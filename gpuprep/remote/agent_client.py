@@ -186,8 +186,8 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
     if result.exit_code != 0:
         raise AgentFailed(
             f"{host.name}: the agent ended with exit code {result.exit_code}: {_last_lines(result.stderr)}",
-            "run again with -v; python3 on the host must be 3.9 or newer (on Red Hat's 8: `sudo dnf install python3.12`,"
-            " then `sudo alternatives --set python3 /usr/bin/python3.12`)",
+            "run again with -v; python3 on the host must be 3.9 or newer (on Red Hat's 8:"
+            " `sudo dnf install python3.12`, then `sudo alternatives --set python3 /usr/bin/python3.12`)",
             where=host.name,
         )
     try:

@@ -69,7 +69,9 @@ def mirrors(os_name: str) -> dict[str, str]:
     """NVIDIA's repository as a machine of this OS has it, and the key that signs it."""
     if not stubs.ARCHIVES.get(os_name) and os_name not in rpmsystems.names():
         return {}
-    found = {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": str(repository.public_key())}
+    key = str(repository.public_key())
+    found = {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": key}
+    found |= {"container_toolkit": f"file:///{repository.INSIDE}/container-toolkit", "container_toolkit_key": key}
     if os_name in rpmsystems.names() and rpmsystems.systems()[os_name].dist in stubs.VAULTS:
         # Of EPEL the package that adds it, epel-release-latest-9.noarch.rpm; of the vault a folder for a minor release.
         found |= {"epel": f"file:///{repository.INSIDE}/epel", "rocky_vault": f"file:///{repository.INSIDE}/vault"}

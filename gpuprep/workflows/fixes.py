@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gpuprep.agent.host_paths import AGENT_PROGRAM, HEADERS_LINK, PROGRAM_LINKS
+from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, HEADERS_LINK, PROGRAM_LINKS
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Snapshot, Status
 from gpuprep.remote import Host
@@ -130,6 +130,16 @@ def _hold_cuda(wanted: Wanted, snapshot: Snapshot) -> str:
     return _hold(wanted.cuda.packages if wanted.cuda.hold else (), snapshot)
 
 
+def _hold_containers(wanted: Wanted, snapshot: Snapshot) -> str:
+    return _hold(wanted.containers.packages if wanted.containers.hold else (), snapshot)
+
+
+def _specification(wanted: Wanted, _: Snapshot) -> str:
+    if wanted.containers.toolkit == "none":
+        return ""
+    return f"nvidia-ctk cdi generate --format=json --output={CDI}"
+
+
 def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
     free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
     if not free:
@@ -213,6 +223,12 @@ LOADED = ("cuda.cupti", "lib*.loader")
 TABLE = (
     Row(("driver.held",), "hold the driver's packages again", _hold_driver),
     Row(("cuda.held",), "hold the packages of CUDA again", _hold_cuda),
+    Row(("containers.held",), "hold the container toolkit's packages again", _hold_containers),
+    Row(
+        ("containers.devices", "containers.specification"),
+        "describe this machine's GPUs and driver for containers again",
+        _specification,
+    ),
     Row(
         ("nvidia-persistenced.enabled", "nvidia-persistenced.active"),
         "start the persistence daemon, now and at every boot",

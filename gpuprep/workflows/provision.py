@@ -28,7 +28,7 @@ from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
 
 # Names a user gives to --only and --skip, in the order in which the roles run.
-STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "extras")
+STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 TUNE_STEPS = ("agent", "tuning")
 
 

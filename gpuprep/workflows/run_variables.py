@@ -11,7 +11,14 @@ from gpuprep.workflows.runs import ProfileRun
 # A mirror's name ─► the role variable that holds the URL of what it mirrors.
 MIRRORED = {"ffmpeg": "gpu_codec_ffmpeg_url", "nv_codec_headers": "gpu_codec_headers_url"}
 # The same for whole repositories.
-WHOLE = {"nvidia": "gpu_driver_nvidia_url", "epel": "gpu_driver_epel_url", "rocky_vault": "gpu_preflight_vault_url"}
+WHOLE = {
+    "nvidia": "gpu_driver_nvidia_url",
+    "epel": "gpu_driver_epel_url",
+    "rocky_vault": "gpu_preflight_vault_url",
+    "container_toolkit": "gpu_containers_url",
+}
+# The file with the key that signs a mirror.
+KEYS = {"nvidia_key": "gpu_driver_nvidia_key", "container_toolkit_key": "gpu_containers_key"}
 
 
 def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +50,4 @@ def mirrored(roles: Mapping[str, Any], mirrors: Mapping[str, str]) -> dict[str, 
     for name, variable in WHOLE.items():
         if name in mirrors:
             urls[variable] = mirrors[name].rstrip("/")
-    if "nvidia_key" in mirrors:
-        urls["gpu_driver_nvidia_key"] = mirrors["nvidia_key"]
-    return urls
+    return urls | {variable: mirrors[name] for name, variable in KEYS.items() if name in mirrors}

@@ -221,6 +221,7 @@ def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, t
     inside(rocky, "sed -i 's/^enabled.*/enabled = 1/' /etc/dnf/plugins/versionlock.conf")
 
 
+@pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_the_other_kernel_modules_of_the_same_version_and_back(rocky: str, tmp_path: Path) -> None:
     """Both have one name in DKMS, and the old package takes the new module away with it when it goes."""
@@ -234,6 +235,7 @@ def test_the_other_kernel_modules_of_the_same_version_and_back(rocky: str, tmp_p
         assert ("Open" in loaded, "kmod-nvidia-open-dkms" in loaded) == (flavour == "open",) * 2
 
 
+@pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: Path) -> None:
     """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
@@ -250,6 +252,7 @@ def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: 
     inside(rocky, f"dnf -y -q remove kernel-core-{old}")
 
 
+@pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path: Path) -> None:
     """What somebody else built on the old branch stays; provisioning says so and changes nothing."""

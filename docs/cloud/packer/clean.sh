@@ -39,13 +39,16 @@ EOF
 /etc/NetworkManager/system-connections/cloud-init-*
 /etc/udev/rules.d/70-persistent-net.rules
 EOF
-  # What gpuprep knows of it: the certified facts and the night check that compares with them, results, caches.
+  # What gpuprep knows of it: the certified facts and the night check that compares with them, results, caches, and
+  # what containers are told of its GPUs.
   cat <<'EOF'
 /etc/gpuprep/drift.json
 /etc/systemd/system/gpuprep-drift.service
 /etc/systemd/system/gpuprep-drift.timer
 /etc/systemd/system/timers.target.wants/gpuprep-drift.timer
 /var/lib/gpuprep/*
+/etc/cdi/nvidia.json
+/etc/cdi/nvidia.yaml
 EOF
   echo "$metrics/gpuprep.prom"
   # Its own first boot (docs/cloud/user-data.yaml): a new machine gets its own user data.
@@ -107,17 +110,20 @@ die() {
   exit 2
 }
 
+public() { grep -o 'AAAA[A-Za-z0-9+/=]*' || true; }
+
 # The words that only this machine has: wherever one of them stands on the disk, the builder is still there.
 words() {
   {
     cat /etc/machine-id /run/machine-id 2>/dev/null || true
-    cut -d' ' -f2 /etc/ssh/ssh_host_*.pub 2>/dev/null || true
-    nvidia-smi --query-gpu=uuid --format=csv,noheader 2>/dev/null | grep '^GPU-' || true
+    sed -n 's/^GPU UUID:[[:space:]]*\(GPU-[0-9a-f-]*\)$/\1/p' /proc/driver/nvidia/gpus/*/information 2>/dev/null || true
     cat /sys/class/dmi/id/product_uuid 2>/dev/null || true
     for card in /sys/class/net/*; do [ ! -e "$card/device" ] || cat "$card/address"; done
-    for home in $(homes); do cut -d' ' -f2 "$home"/.ssh/authorized_keys 2>/dev/null || true; done
+    # Of keys the part that is no option, kind or comment.
+    for home in $(homes); do cat "$home/.ssh/authorized_keys" 2>/dev/null || true; done | public
+    cat /etc/ssh/ssh_host_*.pub 2>/dev/null | public
     # A short or general name stands in many a file.
-    uname -n | grep -E '^[^.]{8,}' | grep -v -x -e localhost -e debian -e ubuntu || true
+    for name in $names; do printf '%s\n' "$name"; done | grep -v -x localhost || true
   } | grep -E '.{8,}' | sort -u
 }
 
@@ -163,7 +169,20 @@ clean() {
     : >"$path"
   done
   logs -exec truncate --size=0 -- {} +
-  sed -i '/^127\.0\.1\.1[[:space:]]/d' /etc/hosts
+  # Clouds write the machine's name into it at each boot. A line in which no other name is left goes, and that of
+  # 127.0.1.1, which Debian keeps for the name of an earlier boot.
+  hosts=$(awk -v full="${names% *}" -v short="${names#* }" '
+    /^[[:space:]]*(#|$)/ { print; next }
+    $1 == "127.0.1.1" { next }
+    {
+      line = $1; kept = 0; found = 0
+      for (i = 2; i <= NF && $i !~ /^#/; i++)
+        if (($i == full || $i == short) && $i != "localhost") found = 1
+        else { line = line " " $i; kept = 1 }
+      if (!found) print
+      else if (kept) print line
+    }' /etc/hosts)
+  printf '%s\n' "$hosts" >/etc/hosts
   # open-iscsi makes a name of its own where this stands.
   if [ -e /etc/iscsi/initiatorname.iscsi ]; then echo GenerateName=yes >/etc/iscsi/initiatorname.iscsi; fi
   systemctl daemon-reload
@@ -179,9 +198,13 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ "$(id -u)" = 0 ] || die "only root can do that: sudo sh clean.sh"
 case $user in root | -* | *[!a-z0-9_-]*) die "user $user is not removed" ;; esac
+for home in /home/*; do
+  case $home in *[!A-Za-z0-9._/*-]*) die "the name of $home has letters that this script does not take: remove it first" ;; esac
+done
+[ "$(id -u)" = 0 ] || die "only root can do that: sudo sh clean.sh"
 
+names="$(uname -n) $(uname -n | cut -d. -f1)"
 metrics=$(sed -n 's/^ *"textfile_directory": "\(\/[^" ]*\)".*/\1/p' /etc/gpuprep/drift.json 2>/dev/null | head -n 1)
 metrics=${metrics:-/var/lib/prometheus/node-exporter}
 own=$(words)

@@ -65,7 +65,7 @@ variable "azure_location" {
 
 locals {
   # A profile may be a path; Google wants small letters, digits and dashes alone.
-  profile    = replace(lower(trimsuffix(basename(var.profile), ".yml")), "/[^a-z0-9-]/", "-")
+  profile    = regex_replace(lower(trimsuffix(basename(var.profile), ".yml")), "[^a-z0-9-]", "-")
   name       = "gpuprep-${local.profile}-${formatdate("YYYYMMDDhhmmss", timestamp())}"
   public_key = trimspace(file("${var.key_file}.pub"))
 }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks.common import check, skip, unknown
-from gpuprep.checks.installed import modprobe
+from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
 from gpuprep.records import AptFacts, Finding, Missing, Snapshot
@@ -26,6 +26,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return found
     found += _packages(wanted, snapshot)
     found += _modules(wanted, snapshot)
+    found += signatures.findings(wanted, snapshot)
     if snapshot.driver.loaded_version is not None:  # where none is loaded, driver.loaded says so
         found += [_nvml(snapshot), counters(wanted, snapshot)]
     if snapshot.nvswitches:

@@ -22,6 +22,7 @@ from gpuprep.desired.loading.files import available, find, read_chain
 from gpuprep.desired.profile import (
     ClockPair,
     CodecWish,
+    ContainersWish,
     CudaWish,
     CudnnWish,
     DriftWish,
@@ -33,6 +34,7 @@ from gpuprep.desired.profile import (
     NotifyWish,
     ProbesWish,
     Profile,
+    SigningWish,
     TuningWish,
     Waiver,
 )
@@ -140,10 +142,11 @@ def build(resolved: Resolved) -> Profile:
         name=resolved.path.stem,
         description=data["description"],
         gpus=tuple(data["gpus"]),
-        driver=DriverWish(**data["driver"]),
+        driver=_driver(data["driver"]),
         cuda=CudaWish(**data["cuda"]),
         cudnn=CudnnWish(**data["cudnn"]),
         nccl=NcclWish(**data["nccl"]) if "nccl" in data else NcclWish(),
+        containers=ContainersWish(**data["containers"]) if "containers" in data else ContainersWish(),
         codec=_codec(data["codec"]),
         tuning=_tuning(data["tuning"]),
         extras=_extras(data["extras"]),
@@ -154,6 +157,11 @@ def build(resolved: Resolved) -> Profile:
         path=str(resolved.path),
         sha256=hashlib.sha256(canonical.encode()).hexdigest(),
     )
+
+
+def _driver(data: dict[str, Any]) -> DriverWish:
+    signing = data.get("signing")
+    return DriverWish(**{**data, "signing": None if signing is None else SigningWish(**signing)})
 
 
 def _codec(data: dict[str, Any]) -> CodecWish:

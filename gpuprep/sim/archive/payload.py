@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 
 from gpuprep.sim.archive.stubs import Stub
 
@@ -45,6 +46,7 @@ TOOLKIT_LIBRARIES: Mapping[str, tuple[str, ...]] = {
 DKMS = re.compile(r"nvidia-dkms(-\d+)?(-server)?(-open)?|nvidia-kernel-(open-)?dkms")
 SMI = re.compile(r"nvidia-utils(-.*)?|nvidia-smi|nvidia-driver-cuda")
 DAEMON = re.compile(r"nvidia-persistenced|nvidia-compute-utils-(550|\d+-server)")
+CONTAINERS = "nvidia-container-toolkit-base"
 TOOLKIT = re.compile(r"(?P<part>.+?)-(?P<major>\d+)-(?P<minor>\d+)(?P<rest>-config-common)?")
 
 MODULE = """\
@@ -147,7 +149,18 @@ def payload(stub: Stub) -> Payload:
         found.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
     if match := TOOLKIT.fullmatch(stub.name):
         toolkit(found, stub, match)
+    if stub.name == CONTAINERS:
+        container_toolkit(found, stub)
     return found
+
+
+def program(name: str) -> str:
+    """The text of a stand-in program."""
+    return (resources.files("gpuprep.sim.archive") / "programs" / name).read_text(encoding="utf-8")
+
+
+def container_toolkit(found: Payload, stub: Stub) -> None:
+    found.texts["usr/bin/nvidia-ctk"] = (program("nvidia-ctk").replace("@VERSION@", stub.upstream), True)
 
 
 def _dkms(found: Payload, version: str, *, is_open: bool) -> None:

@@ -75,8 +75,14 @@ def public_key() -> Path:
 
 def _digest(archives: Sequence[Archive]) -> str:
     code = [Path(module.__file__ or "").read_text() for module in (payload, stubs)]
+    code.append(payload.program("nvidia-ctk"))
     parts = [*code, Path(__file__).read_text(), *(stubs.text(file) for archive in archives for file in archive.files)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def sign(file: Path) -> None:
+    """Puts the signature of a file beside it, as FILE.asc."""
+    _gpg(public_key().parent, ["--armor", "--output", f"{file}.asc", "--detach-sign", str(file)])
 
 
 def _gpg(home: Path, words: Sequence[str], text: str = "") -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import resources
 
 from gpuprep.sim.archive import payload
 from gpuprep.sim.archive.payload import Payload
@@ -103,6 +102,8 @@ def rpm_payload(stub: Stub) -> Payload:
         _module(found, stub.upstream, is_open=match[1] == "open")
     if match := payload.TOOLKIT.fullmatch(stub.name):
         _toolkit(found, stub, match)
+    if stub.name == payload.CONTAINERS:
+        payload.container_toolkit(found, stub)
     if re.fullmatch(r"nvidia-fabric-?manager", stub.name):
         found.texts["usr/lib/systemd/system/nvidia-fabricmanager.service"] = (payload.FABRIC_UNIT, False)
         found.texts["usr/bin/nv-fabricmanager"] = (payload.FABRIC, True)
@@ -177,8 +178,7 @@ def _headers(found: Payload, release: str) -> None:
 
 
 def _program(name: str, path: str) -> tuple[str, tuple[str, bool]]:
-    text = (resources.files("gpuprep.sim.archive") / "programs" / name).read_text(encoding="utf-8")
-    return path, (text, True)
+    return path, (payload.program(name), True)
 
 
 def _smi(found: Payload) -> None:

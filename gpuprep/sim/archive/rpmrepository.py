@@ -67,6 +67,7 @@ def build(archives: Sequence[Archive], target: Path, progress: Progress = lambda
             (target / archive.folder).parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(folder, target / archive.folder)
             shutil.rmtree(folder)
+            repository.sign(target / archive.folder / "repodata/repomd.xml")
     shutil.copyfile(repository.public_key(), target / "key.asc")
     for package in (target / "extras").glob("epel-release-*.rpm"):  # Red Hat's own system installs it from an address
         latest = f"epel-release-latest-{archives[0].dist.removeprefix('el')}.noarch.rpm"

@@ -49,15 +49,18 @@ class Stub:
         return f"nvidia-graphics-drivers-{branch[1]}" if branch else "nvidia-graphics-drivers"
 
 
+_CONTAINERS = Archive("container-toolkit/deb/amd64", ("container-toolkit",), label="NVIDIA container toolkit")
 VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
 ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
-    "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit")),),
-    "debian13": (),
+    "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit")), _CONTAINERS),
+    "debian13": (_CONTAINERS,),
     "ubuntu2204": (
+        _CONTAINERS,
         Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit")),
         Archive("ubuntu", ("ubuntu-22.04",), "jammy", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
     ),
     "ubuntu2404": (
+        _CONTAINERS,
         Archive("nvidia/ubuntu2404/x86_64", ("nvidia-ubuntu", "toolkit")),
         Archive("ubuntu", ("ubuntu-24.04",), "noble", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
     ),
@@ -68,6 +71,7 @@ def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
     """Those of an RPM system: NVIDIA's repository, its own ones, and the vault with what it had before."""
     files = ("nvidia-rpm", "toolkit-rpm")
     found = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
+    found.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
     own: dict[str, tuple[str, ...]]
     if dist == "amzn2023":
         found.append(Archive("amazonlinux-nvidia", files, dist=dist))  # Amazon's copy, without modules

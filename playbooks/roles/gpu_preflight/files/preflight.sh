@@ -1,6 +1,9 @@
 #!/bin/sh
-# Reads, changes nothing. Arguments: PATH=MIB, the free space wanted below a path. Prints one JSON object.
+# Reads, changes nothing. Arguments: the certificate for which DKMS signs the driver ("" for its own); then PATH=MIB, the
+# free space wanted below a path. Prints one JSON object.
 # Needs only what a minimal image has: sh, cat, df, awk (no lspci: some images lack it).
+certificate=$1
+shift
 gpus=""
 for device in /sys/bus/pci/devices/*; do
   [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue
@@ -31,10 +34,10 @@ for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
   [ -r "$variable" ] && [ "$(od -An -tu1 -j4 -N1 "$variable" | tr -d ' ')" = 1 ] && secure_boot=true
 done
 # DKMS's own key, and the key that Ubuntu lets DKMS sign with.
-for key in /var/lib/dkms/mok.pub /var/lib/shim-signed/mok/MOK.der; do
-  if $secure_boot && mokutil --test-key "$key" 2>/dev/null | grep -q 'is already enrolled'; then secure_boot=false; fi
+for key in ${certificate:-/var/lib/dkms/mok.pub /var/lib/shim-signed/mok/MOK.der}; do
+  if $secure_boot && LC_ALL=C mokutil --test-key "$key" 2>/dev/null | grep -q 'already enrolled'; then secure_boot=false; fi
 done
-[ -e /proc/driver/nvidia/version ] && secure_boot=false
+[ -z "$certificate" ] && [ -e /proc/driver/nvidia/version ] && secure_boot=false
 
 printf '{"gpus": [%s], "runfile": "%s", "short": [%s], "secure_boot": %s}\n' \
   "$gpus" "$runfile" "$short" "$secure_boot"

@@ -1,0 +1,102 @@
+"""NVIDIA's container toolkit: installed, held, and would a container get this machine's GPUs and driver?"""
+
+from __future__ import annotations
+
+from gpuprep.agent.host_paths import CDI
+from gpuprep.checks.common import check, unknown
+from gpuprep.checks.installed.driver import holds
+from gpuprep.desired.state import Wanted
+from gpuprep.records import NOT_READ, ContainerFacts, Finding, Missing, Snapshot
+
+ROLE = "gpu_containers"
+GENERATE = f"sudo nvidia-ctk cdi generate --format=json --output={CDI}"
+AGAIN = f"gpuprep provision does it (step containers); by hand: {GENERATE}"
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Nothing where the profile asks for none."""
+    if wanted.containers.toolkit == "none":
+        return []
+    facts = snapshot.containers
+    if isinstance(facts, Missing):
+        reading = Missing("not_read", "the agent did not look for it") if facts == NOT_READ else facts
+        return [unknown("containers", "toolkit", reading, expected=wanted.containers.toolkit, role=ROLE)]
+    toolkit = check(
+        "containers",
+        "toolkit",
+        facts.toolkit,
+        facts.toolkit == wanted.containers.toolkit,
+        expected=wanted.containers.toolkit,
+        why=f"the container toolkit is {facts.toolkit or 'not installed'}, and {wanted.containers.toolkit} is wanted",
+        role=ROLE,
+    )
+    if facts.toolkit is None:
+        return [toolkit]
+    held = holds("containers", wanted.containers.packages, wanted.containers.hold, snapshot, ROLE)
+    return [toolkit, *held, *_specification(snapshot, facts), *_runtimes(facts)]
+
+
+def _specification(snapshot: Snapshot, facts: ContainerFacts) -> list[Finding]:
+    devices = facts.devices
+    count = len(snapshot.pci_gpus)
+    names = devices if isinstance(devices, tuple) else ()
+    lacking = [name for name in (*map(str, range(count)), "all") if not _has(names, name)]
+    found = [
+        check(
+            "containers",
+            "devices",
+            devices if isinstance(devices, Missing) else len(names),
+            not lacking,
+            expected=f"{count} GPUs",
+            shown=f"no {CDI}" if devices is None else f"lacks {', '.join(lacking)}" if lacking else f"{count} GPUs",
+            why=f"a container cannot get these GPUs: {', '.join(lacking)}",
+            role=ROLE,
+            remedy=AGAIN,
+        )
+    ]
+    return [*found, _contents(snapshot, facts)] if isinstance(devices, tuple) else found
+
+
+def _has(names: tuple[str, ...], name: str) -> bool:
+    """A GPU in parts (MIG) is named by its parts: 0:0, 0:1."""
+    return name in names or any(one.startswith(f"{name}:") for one in names)
+
+
+def _contents(snapshot: Snapshot, facts: ContainerFacts) -> Finding:
+    """The specification names libraries by the driver's version: after another driver it is of things that are gone."""
+    loaded = snapshot.driver.loaded_version
+    others = [version for version in facts.drivers if isinstance(loaded, str) and version != loaded]
+    if others:
+        shown = why = f"libraries of driver {', '.join(others)}, and {loaded} is loaded"
+    elif facts.absent:
+        more = " and more" if len(facts.absent) > 3 else ""
+        shown = why = f"what is not on this machine: {', '.join(facts.absent[:3])}{more}"
+    else:
+        shown, why = "this machine's", ""
+    return check(
+        "containers",
+        "specification",
+        len(facts.absent),
+        not (others or facts.absent),
+        expected="this machine's",
+        shown=shown,
+        why=f"a container with a GPU would be given {why}",
+        role=ROLE,
+        remedy=AGAIN,
+    )
+
+
+def _runtimes(facts: ContainerFacts) -> list[Finding]:
+    return [
+        check(
+            "containers",
+            runtime.name,
+            runtime.configured,
+            runtime.configured is True,
+            expected="knows NVIDIA's runtime",
+            shown="knows NVIDIA's runtime" if runtime.configured is True else "does not know it",
+            why=f"{runtime.name} cannot start a container with NVIDIA's runtime: its settings do not name it",
+            role=ROLE,
+        )
+        for runtime in facts.runtimes
+    ]

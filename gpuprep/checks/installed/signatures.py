@@ -1,0 +1,194 @@
+"""Secure Boot: would the kernel take the driver's modules, now and at the next boot? By verified signatures.
+
+With Secure Boot on, a module that is not signed, that was changed, or whose key is not enrolled is FAIL. With Secure
+Boot off the kernel takes any module; but a signature that does not fit says that somebody changed one, and is WARN.
+A profile that names a key (driver.signing) wants that key's signatures, whether Secure Boot is on or not.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from gpuprep.checks.common import skip, unknown
+from gpuprep.desired.host_rules import certificate
+from gpuprep.desired.state import Wanted
+from gpuprep.records import Finding, Missing, ModuleSignature, SignatureFacts, Snapshot, Status
+
+ROLE = "gpu_driver"
+SUBJECT = "driver"
+
+
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Of the running kernel; of the next boot's where that is another. Nothing where a kernel has no module."""
+    kernel, facts = snapshot.kernel, snapshot.signatures
+    if isinstance(facts, Missing):  # with Secure Boot off nothing is asked of a record that has none
+        if kernel.secure_boot is not True or not isinstance(snapshot.driver.module_version, str):
+            return []
+        expected, what = "signed with an enrolled key", "the modules' signatures"
+        return [unknown(SUBJECT, "signature", facts, expected=expected, what=what)]
+    found = []
+    for prop, name in (("signature", kernel.running), ("signature_next_boot", kernel.next_boot)):
+        modules = [one for one in facts.modules if one.kernel == name]
+        if modules and not (prop != "signature" and name == kernel.running):
+            found.append(_Judge(wanted, snapshot, facts, prop, modules).finding())
+    return found
+
+
+class _Judge:
+    """The modules of one kernel together: the worst that is true of one of them."""
+
+    def __init__(
+        self, wanted: Wanted, snapshot: Snapshot, facts: SignatureFacts, prop: str, modules: Sequence[ModuleSignature]
+    ) -> None:
+        self.facts, self.prop, self.modules = facts, prop, modules
+        self.on = snapshot.kernel.secure_boot
+        self.dkms = snapshot.driver.dkms
+        self.wish = wanted.driver.signing
+        self.path = certificate(self.wish, snapshot)
+        self.kernel = modules[0].kernel
+        self.by_wish = f"signed for {self.path}" if self.wish else ""
+        self.expected = self.by_wish or ("signed with an enrolled key" if self.on is True else "as the kernel takes it")
+
+    def finding(self) -> Finding:
+        return (
+            self._changed()
+            or self._wrong_key()
+            or self._unsigned()
+            or self._unread()
+            or (self._off() if self.on is False else self._foreign() or self._enrolled())
+        )
+
+    # ------------------------------------------------ what is wrong with a module, worst first
+
+    def _changed(self) -> Finding | None:
+        changed = [one for one in self.modules if one.fits is False]
+        if not changed:
+            return None
+        why = f"the signature of {_names(changed)} does not fit: the module was changed after it was signed"
+        effect = "Secure Boot is off, so the kernel takes it" if self.on is False else "the kernel refuses it"
+        remedy = f"find out who changed it; {self._rebuild(changed)}"
+        status = Status.WARN if self.on is False and not self.wish else Status.FAIL
+        return self._say(
+            status, f"does not fit: {_names(changed)}", f"{why}; {effect}", remedy, ROLE if self.wish else ""
+        )
+
+    def _wrong_key(self) -> Finding | None:
+        """Only where the profile names a key."""
+        others = [one for one in self.modules if one.fits is not None and one.verified_by != self.path]
+        unread = [one for one in others if isinstance(one.fits, Missing) and one.verified_by is not None]
+        if not self.wish or not others or unread:
+            return None
+        signers = ", ".join(sorted({str(one.signer) for one in others if isinstance(one.signer, str)})) or "another key"
+        why = f"the profile wants modules that are signed for {self.path}, and {_names(others)} is signed by {signers}"
+        return self._say(Status.FAIL, f"signed by {signers}: {_names(others)}", why, "", ROLE)
+
+    def _unsigned(self) -> Finding | None:
+        unsigned = [one for one in self.modules if one.signer is None]
+        if not unsigned:
+            return None
+        actual = f"not signed: {_names(unsigned)}"
+        if self.wish:
+            why = f"the profile wants modules that are signed for {self.path}, and {_names(unsigned)} is not signed"
+            return self._say(Status.FAIL, actual, why, "", ROLE)
+        if self.on is True:
+            why = f"Secure Boot is on and {_names(unsigned)} is not signed: the kernel {self.kernel} refuses it"
+            return self._say(Status.FAIL, actual, why, f"{self._rebuild(unsigned)}; {self._enrol()}")
+        if isinstance(self.on, Missing):
+            return self._unread_of(self.on, "whether Secure Boot is on")
+        if len(unsigned) < len(self.modules):
+            why = f"{_names(unsigned)} has no signature, and the other modules have one: it was changed or cut off"
+            return self._say(Status.WARN, actual, why, f"find out who changed it; {self._rebuild(unsigned)}")
+        return self._say(Status.PASS, "not signed; Secure Boot is off")
+
+    def _unread(self) -> Finding | None:
+        """A signature that could not be looked at, other than for want of its signer's certificate."""
+        unread = [one for one in self.modules if isinstance(one.fits, Missing) and not _is_foreign(one)]
+        if not unread:
+            return None
+        assert isinstance(unread[0].fits, Missing)
+        if self.on is False and not self.wish:
+            said = unread[0].fits.detail or unread[0].fits.reason
+            reason = f"Secure Boot is off, and the signature of {_names(unread)} was not verified ({said})"
+            return skip(SUBJECT, self.prop, expected=self.expected, actual="not verified", reason=reason)
+        return self._unread_of(unread[0].fits, f"the signature of {_names(unread)}")
+
+    # ------------------------------------------------ every module fits its signature, or has an unknown signer
+
+    def _off(self) -> Finding:
+        by = ", ".join(sorted({one.verified_by for one in self.modules if isinstance(one.verified_by, str)}))
+        foreign = [one for one in self.modules if _is_foreign(one)]
+        if foreign:
+            reason = f"Secure Boot is off, and there is no certificate on the host of {foreign[0].signer}"
+            return skip(SUBJECT, self.prop, expected=self.expected, actual="not verified", reason=reason)
+        return self._say(Status.PASS, f"verified with {by}; Secure Boot is off")
+
+    def _foreign(self) -> Finding | None:
+        """Modules that came signed, by Canonical or Red Hat: their certificate is in the kernel, and in no file."""
+        foreign = [one for one in self.modules if _is_foreign(one)]
+        if not foreign:
+            return None
+        signer = str(foreign[0].signer)
+        accepted = self.prop == "signature" and self.on is True and self.facts.loaded_of_file is True
+        if accepted:
+            reason = (
+                f"signed by {signer}, whose certificate is in no file of the host. The kernel has loaded a module of"
+                " these sources with Secure Boot on; whether the file was changed since, only the kernel can tell"
+            )
+            return skip(SUBJECT, self.prop, expected=self.expected, actual=f"signed by {signer}", reason=reason)
+        why = f"{_names(foreign)} is signed by {signer}, and no certificate on the host is that signer's"
+        remedy = (
+            'load the module (a reboot): if the kernel takes it, the signature is right. If it says "Key was rejected'
+            f' by service", {self._rebuild(foreign)}; {self._enrol()}'
+        )
+        return self._say(Status.UNKNOWN, f"signed by {signer}", why, remedy)
+
+    def _enrolled(self) -> Finding:
+        used = list(dict.fromkeys(one.verified_by for one in self.modules if isinstance(one.verified_by, str)))
+        state = {one.path: one.enrolled for one in self.facts.certificates}
+        shown = ", ".join(used)
+        for path in used:
+            enrolled = state.get(path, Missing("not_read"))
+            if enrolled is False:
+                why = f"the modules are signed for {path}, which is not enrolled: the kernel refuses them"
+                said = f"verified with {shown}, not enrolled"
+                status = Status.FAIL if self.on is True else Status.UNKNOWN
+                return self._say(status, said, why, self._enrol(path))
+            if isinstance(enrolled, Missing):
+                tool = " (package mokutil)" if enrolled.reason == "command_not_found" else ""
+                return self._unread_of(
+                    enrolled, f"whether {path} is enrolled", f"install mokutil{tool}, then look again"
+                )
+        return self._say(Status.PASS, f"verified with {shown}, enrolled")
+
+    # ------------------------------------------------ words
+
+    def _say(self, status: Status, actual: str, why: str = "", remedy: str = "", role: str = "") -> Finding:
+        remedy = remedy or ("gpuprep provision does it (step driver)" if role else "")
+        return Finding(SUBJECT, self.prop, status, self.expected, actual, why, remedy, role)
+
+    def _unread_of(self, reading: Missing, what: str, remedy: str = "") -> Finding:
+        advice = remedy or "install openssl and, for modules that end in .zst, zstd; then look again"
+        return unknown(SUBJECT, self.prop, reading, expected=self.expected, remedy=advice, what=what)
+
+    def _rebuild(self, modules: Sequence[ModuleSignature]) -> str:
+        kernel = shlex.quote(modules[0].kernel)  # the name is the host's own word, and people paste this
+        if self.wish:
+            return "gpuprep provision has it built and signed again (step driver)"
+        built = next(
+            (one for one in self.dkms if one.kernel == modules[0].kernel and one.module.startswith("nvidia")), None
+        )
+        name = shlex.quote(f"{built.module}/{built.version}") if built else "MODULE/VERSION (as `dkms status` says)"
+        return f"have it built and signed again: dkms remove {name} -k {kernel}, then dkms install {name} -k {kernel}"
+
+    def _enrol(self, path: str = "") -> str:
+        path = shlex.quote(path or self.path)
+        return f"enrol the key if it is not: mokutil --import {path}, reboot, confirm it at the machine's console"
+
+
+def _is_foreign(module: ModuleSignature) -> bool:
+    return isinstance(module.signer, str) and module.verified_by is None and isinstance(module.fits, Missing)
+
+
+def _names(modules: Sequence[ModuleSignature]) -> str:
+    return ", ".join(one.path.rpartition("/")[2] for one in modules)
