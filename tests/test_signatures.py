@@ -12,6 +12,7 @@ import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import bare_snapshot, finished_snapshot
@@ -30,7 +31,6 @@ from gpuprep.records import (
     Missing,
     ModuleCertificate,
     ModuleSignature,
-    OptStr,
     SignatureFacts,
     Snapshot,
     Status,
@@ -400,16 +400,20 @@ def test_the_roles_verification_is_the_agents(tmp_path: Path, keys: tuple[Key, K
 # ---------------------------------------------------------------- judgement
 
 
-def module(name: str = "nvidia.ko", **changed: object) -> ModuleSignature:
-    good: dict[str, object] = {
+def module(name: str = "nvidia.ko", **changed: Any) -> ModuleSignature:
+    good: dict[str, Any] = {
         "path": f"/lib/modules/6.1/updates/dkms/{name}", "kernel": "", "signer": "DKMS module signing key",
         "key_id": "21:7D", "fits": True, "verified_by": OWN,
     }  # fmt: skip
-    return ModuleSignature(**{**good, **changed})  # type: ignore[arg-type]
+    return ModuleSignature(**{**good, **changed})
 
 
-UNSIGNED = {"signer": None, "key_id": None, "fits": None, "verified_by": None}
-FOREIGN = {"signer": "Canonical Ltd. Kernel Module Signing", "fits": Missing("not_installed"), "verified_by": None}
+UNSIGNED: dict[str, Any] = {"signer": None, "key_id": None, "fits": None, "verified_by": None}
+FOREIGN: dict[str, Any] = {
+    "signer": "Canonical Ltd. Kernel Module Signing",
+    "fits": Missing("not_installed"),
+    "verified_by": None,
+}
 
 
 def profile(signing: SigningWish | None = None) -> Profile:
@@ -457,7 +461,7 @@ def judged(snapshot: Snapshot, signing: SigningWish | None = None) -> list[Findi
         (FOREIGN, True, False, Status.SKIP, ""),
     ],
 )
-def test_a_module_is_judged(changed: dict[str, object], enrolled: Bool, on: Bool, status: Status, says: str) -> None:
+def test_a_module_is_judged(changed: dict[str, Any], enrolled: Bool, on: Bool, status: Status, says: str) -> None:
     (finding,) = judged(host(module(**changed), on=on, enrolled=enrolled))
     assert (finding.key, finding.status) == ("driver.signature", status), finding
     assert says in finding.remedy
@@ -514,7 +518,7 @@ def test_facts_go_through_json() -> None:
 # ---------------------------------------------------------------- a profile that names a key
 
 
-WISHED: dict[str, OptStr] = {"verified_by": FLEET.certificate}
+WISHED: dict[str, Any] = {"verified_by": FLEET.certificate}
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -523,7 +527,7 @@ WISHED: dict[str, OptStr] = {"verified_by": FLEET.certificate}
     [(WISHED, True), ({}, False), (UNSIGNED, False), (FOREIGN, False), ({**WISHED, "fits": False}, False)],
 )
 def test_modules_must_be_signed_for_the_certificate_of_the_profile(
-    on: bool, changed: dict[str, object], good: bool
+    on: bool, changed: dict[str, Any], good: bool
 ) -> None:
     snapshot = host(module(**changed), on=on, path=FLEET.certificate)
     (finding,) = judged(snapshot, FLEET)

@@ -63,7 +63,7 @@ CELLS = {
     ("amzn2023", "t4", "nvidia", "auto"): ("580.178.04", "open"),
     ("amzn2023", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
     ("amzn2023", "t4", "distribution", "auto"): ("580.178.04", "open"),
-    ("amzn2023", "a100", "distribution", "570"): ("570.195.03", "open"),
+    ("amzn2023", "a100", "distribution", "570.195.03"): ("570.195.03", "open"),
 }
 RPM = ("rocky", "rhel", "almalinux", "centos", "amzn")
 # What the package manager has of the driver: versions, names; a driver's library that is held.
@@ -278,7 +278,7 @@ def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path
 SWITCHES = {
     ("debian12", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
     ("ubuntu2204", "distribution"): {"535": "535.288.01", "580": "580.178.04"},
-    ("amzn2023", "distribution"): {"570": "570.195.03", "580": "580.178.04"},
+    ("amzn2023", "distribution"): {"570": "570.211.01", "580": "580.178.04"},
     ("amzn2023", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
     ("rocky8", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
 }

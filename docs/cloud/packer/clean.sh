@@ -86,6 +86,7 @@ EOF
 /var/lib/cloud/instance
 /var/lib/cloud/instances/*
 /var/lib/cloud/seed/*
+/var/lib/dkms/*/*/*/*/log/*
 /var/log/journal/*
 /var/log/installer/*
 /var/log/*.gz
