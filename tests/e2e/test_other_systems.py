@@ -261,7 +261,7 @@ def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path
         "Name: own-renderer\nVersion: 1\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\n"
         "Requires: libnvidia-gpucomp\n%description\nof somebody else\n%files\n"
     )
-    inside(rocky, f"printf '{spec}' >/tmp/own.spec && rpmbuild -bb --quiet --define '_rpmdir /tmp' /tmp/own.spec")
+    inside(rocky, f"printf '%s' '{spec}' >/tmp/own.spec && rpmbuild -bb --quiet --define '_rpmdir /tmp' /tmp/own.spec")
     inside(rocky, "rpm -i /tmp/noarch/own-renderer-1-1.noarch.rpm")
     refused = gpuprep("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "570"))
     assert refused.exit_code != 0
