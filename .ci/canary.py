@@ -164,6 +164,9 @@ def main() -> int:
     code = 0
     for release in catalogue.archives().values():
         for source in release.sources if not chosen.release or release.key in chosen.release else ():
+            if release.rpm:
+                print(f"{release.title}, {source}: not asked: only archives of deb packages are")
+                continue
             with tempfile.TemporaryDirectory(prefix="gpuprep-canary-") as folder:
                 root = AptRoot(Path(folder), sources_of(release, source, chosen.repository.rstrip("/"), chosen.key))
                 why = root.update()
