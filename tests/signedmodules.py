@@ -1,7 +1,7 @@
 """Kernel modules that are really signed, as the kernel's `sign-file` signs them, for tests of signatures.
 
-openssl makes the same bytes as scripts/sign-file of Debian's linux-kbuild-6.1 6.1.192-2 (compared once, by cmp, with RSA,
-sha256 and sha512); so no test needs that package. Any bytes will do as a module: sign-file does not look at them.
+openssl makes the same bytes as scripts/sign-file of Debian's linux-kbuild-6.1 6.1.192-2 (compared once, by cmp, with
+RSA, sha256 and sha512); so no test needs that package. Any bytes will do as a module: sign-file does not look at them.
 """
 
 from __future__ import annotations

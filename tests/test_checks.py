@@ -240,6 +240,7 @@ NOT_CHECKED = {
     "slowdown_temperature_c", "compute_capability", "utilization", "pcie", "throttled",
     "corrected_volatile", "corrected_aggregate", "uncorrected_aggregate", "digests", "pci_subsystem_id", "other_gpus",
     "cloud",  # without it there is nothing to compare with: tests/test_cloud.py
+    "containers",  # of profiles that ask for the container toolkit: tests/test_containers.py
     "identity",  # drift compares it with the certified run's
     "signatures",  # with Secure Boot on: tests/test_signatures.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read

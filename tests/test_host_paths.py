@@ -23,8 +23,11 @@ OF_ROLES = {
     "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
     "/etc/ld.so.conf.d/gpuprep-cuda.conf",
     "/etc/apt/sources.list.d/gpuprep.sources",
+    "/etc/apt/sources.list.d/gpuprep-container-toolkit.sources",
+    "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpuprep-container-toolkit",
     "/etc/pki/rpm-gpg/.gpuprep-nvidia.new",
     "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpuprep-nvidia",
+    "/etc/yum.repos.d/gpuprep-container-toolkit.repo",
     "/etc/yum.repos.d/gpuprep-nvidia.repo",
     "/etc/modprobe.d/gpuprep-",  # in a sentence
     "/opt/gpuprep",
@@ -38,7 +41,8 @@ NOT_OF_ROLES = {
     "/etc/apt/sources.list.d/gpuprep-nvidia.sources",
     "/etc/ld.so.conf.d/gpuprep-cuda.conf",
     "LOCK", "LOCKED_CLOCKS", "MODULE_CACHE", "DIGEST_CACHE", "SIGNATURE_CACHE", "SIMULATION_MARK", "SIMULATED_GPUS",
-    "AGENT_LIBRARIES", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST", "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK",
+    "AGENT_LIBRARIES", "DRIFT_PLAN", "DRIFT_RESULTS", "DRIFT_LAST",
+    "DRIFT_SERVICE_FILE", "DRIFT_TIMER_FILE", "DRIFT_TIMER_LINK",
     "DRIFT_TIMER_STAMP",
 }  # fmt: skip
 

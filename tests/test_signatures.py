@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from gpuprep.errors import PlanRefused
 from gpuprep.provisioning import plan
 from gpuprep.records import (
     Bool,
+    FactsRequest,
     Finding,
     Missing,
     ModuleCertificate,
@@ -545,6 +547,15 @@ def test_modules_must_be_signed_for_the_certificate_of_the_profile(
 def test_the_agent_is_asked_for_the_certificate() -> None:
     assert checks.request(profile(FLEET)).certificates == (FLEET.certificate,)
     assert checks.request(profile()).certificates == ()
+
+
+@pytest.mark.parametrize("path", ["-x", "MOK.der", "/etc/../x y", "/a\n/b", "/etc/mok/$(id)", "/" + "a/" * 30])
+def test_the_agent_takes_no_other_words_for_a_path(path: str) -> None:
+    asked = to_json(FactsRequest(certificates=(path,)))
+    command = [sys.executable, "-m", "gpuprep.agent", "facts"]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "is no path of a certificate" in done.stderr
 
 
 def bare(enrolled: Bool, path: str, *, on: Bool = True) -> Snapshot:
