@@ -22,6 +22,8 @@ unset GPUPREP_STORE
 
 # Packer does not say which host key it has seen, so the first one is taken. A machine in between could so take the
 # builder's place: build in a network that you trust.
+code=0
 gpuprep provision "$BUILD_USER@$BUILD_HOST:${BUILD_PORT:-22}" --profile "$PROFILE" \
-  --ssh-key "$key" --accept-new-host-key --json --output "$scratch/record.json"
-if [ -n "${RECORD:-}" ]; then cp -- "$scratch/record.json" "$RECORD"; fi
+  --ssh-key "$key" --accept-new-host-key --json --output "$scratch/record.json" || code=$?
+if [ -n "${RECORD:-}" ] && [ -f "$scratch/record.json" ]; then cp -- "$scratch/record.json" "$RECORD"; fi
+exit "$code"
