@@ -291,6 +291,24 @@ def test_provision_says_what_it_lacks(tmp_path: Path) -> None:
         assert missing in done.stderr
 
 
+def test_a_builder_that_does_not_answer_has_a_record_and_leaves_nothing_here(home: Path, tmp_path: Path) -> None:
+    (home / "key").write_text("none is needed: nobody listens")
+    before = sorted(home.rglob("*"))
+    given = {
+        "BUILD_HOST": "127.0.0.1", "BUILD_PORT": "1", "BUILD_USER": "x", "BUILD_KEY": str(home / "key"),
+        "PROFILE": "t4", "RECORD": str(tmp_path / "record.json"), "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }  # fmt: skip
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(PACKER / "provision.sh")],
+        env={"PATH": path, "HOME": str(home), **given},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert json.loads((tmp_path / "record.json").read_text())["exit_code"] == 3
+    assert sorted(home.rglob("*")) == before
+
+
 def test_the_examples_name_no_computer_of_ours() -> None:
     for path in [DOCS / "cloud.md", *(DOCS / "cloud").rglob("*.*")]:
         text = path.read_text(encoding="utf-8")
