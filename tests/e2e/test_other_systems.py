@@ -164,12 +164,15 @@ def test_what_a_hand_undid_is_found_and_put_right(noble: str, tmp_path: Path) ->
 
 @pytest.mark.xdist_group("noble")
 def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tmp_path: Path) -> None:
-    """What somebody else built on the old branch stays; provisioning says so and changes nothing."""
+    """What somebody else built on the old branch stays; provisioning says so and changes nothing.
+
+    Branch 570 has no libnvidia-gpucomp: the old branch's stays until the new parts are there, and then goes.
+    """
     must("provision", f"sim:{noble}", "--profile", profile(tmp_path, "nvidia", "580"))
     build = (
         "mkdir -p /tmp/own/DEBIAN && printf 'Package: own-renderer\\nVersion: 1\\nArchitecture: all\\n"
         "Maintainer: x <x@x>\\n"
-        "Depends: libnvidia-compute-580\\nDescription: of somebody else\\n' >/tmp/own/DEBIAN/control &&"
+        "Depends: libnvidia-gpucomp-580\\nDescription: of somebody else\\n' >/tmp/own/DEBIAN/control &&"
         " dpkg-deb --build /tmp/own /tmp/own.deb && dpkg -i /tmp/own.deb"
     )
     inside(noble, build)
@@ -257,12 +260,14 @@ def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: 
 def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path: Path) -> None:
     """What somebody else built on the old branch stays; provisioning says so and changes nothing."""
     must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "580"))
-    spec = (
-        "Name: own-renderer\nVersion: 1\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\n"
-        "Requires: libnvidia-gpucomp\n%description\nof somebody else\n%files\n"
-    )
-    inside(rocky, f"printf '%s' '{spec}' >/tmp/own.spec && rpmbuild -bb --quiet --define '_rpmdir /tmp' /tmp/own.spec")
-    inside(rocky, "rpm -i /tmp/noarch/own-renderer-1-1.noarch.rpm")
+    # Branch 570 has no libnvidia-gpucomp, and a nvidia-driver-cuda of its own.
+    for name, needs in {"own-renderer": "libnvidia-gpucomp", "own-tool": "nvidia-driver-cuda"}.items():
+        spec = (
+            f"Name: {name}\nVersion: 1\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\n"
+            f"Requires: {needs}\n%description\nof somebody else\n%files\n"
+        )
+        build = "rpmbuild -bb --quiet --define '_rpmdir /tmp' /tmp/own.spec"
+        inside(rocky, f"printf '%s' '{spec}' >/tmp/own.spec && {build} && rpm -i /tmp/noarch/{name}-1-1.noarch.rpm")
     refused = gpuprep("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "570"))
     assert refused.exit_code != 0
     assert "would remove own-renderer, which gpuprep did not install" in " ".join(refused.text.split())
@@ -272,6 +277,8 @@ def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path
     assert "580.178.04" in there
     assert "libnvidia-ml-3:580.178.04-1.el9.*" in there
     inside(rocky, "rpm -e own-renderer")
+    must("provision", f"sim:{rocky}", "--profile", profile(tmp_path, "nvidia", "570"))
+    assert "own-tool" in inside(rocky, "rpm -q own-tool").stdout
 
 
 # System, source ► two branches, each with the version that it gets.
