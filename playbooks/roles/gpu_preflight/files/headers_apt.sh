@@ -4,7 +4,11 @@
 # installed nor offered. Reads, changes nothing.
 running=$1
 shift
-offered() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
+offered() {
+  # Not one answer alone: apt-cache fails while another apt writes its cache anew.
+  for _ in 1 2 3; do policy=$(apt-cache policy "$1" 2>/dev/null) && break; done
+  echo "$policy" | grep -q 'Candidate: [0-9]'
+}
 installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed; }
 
 # A kernel older than the newest installed one: the reboot that comes before the driver brings the newest.
