@@ -17,6 +17,7 @@ from gpuprep.desired import loading
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, resolve, tuning_document
 from gpuprep.records import (
+    NOT_READ,
     ClockPair,
     CodecFacts,
     CudaFacts,
@@ -111,6 +112,7 @@ def nowhere() -> dict[str, OptStr]:
 def bare_snapshot(os: str = "debian13", gpus: Sequence[str] = ("t4",)) -> Snapshot:
     """A fresh cloud VM: nothing of NVIDIA's, no gpuprep."""
     kernel = KERNELS.get(os, "6.8.0-50-generic")
+    release = catalogue.archive(OS[os].id, OS[os].version_id)
     return Snapshot(
         taken_at="2026-11-20T10:00:00+00:00",
         source=Source.SIMULATED,
@@ -144,6 +146,7 @@ def bare_snapshot(os: str = "debian13", gpus: Sequence[str] = ("t4",)) -> Snapsh
         agent_installed_version=None,
         libraries=dict.fromkeys(NEEDED),
         xids=(),
+        apt=None if release is not None and release.rpm else NOT_READ,
     )
 
 
@@ -254,6 +257,10 @@ def finished_snapshot(wanted: Wanted, base: Snapshot | None = None) -> Snapshot:
             wanted.os_key.replace("-", "").replace(".", ""), [gpu.pci_device_id for gpu in wanted.gpus]
         )
     snapshot = with_driver(base, wanted, loaded=True)
+    if wanted.driver.source == "nvidia" and snapshot.apt is not None:
+        version = snapshot.driver.module_version
+        pin = f"Package: *nvidia*\nPin: version {version}-*\nPin-Priority: 1000\n"
+        snapshot = dataclasses.replace(snapshot, files={**snapshot.files, "/etc/apt/preferences.d/gpuprep-nvidia": pin})
     snapshot = _with_tuning(snapshot, wanted)
     snapshot = _with_toolkit(snapshot, wanted)
     return _with_extras(snapshot, wanted)
