@@ -65,7 +65,6 @@ CELLS = {
     ("amzn2023", "t4", "distribution", "auto"): ("580.178.04", "open"),
     ("amzn2023", "a100", "distribution", "570.195.03"): ("570.195.03", "open"),
 }
-RPM = ("rocky", "rhel", "almalinux", "centos", "amzn")
 # What the package manager has of the driver: versions, names; a driver's library that is held.
 VERSIONS = {
     False: "dpkg -l | awk '/^.i/ && /nvidia/ {print $3}' | cut -d- -f1 | sort -u",

@@ -69,7 +69,7 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
 
 def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
     """Those of an RPM system: NVIDIA's repository, its own ones, and the vault with what it had before."""
-    files = ("nvidia-rpm", "toolkit-rpm")
+    files = ("nvidia-rpm", "toolkit-rpm", "container-toolkit-rpm")
     found = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
     found.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
     own: dict[str, tuple[str, ...]]
