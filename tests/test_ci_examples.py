@@ -1,4 +1,4 @@
-"""The workflows that we hand out: .ci/cloud.yml, and those of docs/fleets.md. YAML that is read, shell that is sound."""
+"""The workflows that we hand out: .ci/cloud.yml, and those of docs/fleets.md. Readable YAML, sound shell."""
 
 from __future__ import annotations
 
