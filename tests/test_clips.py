@@ -145,6 +145,18 @@ def test_without_an_encoder_it_says_what_to_install(tmp_path: Path, monkeypatch:
         assert "imageio-ffmpeg" in made.detail
 
 
+def test_what_failed_is_not_tried_for_each_case_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = tmp_path / "tried"
+    program = stand_in(tmp_path, f"echo x >> {tried}; echo 'No capable devices found' >&2; exit 1")
+    fakeprograms.encoders(monkeypatch, tmp_path / "home", program)
+    place = tmp_path / "clips"
+    first = clips.clip("tiny", within=place)
+    assert isinstance(first, Missing)
+    assert clips.clip("tiny", within=place) == first
+    assert clips.clip("tiny", 4.0, within=place) == first
+    assert tried.read_text() == "x\n"
+
+
 def test_the_next_encoder_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = stand_in(tmp_path, "exit 1")
     real = tmp_path / "real" / "ffmpeg"
