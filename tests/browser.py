@@ -6,8 +6,8 @@
             assert seen.faults() == []                                      # each fault is a line
             assert "t4-01" in seen.text
 
-`visit` opens a page (file:// or http://), waits until it is loaded, lets axe-core check it, and closes it. A `Visit` has
-what was seen. `do` works with the page before it is looked at, in the way of playwright's sync API:
+`visit` opens a page (file:// or http://), waits until it is loaded, lets axe-core check it, and closes it. A `Visit`
+has what was seen. `do` works with the page before it is looked at, in the way of playwright's sync API:
 
     seen = chromium.visit(url, do=lambda page: page.get_by_role("link", name="t4-01").click())
 
@@ -47,30 +47,34 @@ WIDER = """() => {
     if (one.getBoundingClientRect().right <= edge + 1) continue;
     let box = one.parentElement;
     while (box && box !== document.body && getComputedStyle(box).overflowX === 'visible') box = box.parentElement;
-    if (!box || box === document.body) found.push(`<${one.tagName.toLowerCase()} class="${one.getAttribute('class') || ''}"> ` +
+    const name = `<${one.tagName.toLowerCase()} class="${one.getAttribute('class') || ''}">`;
+    if (!box || box === document.body) found.push(`${name} ` +
       `ends at ${Math.round(one.getBoundingClientRect().right)} of ${edge} px: ${one.textContent.trim().slice(0, 40)}`);
   }
   return found.length ? found : [`the page is ${document.documentElement.scrollWidth} of ${edge} px wide`];
 }"""
 
-# Texts that lie on each other by more than 2 px both ways. What is not painted, turned, or fixed to the window is left out.
+# Texts that lie on each other by more than 2 px both ways. What is hidden, turned, or fixed to the window is left out.
 ON_EACH_OTHER = """() => {
   const boxes = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const words = node.textContent.trim(), one = node.parentElement;
-    if (!words || !one.checkVisibility({contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true})) continue;
+    const painted = {contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true};
+    if (!words || !one.checkVisibility(painted)) continue;
     let skip = false;
     for (let up = one; up; up = up.parentElement) {
       const style = getComputedStyle(up);
-      if (['fixed', 'sticky'].includes(style.position) || style.transform !== 'none' || style.clipPath !== 'none') skip = true;
+      if (['fixed', 'sticky'].includes(style.position)) skip = true;
+      if (style.transform !== 'none' || style.clipPath !== 'none') skip = true;
     }
     if (skip) continue;
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) {
       // A line's box is higher than its letters.
       const spare = Math.max(0, (box.height - parseFloat(getComputedStyle(one).fontSize)) / 2);
-      if (box.width > 1) boxes.push({words, one, left: box.left, right: box.right, top: box.top + spare, bottom: box.bottom - spare});
+      const {left, right, top, bottom} = box;
+      if (box.width > 1) boxes.push({words, one, left, right, top: top + spare, bottom: bottom - spare});
     }
   }
   boxes.sort((a, b) => a.top - b.top);
@@ -79,14 +83,19 @@ ON_EACH_OTHER = """() => {
     const a = boxes[i], b = boxes[j];
     const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
     const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    if (a.one !== b.one && across > 2 && down > 2) found.push(`"${a.words.slice(0, 40)}" and "${b.words.slice(0, 40)}"`);
+    if (a.one === b.one || across <= 2 || down <= 2) continue;
+    found.push(`"${a.words.slice(0, 40)}" and "${b.words.slice(0, 40)}"`);
   }
   return found.slice(0, 20);
 }"""
 
-CHECK = """async (rules) => (await axe.run(document, {resultTypes: ['violations'], runOnly: {type: 'tag', values: rules}}))
-  .violations.map(one => `${one.id} (${one.impact}): ${one.help}: ` + one.nodes.slice(0, 5).map(
-    node => `${node.target.join(' ')} [${(node.any[0] || node.all[0] || node.none[0] || {}).message || ''}]`).join('; '))"""
+CHECK = """async (rules) => {
+  const found = await axe.run(document, {resultTypes: ['violations'], runOnly: {type: 'tag', values: rules}});
+  const why = node => ([...node.any, ...node.all, ...node.none][0] || {}).message || '';
+  const where = node => `${node.target.join(' ')} [${why(node)}]`;
+  return found.violations.map(one =>
+    `${one.id} (${one.impact}): ${one.help}: ` + one.nodes.slice(0, 5).map(where).join('; '));
+}"""
 # WCAG 2.2 AA with its earlier versions, and what axe's authors recommend beyond it.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
@@ -138,8 +147,9 @@ class Chromium:
         picture: Path | None = None,
         check: bool = True,
     ) -> Visit:
-        """Open a page and look at it. `picture`: a PNG of the whole page is written there. `check`: let axe-core check it.
+        """Open a page and look at it.
 
+        `picture`: a PNG of the whole page is written there. `check`: let axe-core check the page.
         Without `javascript` the page's own scripts do not run; then there are no checks, only what was requested.
         Raises playwright's Error where the page cannot be opened.
         """

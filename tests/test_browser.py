@@ -9,7 +9,8 @@ import browser
 import pytest
 
 GOOD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A page</title>
-<meta name="viewport" content="width=device-width"></head><body><main><h1>t4-01</h1><p>PASS</p>BODY</main></body></html>"""
+<meta name="viewport" content="width=device-width"></head><body><main><h1>t4-01</h1><p>PASS</p>BODY
+</main></body></html>"""
 
 
 def page(folder: Path, body: str = "") -> str:
