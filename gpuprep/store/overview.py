@@ -19,6 +19,7 @@ from gpuprep.store.tables import findings, host_names, latest, measurements, run
 
 AT_A_TIME = 200  # ids in one question
 RECORDS_AT_A_TIME = 20
+MOST = 100_000  # runs of one night
 TOLD = (*PROBLEMS, Status.WAIVED)
 LAST_CHARACTER = "\U0010ffff"
 
@@ -93,13 +94,26 @@ def canonical_names(connection: Connection) -> dict[str, str]:
 def texts(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, str]]:
     for start in range(0, len(run_ids), RECORDS_AT_A_TIME):
         some = run_ids[start : start + RECORDS_AT_A_TIME]
-        for run_id, text in connection.execute(sa.select(runs.c.run_id, runs.c.record).where(runs.c.run_id.in_(some))):
-            yield run_id, text
+        query = sa.select(runs.c.run_id, runs.c.record).where(runs.c.run_id.in_(some))
+        yield from ((run_id, text) for run_id, text in connection.execute(query))
 
 
 def since(connection: Connection, moment: str) -> list[Run]:
     when = (runs.c.started_at >= moment, runs.c.started_at <= latest())
     return _runs(connection, sa.select(*SHORT).where(*when).order_by(runs.c.started_at, runs.c.run_id))
+
+
+def between(connection: Connection, first: str, after: str) -> list[Run]:
+    when = (runs.c.started_at >= first, runs.c.started_at < after)
+    return _runs(connection, sa.select(*WHOLE[:8]).where(*when).order_by(runs.c.started_at, runs.c.run_id).limit(MOST))
+
+
+def whole(connection: Connection, run_ids: Sequence[str]) -> list[Run]:
+    found: dict[str, Run] = {}
+    for start in range(0, len(run_ids), AT_A_TIME):
+        query = sa.select(*WHOLE).where(runs.c.run_id.in_(run_ids[start : start + AT_A_TIME]))
+        found.update((run.run_id, run) for run in _runs(connection, query))
+    return [found[run_id] for run_id in run_ids if run_id in found]
 
 
 def of_names(connection: Connection, names: Collection[str], before: str, limit: int) -> list[Run]:

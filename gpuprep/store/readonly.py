@@ -96,6 +96,16 @@ class ReadOnlyStore(Store):
         with self._transaction(write=False) as connection:
             return overview.since(connection, moment)
 
+    def between(self, first: str, after: str) -> list[Run]:
+        """Runs that began at `first` or later and before `after`, oldest first, without their summaries."""
+        with self._transaction(write=False) as connection:
+            return overview.between(connection, first, after)
+
+    def whole(self, run_ids: Sequence[str]) -> list[Run]:
+        """These runs in this order, as far as they are there."""
+        with self._transaction(write=False) as connection:
+            return overview.whole(connection, run_ids)
+
     def of_names(self, names: Collection[str], before: str, limit: int) -> list[Run]:
         """The newest runs of these names that began before `before` ("": of all), newest first."""
         with self._transaction(write=False) as connection:
