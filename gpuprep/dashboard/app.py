@@ -1,4 +1,4 @@
-"""Addresses ► pages. Every page is also a JSON document, with ?format=json; a run has all formats of `gpuprep report`."""
+"""Addresses ► pages. With ?format=json each is a JSON document; a run has all formats of `gpuprep report`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gpuprep import __version__, errorlog
-from gpuprep.dashboard import guard, pages
+from gpuprep.dashboard import pages
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.guard import Guard, Rules
 from gpuprep.dashboard.pages import NotFound, Page, Query
-from gpuprep.errors import GpuprepError, StoreError, UsageError
+from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.records import SCHEMA_VERSION
 from gpuprep.records.moments import minute
 from gpuprep.records.showable import strict_json
@@ -76,13 +76,15 @@ def application(board: Board, rules: Rules) -> ASGIApp:
         await run_in_threadpool(board.fleet)
         return PlainTextResponse("ok\n")
 
-    word = lambda request, name: str(request.path_params[name])  # noqa: E731
+    def word(request: Request, name: str) -> str:
+        return str(request.path_params[name])
+
     routes = [
         Route("/", home),
         Route("/fleet", page(lambda _, query: pages.fleet(board, query))),
         Route("/host/{name:path}", page(lambda request, query: pages.host(board, word(request, "name"), query))),
         Route("/run/{run:path}", run),
-        Route("/nights", page(lambda _, query: pages.nights(board, query))),
+        Route("/nights", page(lambda *_: pages.nights(board))),
         Route("/nights/{day}", page(lambda request, query: pages.night(board, word(request, "day"), query))),
         Route("/trends", page(lambda _, query: pages.trends(board, query))),
         Route("/findings", page(lambda _, query: pages.findings(board, query))),
@@ -93,8 +95,8 @@ def application(board: Board, rules: Rules) -> ASGIApp:
     ]
     handlers: dict[Any, Any] = {
         HTTPException: _no_page,
-        GpuprepError: lambda request, error: _expected(board, request, error),
-        Exception: lambda request, error: _unexpected(board, request, error),
+        GpuprepError: _expected,
+        Exception: _unexpected,
     }
     return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
 
@@ -127,12 +129,12 @@ def _run(board: Board, run_id: str, style: str) -> Response:
 # ---------------------------------------------------------------- errors
 
 
-def _expected(board: Board, request: Request, error: GpuprepError) -> Response:
+async def _expected(request: Request, error: GpuprepError) -> Response:
     status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, UsageError) else 503
     return _error(request, status, masked(error.what), masked(error.hint))
 
 
-def _unexpected(board: Board, request: Request, error: Exception) -> Response:
+async def _unexpected(request: Request, error: Exception) -> Response:
     """One line and a file, as on the command line."""
     try:
         kept = f"the whole of it is in {errorlog.keep(errorlog.whole(error, f'page: {visible(request.url.path)}'))}"
@@ -195,6 +197,3 @@ def _static(name: str) -> tuple[str, str]:
         raise HTTPException(404)
     package, path, kind = STATIC[name]
     return _file(package, path) or "", kind
-
-
-__all__ = ["application", "guard"]

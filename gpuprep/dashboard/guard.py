@@ -15,7 +15,7 @@ import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -25,8 +25,8 @@ METHODS = ("GET", "HEAD")
 OPEN = ("/healthz",)  # says nothing but that it answers
 MOST_QUERY = 2000  # bytes
 NOTHING_ELSE = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none';"
-    " frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": NOTHING_ELSE,
@@ -114,8 +114,6 @@ class Guard:
 
     def _let_in(self, path: str, rest: str) -> Response:
         """To the same page without the token in its address, which history and screens would keep."""
-        from urllib.parse import quote
-
         target = "/" + quote(path.lstrip("/"), safe="/:@%") + (f"?{rest}" if rest else "")  # never "//elsewhere"
         response = RedirectResponse(target, 303)
         response.set_cookie(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,11 +18,11 @@ from gpuprep.dashboard.speeds import NIGHTS, Falling, Headline, Speeds
 from gpuprep.errors import UsageError
 from gpuprep.performance import trend
 from gpuprep.performance.trend import FEWEST_NIGHTS, Direction
-from gpuprep.records import Finding, Status
+from gpuprep.records import Finding
 from gpuprep.records.findings import PROBLEMS
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import drifted
-from gpuprep.reports.fleet import COUNTED, WORST_FIRST
+from gpuprep.reports.fleet import COUNTED
 from gpuprep.reports.readings import figure
 from gpuprep.store.overview import Run
 from gpuprep.untrusted.plaintext import one_line
@@ -50,7 +50,6 @@ class Page:
     variables: dict[str, Any]
     document: dict[str, Any]  # without its schema version
     status: int = 200
-    lists: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -380,7 +379,7 @@ def _run_document(run: Run) -> dict[str, Any]:
 # ---------------------------------------------------------------- /nights
 
 
-def nights(board: Board, query: Query) -> Page:
+def nights(board: Board) -> Page:
     first = trend.night(datetime.now(timezone.utc).isoformat()) or date.today()
     by_night = _by_night(board, first - timedelta(days=NIGHTS - 1))
     days = [first - timedelta(days=back) for back in range(NIGHTS - 1, -1, -1)]
@@ -393,7 +392,7 @@ def nights(board: Board, query: Query) -> Page:
             {"day": day, "counts": counts, "total": sum(counts.values()), "path": f"/nights/{day}"}
             for day, counts in reversed(counted)
         ],
-        "words": [word for word in ("FAIL", "UNKNOWN", "WARN", "PASS")],
+        "words": ("FAIL", "UNKNOWN", "WARN", "PASS"),
         "legend": charts.STACK,
         "banner": "",
     }
@@ -422,13 +421,14 @@ def night(board: Board, day: str, query: Query) -> Page:
         after = wanted + timedelta(days=1)
     except (ValueError, OverflowError) as error:
         raise NotFound(f"{one_line(day, 40)} is no day", "write it as 2026-11-22") from error
-    runs = [run for run in board.store.between(f"{wanted}T12:00:00+00:00", f"{after}T12:00:00+00:00")]
+    runs = board.store.between(f"{wanted}T12:00:00+00:00", f"{after}T12:00:00+00:00")
     judged = [run for run in runs if run.command in JUDGING]
     word = query.text("verdict")
     words = Counter(map(word_of, judged))
     chosen = [run for run in judged if not word or word_of(run) == word]
     chosen.sort(key=lambda run: (WORD_ORDER.get(word_of(run), -1), run.host, run.started_at))
     rows = cut(chosen, query)
+    listed = [_run_row(run) for run in board.store.whole([run.run_id for run in rows.rows])]
     variables = {
         "day": str(wanted),
         "after": str(after),
@@ -438,11 +438,11 @@ def night(board: Board, day: str, query: Query) -> Page:
         "links": {each: query.link(verdict=each, page="") for each in words},
         "wanted": word,
         "cut": rows,
-        "rows": [_run_row(run) for run in board.store.whole([run.run_id for run in rows.rows])],
+        "rows": listed,
         "total": len(judged),
         "banner": "",
     }
-    document = {"night": str(wanted), "runs": [_run_document(row["run"]) for row in variables["rows"]],
+    document = {"night": str(wanted), "runs": [_run_document(row["run"]) for row in listed],
                 "page": rows.number, "pages": rows.pages, "total": rows.total, "counts": dict(words)}  # fmt: skip
     return Page("night.html", variables, document)
 

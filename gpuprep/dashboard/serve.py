@@ -43,7 +43,7 @@ def parse(text: str) -> Listen:
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise wrong
     bracketed = host.startswith("[") and host.endswith("]")
-    if ":" in host and not bracketed or any(letter.isspace() or letter == "/" for letter in host):
+    if (":" in host and not bracketed) or any(letter.isspace() or letter == "/" for letter in host):
         raise wrong
     return Listen(host[1:-1] if bracketed else host or "127.0.0.1", int(port))
 
