@@ -174,5 +174,3 @@ def _whole() -> RunRecord:
     return dataclasses.replace(
         made, source=Source.MEASURED, playbook=None, before=facts, after=facts, measurements=(measured,)
     )
-
-

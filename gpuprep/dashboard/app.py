@@ -21,10 +21,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gpuprep import __version__, errorlog
-from gpuprep.dashboard import pages
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.guard import Guard, Rules
-from gpuprep.dashboard.pages import NotFound, Page, Query
+from gpuprep.dashboard.pages import findings, fleet, host, nights, search, trends
+from gpuprep.dashboard.pages.common import NotFound, Page, Query, host_path
 from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.records import SCHEMA_VERSION
 from gpuprep.records.moments import minute
@@ -53,17 +53,21 @@ Make = Callable[[Board, Query], Page]
 def application(board: Board, rules: Rules) -> ASGIApp:
     """The whole of it; the caller starts and closes the board."""
 
+    def answered(make: Callable[[], Response]) -> Response:
+        with board.answering():
+            return make()
+
     def page(make: Callable[[Request, Query], Page]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             query = Query(dict(request.query_params))
             style = query.choice("format", ("html", "json"))
-            return await run_in_threadpool(lambda: _shown(board, make(request, query), style))
+            return await run_in_threadpool(answered, lambda: _shown(board, make(request, query), style))
 
         return answer
 
     async def run(request: Request) -> Response:
         style = Query(dict(request.query_params)).choice("format", ("html", *FORMATS))
-        return await run_in_threadpool(_run, board, request.path_params["run"], style)
+        return await run_in_threadpool(answered, lambda: _run(board, request.path_params["run"], style))
 
     async def home(_: Request) -> Response:
         return RedirectResponse("/fleet", 303)
@@ -81,15 +85,17 @@ def application(board: Board, rules: Rules) -> ASGIApp:
 
     routes = [
         Route("/", home),
-        Route("/fleet", page(lambda _, query: pages.fleet(board, query))),
-        Route("/host/{name:path}", page(lambda request, query: pages.host(board, word(request, "name"), query))),
+        Route("/fleet", page(lambda _, query: fleet.fleet(board, query))),
+        Route("/host/{name:path}", page(lambda request, query: host.host(board, word(request, "name"), query))),
         Route("/run/{run:path}", run),
-        Route("/nights", page(lambda *_: pages.nights(board))),
-        Route("/nights/{day}", page(lambda request, query: pages.night(board, word(request, "day"), query))),
-        Route("/trends", page(lambda _, query: pages.trends(board, query))),
-        Route("/findings", page(lambda _, query: pages.findings(board, query))),
-        Route("/findings/{key:path}", page(lambda request, query: pages.finding(board, word(request, "key"), query))),
-        Route("/search", page(lambda _, query: pages.search(board, query))),
+        Route("/nights", page(lambda *_: nights.nights(board))),
+        Route("/nights/{day}", page(lambda request, query: nights.night(board, word(request, "day"), query))),
+        Route("/trends", page(lambda _, query: trends.trends(board, query))),
+        Route("/findings", page(lambda _, query: findings.findings(board, query))),
+        Route(
+            "/findings/{key:path}", page(lambda request, query: findings.finding(board, word(request, "key"), query))
+        ),
+        Route("/search", page(lambda _, query: search.search(board, query))),
         Route("/healthz", health),
         Route("/static/{file}", static),
     ]
@@ -120,7 +126,7 @@ def _run(board: Board, run_id: str, style: str) -> Response:
         return Response(text, media_type=f"{TYPES.get(style, 'text/plain')}; charset=utf-8")
     policy = POLICY.search(text[:2000])
     links = _environment().get_template("above.html").render(
-        host=record.host, path=pages.host_path(record.host), formats=[one for one in FORMATS if one != "html"]
+        host=record.host, path=host_path(record.host), formats=[one for one in FORMATS if one != "html"]
     )  # fmt: skip
     headers = {"Content-Security-Policy": (html.unescape(policy[1]) if policy else REPORT_POLICY) + AROUND}
     return HTMLResponse(text.replace("<body>", f"<body>{links}", 1), headers=headers)

@@ -9,23 +9,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
+from typing import Generic, TypeVar
 
 from gpuprep.dashboard import digest, speeds
 from gpuprep.dashboard.digest import Host
 from gpuprep.dashboard.speeds import Speeds
 from gpuprep.errors import GpuprepError
 from gpuprep.performance import trend
+from gpuprep.records import Status
 from gpuprep.records.ids import now
 from gpuprep.store.overview import Run
 from gpuprep.store.readonly import ReadOnlyStore
 
 JUDGING = ("provision", "tune", "validate", "drift")  # commands whose newest run says how a host is
-FRESH_SECONDS = 3.0  # for which an answer is given again: many browsers ask at once
-AHEAD_SECONDS = 15.0  # between two rounds of reading ahead
+FRESH_SECONDS = 15.0  # for which an answer is given again
+AHEAD_SECONDS = 10.0  # between two rounds of reading ahead; less than the above, so that pages wait for none
+AWAY_SECONDS = 300.0  # after the last page that was asked for, nothing is read ahead
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -39,16 +46,39 @@ class Fleet:
         return next((host for host in self.hosts if name == host.name or name in host.others), None)
 
 
+@dataclass(frozen=True)
+class Nights:
+    """How many names ended how in each of the last nights, oldest first, by the last run of each."""
+
+    counted: tuple[tuple[date, dict[str, int]], ...]
+    read_at: str
+
+
+class Fresh(Generic[_T]):
+    """An answer of the store that is given again for some seconds. Who asks meanwhile waits for the one who reads."""
+
+    def __init__(self, read: Callable[[], _T], seconds: float) -> None:
+        self._read, self._seconds, self._lock = read, seconds, threading.Lock()
+        self._known: tuple[float, _T] | None = None
+
+    def __call__(self, *, anew: bool = False) -> _T:
+        with self._lock:
+            if self._known is None or anew or time.monotonic() - self._known[0] > self._seconds:
+                self._known = (time.monotonic(), self._read())
+            return self._known[1]
+
+
 class Board:
-    def __init__(self, store: ReadOnlyStore) -> None:
+    def __init__(self, store: ReadOnlyStore, fresh_seconds: float = FRESH_SECONDS) -> None:
         self.store = store
         self._hosts: dict[str, Host] = {}  # by run id
-        self._fleet = Fleet((), "")
-        self._fleet_at = float("-inf")
+        self._fleet = Fresh(self._read_fleet, fresh_seconds)
+        self._nights = Fresh(self._read_nights, fresh_seconds)
         self._speeds: dict[str, tuple[str, Speeds]] = {}  # by name: when it was measured last, and what
-        self._to_read = 0  # hosts whose figures are not read yet
-        self._nights: tuple[float, str, list[Run]] = (float("-inf"), "", [])
-        self._lock = threading.Lock()
+        self._to_read = 0
+        self._answering = 0  # pages that are being made
+        self._counting = threading.Condition()
+        self._asked_at = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._ahead, name="reads ahead", daemon=True)
 
@@ -65,13 +95,25 @@ class Board:
             self._thread.join()
         self.store.close()
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While a page is made, nothing is read ahead: Python runs one thread at a time."""
+        with self._counting:
+            self._answering += 1
+            self._asked_at = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._answering -= 1
+                self._counting.notify_all()
+
     def fleet(self) -> Fleet:
-        """Raises StoreError."""
-        with self._lock:
-            if time.monotonic() - self._fleet_at > FRESH_SECONDS:
-                self._fleet = self._read()
-                self._fleet_at = time.monotonic()
-            return self._fleet
+        """Raises StoreError, as all that asks the store."""
+        return self._fleet()
+
+    def nights(self) -> Nights:
+        return self._nights()
 
     def speeds(self, host: Host) -> Speeds | None:
         """None: not read yet."""
@@ -79,7 +121,7 @@ class Board:
         return known[1] if known else None
 
     def speeds_now(self, name: str) -> Speeds:
-        """Read now if need be. Raises StoreError."""
+        """Read now if need be."""
         known = self._speeds.get(name)
         return known[1] if known else self._measured(name)
 
@@ -88,18 +130,9 @@ class Board:
         """Hosts whose figures were not read yet."""
         return self._to_read
 
-    def since(self, moment: str) -> list[Run]:
-        """All runs that began at `moment` or later, oldest first. Raises StoreError."""
-        with self._lock:
-            read_at, of, found = self._nights
-            if of != moment or time.monotonic() - read_at > FRESH_SECONDS:
-                found = self.store.since(moment)
-                self._nights = (time.monotonic(), moment, found)
-            return found
-
     # ------------------------------------------------------------ reading
 
-    def _read(self) -> Fleet:
+    def _read_fleet(self) -> Fleet:
         read_at = now()
         canonical = self.store.canonical_names()
         newest: dict[str, Run] = {}
@@ -113,21 +146,35 @@ class Board:
                 newest[host] = run
         runs = {run.run_id: (run, tuple(sorted(names[host] - {run.host}))) for host, run in newest.items()}
         known = {run_id: one for run_id, one in self._hosts.items() if run_id in runs and one.others == runs[run_id][1]}
-        missing = [run_id for run_id in runs if run_id not in known]
-        for run_id, text in self.store.texts(missing):
+        for run_id, text in self.store.texts([run_id for run_id in runs if run_id not in known]):
             known[run_id] = digest.host(runs[run_id][0], text, runs[run_id][1])
         self._hosts = known
         return Fleet(tuple(sorted(known.values(), key=lambda one: (one.rank, one.name))), read_at)
 
+    def _read_nights(self) -> Nights:
+        read_at, days = now(), last_nights()
+        of_hour = lru_cache(maxsize=None)(lambda hour: trend.night(f"{hour}:00:00+00:00"))
+        last: dict[tuple[date, str], tuple[str, str]] = {}
+        for host, started_at, verdict in self.store.since(JUDGING, beginning(days[0])):
+            day = of_hour(started_at[:13])
+            if day is not None and last.get((day, host), ("", ""))[0] < started_at:
+                last[day, host] = (started_at, verdict or Status.UNKNOWN.value)
+        counted = Counter((day, word) for (day, _), (_, word) in last.items())
+        return Nights(
+            tuple((day, {word.value: counted[day, word.value] for word in Status if counted[day, word.value]})
+                  for day in days), read_at
+        )  # fmt: skip
+
     def _ahead(self) -> None:
         while not self._ended.is_set():
             try:
-                self._figures()
-                self._ended.wait(AHEAD_SECONDS)
-                self.fleet()
+                if time.monotonic() - self._asked_at < AWAY_SECONDS:
+                    self._fleet(anew=True)
+                    self._nights(anew=True)
+                    self._figures()
             except GpuprepError as error:  # the pages say the same, as long as it lasts
                 log.warning("%s", error)
-                self._ended.wait(AHEAD_SECONDS)
+            self._ended.wait(AHEAD_SECONDS)
 
     def _figures(self) -> None:
         newest = self.store.newest_figures()
@@ -135,16 +182,28 @@ class Board:
             host.name: max(newest.get(name, "") for name in (host.name, *host.others)) for host in self.fleet().hosts
         }
         due = [name for name, moment in hosts.items() if self._speeds.get(name, (None,))[0] != moment]
-        self._to_read = len(due)
+        self._to_read = sum(name not in self._speeds for name in due)
+        self._speeds = {name: one for name, one in self._speeds.items() if name in hosts}
         for name in due:
+            with self._counting:
+                self._counting.wait_for(lambda: not self._answering, timeout=1)
             if self._ended.is_set():
                 return
+            self._to_read -= name not in self._speeds
             self._speeds[name] = (hosts[name], self._measured(name) if hosts[name] else speeds.NONE)
-            self._to_read -= 1
-            self._ended.wait(0.002)  # pages come first
-        self._speeds = {name: one for name, one in self._speeds.items() if name in hosts}
 
     def _measured(self, name: str) -> Speeds:
         newest = self.store.newest_figure(name)
         measured = self.store.figures(name, trend.begin(newest, speeds.NIGHTS)) if newest else []
         return speeds.speeds(measured)
+
+
+def last_nights() -> list[date]:
+    """Oldest first; the last is the one of now."""
+    last = trend.night(now()) or date.today()
+    return [last - timedelta(days=back) for back in range(speeds.NIGHTS - 1, -1, -1)]
+
+
+def beginning(day: date) -> str:
+    """When a night begins."""
+    return f"{day}T12:00:00+00:00"

@@ -91,10 +91,13 @@ class ReadOnlyStore(Store):
         with self._transaction(write=False) as connection:
             yield from overview.texts(connection, run_ids)
 
-    def since(self, moment: str) -> list[Run]:
-        """All runs that began at `moment` or later, oldest first, without those that a wrong clock dated ahead."""
+    def since(self, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
+        """(host, moment, verdict) of all runs of these commands that began at `moment` or later, in no order.
+
+        Without those that a wrong clock dated ahead.
+        """
         with self._transaction(write=False) as connection:
-            return overview.since(connection, moment)
+            return overview.since(connection, commands, moment)
 
     def between(self, first: str, after: str) -> list[Run]:
         """Runs that began at `first` or later and before `after`, oldest first, without their summaries."""
