@@ -51,7 +51,7 @@ WIDER = """() => {
     if (!box || box === document.body) found.push(`${name} ` +
       `ends at ${Math.round(one.getBoundingClientRect().right)} of ${edge} px: ${one.textContent.trim().slice(0, 40)}`);
   }
-  return found.length ? found : [`the page is ${document.documentElement.scrollWidth} of ${edge} px wide`];
+  return found.length ? found.slice(0, 10) : [`the page is ${document.documentElement.scrollWidth} of ${edge} px wide`];
 }"""
 
 # Texts that lie on each other by more than 2 px both ways. What is hidden, turned, or fixed to the window is left out.

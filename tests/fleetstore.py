@@ -7,8 +7,8 @@ Each host has a validate in the first night and a drift check in each later one.
     5 of 20    a warning, now and then
     11 of 100  gets slower by 1 % a night
 
-Of real size are records of the first and the last night; those between are small (2 KB instead of 70), because pages read
-whole records of the newest run of each host, and of the run that is asked for.
+Of real size are records of the first and the last night; those between are small (2 KB instead of 70), because
+pages read whole records of the newest run of each host, and of the run that is asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from gpuprep.records import Finding, ProbeResult, RunRecord, Source, Status, Ver
 from gpuprep.store import Store
 
 TABLES = {
-    "runs": "run_id, command, host, profile, started_at, ended_at, source, verdict, exit_code, summary, record, certifies",
+    "runs": (
+        "run_id, command, host, profile, started_at, ended_at, source, verdict, exit_code, summary, record, certifies"
+    ),
     "findings": "run_id, position, subject, property, status, expected, actual",
     "measurements": "run_id, position, host, started_at, source, gpu_uuid, probe, versions, figure, value",
 }
@@ -113,7 +115,8 @@ class Fleet:
             word, first = self.word(host, night), night == 0
             name, at, run_id = self.name(host), self.at(night), self.run_id(host, night)
             small = not first and night != self.nights - 1
-            text = _text(word, small)
+            command = "validate" if first else "drift"
+            text = _text(word, command, small)
             since = self.at(max(0, self.nights - 5)) if word == "FAIL" else at
             marks = {"HOST": name, "AT": at, "RUN_ID": run_id, SINCE: since, "UUID": f"GPU-{host:08x}"}
             for mark, value in marks.items():
@@ -122,7 +125,7 @@ class Fleet:
             text = text.replace('"550.163.01"', json.dumps(DRIVERS[host % 3]))
             summary = f"{word}: profile t4, 60 checks" if word else f"{name}: connection refused"
             yield (
-                run_id, "validate" if first else "drift", name, "t4", at, at, "measured", word or None,
+                run_id, command, name, "t4", at, at, "measured", word or None,
                 {"FAIL": 1, "": 3}.get(word, 0), summary, text, word == "PASS" and first,
             )  # fmt: skip
 
@@ -150,17 +153,17 @@ def _findings(word: str) -> tuple[Finding, ...]:
 
 
 @cache
-def _text(word: str, small: bool) -> str:
+def _text(word: str, command: str, small: bool) -> str:
     """A record as JSON, with marks in place of what differs from run to run."""
     status = WORDS.get(word)
     found = tuple(dataclasses.replace(one, since=SINCE) if one.since else one for one in _findings(word))
     verdict = Verdict(status, f"{word}: profile t4, 60 checks", found) if status else None
     made = dataclasses.replace(
-        _whole(), verdict=verdict, findings=found if verdict else (), exit_code={"FAIL": 1, "": 3}.get(word, 0),
-        error=None if verdict else UNREACHED.format(host="HOST"),
+        _whole(), command=command, verdict=verdict, findings=found if verdict else (),
+        exit_code={"FAIL": 1, "": 3}.get(word, 0), error=None if verdict else UNREACHED.format(host="HOST"),
     )  # fmt: skip
     if small or not verdict:
-        made = dataclasses.replace(made, command="drift", before=None, after=None, measurements=())
+        made = dataclasses.replace(made, before=None, after=None, measurements=())
     return to_json(made)
 
 

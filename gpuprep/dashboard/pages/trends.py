@@ -6,7 +6,7 @@ from collections import Counter
 
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.pages.common import A_PAGE, Page, Query, banner, cut, falling_row, host_path
-from gpuprep.dashboard.speeds import NIGHTS
+from gpuprep.dashboard.speeds import NIGHTS, Falling
 from gpuprep.performance.trend import FEWEST_NIGHTS, Direction
 
 
@@ -14,13 +14,17 @@ def trends(board: Board, query: Query) -> Page:
     now = board.fleet()
     read = [(host, found) for host in now.hosts if (found := board.speeds(host)) is not None]
     counts = Counter(found.direction.value for _, found in read)
-    falling = [(host, one) for host, found in read for one in found.falling]
-    falling.sort(key=lambda each: -(each[1].trend.loss_percent or 0.0))
+    # A host that gets slower does so in all figures: its worst stands for them.
+    worst = [(host, max(found.falling, key=_loss), len(found.falling)) for host, found in read if found.falling]
+    falling = sorted(worst, key=lambda each: -_loss(each[1]))
     rows = cut(falling, query)
     few = sorted((found.nights, host.name) for host, found in read if found.direction is Direction.UNKNOWN)
     variables = {
         "cut": rows,
-        "rows": [{**falling_row(one), "host": host, "path": host_path(host.name)} for host, one in rows.rows],
+        "rows": [
+            {**falling_row(one), "host": host, "path": host_path(host.name), "more": count - 1}
+            for host, one, count in rows.rows
+        ],
         "counts": [(word.value, counts[word.value]) for word in (Direction.DOWN, Direction.STEADY, Direction.UNKNOWN)],
         "read": len(read),
         "every": len(now.hosts),
@@ -35,8 +39,12 @@ def trends(board: Board, query: Query) -> Page:
         "counts": dict(counts),
         "read": len(read),
         "hosts": len(now.hosts),
-        "trends": [{"host": host.name, **vars(one.trend)} for host, one in rows.rows],
+        "trends": [{"host": host.name, **vars(one.trend)} for host, one, _ in rows.rows],
         "page": rows.number,
         "pages": rows.pages,
     }
     return Page("trends.html", variables, document)
+
+
+def _loss(one: Falling) -> float:
+    return one.trend.loss_percent or 0.0

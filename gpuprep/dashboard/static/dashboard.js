@@ -18,7 +18,7 @@
     say();
   });
   say();
-  document.querySelector(".bar-top nav").append(button);
+  document.querySelector(".bar-top form").append(button);
   setInterval(() => {
     const busy = document.activeElement && document.activeElement.matches("input, select");
     if (on() && !busy && document.visibilityState === "visible" && String(getSelection()) === "") location.reload();
