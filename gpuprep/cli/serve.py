@@ -64,9 +64,10 @@ def serve(
     try:
         from gpuprep.dashboard import serve as server
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("starlette", "uvicorn", "anyio"):
             raise
-        raise UsageError(f"`gpuprep serve` needs {error.name}, which is not installed", GET_IT) from error
+        raise UsageError(f"`gpuprep serve` needs {missing}, which is not installed", GET_IT) from error
     from gpuprep import settings
     from gpuprep.store.readonly import ReadOnlyStore
     from gpuprep.untrusted.masking import keep_secret

@@ -18,7 +18,7 @@ from gpuprep.store.readonly import ReadOnlyStore
 
 AT_ONCE = 200  # connections; more are answered with 503
 GOODBYE_SECONDS = 1  # for answers that are on their way when it ends
-FEWEST_LETTERS = 16  # of a token
+BACKLOG = 128
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def _socket(listen: Listen) -> socket.socket:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind(address)
+            made.listen(BACKLOG)  # whoever comes while the store is read waits
         except OSError:
             made.close()
             raise
