@@ -174,7 +174,8 @@ class Chromium:
         context = self._browser.new_context(**options)
         try:
             context.set_default_timeout(SECONDS * 1000)
-            context.add_cookies([{"name": name, "value": value, "url": url} for name, value in cookies.items()])
+            home = _place(url)  # not the page: its path would be the cookie's
+            context.add_cookies([{"name": name, "value": value, "url": home} for name, value in cookies.items()])
             page = context.new_page()
             _listen(page, url, seen)
             response = page.goto(url, wait_until="load")

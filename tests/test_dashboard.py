@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import oldstores
 import postgres
@@ -211,11 +211,9 @@ def test_a_new_run_is_shown_without_a_new_start(store_url: str) -> None:
         writer.append(record("20991231-000000-new000", host="gpu-0001", command="drift", started_at=moment))
         writer.close()
         hosts = board.fleet().hosts
-        assert [(host.name, host.word, host.simulated) for host in hosts][0] == ("gpu-0001", "FAIL", True)
+        assert (hosts[0].name, hosts[0].word, hosts[0].simulated) == ("gpu-0001", "FAIL", True)
         assert fleet.fleet(board, Query({})).variables["banner"].startswith("SIMULATED: the GPUs of 1 of these hosts")
-        assert sum(board.nights().counted[-1][1].values()) + sum(
-            sum(counts.values()) for _, counts in board.nights().counted[:-1]
-        ) >= 6  # fmt: skip
+        assert sum(counts.get("FAIL", 0) for _, counts in board.nights().counted) == 1
     finally:
         board.close()
 
@@ -317,7 +315,7 @@ def test_no_question_reads_all_runs(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/history.db"
     write(url, 3, 2, LAST)
     board = Board(ReadOnlyStore.open(url), fresh_seconds=0)
-    asked: list[tuple[str, object]] = []
+    asked: list[tuple[str, Any]] = []
     sa.event.listen(
         board.store._engine, "before_cursor_execute", lambda _c, _u, text, words, *_: asked.append((text, words))
     )
@@ -340,8 +338,3 @@ def test_no_question_reads_all_runs(tmp_path: Path) -> None:
                 assert not whole, (text, plan)
     finally:
         board.close()
-
-
-def test_dataclasses_of_pages_are_frozen() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Query({}).words = {}  # type: ignore[misc]
