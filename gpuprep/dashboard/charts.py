@@ -10,6 +10,7 @@ from markupsafe import Markup
 from gpuprep.dashboard.speeds import Series
 from gpuprep.reports.html.svg import NARROW, WIDE, Scale, el, line, path, picture, text, ticks
 from gpuprep.reports.readings import figure
+from gpuprep.untrusted.plaintext import one_line
 
 STACK = ("PASS", "WARN", "UNKNOWN", "FAIL")  # from the bottom
 SPARK = (96, 22)
@@ -33,7 +34,7 @@ def spark(series: Series, words: str) -> Markup:
     points = [(at_x(float(day.toordinal())), at_y(value)) for day, value in series]
     drawn = [path(points, "line series-0")] if len(points) > 1 else []
     last = points[-1]
-    return picture(
+    return _drawn(
         width, height, words, [*drawn, el("circle", cx=last[0], cy=last[1], r=2.5, class_="dot series-0")], "spark"
     )
 
@@ -61,7 +62,12 @@ def over_time(series: Series, unit: str, certified: float | None, words: str, wi
     drawn.append(text(left, height - 8, str(series[0][0]), "tick"))
     if len(series) > 1:
         drawn.append(text(width - right, height - 8, str(series[-1][0]), "tick", "end"))
-    return picture(width, height, words, drawn)
+    return _drawn(width, height, words, drawn)
+
+
+def _drawn(width: float, height: float, words: str, children: Sequence[Markup], class_: str = "") -> Markup:
+    """`words` may be of a host: drawings are made, and not looked at again by the templates."""
+    return picture(width, height, one_line(words), children, class_)
 
 
 def _days(series: Series, start: float, end: float) -> Scale:
@@ -92,7 +98,7 @@ def stacked(nights: Sequence[tuple[str, Mapping[str, int]]], words: str, width: 
     every = max(1, round(70 / room))
     for place in range(0, len(nights), every):
         drawn.append(text(left + (place + 0.5) * room, height - 8, nights[place][0][5:], "tick", "middle"))
-    return picture(width, height, words, drawn)
+    return _drawn(width, height, words, drawn)
 
 
 def checks(words: Sequence[str], told: str) -> Markup:
@@ -101,4 +107,4 @@ def checks(words: Sequence[str], told: str) -> Markup:
         el("rect", x=place * CELL + 0.5, y=2, width=CELL - 1, height=14, rx=1.5, class_=f"v-{word or 'none'}")
         for place, word in enumerate(words)
     ]
-    return picture(max(1, len(words)) * CELL, 18, told, drawn, "checks")
+    return _drawn(max(1, len(words)) * CELL, 18, told, drawn, "checks")
