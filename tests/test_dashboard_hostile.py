@@ -46,7 +46,8 @@ class Tags(HTMLParser):
 def calm(text: str) -> None:
     assert Tags(text).found == []
     bad = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs") and letter not in "\n\t"}
-    assert not bad, f"shown as they are: {bad!r}"
+    where = [text[max(0, place - 60) : place + 40] for place in (text.index(one) for one in bad)]
+    assert not bad, f"shown as they are: {where!r}"
 
 
 def numbered(record: RunRecord, number: int, host: str) -> RunRecord:
@@ -100,7 +101,8 @@ def test_pages_of_each_host_and_run_stay_calm(server: Server) -> None:
         assert page.status == 200, host["host"]
         calm(page.text)
         run = server.get(f"/run/{quote(host['run_id'], safe='')}")
-        assert run.status == 200, host["host"]
+        # Some are no records any more: then the page says so, as the command line does.
+        assert run.status == 200 or "its row is damaged" in run.text, host["host"]
         calm(run.text)
 
 
