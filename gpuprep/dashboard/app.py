@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -47,7 +48,20 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 AROUND = "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 log = logging.getLogger(__name__)
 
-Make = Callable[[Board, Query], Page]
+
+class Anything(Convertor[str]):
+    """A name of a host may hold any character, slashes and newlines too."""
+
+    regex = r"(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anything", Anything())
 
 
 def application(board: Board, rules: Rules) -> ASGIApp:
@@ -86,14 +100,15 @@ def application(board: Board, rules: Rules) -> ASGIApp:
     routes = [
         Route("/", home),
         Route("/fleet", page(lambda _, query: fleet.fleet(board, query))),
-        Route("/host/{name:path}", page(lambda request, query: host.host(board, word(request, "name"), query))),
-        Route("/run/{run:path}", run),
+        Route("/host/{name:anything}", page(lambda request, query: host.host(board, word(request, "name"), query))),
+        Route("/run/{run:anything}", run),
         Route("/nights", page(lambda *_: nights.nights(board))),
         Route("/nights/{day}", page(lambda request, query: nights.night(board, word(request, "day"), query))),
         Route("/trends", page(lambda _, query: trends.trends(board, query))),
         Route("/findings", page(lambda _, query: findings.findings(board, query))),
         Route(
-            "/findings/{key:path}", page(lambda request, query: findings.finding(board, word(request, "key"), query))
+            "/findings/{key:anything}",
+            page(lambda request, query: findings.finding(board, word(request, "key"), query)),
         ),
         Route("/search", page(lambda _, query: search.search(board, query))),
         Route("/healthz", health),
