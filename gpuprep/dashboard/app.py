@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import logging
 import re
 from collections.abc import Callable
@@ -42,6 +43,7 @@ STATIC = {
     "dashboard.css": (__package__, "static/dashboard.css", "text/css"),
     "dashboard.js": (__package__, "static/dashboard.js", "text/javascript"),
 }
+OWN = jinja2.PackageLoader("gpuprep.dashboard")
 # What a report says of itself; its first words, before any word of a host.
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"<>]*)">')
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -122,6 +124,14 @@ def application(board: Board, rules: Rules) -> ASGIApp:
     return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
 
 
+def warm() -> None:
+    """Load what the first page of each kind would wait for."""
+    for style in FORMATS:
+        importlib.import_module(f"gpuprep.reports.{style}")
+    for name in OWN.list_templates():
+        _environment().get_template(name)
+
+
 def _shown(board: Board, page: Page, style: str) -> Response:
     if style == "json":
         document = {"schema_version": SCHEMA_VERSION, **page.document}
@@ -185,8 +195,7 @@ def _error(request: Request, status: int, what: str, todo: str) -> Response:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
-            [jinja2.FunctionLoader(lambda name: _file(__package__, f"templates/{name}")),
-             jinja2.FunctionLoader(lambda name: _file(REPORTS, name))]
+            [OWN, jinja2.FunctionLoader(lambda name: _file(REPORTS, name))]
         ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import uvicorn
 
-from gpuprep.dashboard.app import application
+from gpuprep.dashboard.app import application, warm
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.guard import Rules
 from gpuprep.errors import UsageError
@@ -72,6 +73,7 @@ def serve(
             )  # fmt: skip
             shown = f"[{listen.host}]" if ":" in listen.host else listen.host
             say(f"http://{shown}:{port}/{f'?token={token}' if token else ''}")
+            threading.Thread(target=warm, name="warms up", daemon=True).start()
             uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         return
