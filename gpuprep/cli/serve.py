@@ -93,6 +93,11 @@ def serve(
         shown = line.replace(f"?token={token}", "?token=...") if given and token else line
         click.echo(shown, err=not line.startswith("http"))
 
+    if not where.is_loopback and not tls_proxy:
+        click.echo(
+            f"Note: {where.host} is no loopback address, and there is no TLS: who is in between can read along",
+            err=True,
+        )
     opened = ReadOnlyStore.open(store or settings.load().store)
     server.serve(opened, where, token, names, secure=tls_proxy, say=say)
 

@@ -30,7 +30,8 @@ from gpuprep.store.readonly import ReadOnlyStore
 JUDGING = ("provision", "tune", "validate", "drift")  # commands whose newest run says how a host is
 FRESH_SECONDS = 15.0  # for which an answer is given again
 AHEAD_SECONDS = 10.0  # between two rounds of reading ahead; less than the above, so that pages wait for none
-AWAY_SECONDS = 300.0  # after the last page that was asked for, nothing is read ahead
+AWAY_SECONDS = 300.0  # after the last page that was asked for, it is read ahead less often:
+IDLE_SECONDS = 60.0  # so that the first page after a night does not wait for a thousand new runs
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -168,13 +169,13 @@ class Board:
     def _ahead(self) -> None:
         while not self._ended.is_set():
             try:
-                if time.monotonic() - self._asked_at < AWAY_SECONDS:
-                    self._fleet(anew=True)
-                    self._nights(anew=True)
-                    self._figures()
+                self._fleet(anew=True)
+                self._nights(anew=True)
+                self._figures()
             except GpuprepError as error:  # the pages say the same, as long as it lasts
                 log.warning("%s", error)
-            self._ended.wait(AHEAD_SECONDS)
+            away = time.monotonic() - self._asked_at > AWAY_SECONDS
+            self._ended.wait(IDLE_SECONDS if away else AHEAD_SECONDS)
 
     def _figures(self) -> None:
         newest = self.store.newest_figures()
