@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import amount
+import browser
 import postgres
 import pytest
 from e2e import finished
@@ -85,6 +86,18 @@ def postgres_server() -> Iterator[postgres.Server]:
         with postgres.server() as running:
             yield running
     except postgres.NoPostgres as error:
+        if os.environ.get("GPUPREP_REQUIRE_E2E") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[browser.Chromium]:
+    """One for all tests of a session (tests/browser.py). CI must have it, as with PostgreSQL."""
+    try:
+        with browser.running() as started:
+            yield started
+    except browser.NoBrowser as error:
         if os.environ.get("GPUPREP_REQUIRE_E2E") == "1":
             raise
         pytest.skip(str(error))

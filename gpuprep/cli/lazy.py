@@ -23,6 +23,7 @@ COMMANDS: dict[str, Entry] = {
     "compare": Entry("gpuprep.cli.compare", "Show what changed between two recorded runs"),
     "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear the certified run and the figures of a host"),
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
+    "serve": Entry("gpuprep.cli.serve", "Show the recorded runs in a browser; change nothing"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run again; no host is contacted"),
     "explain": Entry("gpuprep.cli.explain", "Tell what a GPU can do, without a machine"),
     "codec": Entry("gpuprep.cli.codec", "Build FFmpeg with NVENC for machines that gpuprep does not provision"),

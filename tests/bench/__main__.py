@@ -2,8 +2,8 @@
 
 Absolute times on a shared machine mean little, so none is a result here; the seconds are printed to be read beside
 their ratio. Each pair is timed in turns, and its ratio is that of the medians. Exit code 1 when a limit is passed.
-Every figure of a machine is of a simulated VM: real packages, real Ansible, no GPU. The parts `transcode` and
-`history` run here.
+Every figure of a machine is of a simulated VM: real packages, real Ansible, no GPU. The parts `transcode`,
+`history` and `dashboard` run here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import bench_dashboard
 import bench_facts
 import bench_history
 import bench_memory
@@ -34,7 +35,7 @@ from gpuprep.workflows import run_variables
 
 MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
 SECOND = f"{MACHINE}-second"
-WITHOUT_MACHINE = {"start", "transcode", "history"}
+WITHOUT_MACHINE = {"start", "transcode", "history", "dashboard"}
 # Written by gpu_codec on the machine that compiled, and only there.
 COMPILED = "/var/lib/gpuprep/build/compiled.json"
 
@@ -168,6 +169,7 @@ def parts(scratch: Path) -> dict[str, Callable[[], Iterable[Ratio]]]:
             Ratio("a transcode case / plain ffmpeg", *bench_transcode.transcode(), bench_transcode.LIMIT)
         ],
         "history": bench_history.history,
+        "dashboard": bench_dashboard.dashboard,
     }
 
 

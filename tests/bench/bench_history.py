@@ -12,18 +12,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-import shutil
-import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 
-import psycopg
+from largestores import STORES, Fill, Row
 from ratios import GPUPREP, Ratio, timed
 
 from gpuprep.desired import loading, state
@@ -31,7 +27,6 @@ from gpuprep.records import ProbeResult, RunRecord, Source, Status, Verdict, to_
 from gpuprep.store import Store
 
 sys.path.append(str(Path(__file__).parent.parent))
-import postgres
 from builders import bare_snapshot, finished_snapshot
 from gemmrecords import gemm, gpu, values
 from records_for_tests import FINDINGS, record
@@ -45,17 +40,11 @@ ROUNDS, MOST_ROUNDS = 5, 20
 FIRST = datetime(2021, 5, 1, 2, 30, tzinfo=timezone.utc)
 KINDS = ("fp32", "tf32", "fp16", "bf16", "fp64", "int8")
 SLIDING = "gpu-07"
-TABLES = {
-    "runs": "run_id, command, host, profile, started_at, ended_at, source, verdict, exit_code, summary, record",
-    "findings": "run_id, position, subject, property, status, expected, actual",
-    "measurements": "run_id, position, host, started_at, source, gpu_uuid, probe, versions, figure, value",
-}
-Row = tuple[object, ...]
 
 
 def history() -> Iterator[Ratio]:
     """Seconds on SQLite and PostgreSQL, best of a few: against the limit, and against a store of 1 000 runs."""
-    for name, store in (("SQLite", _sqlite), ("PostgreSQL", _postgresql)):
+    for name, store in STORES.items():
         with store() as (small_url, small_fill), store() as (url, fill):
             _fill(small_url, small_fill, FEW_NIGHTS)
             seconds = timed(partial(_fill, url, fill, NIGHTS))
@@ -93,42 +82,6 @@ def _seconds(url: str, words: list[str], code: int) -> float:
 
 
 # ---------------------------------------------------------------- the stores
-
-
-Fill = Callable[[str, Iterator[Row]], None]
-
-
-@contextmanager
-def _sqlite() -> Iterator[tuple[str, Fill]]:
-    folder = Path(tempfile.mkdtemp(prefix="gpuprep-bench-"))
-
-    def fill(table: str, rows: Iterator[Row]) -> None:
-        marks = ", ".join("?" * len(TABLES[table].split(",")))
-        with sqlite3.connect(folder / "history.db") as connection:
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.executemany(f"INSERT INTO {table} ({TABLES[table]}) VALUES ({marks})", rows)
-        connection.close()
-
-    try:
-        yield f"sqlite:///{folder}/history.db", fill
-    finally:
-        shutil.rmtree(folder)
-
-
-@contextmanager
-def _postgresql() -> Iterator[tuple[str, Fill]]:
-    with postgres.server() as server:
-        url = server.new_database()
-
-        def fill(table: str, rows: Iterator[Row]) -> None:
-            with psycopg.connect(url) as connection:
-                with connection.cursor().copy(f"COPY {table} ({TABLES[table]}) FROM STDIN".encode()) as copy:
-                    for row in rows:
-                        copy.write_row(row)
-                connection.commit()
-                connection.execute(f"ANALYZE {table}".encode())
-
-        yield url, fill
 
 
 def _fill(url: str, fill: Fill, nights: int) -> None:

@@ -1,0 +1,229 @@
+"""Addresses ► pages. With ?format=json each is a JSON document; a run has all formats of `gpuprep report`."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import logging
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from gpuprep import __version__, errorlog
+from gpuprep.dashboard.board import Board
+from gpuprep.dashboard.guard import Guard, Rules
+from gpuprep.dashboard.pages import findings, fleet, host, nights, search, trends
+from gpuprep.dashboard.pages.common import NotFound, Page, Query, host_path
+from gpuprep.errors import GpuprepError, UsageError
+from gpuprep.records import SCHEMA_VERSION
+from gpuprep.records.moments import minute
+from gpuprep.records.showable import strict_json
+from gpuprep.reports import FORMATS, readings, render
+from gpuprep.untrusted.masking import masked
+from gpuprep.untrusted.plaintext import one_line, visible
+
+REPORTS = "gpuprep.reports.html"  # their style sheet and parts
+MOST_LETTERS = 2000  # of one text on a page
+TYPES = {"json": "application/json", "junit": "application/xml", "sbom": "application/json"}  # others are plain text
+STATIC = {
+    "style.css": (REPORTS, "style.css", "text/css"),
+    "dashboard.css": (__package__, "static/dashboard.css", "text/css"),
+    "dashboard.js": (__package__, "static/dashboard.js", "text/javascript"),
+}
+OWN = jinja2.PackageLoader("gpuprep.dashboard")
+# What a report says of itself; its first words, before any word of a host.
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"<>]*)">')
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+AROUND = "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+log = logging.getLogger(__name__)
+
+
+class Anything(Convertor[str]):
+    """A name of a host may hold any character, slashes and newlines too."""
+
+    regex = r"(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anything", Anything())
+
+
+def application(board: Board, rules: Rules) -> ASGIApp:
+    """The whole of it; the caller starts and closes the board."""
+
+    def answered(make: Callable[[], Response]) -> Response:
+        with board.answering():
+            return make()
+
+    def page(make: Callable[[Request, Query], Page]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            query = Query(dict(request.query_params))
+            style = query.choice("format", ("html", "json"))
+            return await run_in_threadpool(answered, lambda: _shown(board, make(request, query), style))
+
+        return answer
+
+    async def run(request: Request) -> Response:
+        style = Query(dict(request.query_params)).choice("format", ("html", *FORMATS))
+        return await run_in_threadpool(answered, lambda: _run(board, request.path_params["run"], style))
+
+    async def home(_: Request) -> Response:
+        return RedirectResponse("/fleet", 303)
+
+    async def static(request: Request) -> Response:
+        text, kind = _static(request.path_params["file"])
+        return Response(text, media_type=kind)
+
+    async def health(_: Request) -> Response:
+        await run_in_threadpool(board.fleet)
+        return PlainTextResponse("ok\n")
+
+    def word(request: Request, name: str) -> str:
+        return str(request.path_params[name])
+
+    routes = [
+        Route("/", home),
+        Route("/fleet", page(lambda _, query: fleet.fleet(board, query))),
+        Route("/host/{name:anything}", page(lambda request, query: host.host(board, word(request, "name"), query))),
+        Route("/run/{run:anything}", run),
+        Route("/nights", page(lambda *_: nights.nights(board))),
+        Route("/nights/{day}", page(lambda request, query: nights.night(board, word(request, "day"), query))),
+        Route("/trends", page(lambda _, query: trends.trends(board, query))),
+        Route("/findings", page(lambda _, query: findings.findings(board, query))),
+        Route(
+            "/findings/{key:anything}",
+            page(lambda request, query: findings.finding(board, word(request, "key"), query)),
+        ),
+        Route("/search", page(lambda _, query: search.search(board, query))),
+        Route("/healthz", health),
+        Route("/static/{file}", static),
+    ]
+    handlers: dict[Any, Any] = {
+        HTTPException: _no_page,
+        GpuprepError: _expected,
+        Exception: _unexpected,
+    }
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
+
+
+def warm() -> None:
+    """Load what the first page of each kind would wait for."""
+    for style in FORMATS:
+        importlib.import_module(f"gpuprep.reports.{style}")
+    for name in OWN.list_templates():
+        _environment().get_template(name)
+
+
+def _shown(board: Board, page: Page, style: str) -> Response:
+    if style == "json":
+        document = {"schema_version": SCHEMA_VERSION, **page.document}
+        return Response(strict_json(document, indent=2) + "\n", page.status, media_type="application/json")
+    around = {"version": __version__, "store": board.store.shown_url, "asked": "", "read_at": "", **page.variables}
+    return HTMLResponse(_environment().get_template(page.template).render(around), page.status)
+
+
+def _run(board: Board, run_id: str, style: str) -> Response:
+    """The report of a run as `gpuprep report` makes it; above its page, the way back."""
+    try:
+        record = board.store.get(run_id)
+    except UsageError as error:
+        raise NotFound(error.what, "/search looks for runs by the beginning of their id") from error
+    text = render(record, style)
+    if style != "html":
+        return Response(text, media_type=f"{TYPES.get(style, 'text/plain')}; charset=utf-8")
+    policy = POLICY.search(text[:2000])
+    links = _environment().get_template("above.html").render(
+        host=record.host, path=host_path(record.host), formats=[one for one in FORMATS if one != "html"]
+    )  # fmt: skip
+    headers = {"Content-Security-Policy": (html.unescape(policy[1]) if policy else REPORT_POLICY) + AROUND}
+    return HTMLResponse(text.replace("<body>", f"<body>{links}", 1), headers=headers)
+
+
+# ---------------------------------------------------------------- errors
+
+
+async def _expected(request: Request, error: GpuprepError) -> Response:
+    status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, UsageError) else 503
+    return _error(request, status, masked(error.what), masked(error.hint))
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """One line and a file, as on the command line."""
+    try:
+        kept = f"the whole of it is in {errorlog.keep(errorlog.whole(error, f'page: {visible(request.url.path)}'))}"
+    except OSError as unwritable:
+        kept = f"its log could not be written: {unwritable}"
+    log.error("%s; %s", errorlog.named(error), kept)
+    return _error(request, 500, errorlog.named(error), "the log of the server says more")
+
+
+async def _no_page(request: Request, error: HTTPException) -> Response:
+    return _error(request, error.status_code, "there is no such page", "the links above lead to all there are")
+
+
+def _error(request: Request, status: int, what: str, todo: str) -> Response:
+    if request.query_params.get("format") == "json":
+        document = {"schema_version": SCHEMA_VERSION, "error": {"what": what, "hint": todo}, "exit_code": 3}
+        return Response(strict_json(document, indent=2) + "\n", status, media_type="application/json")
+    variables = {"what": what, "todo": todo, "status": status, "version": __version__, "banner": ""}
+    page = _environment().get_template("error.html").render(variables, store="", asked="", read_at="")
+    return HTMLResponse(page, status)
+
+
+# ---------------------------------------------------------------- files of our own
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(
+            [OWN, jinja2.FunctionLoader(lambda name: _file(REPORTS, name))]
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_calm,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(figure=readings.figure, minute=minute)
+    return environment
+
+
+def _calm(value: Any) -> Any:
+    """Texts of records are short and have no character that hides or turns what follows."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return one_line(value, MOST_LETTERS)
+    return value
+
+
+def _file(package: str | None, name: str) -> str | None:
+    try:
+        return resources.files(package or "").joinpath(name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+@cache
+def _static(name: str) -> tuple[str, str]:
+    if name not in STATIC:
+        raise HTTPException(404)
+    package, path, kind = STATIC[name]
+    return _file(package, path) or "", kind

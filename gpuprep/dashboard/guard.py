@@ -1,0 +1,144 @@
+"""Who may look, and what a browser may do with a page. Wraps the application; nothing in it knows the store.
+
+- Host header: an address, localhost, or a name that was given. A page of another name that leads to this address (DNS
+  rebinding) is refused.
+- Token: once in the address (?token=...), after that in a cookie that scripts cannot read and other sites cannot send;
+  programs send it as `Authorization: Bearer TOKEN`. Compared in constant time.
+- Nothing but GET and HEAD. No page is kept, framed, sniffed, or fetches anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Collection
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+METHODS = ("GET", "HEAD")
+OPEN = ("/healthz",)  # says nothing but that it answers
+MOST_QUERY = 2000  # bytes
+NOTHING_ELSE = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": NOTHING_ELSE,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+WHAT_TO_DO = "open the address with ?token=... that `gpuprep serve` printed, or send `Authorization: Bearer TOKEN`"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`token` "": everybody who reaches the address may look. `names`: of this server, besides addresses."""
+
+    token: str
+    names: Collection[str] = ()
+    cookie: str = "gpuprep"
+    secure: bool = False  # the browser speaks TLS with a proxy before us
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+        self._app, self._rules = app, rules
+        self._names = {name.casefold().rstrip(".") for name in ("localhost", *rules.names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refused = self._answer(scope)
+        await (refused or self._app)(scope, receive, with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """The answer to a request that comes no further; None: it may."""
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return _said(421, "this server does not answer to that name", "see --name of `gpuprep serve`")
+        if scope["method"] not in METHODS:
+            return _said(405, "nothing can be changed here", "GET and HEAD are answered", {"Allow": ", ".join(METHODS)})
+        if len(scope["query_string"]) > MOST_QUERY:
+            return _said(414, "the question is too long", f"at most {MOST_QUERY} letters are taken")
+        if not self._rules.token or scope["path"] in OPEN:
+            return None
+        return self._known(scope, headers)
+
+    def _is_ours(self, host: str) -> bool:
+        """An address leads to no other server than the one that the browser asked."""
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        try:
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            return name.casefold().rstrip(".") in self._names
+        return True
+
+    def _known(self, scope: Scope, headers: Headers) -> Response | None:
+        try:
+            words = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=50)
+        except ValueError:
+            return _said(400, "the question cannot be read", WHAT_TO_DO)
+        given = [value for name, value in words if name == "token"]
+        if given:
+            if not self._is_token(given[0]):
+                return _said(401, "this token is not the one of this server", WHAT_TO_DO)
+            rest = urlencode([one for one in words if one[0] != "token"])
+            return self._let_in(scope["path"], rest)
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.casefold() == "bearer" and self._is_token(bearer.strip()):
+            return None
+        if self._has_cookie(headers):
+            return None
+        return _said(401, "a token is needed", WHAT_TO_DO, {"WWW-Authenticate": "Bearer"})
+
+    def _let_in(self, path: str, rest: str) -> Response:
+        """To the same page without the token in its address, which history and screens would keep."""
+        target = "/" + quote(path.lstrip("/"), safe="/:@%") + (f"?{rest}" if rest else "")  # never "//elsewhere"
+        response = RedirectResponse(target, 303)
+        response.set_cookie(
+            self._rules.cookie, self._pass, path="/", httponly=True, samesite="strict", secure=self._rules.secure
+        )
+        return response
+
+    @property
+    def _pass(self) -> str:
+        """What the cookie holds: whoever reads it does not know the token."""
+        return hmac.new(self._rules.token.encode(), b"cookie of gpuprep serve", hashlib.sha256).hexdigest()
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._rules.token.encode())
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        for line in headers.getlist("cookie"):
+            try:
+                found = SimpleCookie(line).get(self._rules.cookie)
+            except CookieError:
+                continue
+            if found is not None and hmac.compare_digest(found.value.encode("utf-8", "replace"), self._pass.encode()):
+                return True
+        return False
+
+
+def _said(status: int, what: str, todo: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{what}\nwhat to do: {todo}\n", status, headers)

@@ -1,0 +1,1 @@
+"""What does each page show? Reads the board and the store, judges nothing. A module a page."""

@@ -1,0 +1,184 @@
+"""Addresses, questions and rows that several pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gpuprep.dashboard import charts
+from gpuprep.dashboard.board import Board
+from gpuprep.dashboard.digest import Host
+from gpuprep.dashboard.speeds import Falling, Speeds
+from gpuprep.errors import UsageError
+from gpuprep.records.moments import minute
+from gpuprep.reports.readings import figure
+from gpuprep.store.overview import Run
+from gpuprep.untrusted.plaintext import one_line
+
+A_PAGE = 50  # rows
+MOST_PAGES = 100_000
+MOST_LETTERS = 255  # of a word that is asked for
+WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}  # by exit code, as in reports
+WORD_ORDER = {word: place for place, word in enumerate(("FAIL", "UNKNOWN", "WARN", "PASS", "SKIP"))}
+
+
+class NotFound(UsageError):
+    """There is no such thing in the store."""
+
+
+@dataclass(frozen=True)
+class Page:
+    template: str
+    variables: dict[str, Any]
+    document: dict[str, Any]  # without its schema version
+    status: int = 200
+
+
+@dataclass(frozen=True)
+class Query:
+    """What stands behind the ? of an address. Each word is bounded; one that is not known is not looked at."""
+
+    words: Mapping[str, str]
+
+    def text(self, name: str) -> str:
+        """Raises UsageError."""
+        found = self.words.get(name, "").strip()
+        if len(found) > MOST_LETTERS:
+            raise UsageError(f"?{name}= has {len(found)} characters", f"at most {MOST_LETTERS} are taken")
+        return found
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str:
+        """The first of `allowed` where none is given. Raises UsageError."""
+        found = self.text(name)
+        if found and found not in allowed:
+            raise UsageError(f"?{name}={one_line(found, 40)}: there is no such", f"there are {', '.join(allowed)}")
+        return found or allowed[0]
+
+    @property
+    def page(self) -> int:
+        """From 1 on. Raises UsageError."""
+        found = self.text("page") or "1"
+        if not (found.isascii() and found.isdigit() and len(found) <= 6 and 1 <= int(found) <= MOST_PAGES):
+            raise UsageError(f"?page={one_line(found, 40)}: this is no page", f"want a number from 1 to {MOST_PAGES}")
+        return int(found)
+
+    def link(self, **changes: object) -> str:
+        """The same question with changes; "" takes a word away."""
+        made = {**{name: value for name, value in self.words.items() if name != "format"}, **changes}
+        return "?" + urlencode({name: value for name, value in made.items() if value not in ("", None)})
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One page of rows."""
+
+    rows: Sequence[Any]
+    number: int
+    pages: int
+    total: int
+    before: str  # addresses; "" where there is none
+    after: str
+
+
+def cut(rows: Sequence[Any], query: Query) -> Cut:
+    pages = max(1, -(-len(rows) // A_PAGE))
+    number = min(query.page, pages)
+    return Cut(
+        rows[(number - 1) * A_PAGE : number * A_PAGE],
+        number,
+        pages,
+        len(rows),
+        query.link(page=number - 1) if number > 1 else "",
+        query.link(page=number + 1) if number < pages else "",
+    )
+
+
+def host_path(name: str) -> str:
+    return f"/host/{quote(name, safe='')}"
+
+
+def run_path(run_id: str) -> str:
+    return f"/run/{quote(run_id, safe='')}"
+
+
+def word_of(run: Run) -> str:
+    return run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
+
+
+def banner(stand_ins: int, every: int) -> str:
+    if not stand_ins:
+        return ""
+    some = f"SIMULATED: the GPUs of {stand_ins} of these hosts are stand-ins; their rows say so"
+    return "SIMULATED: no figure here is of a real GPU" if stand_ins == every else some
+
+
+def host_document(host: Host, found: Speeds | None) -> dict[str, Any]:
+    return {
+        "host": host.name,
+        "also_called": host.others,
+        "run_id": host.record.run_id,
+        "command": host.record.command,
+        "started_at": host.record.started_at,
+        "verdict": host.word,
+        "summary": host.record.verdict.summary if host.record.verdict else "",
+        "since": host.since,
+        "gpu": host.gpu,
+        "driver": host.driver,
+        "kernel": host.kernel,
+        "simulated": host.simulated,
+        "findings": host.problems,
+        "trend": found.direction if found else None,
+        "figures": _figures_document(found),
+    }
+
+
+def _figures_document(found: Speeds | None) -> list[dict[str, Any]]:
+    return [
+        {"name": one.label, "figure": one.figure, "value": one.newest, "unit": one.unit, "gpu_uuid": one.gpu_uuid}
+        for one in (found.headlines if found else ())
+    ]
+
+
+def falling_row(one: Falling) -> dict[str, Any]:
+    told = one.trend
+    return {
+        "one": told,
+        "gpu": told.gpu_uuid[:12],
+        "newest": figure(told.newest),
+        "loss": f"{told.loss_percent:.1f} %" if told.loss_percent is not None else "–",
+        "weekly": f"{told.percent_per_week:+.2f} %" if told.percent_per_week is not None else "–",
+        "p": f"{told.p:.2g}" if told.p is not None else "–",
+        "spark": charts.spark(one.nights, f"{told.figure}: from {figure(one.nights[0][1])} to {figure(told.newest)}"),
+    }
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    return {
+        "run": run,
+        "word": word_of(run),
+        "path": run_path(run.run_id),
+        "host": host_path(run.host),
+        "when": minute(run.started_at).removesuffix(" UTC"),
+        "simulated": run.source is not None and run.source.value == "simulated",
+    }
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "command": run.command,
+        "host": run.host,
+        "profile": run.profile,
+        "started_at": run.started_at,
+        "source": run.source,
+        "verdict": word_of(run),
+        "exit_code": run.exit_code,
+        "summary": run.summary,
+    }
+
+
+def fleet_banner(board: Board) -> str:
+    hosts = board.fleet().hosts
+    return banner(sum(host.simulated for host in hosts), len(hosts))

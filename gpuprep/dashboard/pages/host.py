@@ -1,0 +1,133 @@
+"""One host: how it is, how fast it was, and what did not pass over time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from gpuprep.dashboard import charts
+from gpuprep.dashboard.board import JUDGING, Board
+from gpuprep.dashboard.digest import Host
+from gpuprep.dashboard.pages.common import (
+    MOST_LETTERS,
+    WORD_ORDER,
+    NotFound,
+    Page,
+    Query,
+    cut,
+    falling_row,
+    host_document,
+    run_document,
+    run_path,
+    run_row,
+    word_of,
+)
+from gpuprep.dashboard.speeds import Headline
+from gpuprep.performance.trend import FEWEST_NIGHTS
+from gpuprep.records.moments import minute
+from gpuprep.reports import drifted
+from gpuprep.reports.readings import figure
+from gpuprep.store.overview import Run
+from gpuprep.untrusted.plaintext import one_line
+
+STRIP = 60  # runs of a host's strip
+OVER_TIME = 30  # checks in a row of findings over time
+
+
+def host(board: Board, name: str, query: Query) -> Page:
+    store = board.store
+    before = query.text("before")
+    names = store.names_of(name)
+    runs = store.of_names(names, before, STRIP)
+    if not runs and not before:
+        raise NotFound(f"no runs of {one_line(name, MOST_LETTERS)} are recorded", "/search looks for names")
+    latest = board.fleet().named(name)
+    certified = store.host_baseline(name)
+    speeds = board.speeds_now(name if latest is None else latest.name)
+    figures = {(key.gpu_uuid, of): one.value for key, named in certified.figures.items() for of, one in named.items()}
+    checks = [run for run in runs if run.command in JUDGING and run.verdict][:OVER_TIME]
+    shown = cut(runs, query)
+    variables = {
+        "name": name,
+        "others": names[1:],
+        "host": latest,
+        "word": latest.word if latest else "",
+        "problems": [(one, drifted.since(one, latest.record.started_at)) for one in latest.problems] if latest else [],
+        "last": _run_row_of(latest) if latest else None,
+        "certified": certified,
+        "certified_path": run_path(certified.run_id) if certified.run_id else "",
+        "strip": [_cell(run) for run in reversed(runs) if run.command in JUDGING],
+        "speeds": speeds,
+        "fewest": FEWEST_NIGHTS,
+        "headlines": [_over_time(one, figures.get((one.gpu_uuid, one.figure))) for one in speeds.headlines],
+        "falling": [falling_row(one) for one in speeds.falling],
+        "over_time": _findings_over_time(board, checks),
+        "checks": len(checks),
+        "cut": shown,
+        "rows": [run_row(run) for run in shown.rows],
+        "older": query.link(before=runs[-1].started_at, page="") if len(runs) == STRIP else "",
+        "before": before,
+        "banner": "SIMULATED: no figure here is of a real GPU" if latest and latest.simulated else "",
+    }
+    document = {
+        "host": name,
+        "also_called": names[1:],
+        "newest": host_document(latest, speeds) if latest else None,
+        "certified": {"run_id": certified.run_id, "started_at": certified.run_at, "reason": certified.reason},
+        "trend": speeds.direction,
+        "nights": speeds.nights,
+        "falling": [one.trend for one in speeds.falling],
+        "runs": [run_document(run) for run in runs],
+    }
+    return Page("host.html", variables, document)
+
+
+def _cell(run: Run) -> dict[str, str]:
+    word = word_of(run)
+    return {"word": word, "path": run_path(run.run_id), "told": f"{run.started_at[:10]} {run.command}: {word}"}
+
+
+def _over_time(one: Headline, certified: float | None) -> dict[str, Any]:
+    told = f"{one.label} of {one.nights[0][0]} to {one.nights[-1][0]}, newest {figure(one.newest)} {one.unit}"
+    more = f", certified with {figure(certified)}" if certified else ""
+    drawn = charts.both(charts.over_time, one.nights, one.unit, certified, told + more)
+    return {**drawn, "one": one, "value": figure(one.newest), "certified": figure(certified) if certified else ""}
+
+
+def _findings_over_time(board: Board, checks: Sequence[Run]) -> list[dict[str, Any]]:
+    """A row a check that did not pass in one of these runs: those that still do not pass first, then the newest."""
+    runs = list(reversed(checks))
+    place = {run.run_id: number for number, run in enumerate(runs)}
+    found: dict[str, list[str]] = defaultdict(lambda: [""] * len(runs))
+    actual: dict[str, tuple[int, str]] = {}
+    for one in board.store.problems(list(place)):
+        key = f"{one.subject}.{one.property}"
+        found[key][place[one.run_id]] = one.status.value
+        actual[key] = max(actual.get(key, (-1, "")), (place[one.run_id], one.actual))
+    rows = []
+    for key, words in found.items():
+        last = max(number for number, word in enumerate(words) if word)
+        first = next(number for number in range(last, -1, -1) if not number or not words[number - 1])
+        still = last == len(runs) - 1
+        told = sum(map(bool, words))
+        rows.append(
+            {
+                "name": drifted.words(key),
+                "word": words[last],
+                "still": still,
+                "told": f"{told} of {len(runs)}",
+                "actual": actual[key][1],
+                "since": runs[first].started_at[:10] if first else f"{runs[0].started_at[:10]} or earlier",
+                "until": "" if still else runs[last].started_at[:10],
+                "drawn": charts.checks(words, f"{drifted.words(key)}: did not pass in {told} of {len(runs)} checks"),
+                "order": (not still, WORD_ORDER.get(words[last], 9), -last, key),
+            }
+        )
+    return sorted(rows, key=lambda row: row["order"])
+
+
+def _run_row_of(latest: Host) -> dict[str, Any]:
+    record = latest.record
+    summary = record.verdict.summary if record.verdict else (record.error or "").partition("\n")[0]
+    return {"path": run_path(record.run_id), "when": minute(record.started_at), "summary": summary, "record": record}

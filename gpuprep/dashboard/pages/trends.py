@@ -1,0 +1,50 @@
+"""Which hosts get slower from night to night."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gpuprep.dashboard.board import Board
+from gpuprep.dashboard.pages.common import A_PAGE, Page, Query, banner, cut, falling_row, host_path
+from gpuprep.dashboard.speeds import NIGHTS, Falling
+from gpuprep.performance.trend import FEWEST_NIGHTS, Direction
+
+
+def trends(board: Board, query: Query) -> Page:
+    now = board.fleet()
+    read = [(host, found) for host in now.hosts if (found := board.speeds(host)) is not None]
+    counts = Counter(found.direction.value for _, found in read)
+    # A host that gets slower does so in all figures: its worst stands for them.
+    worst = [(host, max(found.falling, key=_loss), len(found.falling)) for host, found in read if found.falling]
+    falling = sorted(worst, key=lambda each: -_loss(each[1]))
+    rows = cut(falling, query)
+    few = sorted((found.nights, host.name) for host, found in read if found.direction is Direction.UNKNOWN)
+    variables = {
+        "cut": rows,
+        "rows": [
+            {**falling_row(one), "host": host, "path": host_path(host.name), "more": count - 1}
+            for host, one, count in rows.rows
+        ],
+        "counts": [(word.value, counts[word.value]) for word in (Direction.DOWN, Direction.STEADY, Direction.UNKNOWN)],
+        "read": len(read),
+        "every": len(now.hosts),
+        "to_read": board.to_read,
+        "few": [{"name": name, "nights": count, "path": host_path(name)} for count, name in reversed(few)][:A_PAGE],
+        "few_count": len(few),
+        "fewest": FEWEST_NIGHTS,
+        "nights": NIGHTS,
+        "banner": banner(sum(found.simulated for _, found in read), len(read)) if read else "",
+    }
+    document = {
+        "counts": dict(counts),
+        "read": len(read),
+        "hosts": len(now.hosts),
+        "trends": [{"host": host.name, **vars(one.trend)} for host, one, _ in rows.rows],
+        "page": rows.number,
+        "pages": rows.pages,
+    }
+    return Page("trends.html", variables, document)
+
+
+def _loss(one: Falling) -> float:
+    return one.trend.loss_percent or 0.0

@@ -1,0 +1,169 @@
+"""Questions about many hosts at a time, inside the caller's transaction. Use it through store/readonly.py.
+
+Each is answered by indexes, in time that grows with what is asked for and not with the store: a record is some 70 KB,
+so no question reads the rows of runs that it does not return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gpuprep.records import Source, Status
+from gpuprep.records.findings import PROBLEMS
+from gpuprep.store.tables import findings, host_names, latest, measurements, runs, storable
+
+AT_A_TIME = 200  # ids in one question
+RECORDS_AT_A_TIME = 20
+MOST = 100_000  # runs of one night
+TOLD = (*PROBLEMS, Status.WAIVED)
+LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What lists show of a run."""
+
+    run_id: str
+    command: str
+    host: str
+    started_at: str
+    verdict: Status | None  # None: the run ended before one
+    source: Source | None = None  # None: not asked for
+    profile: str = ""
+    exit_code: int = 0
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding of one run as the store has it."""
+
+    run_id: str
+    subject: str
+    property: str
+    status: Status
+    expected: str
+    actual: str
+
+
+WHOLE = (
+    runs.c.run_id, runs.c.command, runs.c.host, runs.c.started_at, runs.c.verdict, runs.c.source, runs.c.profile,
+    runs.c.exit_code, runs.c.summary,
+)  # fmt: skip
+
+
+def newest_of_hosts(connection: Connection, commands: Collection[str]) -> list[Run]:
+    names = _names(runs.c.host)
+    one, moment = runs.alias("one"), latest()
+    mine = sa.select(one.c.run_id).where(one.c.host == names.c.name, one.c.command.in_(sorted(commands)))
+    newest = mine.order_by(one.c.started_at.desc(), one.c.run_id.desc()).limit(1)
+    # Of a host whose clock was always ahead, the newest of these.
+    chosen = sa.func.coalesce(
+        newest.where(one.c.started_at <= moment).scalar_subquery(), newest.scalar_subquery()
+    )  # fmt: skip
+    ids = sa.select(chosen.label("run_id")).select_from(names).subquery()
+    return _runs(connection, sa.select(*WHOLE).join(ids, ids.c.run_id == runs.c.run_id))
+
+
+def newest_figures(connection: Connection) -> dict[str, str]:
+    names = _names(measurements.c.host)
+    one = measurements.alias("one")
+    newest = sa.select(sa.func.max(one.c.started_at)).where(one.c.host == names.c.name, one.c.started_at <= latest())
+    query = sa.select(names.c.name, newest.scalar_subquery().label("newest")).select_from(names)
+    return {name: moment for name, moment in connection.execute(query) if name is not None and moment is not None}
+
+
+def _names(column: sa.Column[Any]) -> sa.CTE:
+    """All values of a column that an index begins with, one step of the index each. Ends with a NULL."""
+    table = column.table
+    every = sa.select(sa.func.min(column).label("name")).select_from(table).cte("every", recursive=True)
+    after = sa.select(sa.func.min(column)).select_from(table).where(column > every.c.name).correlate(every)
+    return every.union_all(sa.select(after.scalar_subquery()).where(every.c.name.is_not(None)))
+
+
+def canonical_names(connection: Connection) -> dict[str, str]:
+    return {name: host for name, host in connection.execute(sa.select(host_names.c.name, host_names.c.host))}
+
+
+def texts(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for start in range(0, len(run_ids), RECORDS_AT_A_TIME):
+        some = run_ids[start : start + RECORDS_AT_A_TIME]
+        query = sa.select(runs.c.run_id, runs.c.record).where(runs.c.run_id.in_(some))
+        yield from ((run_id, text) for run_id, text in connection.execute(query))
+
+
+def since(connection: Connection, commands: Collection[str], moment: str) -> list[tuple[str, str, str | None]]:
+    names, found = _names(runs.c.host), latest()
+    # By the index of hosts, commands and moments alone, which has the verdict, too: tens of thousands of rows.
+    mine = (runs.c.host == names.c.name, runs.c.command.in_(sorted(commands)))
+    query = sa.select(runs.c.host, runs.c.started_at, runs.c.verdict).select_from(names.join(runs, sa.and_(*mine)))
+    rows = connection.execute(query.where(runs.c.started_at >= moment, runs.c.started_at <= found))
+    return [(host, started_at, verdict) for host, started_at, verdict in rows]
+
+
+def between(connection: Connection, first: str, after: str) -> list[Run]:
+    when = (runs.c.started_at >= first, runs.c.started_at < after)
+    return _runs(connection, sa.select(*WHOLE[:8]).where(*when).order_by(runs.c.started_at, runs.c.run_id).limit(MOST))
+
+
+def whole(connection: Connection, run_ids: Sequence[str]) -> list[Run]:
+    found: dict[str, Run] = {}
+    for start in range(0, len(run_ids), AT_A_TIME):
+        query = sa.select(*WHOLE).where(runs.c.run_id.in_(run_ids[start : start + AT_A_TIME]))
+        found.update((run.run_id, run) for run in _runs(connection, query))
+    return [found[run_id] for run_id in run_ids if run_id in found]
+
+
+def of_names(connection: Connection, names: Collection[str], before: str, limit: int) -> list[Run]:
+    found: list[Run] = []
+    for name in names:  # each by its own range of the index
+        query = sa.select(*WHOLE).where(runs.c.host == storable(name), runs.c.started_at < (before or LAST_CHARACTER))
+        ordered = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(limit)
+        found += _runs(connection, ordered)
+    return sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True)[:limit]
+
+
+def problems(connection: Connection, run_ids: Sequence[str]) -> list[Finding]:
+    found = []
+    columns = (
+        findings.c.run_id, findings.c.subject, findings.c.property, findings.c.status, findings.c.expected,
+        findings.c.actual,
+    )  # fmt: skip
+    for start in range(0, len(run_ids), AT_A_TIME):
+        some = run_ids[start : start + AT_A_TIME]
+        query = sa.select(*columns).where(findings.c.run_id.in_(some), findings.c.status.in_(TOLD))
+        for run_id, subject, name, status, expected, actual in connection.execute(query):
+            found.append(Finding(run_id, subject, name, Status(status), expected, actual))
+    return found
+
+
+def with_problem(connection: Connection, subject: str, name: str, since: str) -> list[tuple[str, str, str]]:
+    query = (
+        sa.select(runs.c.host, runs.c.started_at, findings.c.status)
+        .join(findings, findings.c.run_id == runs.c.run_id)
+        .where(findings.c.subject == storable(subject), findings.c.property == storable(name))
+        .where(findings.c.status.in_(TOLD), runs.c.started_at >= since, runs.c.started_at <= latest())
+    )
+    return [(host, moment, status) for host, moment, status in connection.execute(query)]
+
+
+def beginning_with(connection: Connection, prefix: str, limit: int) -> list[Run]:
+    prefix = storable(prefix)
+    alike = (runs.c.run_id >= prefix, runs.c.run_id < prefix + LAST_CHARACTER)
+    return _runs(connection, sa.select(*WHOLE).where(*alike).order_by(runs.c.run_id).limit(limit))
+
+
+def _runs(connection: Connection, query: sa.Select[Any]) -> list[Run]:
+    return [
+        Run(run_id, command, host, started_at, Status(verdict) if verdict else None, *_rest(rest))
+        for run_id, command, host, started_at, verdict, *rest in connection.execute(query)
+    ]
+
+
+def _rest(values: Sequence[Any]) -> tuple[Any, ...]:
+    return (Source(values[0]), *values[1:]) if values else ()

@@ -1,0 +1,340 @@
+"""The pages of `gpuprep serve`: what they show of a store with many hosts, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import oldstores
+import postgres
+import pytest
+from dashboardserver import Server, serving
+from fleetstore import Fleet, write
+from records_for_tests import record
+
+from gpuprep.dashboard.board import Board
+from gpuprep.dashboard.pages import fleet
+from gpuprep.dashboard.pages.common import Query
+from gpuprep.errors import StoreError, UsageError
+from gpuprep.records import Source, Status
+from gpuprep.reports import FORMATS, render
+from gpuprep.store import Store, migrations
+from gpuprep.store.readonly import ReadOnlyStore
+
+pytestmark = pytest.mark.xdist_group("dashboard")
+HOSTS, NIGHTS = 64, 12
+LAST = (datetime.now(timezone.utc) - timedelta(hours=30)).replace(hour=2, minute=30, second=0, microsecond=0)
+MADE = Fleet(HOSTS, NIGHTS, LAST)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    if request.param == "sqlite":
+        made = f"sqlite:///{tmp_path_factory.mktemp('dashboard')}/history.db"
+    else:
+        server: postgres.Server = request.getfixturevalue("postgres_server")
+        made = server.new_database()
+    write(made, HOSTS, NIGHTS, LAST)
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(url: str) -> Iterator[Server]:
+    with serving(url, "--no-token") as running:
+        yield running
+
+
+def rows(text: str) -> list[str]:
+    """Names of hosts in the order of the page."""
+    return [part.partition('"')[0] for part in text.split('<th scope="row"><a href="/host/')[1:]]
+
+
+def test_the_fleet_has_the_worst_host_first_and_all_hosts_by_pages(server: Server) -> None:
+    first, second = server.get("/fleet"), server.get("/fleet?page=2")
+    assert (first.status, second.status) == (200, 200)
+    assert rows(first.text)[:5] == ["gpu-0007", "gpu-0057", "gpu-0003", "gpu-0053", "gpu-0005"]
+    assert sorted(rows(first.text) + rows(second.text)) == [MADE.name(host) for host in range(HOSTS)]
+    assert "connection refused" in first.text
+    assert "gpu 0.persistence_mode" in first.text
+
+
+@pytest.mark.parametrize(
+    ("question", "hosts"),
+    [
+        ("verdict=FAIL", ["gpu-0003", "gpu-0053"]),
+        ("name=GPU-000&verdict=WARN", ["gpu-0005"]),
+        ("gpu=NVIDIA+H200&name=000", ["gpu-0005", "gpu-0001", "gpu-0009"]),
+        ("name=0011", ["gpu-0011"]),
+        ("finding=gpu%200.persistence_mode", ["gpu-0003", "gpu-0053"]),
+        ("driver=no.such", []),
+        ("verdict=UNKNOWN&sort=name", ["gpu-0007", "gpu-0057"]),
+    ],
+)
+def test_the_fleet_is_filtered(server: Server, question: str, hosts: list[str]) -> None:
+    assert rows(server.get(f"/fleet?{question}").text) == hosts
+    assert [one["host"] for one in server.get(f"/fleet?{question}&format=json").document["hosts"]] == hosts
+
+
+def test_the_fleet_as_json_has_what_the_page_shows(server: Server) -> None:
+    document = server.get("/fleet?format=json&name=gpu-0003").document
+    assert document["schema_version"] == 1
+    assert document["counts"] == {"UNKNOWN": 2, "FAIL": 2, "WARN": 3, "PASS": 57}
+    (host,) = document["hosts"]
+    assert (host["verdict"], host["driver"], host["gpu"]) == ("FAIL", "550.163.01", "NVIDIA A100-SXM4-80GB")
+    assert [(one["subject"], one["property"], one["status"]) for one in host["findings"]] == [
+        ("gpu 0", "persistence_mode", "FAIL")
+    ]
+    assert host["since"] == MADE.at(NIGHTS - 5)[:10]
+
+
+def test_a_host_has_its_runs_certified_run_findings_over_time_and_speed(server: Server) -> None:
+    page = server.get("/host/gpu-0003")
+    assert page.status == 200
+    assert page.text.count('href="/run/') >= 2 * NIGHTS  # in the strip, and in the list
+    assert MADE.run_id(3, 0) in page.text.partition("Certified run")[2].partition("</section>")[0]
+    assert "did not pass in 5 of 12 checks" in page.text
+    assert f"since {MADE.at(NIGHTS - 5)[:10]}" in page.text
+    assert re.search(r"FP16/BF16: (59|6[01])\.\d TFLOPS", page.text)
+    document = server.get("/host/gpu-0003?format=json").document
+    assert [one["verdict"] for one in document["runs"]] == ["FAIL"] * 5 + ["PASS"] * (NIGHTS - 5)
+    assert document["certified"]["run_id"] == MADE.run_id(3, 0)
+    assert document["trend"] == "STEADY"
+
+
+def test_a_host_that_gets_slower_is_found(server: Server) -> None:
+    assert "Figures that fall" in server.get("/host/gpu-0011").text
+    document = server.get("/host/gpu-0011?format=json").document
+    assert document["trend"] == "DOWN"
+    assert {one["figure"].split()[0] for one in document["falling"]} == {"fp32", "tf32", "fp16", "bf16", "fp64", "int8"}
+
+
+def test_trends_of_all_hosts_come_with_time(server: Server) -> None:
+    deadline = time.monotonic() + 60
+    while (document := server.get("/trends?format=json").document)["read"] < HOSTS and time.monotonic() < deadline:
+        time.sleep(0.2)  # it reads while nobody asks
+    assert document["counts"] == {"DOWN": 1, "STEADY": HOSTS - 1}
+    assert [one["host"] for one in document["trends"]] == ["gpu-0011"]
+
+
+def test_nights_count_the_last_run_of_each_host(server: Server) -> None:
+    counted = {one["night"]: one["counts"] for one in server.get("/nights?format=json").document["nights"]}
+    day = (LAST - timedelta(days=1)).date().isoformat()  # a run at 02:30 belongs to the night that began at noon before
+    words = [MADE.word(host, NIGHTS - 1) or "UNKNOWN" for host in range(HOSTS)]
+    assert counted[day] == {word: words.count(word) for word in dict.fromkeys(words)}
+    assert len(counted) == 30
+    night = server.get(f"/nights/{day}?format=json").document
+    assert night["total"] == HOSTS
+    assert [one["verdict"] for one in night["runs"]][:4] == ["FAIL", "FAIL", "UNKNOWN", "UNKNOWN"]
+    assert server.get(f"/nights/{day}?verdict=FAIL").text.count('class="mono" href="/run/') == 2
+
+
+def test_findings_stand_once_with_all_their_hosts(server: Server) -> None:
+    page = server.get("/findings")
+    assert page.text.count('<article class="card issue FAIL">') == 1
+    assert 'href="/host/gpu-0053"' in page.text
+    one = server.get("/findings/gpu%200.persistence_mode?format=json").document
+    assert one["hosts"] == ["gpu-0003", "gpu-0053"]
+    assert [night["counts"] for night in one["nights"] if night["counts"]] == [{"FAIL": 2}] * 5
+    assert server.get("/findings/gpu%200.persistence_mode").status == 200
+
+
+def test_a_run_is_the_report_of_the_command_line(server: Server, url: str) -> None:
+    run_id = MADE.run_id(3, NIGHTS - 1)
+    store = Store.open(url)
+    wanted = store.get(run_id)
+    store.close()
+    page = server.get(f"/run/{run_id}")
+    above = page.text[page.text.index("<nav aria-label") : page.text.index("</nav>") + len("</nav>")]
+    assert 'href="/host/gpu-0003"' in above
+    assert page.text.replace(above, "") == render(wanted, "html")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    for style in FORMATS:
+        if style not in ("html", "sbom"):  # a bill of materials has the moment in which it was made
+            assert server.get(f"/run/{run_id}?format={style}").text == render(wanted, style), style
+    assert server.get(f"/run/{run_id[:-3]}").status == 404  # fits several runs
+    assert "fits several runs" in server.get(f"/run/{run_id[:-3]}").text
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [("0011", "/host/gpu-0011"), ("persist", "/findings/gpu%200.persistence_mode"), ("V100", "/host/gpu-0002")],
+)
+def test_search_finds_hosts_and_findings(server: Server, asked: str, found: str) -> None:
+    assert f'href="{found}"' in server.get(f"/search?q={asked}").text
+
+
+def test_search_finds_runs_by_the_beginning_of_their_id(server: Server) -> None:
+    run_id = MADE.run_id(5, 3)
+    assert [run["run_id"] for run in server.get(f"/search?q={run_id}&format=json").document["runs"]] == [run_id]
+    assert "Nothing was found" in server.get("/search?q=no-such-thing").text
+    assert "two letters" in server.get("/search?q=x").text
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/nope", 404, "no such page"),
+        ("/host/nobody", 404, "no runs of nobody"),
+        ("/run/nothing", 404, "no run"),
+        ("/nights/yesterday", 404, "is no day"),
+        ("/nights/0001-01-01", 200, "No run fits"),
+        ("/nights/9999-12-31", 404, "is no day"),
+        ("/findings/x.y", 404, "no check x.y"),
+        ("/fleet?page=0", 400, "this is no page"),
+        ("/fleet?page=99", 200, "page 2 of 2"),
+        ("/fleet?page=" + "9" * 400, 400, "characters"),
+        ("/fleet?sort=x", 400, "there is no such"),
+        ("/fleet?format=exe", 400, "there is no such"),
+        ("/run/last?format=exe", 400, "there is no such"),
+        ("/search?q=" + "x" * 256, 400, "at most 255"),
+        ("/static/../app.py", 404, "no such page"),
+        ("/static/serve.py", 404, "no such page"),
+    ],
+)
+def test_a_wrong_address_is_a_plain_page(server: Server, path: str, status: int, words: str) -> None:
+    answer = server.get(path)
+    assert (answer.status, words in answer.text) == (status, True), answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_a_new_run_is_shown_without_a_new_start(store_url: str) -> None:
+    write(store_url, 3, 2, LAST)
+    board = Board(ReadOnlyStore.open(store_url), fresh_seconds=0)
+    try:
+        assert [host.word for host in board.fleet().hosts] == ["PASS"] * 3
+        writer = Store.open(store_url)
+        moment = (LAST + timedelta(hours=1)).isoformat(timespec="seconds")
+        writer.append(record("20991231-000000-new000", host="gpu-0001", command="drift", started_at=moment))
+        writer.close()
+        hosts = board.fleet().hosts
+        assert (hosts[0].name, hosts[0].word, hosts[0].simulated) == ("gpu-0001", "FAIL", True)
+        assert fleet.fleet(board, Query({})).variables["banner"].startswith("SIMULATED: the GPUs of 1 of these hosts")
+        assert sum(counts.get("FAIL", 0) for _, counts in board.nights().counted) == 1
+    finally:
+        board.close()
+
+
+def test_names_of_one_host_are_one_row(store_url: str) -> None:
+    write(store_url, 3, 2, LAST)
+    writer = Store.open(store_url)
+    writer.join("gpu-0001", "gpu-0002", "2026-11-20T10:00:00+00:00")
+    writer.close()
+    board = Board(ReadOnlyStore.open(store_url), fresh_seconds=0)
+    try:
+        hosts = {host.name: host.others for host in board.fleet().hosts}
+        assert hosts == {"gpu-0000": (), "gpu-0002": ("gpu-0001",)}
+        assert board.fleet().named("gpu-0001") is board.fleet().named("gpu-0002")
+    finally:
+        board.close()
+
+
+def test_a_damaged_record_is_an_unknown_host_and_all_others_are_shown(store_url: str) -> None:
+    write(store_url, 3, 2, LAST)
+    with oldstores.database(store_url) as made, made.begin() as connection:
+        connection.exec_driver_sql("UPDATE runs SET record = '{\"x\": 1' WHERE host = 'gpu-0001'")
+    board = Board(ReadOnlyStore.open(store_url), fresh_seconds=0)
+    try:
+        first, *others = board.fleet().hosts
+        assert (first.name, first.word) == ("gpu-0001", "UNKNOWN")
+        assert "cannot be read" in first.what
+        assert [host.word for host in others] == ["PASS", "PASS"]
+    finally:
+        board.close()
+
+
+# ---------------------------------------------------------------- read-only
+
+
+def test_the_store_cannot_be_written(store_url: str) -> None:
+    write(store_url, 2, 2, LAST)
+    store = ReadOnlyStore.open(store_url)
+    try:
+        for change in (
+            lambda: store.append(record("20991231-000000-new000")),
+            lambda: store.prune([MADE.run_id(0, 0)]),
+            lambda: store.join("a", "b", "2026-11-20T10:00:00+00:00"),
+        ):
+            with pytest.raises(StoreError, match=r"read-?only"):
+                change()
+        assert len(store.runs(limit=10)) == 4
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("revision", [migrations.REVISIONS[0], migrations.REVISIONS[-2]])
+def test_an_older_store_is_told_and_left_as_it_is(store_url: str, revision: str) -> None:
+    oldstores.make(store_url, "alembic", revision)
+    before = oldstores.schema(store_url)
+    with pytest.raises(StoreError, match="has an older form") as caught:
+        ReadOnlyStore.open(store_url)
+    assert "gpuprep history" in caught.value.hint
+    assert oldstores.schema(store_url) == before
+
+
+def test_no_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in (None, f"sqlite:///{tmp_path}/none.db"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        with pytest.raises(StoreError, match="there is no store of runs"):
+            ReadOnlyStore.open(url)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="this is no URL"):
+        ReadOnlyStore.open("no url")
+
+
+def test_a_store_without_runs_is_an_empty_fleet(store_url: str) -> None:
+    Store.open(store_url).close()
+    with serving(store_url, "--no-token") as server:
+        for path in ("/fleet", "/nights", "/trends", "/findings", "/search?q=xx", "/healthz"):
+            assert server.get(path).status == 200, path
+        assert "No run that judges a host" in server.get("/fleet").text
+        assert server.get("/run/last").status == 404
+
+
+def test_a_host_whose_clock_is_ahead_is_shown(store_url: str) -> None:
+    writer = Store.open(store_url)
+    writer.append(record("20991231-000000-new000", host="ahead", started_at="2099-12-31T00:00:00+00:00"))
+    writer.close()
+    store = ReadOnlyStore.open(store_url)
+    try:
+        assert [(run.host, run.verdict, run.source) for run in store.newest_of_hosts(["provision"])] == [
+            ("ahead", Status.FAIL, Source.SIMULATED)
+        ]
+        assert store.newest_of_hosts(["validate"]) == []
+    finally:
+        store.close()
+
+
+def test_no_question_reads_all_runs(tmp_path: Path) -> None:
+    """SQLite's plan of each question of the pages: by an index, never by all rows of the table of runs."""
+    import sqlalchemy as sa
+
+    url = f"sqlite:///{tmp_path}/history.db"
+    write(url, 3, 2, LAST)
+    board = Board(ReadOnlyStore.open(url), fresh_seconds=0)
+    asked: list[tuple[str, Any]] = []
+    sa.event.listen(
+        board.store._engine, "before_cursor_execute", lambda _c, _u, text, words, *_: asked.append((text, words))
+    )
+    try:
+        board.fleet()
+        board.nights()
+        board.speeds_now("gpu-0001")
+        board.store.problems([MADE.run_id(0, 0)])
+        board.store.with_problem("gpu 0", "persistence_mode", MADE.at(0))
+        board.store.of_names(["gpu-0001"], "", 10)
+        board.store.between(MADE.at(0), MADE.at(1))
+        board.store.beginning_with("2026", 5)
+        board.store.host_baseline("gpu-0001")
+        questions = [one for one in asked if one[0].lstrip().startswith(("SELECT", "WITH"))]
+        assert len(questions) > 10
+        with board.store._transaction(write=False) as connection:
+            for text, words in questions:
+                plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", words)]
+                whole = [step for step in plan if step.startswith(("SCAN runs", "SCAN findings", "SCAN measurements"))]
+                assert not whole, (text, plan)
+    finally:
+        board.close()
