@@ -55,17 +55,24 @@ def rooflines(record: RunRecord) -> list[Drawing]:
 
 
 def falls(record: RunRecord) -> list[dict[str, Any]]:
-    """Waterfalls, a group a GPU: `cards` of the telling products, `others` of the rest."""
+    """Waterfalls, a group a GPU: `cards` of the best product of each type, `others` of the rest, the slow ones first."""
     rows = measured.gemms(record)
     telling = measured.telling(rows)
+    fastest: dict[tuple[str, str], Gemm] = {}
+    for row in telling:
+        known_best = fastest.setdefault((row.gpu.label, row.type), row)
+        if (known(row.tflops) or 0.0) > (known(known_best.tflops) or 0.0):
+            fastest[row.gpu.label, row.type] = row
     groups: dict[str, dict[str, Any]] = {}
     for row in rows:
         for why, lasting in ((row.attribution, False), (row.lasting, True)):
             if why:
                 group = groups.setdefault(row.gpu.label, {"label": row.gpu.label, "cards": [], "others": []})
-                shown = lasting or any(row is one for one in telling)
+                best = not lasting and fastest.get((row.gpu.label, row.type)) is row
                 card = {"row": row, "why": why, "lasting": lasting, "chart": waterfall_chart.draw(why)}
-                group["cards" if shown else "others"].append(card)
+                group["cards" if best else "others"].append(card)
+    for group in groups.values():
+        group["others"].sort(key=lambda card: not (card["lasting"] or any(card["row"] is one for one in telling)))
     return list(groups.values())
 
 
