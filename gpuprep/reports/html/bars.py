@@ -13,6 +13,7 @@ from gpuprep.performance.attribution import Attribution
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of
 from gpuprep.reports import glance, measured
+from gpuprep.reports.columns import ALIKE_PERCENT
 from gpuprep.reports.floors import Floor, Floors
 from gpuprep.reports.html.waterfall_chart import NAMES, WORTH_A_BAR
 from gpuprep.reports.readings import figure, known
@@ -61,20 +62,20 @@ def products(record: RunRecord) -> Bars:
     for one in measured.gemms(record):
         key = (one.gpu.label, one.type)
         long[key] = max(long.get(key, 0.0), known(one.sustained_tflops) or 0.0)
+    pairs = _lowest(_best(record), lambda one: (one.gpu.kind, one.type), _tflops)
     rows = [
-        _product(row, floors, long[row.gpu.label, row.type], _which(row, of))
-        for row, of in _lowest(_best(record), lambda one: (one.gpu.kind, one.type), lambda one: known(one.tflops))
+        _product(row, floors, long[row.gpu.label, row.type], _which(row, of, _tflops)) for row, of in pairs
     ]
     seen = {lost.class_: NAMES.get(lost.class_.removeprefix("l-"), "") for row in rows for lost in row.losses}
-    return Bars("Best product of each type", tuple(rows), tuple(seen.items()))
+    return Bars("Best product of each type", tuple(rows), tuple(seen.items()), _note(pairs))
 
 
 def memory(record: RunRecord) -> Bars:
     floors = Floors(findings_of(record))
     read = [row for row in measured.bandwidths(record) if row.crosses != "peer" and known(row.gb_per_s) is not None]
-    pairs = _lowest(read, lambda one: (one.gpu.kind, one.what), lambda one: known(one.gb_per_s))
-    rows = [_moved(row, floors.of_bandwidth(row), _which(row, of)) for row, of in pairs]
-    return Bars("Memory and links", tuple(rows))
+    pairs = _lowest(read, lambda one: (one.gpu.kind, one.what), _gb_per_s)
+    rows = [_moved(row, floors.of_bandwidth(row), _which(row, of, _gb_per_s)) for row, of in pairs]
+    return Bars("Memory and links", tuple(rows), note=_note(pairs))
 
 
 def streams(record: RunRecord) -> list[Bars]:
@@ -89,8 +90,7 @@ def streams(record: RunRecord) -> list[Bars]:
         limits = {id(row): _limit(row, floors, several=several) for row, _ in pairs}
         top = max([_fps(row) or 0.0 for row, _ in pairs] + [one.value for one in limits.values() if one])
         rows = tuple(_streams(row, of, limits[id(row)], top) for row, of in pairs)
-        each = "; each GPU alone" if several else ""
-        note = f"One stream is {size or 'a video'} at {glance.STREAM_FPS} frames a second{each}"
+        note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {glance.STREAM_FPS} fps", _note(pairs))))
         found.append(Bars(f"Video: streams of {named(size)}", rows, note=note))
     return found
 
@@ -120,9 +120,16 @@ def _lowest(
     return [(min(of, key=lambda one: value(one) or 0.0), of) for of in groups.values()]
 
 
-def _which(row: _T, of: list[_T]) -> str:
-    """ "GPU 7, the lowest of 8" where there are several GPUs."""
-    return f"{row.gpu.label}, the lowest of {len(of)}" if len({one.gpu.label for one in of}) > 1 else ""
+def _which(row: _T, of: list[_T], value: Callable[[_T], float | None]) -> str:
+    """ "GPU 7, the lowest of 8" where several GPUs differ."""
+    lowest, highest = value(row) or 0.0, max(value(one) or 0.0 for one in of)
+    alike = highest <= 0 or 100 * lowest / highest > ALIKE_PERCENT
+    return "" if alike else f"{row.gpu.label}, the lowest of {len(of)}"
+
+
+def _note(pairs: list[tuple[_T, list[_T]]]) -> str:
+    most = max((len({one.gpu.label for one in of}) for _, of in pairs), default=1)
+    return f"Of {most} GPUs the lowest" if most > 1 else ""
 
 
 def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
@@ -131,7 +138,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
     shape = row.shape.replace("×", "×\u200b")
     parts = [shape, which, f"long run {figure(lasting)}" if lasting > 0 else ""]
     whole = max(why.peak_tflops, speed) if why else None
-    says = [f"{why.percent_of_peak:.0f} % of {figure(why.peak_tflops)}"] if why else []
+    says = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
     return Bar(
         name=row.title,
         detail=", ".join(filter(None, parts)),
@@ -161,7 +168,7 @@ def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
 def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
     speed, peak = known(row.gb_per_s) or 0.0, row.peak_gb_per_s
     whole = max(peak, speed) if peak else None
-    says = [f"{row.percent:.0f} % of {figure(peak)}"] if row.percent is not None else []
+    says = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
     return Bar(
         name=row.what,
         detail=which,
@@ -186,10 +193,10 @@ def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
 def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> Bar:
     fps, sessions = _fps(row) or 0.0, row.best.sessions if row.best else 0
     says = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
-    says += [f"floor {glance.streams(floor.value)}"] if floor else []
+    says += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
     return Bar(
         name=row.name,
-        detail=_which(row, of),
+        detail=_which(row, of, _fps),
         value=str(glance.streams(fps)),
         unit="streams",
         percent=_share(fps, top),
@@ -199,12 +206,20 @@ def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> 
     )
 
 
+def _tflops(row: Gemm) -> float | None:
+    return known(row.tflops)
+
+
+def _gb_per_s(row: Bandwidth) -> float | None:
+    return known(row.gb_per_s)
+
+
 def _fps(row: Series) -> float | None:
     return row.best.fps if row.best else None
 
 
 def _floor(floor: Floor | None, whole: float | None) -> list[str]:
-    return [f"floor {100 * floor.value / whole:.0f} %"] if floor and whole else []
+    return [f"floor\u00a0{100 * floor.value / whole:.0f}\u00a0%"] if floor and whole else []
 
 
 def _is_below(floor: Floor | None) -> bool:

@@ -33,12 +33,11 @@ def commands(record: RunRecord) -> list[Command]:
         found.append(Command("put it in order", command("gpuprep", repair, *wanted, about=record.host)))
     if wanted:
         found.append(Command("measure and judge again", command("gpuprep", "validate", *wanted, about=record.host)))
-    file = f"{record.run_id}.json" if FILE_NAME.fullmatch(record.run_id) else "record.json"
-    found.append(
-        Command(
-            "all that was recorded",
-            command("gpuprep", "report", "--format", "json", "--output", file, about=record.run_id),
-        )
-    )
+    found.append(Command("all that was recorded", report(record, "json")))
     return found
 
+
+def report(record: RunRecord, style: str) -> str:
+    """The command that writes this run into a file of the format `style`."""
+    file = f"{record.run_id if FILE_NAME.fullmatch(record.run_id) else 'report'}.{style}"
+    return command("gpuprep", "report", "--format", style, "--output", file, about=record.run_id)

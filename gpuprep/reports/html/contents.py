@@ -31,12 +31,12 @@ TITLES = {
     "bad": "What did not pass",
     "figures": "Figures",
     "best": "Best figures",
-    "beside": "GPU beside GPU",
     "rest": "What else did not pass",
     "fixed": "Put back",
     "against": "Compared with",
     "plan": "Plan",
     "silent": "Probes that gave no answer",
+    "beside": "GPU beside GPU",
     "commands": "Commands",
     "waived": "Waived",
     "skipped": "Skipped",
@@ -178,7 +178,9 @@ def _said(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
     done = sum(one["case"].outcome == "completed" for one in ran)
     refused = len(found["transcodes"]) - len(ran)
     collectives = found["collectives"]
+    labels = found["beside"].labels
     return {
+        "beside": f"{len(labels)} GPUs, all figures; {LOWEST} marks the lowest" if labels else "",
         "commands": _several(len(found["commands"]), "command") + " to paste",
         "waived": f"{len(found['waived'])} accepted for a while",
         "skipped": "; ".join(f"{group.count}: {group.cause}" for group in found["skipped"][:1])
@@ -210,6 +212,8 @@ def _opened(found: dict[str, Any]) -> set[str]:
         opened.add("transcode")
     if any(one.status in PROBLEMS for one in found["series"]):
         opened.add("throughput")
+    if any(any(row.low) for row in found["beside"].first):
+        opened.add("beside")
     if found["waived"]:
         opened.add("waived")
     if not found["record"].verdict:
@@ -226,7 +230,7 @@ def _about(record: RunRecord) -> Pairs:
     minutes, seconds = divmod(round(lasted or 0.0), 60)
     found = [
         ("host", record.host),
-        ("GPU", _gpus(record.after or record.before)),
+        ("GPU", gpus_of(record.after or record.before)),
         ("profile", record.profile.name if record.profile else ""),
         ("when", minute(record.started_at)),
         ("took", "" if lasted is None else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
@@ -235,7 +239,7 @@ def _about(record: RunRecord) -> Pairs:
     return [(name, value) for name, value in found if value]
 
 
-def _gpus(snapshot: Snapshot | None) -> str:
+def gpus_of(snapshot: Snapshot | None) -> str:
     """ "2 × NVIDIA H200"."""
     gpus = snapshot.gpus if snapshot else ()
     names = Counter(shown(gpu.name) for gpu in gpus) if isinstance(gpus, tuple) else Counter[str]()
