@@ -62,11 +62,14 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
     """Each once with all its hosts: the gravest first, of these what most hosts have."""
-    ids = {id(one): place for place, record in enumerate(ordered) for one in findings_of(record)}
+    of: dict[int, list[int]] = {}  # the places of the hosts that have it; records may share a finding
+    for place, record in enumerate(ordered):
+        for one in findings_of(record):
+            of.setdefault(id(one), []).append(place)
     every = [one for record in ordered if not record.error for one in findings_of(record)]
     found = []
     for group in causes.groups(in_order(every, PROBLEMS)):
-        places = dict.fromkeys(ids[id(one)] for one in group.findings)
+        places = dict.fromkeys(place for one in group.findings for place in of[id(one)])
         found.append(_cause(group, [(f"host-{place}", ordered[place].host) for place in places]))
     lost: dict[str, list[tuple[str, str]]] = {}
     for place, record in enumerate(ordered):
