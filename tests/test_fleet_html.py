@@ -187,9 +187,7 @@ def test_a_cause_that_hosts_share_is_told_once_with_all_its_hosts() -> None:
 
 
 def test_many_causes_are_folded_and_none_is_left_out() -> None:
-    one = [
-        drifted(f"gpu-{n}", (Finding("gpu 0", f"x{n}", Status.FAIL, "1", "2", f"why {n}"),)) for n in range(10, 22)
-    ]
+    one = [drifted(f"gpu-{n}", (Finding("gpu 0", f"x{n}", Status.FAIL, "1", "2", f"why {n}"),)) for n in range(10, 22)]
     page = page_of(*one)
     assert len(causes(page)) == 12
     assert "4 more causes" in page

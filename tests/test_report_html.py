@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: what the first screen has, that it fits, can be read, searched and used by keyboard."""
+"""The HTML report in a real browser: its first screen, that it fits, can be read, searched and used by keyboard."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_figure_that_is_not_there_is_unknown_and_says_why() -> None:
     }
     page = render(run, "html")
     assert page.count('<p class="figure"><span class="pill UNKNOWN">UNKNOWN</span></p>') == 3
-    assert "Throughput of the video engines</h2> <span class=\"soft\">UNKNOWN: no series gave a figure" in page
+    assert 'Throughput of the video engines</h2> <span class="soft">UNKNOWN: no series gave a figure' in page
     assert headline.tiles(dataclasses.replace(run, measurements=(), verdict=None)) == []
 
 
@@ -193,7 +193,9 @@ def test_a_gpu_without_an_encoder_says_so_beside_its_streams() -> None:
     none["values"]["series"] = [one for one in none["values"]["series"] if one["kind"] == "encode"]
     answer = ProbeResult("throughput", Source.MEASURED, none["values"], 1.0)
     run = dataclasses.replace(
-        well(), measurements=(answer,), verdict=dataclasses.replace(well().verdict, findings=tuple(skipped))  # type: ignore[type-var]
+        well(),
+        measurements=(answer,),
+        verdict=dataclasses.replace(well().verdict, findings=tuple(skipped)),  # type: ignore[type-var]
     )
     assert headline.tiles(run)[2].value == "none"
 
@@ -230,7 +232,8 @@ def test_a_floor_is_the_figure_that_passes() -> None:
 
 def test_a_bar_below_its_floor_is_marked_and_says_so() -> None:
     assert h200().verdict
-    slow = dataclasses.replace(h200().findings[2], status=Status.FAIL, property="memory_copy", expected="≥ 95 % of 4800 GB/s")
+    expected = "≥ 95 % of 4800 GB/s"
+    slow = dataclasses.replace(h200().findings[2], status=Status.FAIL, property="memory_copy", expected=expected)
     run = dataclasses.replace(h200(), verdict=dataclasses.replace(h200().verdict, findings=(slow,)))  # type: ignore[type-var]
     (copy,) = [row for row in bars.memory(run).rows if row.name == "device copy"]
     assert copy.below

@@ -1,7 +1,7 @@
 """The floor of a figure, read from the finding that judged it: what a bar of a page marks. Never judges.
 
-A finding says its floor in words ("≥ 55 % of 1071 TFLOPS at 1980 MHz (profile h200)"). A record keeps these words, so the
-floor is that of the day of the run, also after the profile was changed. Words that are not understood give no floor.
+A finding says its floor in words ("≥ 55 % of 1071 TFLOPS at 1980 MHz (profile h200)"). A record keeps these words, so
+the floor is that of the day of the run, also after the profile was changed. Words that are not understood give none.
 """
 
 from __future__ import annotations

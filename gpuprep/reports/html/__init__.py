@@ -2,8 +2,8 @@
 
 page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take common parts from
 parts.html and use style.css and script.js. contents.py and fleet.py choose what is shown, headline.py and bars.py the
-first screen, the *_chart modules draw. Jinja2 escapes all texts from hosts; drawings are made of escaped parts. The page
-forbids every script and style but these two, by their hashes.
+first screen, the *_chart modules draw. Jinja2 escapes all texts from hosts; drawings are made of escaped parts. The
+page forbids every script and style but these two, by their hashes.
 """
 
 from __future__ import annotations

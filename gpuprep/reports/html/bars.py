@@ -63,9 +63,7 @@ def products(record: RunRecord) -> Bars:
         key = (one.gpu.label, one.type)
         long[key] = max(long.get(key, 0.0), known(one.sustained_tflops) or 0.0)
     pairs = _lowest(_best(record), lambda one: (one.gpu.kind, one.type), _tflops)
-    rows = [
-        _product(row, floors, long[row.gpu.label, row.type], _which(row, of, _tflops)) for row, of in pairs
-    ]
+    rows = [_product(row, floors, long[row.gpu.label, row.type], _which(row, of, _tflops)) for row, of in pairs]
     seen = {lost.class_: NAMES.get(lost.class_.removeprefix("l-"), "") for row in rows for lost in row.losses}
     return Bars("Best product of each type", tuple(rows), tuple(seen.items()), _note(pairs))
 

@@ -197,7 +197,8 @@ def _said(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
         if found["series"] or found["left_out"]
         else f"UNKNOWN: {found['no_streams']}",
         "steps": _several(len(found["steps"]), "step"),
-        "checks": f"{len(findings)}: " + ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
+        "checks": f"{len(findings)}: "
+        + ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
         "system": ", ".join(value for name, value in found["system"] if name in ("system", "kernel", "driver")),
         "words": "what is meant by peak, floor, long run and others",
     }

@@ -1,4 +1,4 @@
-"""What the page of a fleet shows, in the order of fleet.html: causes that hosts share, then the hosts of reports/fleet.py."""
+"""What the page of a fleet shows, in the order of fleet.html: causes that hosts share, then hosts, the worst first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiles of the first screen: half-precision TFLOPS, memory, streams of video, checks. What is not known is UNKNOWN."""
+"""The tiles of the first screen: half-precision TFLOPS, memory, video streams, checks. What is not known is UNKNOWN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import findings_of
-from gpuprep.reports import causes, glance, measured
+from gpuprep.reports import causes, measured
 from gpuprep.reports.html import bars
 from gpuprep.reports.html.bars import Bar
 from gpuprep.reports.readings import probe
@@ -49,7 +49,8 @@ def _halves(record: RunRecord) -> Tile:
         return Tile(name, UNKNOWN, "", (_why(record, "gemm", "no product in FP16 or BF16 was measured"),), UNKNOWN)
     best = max(rows, key=lambda row: float(row.value))
     others = [f"{row.name} {row.value}" for row in rows if row is not best]
-    return Tile(f"{best.name}, best product", best.value, best.unit, (best.says, ", ".join(others), best.detail), bar=best)
+    what = (best.says, ", ".join(others), best.detail)
+    return Tile(f"{best.name}, best product", best.value, best.unit, what, bar=best)
 
 
 def _memory(record: RunRecord) -> Tile:
@@ -121,5 +122,3 @@ def _checks(findings: Iterable[Finding]) -> list[Tile]:
     passed = counts[Status.PASS]
     bar = Bar("checks", "", str(passed), "", 100.0 * passed / judged)
     return [Tile("checks passed", str(passed), f"of {judged}", (", ".join(rest),), bar=bar)]
-
-
