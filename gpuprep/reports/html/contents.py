@@ -231,7 +231,7 @@ def _about(record: RunRecord) -> Pairs:
     minutes, seconds = divmod(round(lasted or 0.0), 60)
     found = [
         ("host", record.host),
-        ("GPU", gpus_of(record.after or record.before)),
+        ("GPU", gpus_of(record)),
         ("profile", record.profile.name if record.profile else ""),
         ("when", minute(record.started_at)),
         ("took", "" if lasted is None else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
@@ -240,10 +240,14 @@ def _about(record: RunRecord) -> Pairs:
     return [(name, value) for name, value in found if value]
 
 
-def gpus_of(snapshot: Snapshot | None) -> str:
-    """ "2 × NVIDIA H200"."""
-    gpus = snapshot.gpus if snapshot else ()
-    names = Counter(shown(gpu.name) for gpu in gpus) if isinstance(gpus, tuple) else Counter[str]()
+def gpus_of(record: RunRecord) -> str:
+    """ "2 × NVIDIA H200", by the facts; without facts those that were measured."""
+    snapshot = record.after or record.before
+    if snapshot and isinstance(snapshot.gpus, tuple):
+        names = Counter(shown(gpu.name) for gpu in snapshot.gpus)
+    else:
+        rows = [*measured.gemms(record), *measured.bandwidths(record), *measured.throughputs(record)]
+        names = Counter(name for _, name in {(row.gpu.label, row.gpu.name) for row in rows} if name)
     return ", ".join(name if number == 1 else f"{number} × {name}" for name, number in names.items())
 
 

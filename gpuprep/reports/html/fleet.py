@@ -145,7 +145,7 @@ def _machine(record: RunRecord) -> dict[str, str]:
     halves = [row for row in bars.products(record).rows if row.name in HALVES]
     best = max(halves, key=lambda row: float(row.value), default=None)
     return {
-        "gpu": (gpus_of(snapshot) if snapshot else "") or NOT_READ,
+        "gpu": gpus_of(record) or NOT_READ,
         "driver": driver if isinstance(driver, str) and driver else NOT_READ,
         "kernel": (snapshot.kernel.running if snapshot else "") or NOT_READ,
         "tflops": f"{best.value} {best.name}" if best else NOT_READ,
