@@ -266,7 +266,7 @@ def test_a_simulated_ladder_costs_what_it_encodes() -> None:
     work = paced.work_of(parsed, planned(shlex.join(words)), HD)
     assert work.delivered == 1.0
     assert work.encode == pytest.approx(1 + (1280 * 720 + 854 * 480) / (1920 * 1080))
-    video = simulated.models()["t4"].video
+    video = simulated.models()["t4"].data["performance"]["video"]
     alone = pace.rate(dataclasses.replace(work, encode=1.0), video, 1500, 1, 1)
     assert 0 < pace.rate(work, video, 1500, 1, 1).fps < alone.fps
 
