@@ -20,7 +20,7 @@ from test_sampler import loaded_answers
 from gpuprep.agent import clips, nvml
 from gpuprep.agent.probes import throughput
 from gpuprep.agent.sessions import environment, together
-from gpuprep.agent.throughputplan import CLIPS, Engines, Series, capacity_plan, command
+from gpuprep.agent.throughputplan import EVERY_CLIP, Engines, Series, capacity_plan, command
 from gpuprep.records import Missing
 
 NO_NVENC = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: unsupported device (2): (no details)"
@@ -187,8 +187,10 @@ def kept(tmp_path: Path) -> Path:
     """A folder with all clips, as long as the probe wants them. The stand-in does not read them."""
     folder = tmp_path / "clips"
     folder.mkdir()
-    for name in CLIPS.values():
-        times = clips.repeats(clips.SPECS[name], throughput.CLIP_SECONDS)
+    for name in EVERY_CLIP.values():
+        large = name.endswith("-2160p")
+        seconds = throughput.LARGE_CLIP_SECONDS if large else throughput.CLIP_SECONDS
+        times = clips.repeats(clips.SPECS[name], seconds)
         bits = 50_000 * clips.SPECS[name].frames * times // clips.FPS
         (folder / f"{name}-x{times}.mp4").write_bytes(b"\0" * (bits // 8))
     return folder
