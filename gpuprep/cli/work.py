@@ -78,6 +78,10 @@ def _workflow(command: str, profile: Profile | None) -> Workflow:
         from gpuprep.workflows import schedule
 
         return schedule.last
+    if command == "capacity":
+        from gpuprep.workflows import capacity
+
+        return lambda target, options, line: capacity.capacity(target, profile, options, line)
     run = drift.check if command == "drift" else getattr(provision, command)
     return lambda target, options, line: run(target, profile, options, line)
 

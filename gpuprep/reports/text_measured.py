@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.records import RunRecord, Source
-from gpuprep.reports import causes, glance, measured, text_columns
+from gpuprep.reports import capacity, causes, glance, measured, text_columns
 from gpuprep.reports.readings import figure, known
 from gpuprep.reports.rows import Gemm, Step
 from gpuprep.reports.text_columns import Page
@@ -38,6 +38,7 @@ def lines(page: Page, record: RunRecord) -> None:
         _bandwidths(page, record)
     _collectives(page, record)
     _convolutions(page, record)
+    capacity.text(page, record)
     _transcodes(page, record)
     _throughputs(page, record, whole=not beside)
     for probe, missing in measured.unanswered(record):
@@ -120,8 +121,8 @@ def _convolutions(page: Page, record: RunRecord) -> None:
 
 def _transcodes(page: Page, record: RunRecord) -> None:
     cases, more = causes.folded(measured.transcodes(record), measured.transcode_subject, record)
-    rows = [(row.id, row.result, figure(row.seconds), figure(row.fps, 0), figure(row.psnr_db, 1)) for row in cases]
-    heads = ("case", "result", "s", "fps", "PSNR dB")
+    rows = [(row.id, row.result, figure(row.seconds), figure(row.psnr_db, 1)) for row in cases]
+    heads = ("case", "result", "s", "PSNR dB")  # the fps of such short clips are no speed: JSON has them
     notes = [row.decisive_line for row in cases]
     title = _title("Transcodes", record, "transcode")
     _table(page, title, heads, rows, notes, right_from=2, more=_more(more))
