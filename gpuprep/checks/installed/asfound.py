@@ -34,7 +34,11 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _by_hand(finding: Finding, system: str) -> Finding:
     """No role can repair it on this host."""
     remedy = finding.remedy
-    if finding.role and (not remedy or remedy.startswith("gpuprep provision")) and finding.status is not Status.PASS:
+    if (
+        finding.role
+        and (not remedy or remedy.startswith(("`gpuprep provision", "`gpuprep tune")))
+        and finding.status is not Status.PASS
+    ):
         remedy = f"gpuprep installed nothing on this {system}: do it by hand, with what its vendor or NVIDIA offers"
     return dataclasses.replace(finding, role="", remedy=remedy)
 

@@ -10,7 +10,7 @@ from gpuprep.records import NOT_READ, ContainerFacts, Finding, Missing, Snapshot
 
 ROLE = "gpu_containers"
 GENERATE = f"sudo nvidia-ctk cdi generate --format=json --output={CDI}"
-AGAIN = f"gpuprep provision does it (step containers); by hand: {GENERATE}"
+AGAIN = f"`gpuprep provision HOST --profile PROFILE --only containers`; by hand: {GENERATE}"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

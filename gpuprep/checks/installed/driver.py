@@ -262,7 +262,7 @@ def _dkms(snapshot: Snapshot) -> Finding:
     shown = ", ".join(f"{m.module}/{m.version} {m.state}" for m in states) or "nothing for this kernel"
     why = f"DKMS has not installed the driver's module for the running kernel {running} ({shown})"
     command = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
-    remedy = f"gpuprep provision does it (step driver); by hand: {command}, its log says what failed"
+    remedy = f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: {command}, its log says what failed"
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
 
 

@@ -10,7 +10,10 @@ from gpuprep.records import Finding, Missing, Snapshot, Source
 from gpuprep.records.evidence.nccl import Nccl
 
 ROLE = "gpu_nccl"
-ELSEWHERE = "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; gpuprep provision sets the loader's"
+ELSEWHERE = (
+    "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
+    "--profile PROFILE` sets the loader's"
+)
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -112,7 +112,9 @@ def _cudnn_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     if intact is None or intact == NOT_READ:
         return []
     why = "files of cuDNN are not those of NVIDIA's wheel: their sha256 differs from the manifest"
-    remedy = f"rm -r {wanted.cudnn_directory}, then gpuprep provision (step cudnn) unpacks it again"
+    remedy = (
+        f"rm -r {wanted.cudnn_directory}, then `gpuprep provision HOST --profile PROFILE --only cudnn` unpacks it again"
+    )
     shown = "as unpacked" if intact else "changed since they were unpacked"
     return [
         check(

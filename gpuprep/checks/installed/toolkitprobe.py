@@ -35,7 +35,7 @@ def _compiles(values: Toolkit | Missing) -> Finding:
     compiles = values if isinstance(values, Missing) else values.compiles
     output = "" if isinstance(values, Missing) else values.output.strip()
     why = f"nvcc does not compile: {output.splitlines()[-1] if output else 'it said nothing'}"
-    remedy = "gpuprep provision does it (step cuda); the probe's output has nvcc's last lines"
+    remedy = "`gpuprep provision HOST --profile PROFILE --only cuda`; the probe's output has nvcc's last lines"
     return check("cuda", "compiles", compiles, compiles is True, expected="yes", why=why, role=CUDA_ROLE, remedy=remedy)
 
 
@@ -66,7 +66,10 @@ def _counters(evidence: Evidence, values: Toolkit) -> Finding:
     cupti = Cupti(counters=values.cupti) if isinstance(values.cupti, Missing) else values.cupti
     counters, user = cupti.counters, cupti.as_user
     expected = f"readable by {user}"
-    remedy = "gpuprep provision opens them (step driver: NVreg_RestrictProfilingToAdminUsers=0); it asks for a reboot"
+    remedy = (
+        "`gpuprep provision HOST --profile PROFILE --only driver` opens them "
+        "(NVreg_RestrictProfilingToAdminUsers=0) and reboots"
+    )
     if isinstance(counters, Missing):
         what = "whether an ordinary user may read the performance counters"
         return unknown("cupti", "counters", counters, expected=expected, remedy="measure again", what=what)

@@ -77,7 +77,7 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
         return [check(subject, "enabled", NOT_FOUND, False, expected="enabled", why=why, role=ROLE)]
     enabled, active = facts.enabled in STARTS_AT_BOOT, facts.active == "active"
     why = f"{unit} is {facts.enabled}: {disabled}"
-    remedy = f"gpuprep provision does it (step tuning); systemctl status {unit} says why it stopped"
+    remedy = f"`gpuprep provision HOST --profile PROFILE --only tuning`; systemctl status {unit} says why it stopped"
     return [
         check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE),
         check(
@@ -135,7 +135,7 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     devices = host_rules.nvidia_gpus(snapshot)
     if isinstance(snapshot.gpus, Missing):
         reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"
-        remedy = "gpuprep provision does it (steps driver and tuning)"
+        remedy = "`gpuprep provision HOST --profile PROFILE --only driver,tuning`"
         actual = f"not readable: {snapshot.gpus.reason}"
         return [
             Finding(f"gpu {i}", "settings", Status.UNKNOWN, "as wanted", actual, reason, remedy, ROLE)
