@@ -19,6 +19,7 @@ MOST_LINES = 80
 MOST_ROWS = 40  # of hosts that did not pass
 ALL_ROWS = 16  # up to so many hosts each has a row, also one that passed
 MOST_NAMES = 6  # hosts named beside a cause
+FEW = 3  # hosts of one outcome that still have a row each
 FOLD_LINES = 6  # of the names of hosts that share one row
 AT_END = 5  # lines kept free for the command and the counts
 WELL = ("PASS", "DONE", "SKIP")
@@ -56,7 +57,6 @@ def render(
         _causes(page, ordered)
         _put_back(page, ordered)
     _commands(page, ordered, stored=stored, as_plan=as_plan)
-    page.blank()
     page.lines.append(_counts(page, records))
     return page.done()
 
@@ -65,41 +65,51 @@ def render(
 
 
 def _table(page: Page, ordered: Sequence[RunRecord], stored: bool) -> None:
-    well = [record for record in ordered if outcome(record)[0] in WELL]
-    bad = [record for record in ordered if outcome(record)[0] not in WELL]
-    rows = ordered if len(ordered) <= ALL_ROWS else bad[:MOST_ROWS]
-    dated = any(fleet.since(record) != "–" for record in rows)
-    profiles = len({fleet.profile_of(record) for record in ordered}) > 1
-    chosen = [
-        ("HOST", 24),
-        ("VERDICT", 7),
-        *([("SINCE", 10)] if dated else []),
-        *([("PROFILE", 12)] if profiles else []),
-    ]
-    if stored and bad:
-        chosen.append(("RUN", 24))
-    cells = [[_cell(head, record) for head, _ in chosen] for record in rows]
+    """A row a host; of many hosts those with the same outcome share a row."""
+    shared: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in ordered:
+        shared.setdefault((outcome(record)[0], _alike(record)), []).append(record)
+    many = len(ordered) > ALL_ROWS
+    folded = {key: listed for key, listed in shared.items() if many and (len(listed) > FEW or key[0] in WELL)}
+    rows = [record for key, listed in shared.items() if key not in folded for record in listed]
+    rows = [record for record in ordered if any(record is one for one in rows)]
+    _rows(page, rows[:MOST_ROWS], ordered, stored)
+    for (word, told), listed in folded.items():
+        _fold(page, word, [record.host for record in listed], told)
+    if rest := rows[MOST_ROWS:]:
+        _fold(page, outcome(rest[0])[0], [record.host for record in rest], "and other hosts that did not pass")
+
+
+def _alike(record: RunRecord) -> str:
+    """The same for hosts of which the table has the same to tell."""
+    return _what(record, 200) if outcome(record)[0] not in ("PASS", "DONE") else ""
+
+
+def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], stored: bool) -> None:
+    if not rows:
+        return
+    columns = [("HOST", 24), ("VERDICT", 7)]
+    columns += [("SINCE", 10)] if any(fleet.since(record) != "–" for record in rows) else []
+    columns += [("PROFILE", 12)] if len({fleet.profile_of(record) for record in ordered}) > 1 else []
+    columns += [("RUN", 24)] if stored and any(outcome(record)[0] not in WELL for record in rows) else []
+    cells = [[_cell(head, record) for head, _ in columns] for record in rows]
     wide = [
         max([len(head), *(len(row[place]) for row in cells if len(row[place]) <= most)])
-        for place, (head, most) in enumerate(chosen)
+        for place, (head, most) in enumerate(columns)
     ]
     left = sum(wide) + 2 * len(wide)
-    if rows:
-        heads = "".join(f"{head:<{size}}  " for (head, _), size in zip(chosen, wide, strict=True))
-        page.lines.append(page.paint(f"{heads}WHAT", "bold"))
+    heads = "".join(f"{head:<{size}}  " for (head, _), size in zip(columns, wide, strict=True))
+    page.lines.append(page.paint(f"{heads}WHAT", "bold"))
     for record, row in zip(rows, cells, strict=True):
         start = ""
-        for (head, _), cell, size in zip(chosen, row, wide, strict=True):
-            if len(cell) > size:
+        for (head, _), cell, size in zip(columns, row, wide, strict=True):
+            fits = len(cell) <= size
+            if not fits:
                 page.lines.append(cell)
-                cell = ""
             painted = page.paint(cell, cell) if head == "VERDICT" else cell
-            start += painted + " " * (size - len(cell) + 2)
+            start += (painted + " " * (size - len(cell)) if fits else " " * size) + "  "
         # One line a host: the rest of it stands once among the causes.
         page.lines.append((start + text_short.shortened(_what(record, page.width - left), page.width - left)).rstrip())
-    hidden = [] if len(ordered) <= ALL_ROWS else [*bad[MOST_ROWS:], *well]
-    for word in dict.fromkeys(outcome(record)[0] for record in hidden):
-        _fold(page, word, [record.host for record in hidden if outcome(record)[0] == word])
 
 
 def _cell(head: str, record: RunRecord) -> str:
@@ -121,17 +131,19 @@ def _what(record: RunRecord, room: int) -> str:
     return told or ("" if record.verdict else outcome(record)[1])
 
 
-def _fold(page: Page, word: str, names: Sequence[str]) -> None:
-    """The names of hosts of one outcome, as many as fit."""
-    head = f"{len(names)} {word}: "
-    room = FOLD_LINES * (page.width - len(head)) - 20
+def _fold(page: Page, word: str, names: Sequence[str], told: str) -> None:
+    """One row of several hosts: their names, as many as fit."""
+    said = f" ({text_short.shortened(told, 60)})" if told else ""
+    head = f"{len(names)} {word}{said}: "
+    later = " " * min(len(head), 12)
+    room = FOLD_LINES * (page.width - len(later)) - len(head) - 20
     shown: list[str] = []
     for name in names:
         if sum(map(len, shown)) + 2 * len(shown) + len(name) > room:
             break
         shown.append(name)
     more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    page.text(f"{len(names)} {page.paint(word, word)}: {', '.join(shown)}{more}", later=" " * len(head))
+    page.text(f"{len(names)} {page.paint(word, word)}{said}: {', '.join(shown)}{more}", later=later)
 
 
 # ---------------------------------------------------------------- the causes

@@ -62,7 +62,9 @@ def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", 
     if since:
         page.text(since, indent=later)
     if group.cause:
-        page.text(f"why: {shortened(group.cause)}", indent=later, later=later + "  ")
+        page.text(
+            f"why: {shortened(group.cause, MOST_LETTERS // (2 if where else 1))}", indent=later, later=later + "  "
+        )
     by_hand = _by_hand(first)
     if by_hand:
         told = whole_commands(commands.expanded(shortened(by_hand), record))
