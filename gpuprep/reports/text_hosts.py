@@ -88,11 +88,16 @@ def _alike(record: RunRecord) -> str:
 def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], stored: bool) -> None:
     if not rows:
         return
-    columns = [("HOST", 24), ("VERDICT", 7)]
+    columns = [("HOST", 28), ("VERDICT", 7)]
     columns += [("SINCE", 10)] if any(fleet.since(record) != "–" for record in rows) else []
     columns += [("PROFILE", 12)] if len({fleet.profile_of(record) for record in ordered}) > 1 else []
     columns += [("RUN", 24)] if stored and any(outcome(record)[0] not in WELL for record in rows) else []
     cells = [[_cell(head, record) for head, _ in columns] for record in rows]
+    if len({simulated(record) for record in ordered}) > 1:
+        cells = [
+            [f"{row[0]} (simulated)" if simulated(record) else row[0], *row[1:]]
+            for record, row in zip(rows, cells, strict=True)
+        ]
     wide = [
         max([len(head), *(len(row[place]) for row in cells if len(row[place]) <= most)])
         for place, (head, most) in enumerate(columns)

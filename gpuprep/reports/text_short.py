@@ -127,7 +127,11 @@ def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool =
     stand_in = " (simulated)" if record.source is Source.SIMULATED else ""
     said = counts(findings_of(record)) if record.verdict and not record.error else line.rstrip(".")
     run = f", run {record.run_id}" if named else ""
-    page.lines.append(f"{page.paint(word, word)}  {record.host}{stand_in}{profile}: {said}{run}")
+    line = f"{record.host}{stand_in}{profile}: {said}"
+    if run and len(word) + len(line) + len(run) + 2 > page.width:
+        page.text(f"run {record.run_id}")
+        run = ""
+    page.text(f"{page.paint(word, word)}  {line}{run}", later="  ")
 
 
 def counts(findings: Sequence[Finding]) -> str:
