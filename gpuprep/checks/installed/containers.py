@@ -27,7 +27,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         facts.toolkit,
         facts.toolkit == wanted.containers.toolkit,
         expected=wanted.containers.toolkit,
-        why=f"the container toolkit is {facts.toolkit or 'not installed'}, and {wanted.containers.toolkit} is wanted",
+        why=(
+            f"the container toolkit is {facts.toolkit or 'not installed'}: containers may not get the "
+            "GPU as the profile says"
+        ),
         role=ROLE,
     )
     if facts.toolkit is None:

@@ -43,7 +43,7 @@ def _compiler(evidence: Evidence, values: Toolkit) -> Finding:
     version, wanted = values.version, evidence.wanted.cuda.version
     reading = catalogue.host_version(version or Missing("unparsable", "the probe names no version"))
     good = isinstance(reading, str) and catalogue.matches(reading, wanted)
-    why = f"the nvcc that compiled is of CUDA {version}"
+    why = f"nvcc compiles for CUDA {version}: programs are built for another toolkit than the profile's"
     return check("cuda", "compiler", reading, good, expected=wanted, why=why, role=CUDA_ROLE)
 
 
@@ -73,7 +73,10 @@ def _counters(evidence: Evidence, values: Toolkit) -> Finding:
     if isinstance(counters, Missing):
         what = "whether an ordinary user may read the performance counters"
         return unknown("cupti", "counters", counters, expected=expected, remedy="measure again", what=what)
-    why = f"{user} may not read the GPU's performance counters{f': {cupti.detail}' if cupti.detail else ''}"
+    why = (
+        f"{user} may not read the GPU's performance counters, so profilers show "
+        f"nothing{f': {cupti.detail}' if cupti.detail else ''}"
+    )
     return check(
         "cupti",
         "counters",
