@@ -135,7 +135,10 @@ def test_what_is_waived_is_not_undone_together_with_what_failed(key: str, accept
     assert commands(key) != []
     found = [dataclasses.replace(one, remedy="provision") for one in (*failed(key), *waived(accepted))]
     assert fixes.plan(WANTED, FINISHED, found) == []
-    left = ("`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches " f"{accepted}, which is WAIVED; or: provision")
+    left = (
+        "`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches "
+        f"{accepted}, which is WAIVED; or: provision"
+    )
     for fixing in (False, True):
         told = fixes.offered(WANTED, FINISHED, found, fixing=fixing)
         assert [one.remedy for one in told] == [left, "provision"]

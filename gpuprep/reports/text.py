@@ -85,8 +85,8 @@ def _short(page: Page, record: RunRecord, stored: bool) -> None:
     _steps_in_short(page, record)
     if record.verdict:
         text_short.skipped(page, findings)
+    page.blank()
     if stored:
-        page.blank()
         page.lines.append(f"Report: {commands.report(record)}")
 
 

@@ -19,8 +19,9 @@ MOST_LINES = 80
 MOST_ROWS = 40  # of hosts that did not pass
 ALL_ROWS = 16  # up to so many hosts each has a row, also one that passed
 MOST_NAMES = 6  # hosts named beside a cause
+WIDE = 80  # columns from which on the table has the ids of the runs
 FEW = 3  # hosts of one outcome that still have a row each
-FOLD_LINES = 6  # of the names of hosts that share one row
+FOLD_LINES = 9  # of the names of hosts that share one row
 AT_END = 5  # lines kept free for the command and the counts
 WELL = ("PASS", "DONE", "SKIP")
 GPU = re.compile(r"\bgpu \d+\b")
@@ -91,7 +92,11 @@ def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], s
     columns = [("HOST", 28), ("VERDICT", 7)]
     columns += [("SINCE", 10)] if any(fleet.since(record) != "–" for record in rows) else []
     columns += [("PROFILE", 12)] if len({fleet.profile_of(record) for record in ordered}) > 1 else []
-    columns += [("RUN", 24)] if stored and any(outcome(record)[0] not in WELL for record in rows) else []
+    columns += (
+        [("RUN", 32)]
+        if stored and page.width >= WIDE and any(outcome(record)[0] not in WELL for record in rows)
+        else []
+    )
     cells = [[_cell(head, record) for head, _ in columns] for record in rows]
     if len({simulated(record) for record in ordered}) > 1:
         cells = [

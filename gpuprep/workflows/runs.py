@@ -89,7 +89,7 @@ class Options:
             "validate": self.validate,
             "probe": self.probe,
             "fix": self.fix,
-            "asked": dict(self.asked),
+            **({"asked": dict(self.asked)} if self.asked else {}),
         }
 
 
