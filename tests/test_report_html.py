@@ -13,12 +13,14 @@ import browser
 import pytest
 from pages import without_script
 from records_for_tests import record
+from test_capacity import shown
 from test_fleet_html import FLEET
 from test_report_telling import judged
 from validations_for_tests import h200, several, t4
 
 from gpuprep.records import Missing, ProbeResult, RunRecord, Source, Status
 from gpuprep.reports import floors, render, render_fleet
+from gpuprep.reports.capacity import HEADS, cells, lines_of, notes
 from gpuprep.reports.html import bars, headline
 from gpuprep.reports.html.contents import TITLES, contents
 from gpuprep.reports.html.words import WORDS
@@ -57,6 +59,7 @@ def well() -> RunRecord:
 def pages() -> dict[str, str]:
     broken = record(error="t4: it was lost\nwhat to do: look at it", verdict=None, findings=(), measurements=())
     runs = {"well": well(), "h200": h200(), "several": several(), "t4": t4(), "old": record(), "broken": broken}
+    runs["capacity"] = shown()
     return {**{name: render(run, "html") for name, run in runs.items()}, "fleet": render_fleet(FLEET, "html", 3)}
 
 
@@ -69,7 +72,7 @@ def at(folder: Path, page: str) -> str:
 # ---------------------------------------------------------------- looks
 
 
-@pytest.mark.parametrize("name", ["well", "h200", "several", "t4", "old", "broken", "fleet"])
+@pytest.mark.parametrize("name", ["well", "h200", "several", "t4", "old", "broken", "capacity", "fleet"])
 def test_the_page_has_no_fault_at_any_width_in_light_and_dark(
     chromium: browser.Chromium, tmp_path: Path, name: str
 ) -> None:
@@ -372,13 +375,31 @@ def test_commands_are_folded_beside_their_pictures_and_short_clips_have_no_fps()
     assert not re.search(r"\bfps\b", " ".join(cases))
 
 
+def test_streams_have_their_limit_quality_and_latency() -> None:
+    page = render(shown(), "html")
+    assert 'id="throughput" open' in page, "it is what the command is for"
+    table = page.partition('<table class="capacity">')[2].partition("</table>")[0]
+    said = " ".join(re.sub(r"<[^>]*>", " ", table).split())
+    for part in [*HEADS, *(one for line in lines_of(shown()) for one in cells(line))]:
+        assert part in " ".join(re.sub(r"<[^>]*>", " ", page).split()), part
+    assert said
+    for note in notes(shown()):
+        assert note.replace("'", "&#39;").replace(">", "&gt;") in page
+
+
+def test_what_a_run_says_in_backticks_is_code_and_stays_words() -> None:
+    bad = dataclasses.replace(t4().findings[1], status=Status.FAIL, remedy="`gpuprep tune HOST` or `<b>x</b>` or ` one")
+    run = dataclasses.replace(t4(), findings=(bad,), verdict=dataclasses.replace(t4().verdict, findings=(bad,)))  # type: ignore[type-var]
+    page = render(run, "html")
+    assert "<code>gpuprep tune sim:t4 --profile t4</code> or <code>&lt;b&gt;x&lt;/b&gt;</code> or ` one" in page
+
+
 def test_commands_stand_in_one_block() -> None:
     assert t4().verdict
     bad = dataclasses.replace(t4().findings[1], status=Status.FAIL, role="gpu_tuning", remedy="gpuprep tune sets it")
     run = dataclasses.replace(t4(), verdict=dataclasses.replace(t4().verdict, findings=(bad,)), findings=(bad,))  # type: ignore[type-var]
     lines = [one.line for one in contents(run)["commands"]]
     assert lines == [
-        "gpuprep tune sim:t4 --profile t4 --check",
         "gpuprep tune sim:t4 --profile t4",
         "gpuprep validate sim:t4 --profile t4",
         "gpuprep report 20261120-102000-t40000 --format json --output 20261120-102000-t40000.json",
@@ -391,6 +412,8 @@ def test_commands_stand_in_one_block() -> None:
 
 def test_a_hostile_host_is_one_word_in_each_command() -> None:
     run = dataclasses.replace(t4(), host="-x; $(id)", run_id="a; rm -rf /")
-    for one in contents(run)["commands"]:
-        assert "'-x; $(id)'" in one.line or "'a; rm -rf /'" in one.line
-        assert one.line.endswith(("-- '-x; $(id)'", "--output report.json"))
+    lines = [one.line for one in contents(run)["commands"]]
+    assert lines == [
+        "gpuprep validate --profile t4 -- '-x; $(id)'",
+        "gpuprep report 'a; rm -rf /' --format json --output report.json",
+    ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -23,6 +24,8 @@ from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.html.words import WORDS
 from gpuprep.reports.readings import figure
+
+CODE = re.compile(r"`([^`]{1,300})`")
 
 
 def render(record: RunRecord) -> str:
@@ -65,7 +68,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(figure=figure, sentence=_sentence)
+    environment.filters.update(figure=figure, sentence=_sentence, with_code=_with_code)
     environment.globals.update(words=WORDS)
     return environment
 
@@ -73,6 +76,14 @@ def _environment() -> jinja2.Environment:
 @cache
 def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _with_code(words: str) -> Markup:
+    """What stands in backticks, a command as a rule, as code."""
+    parts = CODE.split(words)  # words, code, words, code, ..., words
+    return Markup("").join(
+        Markup("<code>{}</code>").format(one) if place % 2 else one for place, one in enumerate(parts)
+    )
 
 
 def _sentence(words: str) -> str:

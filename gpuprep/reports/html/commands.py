@@ -1,4 +1,4 @@
-"""The commands for what to do next with a host, in one block. Each is safe to paste, whatever the host's name is."""
+"""The commands for what to do next with a host, in one block: with the run's own options, safe to paste."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from gpuprep.records import RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of
+from gpuprep.reports import commands as pasted
 from gpuprep.untrusted.plaintext import command
 
 # An id of a run may come from another machine: one that is no plain name is no name of a file here.
 FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
-TUNING = "gpu_tuning"
-REACHED = ("provision", "validate", "tune", "plan", "drift", "last")  # commands of which the host can be asked again
 
 
 @dataclass(frozen=True)
@@ -22,17 +21,13 @@ class Command:
 
 
 def commands(record: RunRecord) -> list[Command]:
+    """A run of a record file has no host that could be asked again."""
     found = []
-    wanted = ["--profile", record.profile.name] if record.profile and record.command in REACHED else []
-    roles = {one.role for one in findings_of(record) if one.status in PROBLEMS and one.role}
-    if wanted and roles:
-        repair = "tune" if roles == {TUNING} else "provision"
-        found.append(
-            Command("show what would be done", command("gpuprep", repair, *wanted, "--check", about=record.host))
-        )
-        found.append(Command("put it in order", command("gpuprep", repair, *wanted, about=record.host)))
-    if wanted:
-        found.append(Command("measure and judge again", command("gpuprep", "validate", *wanted, about=record.host)))
+    if record.profile and record.command in pasted.ON_HOSTS:
+        bad = [one for one in findings_of(record) if one.status in PROBLEMS]
+        if repair := pasted.repair([record], bad):
+            found.append(Command("put it in order", repair))
+        found.append(Command("measure and judge again", pasted.again(record, "validate")))
     found.append(Command("all that was recorded", report(record, "json")))
     return found
 

@@ -12,7 +12,8 @@ from gpuprep.records.evidence.shared import AnyProbe
 from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
-from gpuprep.reports import causes, drifted, glance, measured
+from gpuprep.reports import capacity, causes, drifted, glance, measured
+from gpuprep.reports import commands as pasted
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, commands, drawings, headline
 from gpuprep.reports.html.bars import Bars
@@ -22,6 +23,7 @@ from gpuprep.reports.text import SIMULATED, outcome, shown
 
 Pairs = list[tuple[str, str]]
 
+CELLS = (0, 1, 2, 3, 4, 6, 7, 8, 5)  # of reports/capacity.py: the limit is last, because it may be long
 STAND_IN = "SIMULATED: no figure here is of a real GPU"
 
 
@@ -63,7 +65,10 @@ def contents(record: RunRecord) -> dict[str, Any]:
     simulated = measured.simulated(record)
     bad = in_order(findings, PROBLEMS)
     beside = columns(record)
-    groups = [(group, drifted.since(group.first, record.started_at)) for group in causes.groups(bad, record.started_at)]
+    groups = [
+        (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
+        for group in causes.groups(bad, record.started_at)
+    ]
     found = {
         "record": record,
         "word": word,
@@ -137,6 +142,9 @@ def _measured(record: RunRecord) -> dict[str, Any]:
         "left_out": left_out,
         "several_series": measured.several_gpus(measured.throughputs(record)),
         "streams": glance.streams,
+        "capacity": _capacity(record),
+        "capacity_heads": [capacity.HEADS[place] for place in CELLS],
+        "capacity_notes": capacity.notes(record),
         "no_streams": headline.no_series(record),
     }
 
@@ -146,6 +154,18 @@ def _charts(record: RunRecord) -> list[list[Bars]]:
     halves = [[bars.products(record)], [bars.memory(record), *bars.streams(record)]]
     shown = [[chart for chart in half if chart.rows] for half in halves]
     return [half for half in shown if half]
+
+
+def _capacity(record: RunRecord) -> list[tuple[str, list[list[str]]]]:
+    """A table of streams for each kind of work: its title and rows."""
+    found: dict[str, list[list[str]]] = {}
+    every = capacity.lines_of(record)
+    several = len({line.gpu for line in every}) > 1
+    for line in every:
+        title = capacity.TITLES.get(line.kind, line.kind)
+        cells = capacity.cells(line)
+        found.setdefault(f"GPU {line.gpu}: {title}" if several else title, []).append([cells[at] for at in CELLS])
+    return list(found.items())
 
 
 def _is_shown(name: str, found: dict[str, Any]) -> bool:
@@ -217,6 +237,8 @@ def _opened(found: dict[str, Any]) -> set[str]:
         opened.add("beside")
     if found["waived"]:
         opened.add("waived")
+    if found["record"].command == "capacity":
+        opened.add("throughput")
     if not found["record"].verdict:
         opened.add("steps")
     return opened
@@ -246,8 +268,10 @@ def gpus_of(record: RunRecord) -> str:
     if snapshot and isinstance(snapshot.gpus, tuple):
         names = Counter(shown(gpu.name) for gpu in snapshot.gpus)
     else:
-        rows = [*measured.gemms(record), *measured.bandwidths(record), *measured.throughputs(record)]
-        names = Counter(name for _, name in {(row.gpu.label, row.gpu.name) for row in rows} if name)
+        seen = {(row.gpu.label, row.gpu.name) for row in measured.gemms(record)}
+        seen |= {(row.gpu.label, row.gpu.name) for row in measured.bandwidths(record)}
+        seen |= {(row.gpu.label, row.gpu.name) for row in measured.throughputs(record)}
+        names = Counter(name for _, name in seen if name)
     return ", ".join(name if number == 1 else f"{number} × {name}" for name, number in names.items())
 
 

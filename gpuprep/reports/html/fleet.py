@@ -12,6 +12,7 @@ from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import causes, drifted, fleet
+from gpuprep.reports import commands as pasted
 from gpuprep.reports.html import bars, commands
 from gpuprep.reports.html.contents import STAND_IN, Pairs, gpus_of
 from gpuprep.reports.html.headline import HALVES
@@ -128,7 +129,8 @@ def _host(record: RunRecord) -> dict[str, Any]:
         "what": fleet.what(record),
         "error": record.error or "",
         "bad": [
-            (group, drifted.since(group.first, record.started_at)) for group in causes.groups(bad, record.started_at)
+            (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
+            for group in causes.groups(bad, record.started_at)
         ],
         "waived": waived,
         "dates": {one.key: drifted.since(one, record.started_at) for one in waived},
