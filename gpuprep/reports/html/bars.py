@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpuprep.agent.throughputplan import LARGER
 from gpuprep.performance.attribution import Attribution
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of
@@ -193,7 +194,7 @@ def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> 
     says = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
     says += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
     return Bar(
-        name=row.name,
+        name=row.name.replace(LARGER, ""),  # the chart's title has the size
         detail=_which(row, of, _fps),
         value=str(glance.streams(fps)),
         unit="streams",

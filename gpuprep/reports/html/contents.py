@@ -268,10 +268,8 @@ def gpus_of(record: RunRecord) -> str:
     if snapshot and isinstance(snapshot.gpus, tuple):
         names = Counter(shown(gpu.name) for gpu in snapshot.gpus)
     else:
-        seen = {(row.gpu.label, row.gpu.name) for row in measured.gemms(record)}
-        seen |= {(row.gpu.label, row.gpu.name) for row in measured.bandwidths(record)}
-        seen |= {(row.gpu.label, row.gpu.name) for row in measured.throughputs(record)}
-        names = Counter(name for _, name in seen if name)
+        listed = (gpu for name in ("gemm", "bandwidth", "throughput") for gpu in answer(record, AnyProbe, name).gpus)
+        names = Counter(name for _, name in {(gpu.index, gpu.name) for gpu in listed} if name)
     return ", ".join(name if number == 1 else f"{number} × {name}" for name, number in names.items())
 
 

@@ -9,18 +9,40 @@ from typing import Any
 
 from gpuprep import __version__
 from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records.evidence.decode import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import causes, drifted, fleet
 from gpuprep.reports import commands as pasted
-from gpuprep.reports.html import bars, commands
+from gpuprep.reports.html import commands
 from gpuprep.reports.html.contents import STAND_IN, Pairs, gpus_of
 from gpuprep.reports.html.headline import HALVES
 from gpuprep.reports.measured import simulated
+from gpuprep.reports.readings import answer, figure, known
 from gpuprep.reports.text import outcome
 
 NOT_READ = "–"
 MOST_CAUSES = 8  # that are shown; the others are in a fold
+
+
+@dataclass(frozen=True)
+class Product:
+    dtype: str = ""
+    accumulate: str = ""
+    tflops: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int = -1
+    gemms: tuple[Product, ...] = ()
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of records/evidence/gemm.py only what a row shows: to decode the telemetry of a thousand hosts takes minutes."""
+
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,14 +166,26 @@ def _machine(record: RunRecord) -> dict[str, str]:
     """GPU, driver, kernel and the best half-precision product of the slowest GPU; "–" where it was not read."""
     snapshot = record.after or record.before
     driver = snapshot.driver.loaded_version if snapshot else None
-    halves = [row for row in bars.products(record).rows if row.name in HALVES]
-    best = max(halves, key=lambda row: float(row.value), default=None)
     return {
         "gpu": gpus_of(record) or NOT_READ,
         "driver": driver if isinstance(driver, str) and driver else NOT_READ,
         "kernel": (snapshot.kernel.running if snapshot else "") or NOT_READ,
-        "tflops": f"{best.value} {best.name}" if best else NOT_READ,
+        "tflops": _speed(record),
     }
+
+
+def _speed(record: RunRecord) -> str:
+    """ "763 BF16": the best product of the slowest GPU."""
+    of: dict[str, dict[int, float]] = {}
+    for gpu in answer(record, Speeds, "gemm").gpus:
+        for product in gpu.gemms:
+            name, speed = product.dtype.upper(), known(product.tflops)
+            if name in HALVES and product.accumulate in ("", "fp32") and speed is not None:
+                best = of.setdefault(name, {})
+                best[gpu.index] = max(best.get(gpu.index, 0.0), speed)
+    speeds = {name: min(best.values()) for name, best in of.items()}
+    fastest = max(speeds, key=lambda name: speeds[name], default="")
+    return f"{figure(speeds[fastest])} {fastest}" if fastest else NOT_READ
 
 
 def _facts(record: RunRecord) -> Pairs:
