@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
+SCRIPT = resources.files("gpuprep.reports.html").joinpath("script.js").read_text(encoding="utf-8")
+
 
 def too_wide(page: str, columns: int = 80) -> list[str]:
     """The lines that do not fit; only a path, which must stay whole to be copied, may be wider."""
     return [line for line in page.splitlines() if len(line) > columns and "/" not in line.split()[-1]]
+
+
+def without_script(page: str) -> str:
+    """An HTML page without its own script, which it must have once and as it is."""
+    before, found, after = page.partition(f"<script>{SCRIPT}</script>")
+    assert found, "the page's own script is not there, or not as it is in its file"
+    return before + after

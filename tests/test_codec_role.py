@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuprep.agent.licences import licence
+from gpuprep.catalogue import archives, ffmpeg
+from gpuprep.catalogue.roles import codec_libraries, codec_libraries_absent
 from gpuprep.desired import state as wanted
 from gpuprep.desired.profile import CodecWish
 
@@ -57,10 +60,11 @@ def spec(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- the key
 
 
-CASES: list[tuple[bool, dict[str, list[str]]]] = [
-    (False, PARTS),
-    (True, {"filters": ["scale_npp", "scale"], "encoders": ["h264_nvenc"]}),
-    (False, {"muxers": ["null", "mp4", "h264"], "demuxers": [], "protocols": ["a_b", "ab", "a1"]}),
+CASES: list[tuple[bool, dict[str, list[str]], list[str]]] = [
+    (False, PARTS, []),
+    (False, PARTS, ["x264", "gnutls"]),
+    (True, {"filters": ["scale_npp", "scale"], "encoders": ["h264_nvenc"]}, []),
+    (False, {"muxers": ["null", "mp4", "h264"], "demuxers": [], "protocols": ["a_b", "ab", "a1"]}, []),
 ]
 
 
@@ -76,9 +80,9 @@ def keys_of_the_role(folder: Path) -> list[str]:
             {
                 "name": "Say the key",
                 "ansible.builtin.debug": {"msg": "key={{ gpu_codec_key }}="},
-                "vars": {"gpu_codec_npp": npp, "gpu_codec_parts": parts},
+                "vars": {"gpu_codec_npp": npp, "gpu_codec_parts": parts, "gpu_codec_libraries": libraries},
             }
-            for npp, parts in CASES
+            for npp, parts, libraries in CASES
         ],
     }
     (folder / "key.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
@@ -92,9 +96,9 @@ def keys_of_the_role(folder: Path) -> list[str]:
 
 def test_role_and_python_compute_the_same_key(tmp_path: Path) -> None:
     expected = []
-    for npp, parts in CASES:
+    for npp, parts, libraries in CASES:
         names = {kind: tuple(listed) for kind, listed in parts.items()}
-        codec = CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", npp, "auto", names)
+        codec = CodecWish("12.1.14.0", "7.1.5", "/opt/gpuprep", npp, "auto", names, tuple(libraries))
         expected.append(wanted.build_key("debian-13", "x86_64", codec))
     assert keys_of_the_role(tmp_path) == expected
     assert {len(key) for key in expected} == {12}
@@ -263,6 +267,31 @@ def test_flags_name_every_part_and_nothing_nonfree(programs: dict[str, ModuleTyp
     assert {"--enable-nonfree", "--enable-libnpp", "--enable-filter=scale_npp"} <= set(with_npp)
     assert "--enable-filter=scale_npp" not in flags
     assert programs["parts"].components(spec(tmp_path))[0] == "HEVC_NVENC_ENCODER"
+
+
+def test_libraries_bring_their_options_and_say_the_licence(programs: dict[str, ModuleType], tmp_path: Path) -> None:
+    parts = programs["parts"]
+    flags = parts.flags(spec(tmp_path, libraries=["x264", "gnutls"]))
+    assert {"--enable-libx264", "--enable-gnutls", "--enable-gpl"} <= set(flags)
+    assert not {"--enable-version3", "--enable-nonfree", "--enable-libx265"} & set(flags)
+    assert parts.licence(spec(tmp_path, libraries=["x264", "gnutls"])) == "GPL version 2 or later"
+    assert parts.licence(spec(tmp_path, libraries=["openssl"])) == "GPL version 3 or later"
+    assert parts.licence(spec(tmp_path, npp=True)).startswith("nonfree")
+    assert parts.licence(spec(tmp_path)) == licence(parts.flags(spec(tmp_path)))
+    with pytest.raises(parts.Refused, match="no such library: fdk"):
+        parts.flags(spec(tmp_path, libraries=["fdk"]))
+
+
+def test_the_roles_libraries_are_those_of_the_catalogue(programs: dict[str, ModuleType]) -> None:
+    known = {name: list(one.configure) for name, one in ffmpeg.libraries().items()}
+    assert known == programs["parts"].LIBRARY_FLAGS
+    schema = json.loads((ROLE.parents[2] / "profiles" / "profile.schema.json").read_text(encoding="utf-8"))
+    allowed = schema["properties"]["codec"]["properties"]["libraries"]["items"]["enum"]
+    assert set(allowed) == set(known)
+    choices = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    assert set(choices["argument_specs"]["main"]["options"]["gpu_codec_libraries"]["choices"]) == set(known)
+    for release in archives().values():  # each has packages, or a reason why not
+        assert set(codec_libraries(release)) | set(codec_libraries_absent(release)) == set(known), release.key
 
 
 def test_an_unknown_kind_of_part_is_refused(programs: dict[str, ModuleType], tmp_path: Path) -> None:

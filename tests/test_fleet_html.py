@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from pages import without_script
 from records_for_tests import record
 from test_fleet import lost, passed, unsure, warned
 from test_report_drift import FIXES
@@ -81,7 +82,7 @@ def cells(row: str) -> str:
 
 
 def tiles(page: str) -> list[str]:
-    above, _, _ = page.partition('<section aria-labelledby="hosts">')
+    above, _, _ = page.partition("<section ")
     return [
         " ".join(re.sub(r"<[^>]*>", " ", one).split()) for one in re.split('<div class="tile(?: none)?">', above)[1:]
     ]
@@ -92,8 +93,10 @@ def test_a_row_a_host_in_the_order_of_the_text_page() -> None:
     found = rows(page)
     assert list(found) == [one.host for one in fleet.order(FLEET)]
     assert list(found)[:3] == ["gpu-02", LONG, "gpu-03"]
-    assert cells(found["gpu-05"]) == "gpu-05 WARN since 2026-11-21 profile t4 checked 2026-11-21 02:30 UTC gpu 0.pcie"
-    assert cells(found["gpu-10"]) == "gpu-10 PASS since – profile t4 checked 2026-11-21 02:30 UTC"
+    machine = "GPU T4 driver – kernel 6.12.57+deb13-cloud-amd64 TFLOPS –"
+    assert cells(found["gpu-05"]) == f"gpu-05 WARN {machine} since 2026-11-21 gpu 0.pcie"
+    assert cells(found["gpu-10"]) == f"gpu-10 PASS {machine} since –"
+    assert "<dt>checked</dt><dd>2026-11-21 02:30 UTC</dd><dt>profile</dt><dd>t4</dd>" in found["gpu-10"]
     assert cells(found["gpu-06"]).endswith("1 waived")
     for one in FLEET:
         assert fleet.what(one) in cells(found[one.host]).replace("&#39;", "'")
@@ -133,13 +136,17 @@ def test_a_row_opens_to_what_did_not_pass() -> None:
 
 def test_a_host_that_was_not_reached_says_why_and_what_to_do() -> None:
     row = rows(page_of(*FLEET))["gpu-02"]
-    assert cells(row) == "gpu-02 UNKNOWN since – profile t4 checked – gpu-02 port 22 refuses connections"
+    nothing = "GPU – driver – kernel – TFLOPS – since –"
+    assert cells(row) == f"gpu-02 UNKNOWN {nothing} gpu-02 port 22 refuses connections"
+    assert "<dt>checked</dt><dd>–</dd>" in row
     assert "what to do: is sshd running there, and is this its port?" in row
     assert "gpuprep report 2026" in row
     asked = dataclasses.replace(lost(), command="last")
     assert "gpuprep report 2026" not in page_of(asked), "what was only asked for is not stored"
     old = dataclasses.replace(passed("gpu-09"), error="gpu-09: its last check is 60 hours old", exit_code=3)
-    assert "checked 2026-11-21 02:30 UTC its last check is 60 hours old" in cells(rows(page_of(old))["gpu-09"])
+    row = rows(page_of(old))["gpu-09"]
+    assert cells(row).endswith("its last check is 60 hours old")
+    assert "<dt>checked</dt><dd>2026-11-21 02:30 UTC</dd>" in row
 
 
 def test_the_banner_is_there_where_any_host_is_simulated() -> None:
@@ -148,7 +155,7 @@ def test_the_banner_is_there_where_any_host_is_simulated() -> None:
     assert 'class="water"' not in mixed, "not over the hosts that were really measured"
     assert [host for host, row in rows(mixed).items() if ">SIMULATED<" in row] == ["gpu-06"]
     every = page_of(simulated("a"), simulated("b"))
-    assert 'class="sim" role="note"' in every
+    assert '<aside class="sim" aria-label="Simulated">' in every
     assert "no figure here is of a real GPU" in every
     assert 'class="water"' in every
     assert "simulated" not in page_of(passed("gpu-09"), lost()).lower()
@@ -157,6 +164,38 @@ def test_the_banner_is_there_where_any_host_is_simulated() -> None:
 def test_one_host_is_open_and_several_are_not() -> None:
     assert len(re.findall("<details [^>]*open", page_of(drifted("gpu-03")))) == 1
     assert not re.findall("<details [^>]*open", page_of(*FLEET))
+
+
+def causes(page: str) -> list[str]:
+    found = re.findall(r'<article class="cause.*?</article>', page, re.S)
+    return [" ".join(re.sub(r"<[^>]*>", " ", one).split()) for one in found]
+
+
+def test_a_cause_that_hosts_share_is_told_once_with_all_its_hosts() -> None:
+    slow = [drifted(f"gpu-{n}", CLOCKS) for n in (20, 21, 22)]
+    page = page_of(*slow, lost("gpu-30"), lost("gpu-31"), warned("gpu-05"), passed("gpu-10"))
+    assert causes(page) == [
+        "FAIL 3 hosts clocks of gpu 0, gpu 1, gpu 2 and 5 more found 1095 MHz, expected 1980 MHz: it is slow"
+        " what to do: tune it gpu-20 , gpu-21 , gpu-22",
+        "UNKNOWN 2 hosts the host port 22 refuses connections what to do: is sshd running there, and is this its port?"
+        " gpu-30 , gpu-31",
+        "WARN 1 host gpu 0: pcie found 8 lanes, expected 16 lanes gpu-05",
+    ]
+    for target, name in re.findall(r'<a href="#in-(host-\d+)">([^<]*)', page):
+        assert re.search(rf'id="{target}"[^>]*>\s*<summary class="row">.*?class="name">{name}', page, re.S)
+    assert "Causes" not in page_of(passed("gpu-09"), passed("gpu-10"))
+
+
+def test_many_causes_are_folded_and_none_is_left_out() -> None:
+    one = [drifted(f"gpu-{n}", (Finding("gpu 0", f"x{n}", Status.FAIL, "1", "2", f"why {n}"),)) for n in range(10, 22)]
+    page = page_of(*one)
+    assert len(causes(page)) == 12
+    assert "4 more causes" in page
+
+
+def test_a_row_names_gpu_driver_kernel_and_speed() -> None:
+    row = cells(rows(page_of(h200(), passed("gpu-10")))["h200-1.example"])
+    assert "GPU NVIDIA H200 driver 580.159.03 kernel 6.12.57+deb13-cloud-amd64 TFLOPS 763 BF16" in row
 
 
 def test_hostile_words_of_a_host_stay_words() -> None:
@@ -172,7 +211,7 @@ def test_hostile_words_of_a_host_stay_words() -> None:
         verdict=Verdict(Status.FAIL, HOSTILE, (finding, waived)),
         drift=DriftFacts(HOSTILE, SINCE, probe_skipped=HOSTILE, fixes=(fix,)),
     )
-    page = page_of(spoilt, passed("gpu-09"))
+    page = without_script(page_of(spoilt, passed("gpu-09")))
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert page.count("&lt;/script&gt;&lt;b&gt;x &amp; &#34;q&#34;") > 12
     assert "<script" not in page
@@ -193,5 +232,6 @@ def test_every_element_is_closed(name: str) -> None:
 def test_the_page_needs_nothing_beside_it() -> None:
     page = page_of(*FLEET)
     assert "default-src 'none'" in page
-    assert re.findall(r'(?:src|href)="([^"]*)', page) == ["data:,"]
+    links = re.findall(r'(?:src|href)="([^"]*)', page)
+    assert [link for link in links if not re.fullmatch(r"#in-host-\d+", link)] == ["data:,"]
     assert not re.search(r"url\(|@import", page)

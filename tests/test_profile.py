@@ -18,7 +18,7 @@ from gpuprep.desired.profile import Profile
 from gpuprep.errors import ProfileError, UsageError
 from gpuprep.records import ClockPair
 
-SHIPPED = ("a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100")
+SHIPPED = ("a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video")
 
 
 @pytest.fixture(autouse=True)

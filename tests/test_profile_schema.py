@@ -122,5 +122,5 @@ def test_versions_of_the_catalogue_can_be_written() -> None:
 
 def test_ffmpeg_components_that_need_other_libraries_are_not_offered() -> None:
     names = {name for key, part in SCHEMA["$defs"].items() if key not in ("percent", "floor") for name in part["enum"]}
-    assert {"h264_nvenc", "hevc_cuvid", "av1_nvdec", "scale_cuda", "scale_npp", "lavfi"} <= names
-    assert not {"libx264", "h264_vaapi", "scale_vulkan", "hevc_videotoolbox"} & names
+    assert {"h264_nvenc", "hevc_cuvid", "av1_nvdec", "scale_cuda", "scale_npp", "lavfi", "libx264"} <= names
+    assert not {"libfdk_aac", "h264_vaapi", "scale_vulkan", "hevc_videotoolbox"} & names

@@ -20,7 +20,7 @@ from test_sampler import loaded_answers
 from gpuprep.agent import clips, nvml
 from gpuprep.agent.probes import throughput
 from gpuprep.agent.sessions import environment, together
-from gpuprep.agent.throughputplan import CLIPS, Series, command
+from gpuprep.agent.throughputplan import EVERY_CLIP, Engines, Series, capacity_plan, command
 from gpuprep.records import Missing
 
 NO_NVENC = "[h264_nvenc @ 0x55d0] OpenEncodeSessionEx failed: unsupported device (2): (no details)"
@@ -33,6 +33,8 @@ STAND_IN = """
     if "-encoders" in sys.argv:
         coders = ["aac"] if (here / "no nvenc").exists() else ["h264_nvenc", "hevc_nvenc"]
         sys.exit(print("".join(f" V....D {{coder}}           x\\n" for coder in coders)))
+    if "-filters" in sys.argv:
+        sys.exit(0)
     if "-version" in sys.argv:
         sys.exit(print("ffmpeg version 7.1.5 Copyright"))
     with open(here / "started", "a") as log:
@@ -185,8 +187,10 @@ def kept(tmp_path: Path) -> Path:
     """A folder with all clips, as long as the probe wants them. The stand-in does not read them."""
     folder = tmp_path / "clips"
     folder.mkdir()
-    for name in CLIPS.values():
-        times = clips.repeats(clips.SPECS[name], throughput.CLIP_SECONDS)
+    for name in EVERY_CLIP.values():
+        large = name.endswith("-2160p")
+        seconds = throughput.LARGE_CLIP_SECONDS if large else throughput.CLIP_SECONDS
+        times = clips.repeats(clips.SPECS[name], seconds)
         bits = 50_000 * clips.SPECS[name].frames * times // clips.FPS
         (folder / f"{name}-x{times}.mp4").write_bytes(b"\0" * (bits // 8))
     return folder
@@ -269,6 +273,25 @@ def test_time_that_is_used_up(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:
     values = measured(ffmpeg, kept, gpus=engines(1, 1), quick=False, seconds=4)
     assert values["series"][0]["outcome"] == "completed"
     assert values["series"][-1]["outcome"] == "no_time"
+
+
+def test_capacity_measures_more_and_says_what_it_had_no_time_for(
+    ffmpeg: Path, gpus: Gpus, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus(1)
+    monkeypatch.setattr(throughput, "QUALITY_SECONDS", 0.0)
+    values = measured(ffmpeg, kept, gpus=engines(1, 1), quick=False, capacity=True, seconds=4)
+    assert values["capacity"] is True
+    assert [(one.kind, one.codec, one.preset) for one in capacity_plan(Engines(1, 1))] == [
+        (one["kind"], one["codec"], one["preset"]) for one in values["series"]
+    ]
+    large = next(one for one in values["series"] if one["codec"] == "h264-2160p")
+    assert (large["width"], large["height"], large["outcome"]) == (3840, 2160, "no_time")
+    step = values["series"][0]["steps"][0]
+    assert {"gpu_utilization_percent", "memory_used_mib", "pcie_to_gpu_mb_per_s"} <= set(step)
+    assert values["latency"]
+    assert all(isinstance(one["median_ms"], Missing) for one in values["latency"])
+    assert all(isinstance(one["psnr_db"], Missing) for one in values["quality"])
 
 
 def test_a_lost_gpu(ffmpeg: Path, gpus: Gpus, kept: Path) -> None:

@@ -91,6 +91,8 @@ GRAIN = "testsrc=s={w}x{h}:r=30,format=yuv420p,noise=alls=20:allf=t,format={f}"
 # Noise that leaves no picture like the one before takes all the bits that there are.
 NOISE = "testsrc2=s={w}x{h}:r=30,format=yuv420p,noise=alls=24:allf=t,format={f}"
 
+UHD = (20_000, 28_000, 28_000)
+
 SPECS = {
     "h264-1080p": Spec("h264", 1920, 1080, LONG, "yuv420p", BARS, 440),
     "h264-1080p-noisy": Spec("h264", 1920, 1080, SHORT, "yuv420p", NOISE, 440, 8000, 8500, 4000),
@@ -100,6 +102,9 @@ SPECS = {
     "hevc10-1080p": Spec("hevc", 1920, 1080, SHORT, "yuv420p10le", BARS, 440),
     "vp9-1080p": Spec("vp9", 1920, 1080, SHORT, "yuv420p", BARS, 440),
     "av1-1080p": Spec("av1", 1920, 1080, SHORT, "yuv420p", BARS, 440),
+    "h264-2160p": Spec("h264", 3840, 2160, SHORT, "yuv420p", BARS, 440, *UHD),
+    "hevc-2160p": Spec("hevc", 3840, 2160, SHORT, "yuv420p", BARS, 440, *UHD),
+    "av1-2160p": Spec("av1", 3840, 2160, SHORT, "yuv420p", BARS, 440, *UHD),
 }  # fmt: skip
 
 # Who encodes: first is best. What stands in braces is the clip's own (Spec).

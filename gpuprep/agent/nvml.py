@@ -30,6 +30,7 @@ REASONS = {
 ASK_PREDECESSOR = ("function_not_found", "deprecated", "not_supported", "version_mismatch")
 
 GRAPHICS, MEMORY, VIDEO = 0, 2, 3  # nvmlClockType_t
+PCIE_TX, PCIE_RX = 0, 1  # nvmlPcieUtilCounter_t: what the GPU sends, and what it receives
 TEMPERATURE_GPU = 0  # nvmlTemperatureSensors_t
 TEMPERATURE = ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature")
 EVENT_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -170,6 +171,15 @@ class Gpu:
             "gpu_utilization_percent": mapped(rates, lambda both: both.gpu),
             "encoder_utilization_percent": mapped(self._get("nvmlDeviceGetEncoderUtilization"), lambda pair: pair[0]),
             "decoder_utilization_percent": mapped(self._get("nvmlDeviceGetDecoderUtilization"), lambda pair: pair[0]),
+        }
+
+    def traffic(self) -> Dict[str, Any]:
+        """Memory in use, MiB, and what crosses PCIe, MB/s: NVML counts it for 20 ms in each call."""
+        memory = self._get("nvmlDeviceGetMemoryInfo")
+        return {
+            "memory_used_mib": mapped(memory, lambda info: info.used // 2**20),
+            "pcie_to_gpu_mb_per_s": mapped(self._get("nvmlDeviceGetPcieThroughput", argument=PCIE_RX), _from_kb),
+            "pcie_from_gpu_mb_per_s": mapped(self._get("nvmlDeviceGetPcieThroughput", argument=PCIE_TX), _from_kb),
         }
 
     def max_video_clock_mhz(self) -> Int:
@@ -318,6 +328,10 @@ def _name(pid: int) -> str:
     """Of a program of another container, or one that has ended: what NVML remembers, "" where that is nothing."""
     name = ask("nvmlSystemGetProcessName", pid)
     return "" if isinstance(name, Missing) else as_text(name)
+
+
+def _from_kb(kilobytes: int) -> float:
+    return kilobytes / 1000
 
 
 def _watts(milliwatts: int) -> float:

@@ -15,6 +15,12 @@ CLIPS = {
     "h264": "h264-1080p", "h264-noisy": "h264-1080p-noisy", "hevc": "hevc-1080p", "hevc10": "hevc10-1080p",
     "vp9": "vp9-1080p",
 }  # fmt: skip
+# What `capacity` measures besides: more codecs, and 4K.
+LARGER = "-2160p"
+CAPACITY_CLIPS = {
+    "av1": "av1-1080p", "h264-2160p": "h264-2160p", "hevc-2160p": "hevc-2160p", "av1-2160p": "av1-2160p",
+}  # fmt: skip
+EVERY_CLIP = {**CLIPS, **CAPACITY_CLIPS}
 # Decoding takes as long as a picture has bits: a series with a clip that is harder than the light one beside it.
 HARDER = ("h264-noisy",)
 # Sessions an engine, and how many more. On a real H100 (7 engines) 8 sessions of H.264 gave 99.6 % of what 14 gave, in
@@ -23,6 +29,16 @@ FEW, TWO, MANY = (1, 1), (2, 0), (3, 0)
 PAUSING = ("vp9",)
 # A preset of NVIDIA's table near the middle, for what is measured with one preset only.
 MIDDLE = "p3"
+PRESETS = ("p1", "p2", "p3", "p4", "p5", "p6", "p7")
+ENCODED = ("h264", "hevc", "av1")
+# What a ladder makes of each picture: the picture itself, and these sizes scaled on the GPU.
+RENDITIONS = ((1280, 720, "3M"), (854, 480, "1500k"))
+# Encoders on the CPU, for GPUs without NVENC, with presets that live streams use.
+SOFTWARE = {"h264": "libx264", "hevc": "libx265"}
+SOFTWARE_SERIES = (("h264", "veryfast"), ("h264", "medium"), ("hevc", "ultrafast"))
+DOWNLOAD = "hwdownload,format=nv12"
+DISCARDED = ("-fps_mode", "passthrough", "-f", "null", "-")
+BIT_RATES = {False: "5M", True: "20M"}  # by whether the pictures are 4K
 
 
 @dataclass(frozen=True)
@@ -40,8 +56,8 @@ class Series:
     `one_step`: no number of sessions but the first. `first`: sessions an engine to begin with, and how many more.
     """
 
-    kind: str  # "decode" | "encode" | "transcode"
-    codec: str  # "h264", "h264-noisy" (of the harder clip), "hevc", "hevc10" (Main10), "vp9"
+    kind: str  # "decode" | "encode" | "transcode", of capacity also "ladder" | "download" | "software"
+    codec: str  # "h264", "h264-noisy" (the harder clip), "hevc", "hevc10" (Main10), "vp9", "h264-2160p" (4K)
     preset: Optional[str]
     ladder: bool
     one_step: bool = False
@@ -50,7 +66,34 @@ class Series:
     @property
     def needs(self) -> str:
         """The part of FFmpeg without which it cannot run: an encoder's name, "" for none."""
-        return "" if self.kind == "decode" else f"{self.codec}_nvenc"
+        if self.kind in ("decode", "download"):
+            return ""
+        return SOFTWARE[self.base] if self.kind == "software" else f"{self.base}_nvenc"
+
+    @property
+    def base(self) -> str:
+        """The codec without the size."""
+        return self.codec[: -len(LARGER)] if self.large else self.codec
+
+    @property
+    def large(self) -> bool:
+        return self.codec.endswith(LARGER)
+
+    @property
+    def size(self) -> Tuple[int, int]:
+        return (3840, 2160) if self.large else (1920, 1080)
+
+    @property
+    def clip(self) -> str:
+        """The name of the clip that each session reads."""
+        return clip_of(self.kind, self.codec)
+
+
+def clip_of(kind: str, codec: str) -> str:
+    """Of a series: what is decoded is named by the codec; what is encoded comes from H.264 of the same size."""
+    if kind == "decode":
+        return EVERY_CLIP.get(codec, "")
+    return EVERY_CLIP["h264-2160p" if codec.endswith(LARGER) else "h264"]
 
 
 def plan(quick: bool, engines: Engines) -> List[Series]:
@@ -88,10 +131,31 @@ def plan(quick: bool, engines: Engines) -> List[Series]:
     ]
 
 
+def capacity_plan(engines: Engines) -> List[Series]:
+    """All series of a whole run, and then those by which one plans: 4K, every preset, ladder, work beside the CPU."""
+    whole = plan(False, engines)
+    decode = [Series("decode", codec, None, False) for codec in ("h264-2160p", "hevc-2160p", "av1", "av1-2160p")]
+    if engines.nvenc == 0:
+        software = [Series("software", codec, preset, True) for codec, preset in SOFTWARE_SERIES]
+        download = [Series("download", codec, None, False) for codec in ("h264", "h264-2160p")]
+        return [*whole, *decode, *download, *software]
+    work = [
+        Series("ladder", "h264", MIDDLE, True),
+        Series("transcode", "h264-2160p", MIDDLE, False),
+        Series("transcode", "hevc", MIDDLE, False),
+    ]
+    codecs = [f"{codec}{size}" for size in ("", LARGER) for codec in ENCODED]
+    encode = [Series("encode", codec, preset, False) for codec in codecs for preset in PRESETS]
+    have = {(one.kind, one.codec, one.preset) for one in whole}
+    return [*whole, *decode, *work, *(one for one in encode if (one.kind, one.codec, one.preset) not in have)]
+
+
 def engines_of(series: Series, engines: Engines) -> Optional[int]:
     """How many sessions it takes to fill what this series uses; None: not known."""
-    if series.kind == "decode":
+    if series.kind in ("decode", "download"):
         return engines.nvdec
+    if series.kind == "software":  # as many as the CPU can carry
+        return None
     if series.kind == "encode" or engines.nvenc is None or engines.nvdec is None:
         return engines.nvenc
     return max(engines.nvenc, engines.nvdec)
@@ -135,13 +199,35 @@ def command(ffmpeg: str, series: Series, clip: Path, fps: int) -> List[str]:
 
     `-threads 1`: a core of its own for each decoder thread would ask for more surfaces than NVDEC has.
     """
-    repeat = ["-vf", f"fps={fps * REPEAT}"] if series.kind == "encode" else []
-    encoder = ["-c:v", series.needs, "-preset", str(series.preset), "-b:v", "5M"] if series.needs else []
     return [
         ffmpeg, "-hide_banner", "-nostdin", "-nostats", "-v", "warning", "-progress", "pipe:1", "-stats_period", "0.1",
         "-threads", "1", "-hwaccel", "cuda", "-hwaccel_output_format", "cuda", "-i", str(clip),
-        "-map", "0:v:0", *repeat, *encoder, "-fps_mode", "passthrough", "-f", "null", "-",
+        *(_ladder(series) if series.kind == "ladder" else _one_output(series, fps)),
     ]  # fmt: skip
+
+
+def _one_output(series: Series, fps: int) -> List[str]:
+    graphs = {"encode": f"fps={fps * REPEAT}", "download": DOWNLOAD, "software": DOWNLOAD}
+    graph = ["-vf", graphs[series.kind]] if series.kind in graphs else []
+    return ["-map", "0:v:0", *graph, *_encoder(series, BIT_RATES[series.large]), *DISCARDED]
+
+
+def _ladder(series: Series) -> List[str]:
+    """The first output is the picture as it is: FFmpeg's `frame=` counts the pictures of the first."""
+    count = len(RENDITIONS) + 1
+    labels = "".join(f"[in{number}]" for number in range(1, count))
+    scaled = ";".join(
+        f"[in{number}]scale_cuda={width}:{height}[out{number}]"
+        for number, (width, height, _) in enumerate(RENDITIONS, 1)
+    )
+    words = ["-filter_complex", f"[0:v:0]split={count}[out0]{labels};{scaled}"]
+    for number, rate in enumerate((BIT_RATES[series.large], *(rate for _, _, rate in RENDITIONS))):
+        words += ["-map", f"[out{number}]", *_encoder(series, rate), *DISCARDED]
+    return words
+
+
+def _encoder(series: Series, rate: str) -> List[str]:
+    return ["-c:v", series.needs, "-preset", str(series.preset), "-b:v", rate] if series.needs else []
 
 
 def engines_from(arguments: Mapping[str, Any], pci_device_id: str) -> Engines:

@@ -39,6 +39,22 @@ def container_packages() -> tuple[str, ...]:
     return tuple(_variables("gpu_containers", "main")["gpu_containers_packages"])
 
 
+def codec_libraries(release: OsRelease) -> dict[str, list[str]]:
+    """Packages of each library that FFmpeg may be built with on this system, as the role gpu_codec installs them."""
+    return dict(_codec(release)["gpu_codec_library_packages"])
+
+
+def codec_libraries_absent(release: OsRelease) -> dict[str, str]:
+    """Libraries that this system does not offer, and why."""
+    data = _codec(release)
+    number = release.roles.rpartition("-")[2]
+    return {**data.get("gpu_codec_library_absent", {}), **data.get("gpu_codec_library_absent_of", {}).get(number, {})}
+
+
+def _codec(release: OsRelease) -> dict[str, Any]:
+    return _variables("gpu_codec", release.roles.rpartition("-")[0])
+
+
 def ffmpeg_release_key() -> str:
     """Fingerprint of the key that signs FFmpeg's tarballs, as the role gpu_codec has it."""
     return str(_variables("gpu_codec", "main")["gpu_codec_release_key"])

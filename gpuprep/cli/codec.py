@@ -1,4 +1,4 @@
-"""gpuprep codec: FFmpeg for machines that gpuprep does not provision."""
+"""gpuprep codec: what a command needs of FFmpeg, and FFmpeg for machines that gpuprep does not provision."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from gpuprep.cli import options
 from gpuprep.cli.console import emit
 
 
-@click.group(short_help="Build FFmpeg with NVENC for machines that gpuprep does not provision")
+@click.group(short_help="Check an ffmpeg command against a build, and build FFmpeg for other machines")
 def codec() -> None:
-    """Build FFmpeg with NVENC and NVDEC for machines that gpuprep does not provision."""
+    """Check an ffmpeg command against a build, and build FFmpeg with NVENC and NVDEC for other machines."""
 
 
 @codec.command()
@@ -42,3 +43,27 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
     wish = loading.load(profile).codec
     path = builder.build(wish, target, output.resolve(), settings.load().mirrors, say)
     emit(str(path), None)
+
+
+@codec.command(context_settings={"ignore_unknown_options": True})
+@click.argument("host", required=False)
+@click.option("--record", "run", metavar="RUN", help="Take the parts from this recorded run; `last` is the newest.")
+@click.option("--profile", metavar="NAME|PATH", help="Take the parts that a build by this profile would have.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@options.store
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- ffmpeg ...")
+def check(
+    host: str | None, run: str | None, profile: str | None, as_json: bool, store: str | None, words: tuple[str, ...]
+) -> int:
+    """Say what an ffmpeg command needs that a build lacks or the GPU cannot do. Runs nothing, opens no file.
+
+    The parts are those of HOST's last record that has them (`gpuprep validate HOST --only codec` makes one). Exit code
+    0: all is there. 1: something lacks, with the key of a profile that adds it. 3: something is not known.
+    """
+    from gpuprep.workflows import codeccheck
+
+    if host is not None and host.rpartition("/")[2] == "ffmpeg":  # `codec check --profile video -- ffmpeg ...`
+        words, host = (host, *words), None
+    document = codeccheck.check(words, host=host, run=run, profile=profile, store=store)
+    emit(codeccheck.as_json(document) if as_json else codeccheck.as_text(document), None)
+    return document.exit_code

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep import __version__
+from gpuprep.agent.licences import licence
 from gpuprep.catalogue.agent import role_folder
 from gpuprep.catalogue.roles import ffmpeg_release_key
-from gpuprep.codecbuild import buildroot, bundle, sources
+from gpuprep.codecbuild import buildroot, bundle, libraries, sources
 from gpuprep.codecbuild.target import Target, targets
 from gpuprep.desired.profile import CodecWish
 from gpuprep.errors import GpuprepError, UsageError
@@ -36,8 +37,14 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
             "codec.npp: a build with libnpp may not be given to others; works: npp: false with scale_cuda",
             "change the profile",
         )
+    if codec.libraries and not target.libraries:
+        raise UsageError(
+            f"codec.libraries ({', '.join(codec.libraries)}): none for {target.title}; works: --target linux, "
+            "or a profile without codec.libraries and the parts that need them (base)",
+            "change the profile or the target",
+        )
     tarballs = sources.fetch(codec, mirrors, progress)
-    root = buildroot.ensure(target, progress)
+    root = buildroot.ensure(target, libraries.packages(codec.libraries), progress)
     with tempfile.TemporaryDirectory(prefix="gpuprep-codec-", dir=_scratch()) as folder:
         scratch = Path(folder)
         flags = _prepare(scratch, codec, target, tarballs)
@@ -54,12 +61,15 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
             "parts": target.parts(codec.parts),
             "configure": flags,
             "redistributable": True,
+            "licence": licence(flags),
+            "libraries": list(codec.libraries),
             "sources": {name: sources.digest(path) for name, path in tarballs.items() if not name.endswith(".asc")},
             "compilers": compilers,
             "minimum_driver": _minimum_driver(scratch / "work/headers/README", target),
             "built_by": f"gpuprep {__version__}",
         }
-        return bundle.write(scratch / "work/out", target, about, output)
+        beside = libraries.gather(root, scratch, target) if codec.libraries else {}
+        return bundle.write(scratch / "work/out", target, about, output, beside)
 
 
 def _scratch() -> Path:
@@ -81,7 +91,7 @@ def _prepare(scratch: Path, codec: CodecWish, target: Target, tarballs: Mapping[
     (scratch / "sources.sha256").write_text(sums)
     spec: dict[str, Any] = {
         "prefix": "/opt/gpuprep", "npp": False, "parts": target.parts(codec.parts), "ffmpeg": codec.ffmpeg,
-        "headers": codec.headers, "key": "", "os": target.name, "arch": "x86_64",
+        "headers": codec.headers, "key": "", "os": target.name, "arch": "x86_64", "libraries": list(codec.libraries),
     }  # fmt: skip
     (scratch / "spec.json").write_text(json.dumps(spec))
     done = subprocess.run(

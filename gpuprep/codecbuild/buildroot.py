@@ -12,10 +12,11 @@ from gpuprep.sim import base, prerequisites
 NOBODY = 65534
 
 
-def ensure(target: Target, progress: base.Progress) -> Path:
-    """The root for builds for this target. Raises SimError where this computer cannot make it."""
+def ensure(target: Target, more: Sequence[str], progress: base.Progress) -> Path:
+    """The root for builds for this target, with `more` packages. Raises SimError where it cannot be made here."""
     prerequisites.check()
-    root = base.root(f"build-{target.name}", target.codename, target.packages, progress)
+    name = f"build-{target.name}{'-libraries' if more else ''}"
+    root = base.root(name, target.codename, sorted({*target.packages, *more}), progress)
     (root / "build").mkdir(exist_ok=True)  # where nspawn mounts the sources
     return root
 

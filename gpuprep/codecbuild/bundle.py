@@ -19,12 +19,18 @@ CHECKS = {"windows": "check.ps1", "linux": "check.sh"}
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def write(built: Path, target: Target, about: Mapping[str, Any], output: Path) -> Path:
-    """Writes the archive of the folder `built` (bin/, share/doc/ffmpeg/) completely or not at all; returns its path."""
+def write(
+    built: Path, target: Target, about: Mapping[str, Any], output: Path, beside: Mapping[str, bytes] | None = None
+) -> Path:
+    """Writes the archive of the folder `built` (bin/, share/doc/ffmpeg/) completely or not at all; returns its path.
+
+    `beside`: further files by their names in the archive.
+    """
     name = f"ffmpeg-{about['version']}-nvenc-{target.name}-x86_64"
     files: dict[str, bytes] = {f"bin/{program}": _regular(built / "bin" / program) for program in target.programs}
     for path in sorted((built / "share/doc/ffmpeg").iterdir()):
         files[f"licences/{path.name}"] = _regular(path)
+    files.update(beside or {})
     check = (resources.files(__package__) / CHECKS[target.name]).read_text(encoding="utf-8")
     files[CHECKS[target.name]] = check.replace("@MINIMUM_DRIVER@", str(about["minimum_driver"])).encode()
     digests = {path: sources.sha256(content) for path, content in sorted(files.items())}

@@ -22,6 +22,7 @@ class Target:
     without: Mapping[str, tuple[str, ...]]
     programs: tuple[str, ...]
     archive: str  # "zip" | "tar.xz"
+    libraries: bool = False  # whether FFmpeg can be built with codec.libraries
 
     def parts(self, wished: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
         """The parts of a profile that this system can have."""
@@ -46,6 +47,7 @@ def targets() -> Mapping[str, Target]:
             without={kind: tuple(names) for kind, names in entry["without"].items()},
             programs=tuple(entry["programs"]),
             archive=entry["archive"],
+            libraries=entry["libraries"],
         )
         for name, entry in data.items()
     }

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
+from gpuprep.catalogue import ffmpeg as build
+from gpuprep.catalogue.roles import codec_libraries_absent
 from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.profile_rules import (
     OPEN,
@@ -95,6 +97,25 @@ def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
     wished = None if profile.driver.version == "auto" else profile.driver.version
     refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
     return refusals + codec_rules(profile) + parts_that_need_others(profile)
+
+
+def codec_libraries(profile: Profile, release: OsRelease | None) -> list[Refusal]:
+    """Libraries that FFmpeg shall be built with and that this system does not offer."""
+    if release is None or profile.codec.ffmpeg == "none" or not profile.codec.libraries:
+        return []
+    absent = codec_libraries_absent(release)
+    return [
+        refuse("codec.libraries", f"{release.title} has no {name}: {absent[name]}", _without(profile, name))
+        for name in profile.codec.libraries
+        if name in absent
+    ]
+
+
+def _without(profile: Profile, name: str) -> str:
+    others = [f"{kind}.{part}" for kind, parts in profile.codec.parts.items() for part in parts
+              if name in build.needed(kind, part)]  # fmt: skip
+    parts = f" and codec.parts without {', '.join(others)}" if others else ""
+    return f"codec.libraries without {name}{parts}, or a Debian or Ubuntu host"
 
 
 def with_source(profile: Profile, snapshot: Snapshot) -> Profile:

@@ -33,6 +33,7 @@ KINDS = (
     Kind("transcode", "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200.0),
     Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0),
 )
+CAPACITY = Kind("throughput", "codec", "streams that the video engines carry", timeout_seconds=2400.0)
 NAMES = tuple(kind.name for kind in KINDS)
 QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
 FACTS = "facts"  # in place of probes: only what every run reads anyway

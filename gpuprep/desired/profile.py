@@ -79,6 +79,7 @@ class CodecWish:
     npp: bool
     nvenc: str  # "auto" | "required": required is refused on GPUs without an encoder
     parts: dict[str, tuple[str, ...]]  # "encoders", "decoders", "filters", "hwaccels", "muxers", ... -> names
+    libraries: tuple[str, ...] = ()  # of the system: "gnutls", "x264", ...
 
 
 @dataclass(frozen=True)

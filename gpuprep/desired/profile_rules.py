@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Model
+from gpuprep.catalogue import ffmpeg as build
 from gpuprep.desired.profile import Profile
 
 OPEN, PROPRIETARY = "open", "proprietary"
@@ -185,10 +186,36 @@ def codec_rules(profile: Profile) -> list[Refusal]:
     if codec.npp and catalogue.parse(codec.ffmpeg) >= catalogue.parse(removed):
         reason = f"FFmpeg {removed} removed libnpp's filters, and {codec.ffmpeg} is wished"
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or FFmpeg 7.1.5"))
+    refusals += _library_rules(profile)
     cuda = profile.cuda.version
     if codec.npp and cuda not in ("auto", "none") and catalogue.parse(cuda) >= catalogue.parse(cuda_below):
         reason = f"FFmpeg's configure refuses the libnpp of CUDA {cuda_below} and later, and {cuda} is wished"
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda, or CUDA 12"))
+    return refusals
+
+
+def _library_rules(profile: Profile) -> list[Refusal]:
+    """Whether the parts have their libraries, and whether the licences of what is linked fit."""
+    codec, refusals = profile.codec, []
+    tls = [name for name in codec.libraries if name in build.tls()]
+    if len(tls) > 1:
+        reason = f"FFmpeg takes one TLS library, and {' and '.join(tls)} are wished"
+        refusals.append(refuse("codec.libraries", reason, f"{tls[0]} alone"))
+    for kind, names in codec.parts.items():
+        for name in names:
+            needs = build.needed(kind, name)
+            if needs and not set(needs) & set(codec.libraries):
+                reason = f"the {kind.removesuffix('s')} {name} needs {' or '.join(needs)}, and codec.libraries lacks it"
+                works = f"codec.libraries with {needs[0]}, or codec.parts without {name}"
+                refusals.append(refuse("codec.parts", reason, works))
+    gpl = [name for name in codec.libraries if build.libraries()[name].licence == "GPL"]
+    if codec.npp and gpl:
+        reason = f"libnpp is nonfree and {' and '.join(gpl)} are under the GPL: nobody may have both in one program"
+        refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda"))
+    drawn = [name for name in codec.parts.get("filters", ()) if name == "drawtext"]
+    if drawn and "harfbuzz" not in codec.libraries and "freetype" in codec.libraries:
+        reason = "the filter drawtext needs harfbuzz beside freetype"
+        refusals.append(refuse("codec.libraries", reason, "codec.libraries with harfbuzz"))
     return refusals
 
 

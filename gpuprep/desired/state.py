@@ -161,6 +161,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     gpus = [board for board in boards if board is not None]
     refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
     release = host_rules.offer(profile, snapshot, obstacles)
+    obstacles += host_rules.codec_libraries(profile, release)
     choice = _choose(profile, snapshot, gpus, release, obstacles, judging=judging)
     if judging and _installed_by_others(profile, snapshot, choice):  # as on a system that gpuprep has no packages for
         choice = _choose(profile, snapshot, gpus, None, obstacles, judging=judging)
@@ -286,7 +287,7 @@ def _containers(profile: Profile, refusals: list[Refusal]) -> WantedContainers:
 
 def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:
     """12 hex digits that name one FFmpeg build: the same for hosts that may share it. Order of parts is no matter."""
-    document = {
+    document: dict[str, Any] = {
         "os": os_key,
         "arch": architecture,
         "ffmpeg": codec.ffmpeg,
@@ -294,6 +295,8 @@ def build_key(os_key: str, architecture: str, codec: CodecWish) -> str:
         "npp": codec.npp,
         "parts": {kind: sorted(names) for kind, names in codec.parts.items()},
     }
+    if codec.libraries:  # without any, the key of a build is what it was before there were libraries
+        document["libraries"] = sorted(codec.libraries)
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

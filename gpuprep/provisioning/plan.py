@@ -135,6 +135,7 @@ def _codec(wanted: Wanted) -> dict[str, Any]:
         "gpu_codec_prefix": wanted.codec.prefix,
         "gpu_codec_npp": wanted.codec.npp,
         "gpu_codec_parts": {kind: list(names) for kind, names in wanted.codec.parts.items()},
+        "gpu_codec_libraries": list(wanted.codec.libraries),
         "gpu_codec_build_key": wanted.build_key,
     }
     if wanted.codec.ffmpeg == "none":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Union
 
 from gpuprep.agent import parse
+from gpuprep.agent.licences import licence
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path, which
 from gpuprep.records import Missing
@@ -15,13 +16,20 @@ from gpuprep.records import Missing
 # and its pads.
 CODER_ROW = re.compile(r"^ [A-Z.]{6} (\S+) ", re.MULTILINE)
 FILTER_ROW = re.compile(r"^ [A-Z.]{2,3} (\S+) +\S+->\S+", re.MULTILINE)
+FORMAT_ROW = re.compile(r"^ [D ][E ][d ]? +([A-Za-z0-9_,.-]+) ", re.MULTILINE)
+PIXEL_ROW = re.compile(r"^[IOHPB.]{5} ([a-z0-9_]+) +\d", re.MULTILINE)
+OPTIONS = (
+    "version", "encoders", "decoders", "filters", "hwaccels", "muxers", "demuxers", "bsfs", "protocols", "pix_fmts",
+    "buildconf",
+)  # fmt: skip
 LEGEND = "="  # the rows that explain the flags look like rows of a coder named "="
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     """arguments: path (default: ffmpeg of a login shell).
 
-    Values: encoders, decoders, filters, hwaccels, buildconf (lists of words), version, path.
+    Values: encoders, decoders, filters, hwaccels, muxers, demuxers, bsfs, protocols, pix_fmts, buildconf (lists of
+    words), version, licence, path.
     """
     asked = arguments.get("path")
     path = named(asked) if isinstance(asked, str) else which("ffmpeg", login_path())
@@ -30,7 +38,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     if path is None:
         return Missing("not_installed", "no ffmpeg on the PATH of a login shell")
     texts = {}
-    for option in ("version", "encoders", "decoders", "filters", "hwaccels", "buildconf"):
+    for option in OPTIONS:
         text = run([path, "-hide_banner", f"-{option}"])
         if isinstance(text, Missing):
             return text
@@ -40,7 +48,13 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         "decoders": coders(texts["decoders"]),
         "filters": filters(texts["filters"]),
         "hwaccels": hwaccels(texts["hwaccels"]),
+        "muxers": formats(texts["muxers"]),
+        "demuxers": formats(texts["demuxers"]),
+        "bsfs": words(texts["bsfs"]),
+        "protocols": words(texts["protocols"]),
+        "pix_fmts": pixel_formats(texts["pix_fmts"]),
         "buildconf": buildconf(texts["buildconf"]),
+        "licence": licence(buildconf(texts["buildconf"])),
         "version": parse.ffmpeg_version(texts["version"]) or "",
         "path": path,
     }
@@ -64,6 +78,21 @@ def filters(text: str) -> List[str]:
 def hwaccels(text: str) -> List[str]:
     """`ffmpeg -hwaccels` ─► names: one a line after the title."""
     return [line.strip() for line in text.splitlines() if line.strip() and not line.rstrip().endswith(":")]
+
+
+def formats(text: str) -> List[str]:
+    """`ffmpeg -muxers` or `-demuxers` ─► names; a row may have several: "mov,mp4,m4a"."""
+    return [name for row in FORMAT_ROW.findall(text) for name in row.split(",") if name != LEGEND]
+
+
+def words(text: str) -> List[str]:
+    """`ffmpeg -bsfs` or `-protocols` ─► names: one a line; titles end with a colon."""
+    return list(dict.fromkeys(hwaccels(text)))
+
+
+def pixel_formats(text: str) -> List[str]:
+    """`ffmpeg -pix_fmts` ─► names."""
+    return PIXEL_ROW.findall(text)
 
 
 def buildconf(text: str) -> List[str]:

@@ -10,6 +10,13 @@ encode     a clip is decoded on the GPU and every picture encoded four times (fi
 transcode  every picture decoded once and encoded once: bound by the smaller of the two.
 
 The first GPU gets every series, each further one the short list of `quick`, one GPU after the other.
+
+With `capacity` the first GPU gets all by which one plans (throughputplan.capacity_plan), then the quality of what its
+encoders make (quality.py) and the time that one picture takes (latency.py):
+
+ladder     every picture decoded once, scaled on the GPU to two more sizes, and encoded three times
+download   decoded on the GPU and copied to the host's memory
+software   the same, and encoded by the CPU
 """
 
 from __future__ import annotations
@@ -27,6 +34,7 @@ from gpuprep.agent.codec import ffmpeg_version
 from gpuprep.agent.cpu import CpuUse
 from gpuprep.agent.ffmpegerrors import decisive_line
 from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probes import latency, quality
 from gpuprep.agent.probes.codec import coders
 from gpuprep.agent.probes.codec import named as named_ffmpeg
 from gpuprep.agent.probes.gpuforms import NAMES, named, other_processes
@@ -34,21 +42,34 @@ from gpuprep.agent.run import run
 from gpuprep.agent.sampler import Sampler
 from gpuprep.agent.sessions import ENDED, Together, environment, together
 from gpuprep.agent.shells import login_path, which
-from gpuprep.agent.throughputplan import CLIPS, Engines, Series, command, engines_from, engines_of, next_sessions, plan
+from gpuprep.agent.throughputplan import (
+    Engines,
+    Series,
+    capacity_plan,
+    command,
+    engines_from,
+    engines_of,
+    next_sessions,
+    plan,
+)
 from gpuprep.records import Missing
 
 BUDGET_SECONDS = 75.0  # for the first GPU, making the clips included
 QUICK_BUDGET_SECONDS = 15.0  # for each further one, and for the first with `quick`; it needs about half of it
 WINDOW_SECONDS = 2.0  # of steady state a step
 QUICK_WINDOW_SECONDS = 1.5
+CAPACITY_BUDGET_SECONDS = 900.0  # for one GPU, with quality and latency
+QUALITY_SECONDS = 240.0  # of it, kept for these two
 CLIP_SECONDS = 130.0  # 3900 frames: no session comes to the end of its input before a step is over
+LARGE_CLIP_SECONDS = 66.0  # 4K takes four times as long, and its file is four times as large
 START_SECONDS = 3.0  # what a step's start-up is taken for until one was seen
 LAST_WORDS = 500  # characters of a decisive line
-WIDTH, HEIGHT = 1920, 1080
 
+TRAFFIC = ("memory_used_mib", "pcie_to_gpu_mb_per_s", "pcie_from_gpu_mb_per_s")
+TRAFFIC_HZ = 4.0  # NVML needs 40 ms for what crosses PCIe
 SEEN = (
     "encoder_utilization_percent", "decoder_utilization_percent", "video_clock_mhz", "event_reasons", "power_watts",
-    "temperature_c", "cpu_percent", "io_wait_percent",
+    "temperature_c", "cpu_percent", "io_wait_percent", "gpu_utilization_percent", *TRAFFIC,
 )  # fmt: skip
 
 Values = Dict[str, Any]
@@ -62,11 +83,12 @@ class Job:
     encoders: List[str]
     window_seconds: float
     clips: Optional[Path]
+    capacity: bool = False
 
 
 def measure(arguments: Values) -> Union[Values, Missing]:
-    """arguments: quick (bool), gpus (PCI device id ► the catalogue's facts), seconds (the first GPU's budget),
-    path (of ffmpeg), clips (a folder that has or gets the clips).
+    """arguments: quick (bool), capacity (bool), gpus (PCI device id ► the catalogue's facts), seconds (the first
+    GPU's budget), path (of ffmpeg), clips (a folder that has or gets the clips).
 
     Values: docs/records.md, "throughput".
     """
@@ -81,7 +103,8 @@ def measure(arguments: Values) -> Union[Values, Missing]:
     quick = bool(arguments.get("quick"))
     folder = arguments.get("clips")
     window = QUICK_WINDOW_SECONDS if quick else WINDOW_SECONDS
-    job = Job(path, coders(listed), window, Path(folder) if folder else None)
+    capacity = bool(arguments.get("capacity"))
+    job = Job(path, coders(listed), window, Path(folder) if folder else None, capacity)
     with Nvml() as nvml:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
@@ -91,14 +114,30 @@ def measure(arguments: Values) -> Union[Values, Missing]:
         measured = []
         for position, gpu in enumerate(gpus):
             short = quick or position > 0
-            budget = QUICK_BUDGET_SECONDS if short else float(arguments.get("seconds", BUDGET_SECONDS))
+            usual = CAPACITY_BUDGET_SECONDS - QUALITY_SECONDS if capacity else BUDGET_SECONDS
+            budget = QUICK_BUDGET_SECONDS if short else float(arguments.get("seconds", usual))
             measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget))
+        uuid = measured[0][0]["uuid"]
+        more = _more(job, uuid, [one for _, several in measured for one in several]) if capacity and uuid else {}
     return {
         "quick": quick,
         "ffmpeg": {"path": path, "version": ffmpeg_version(path)},
         "gpu": {key: measured[0][0][key] for key in NAMES},
         "gpus": [described for described, _ in measured],
         "series": [series for _, several in measured for series in several],
+        **more,
+    }
+
+
+def _more(job: Job, uuid: str, series: List[Values]) -> Values:
+    """How good the pictures are and how long one takes, of the work that the first GPU was seen to do."""
+    done = {(one["kind"], one["codec"], one["preset"]) for one in series if one["outcome"] == "completed"}
+    until = time.monotonic() + QUALITY_SECONDS
+    made = {"CUDA_VISIBLE_DEVICES": uuid}
+    return {
+        "capacity": True,
+        "latency": latency.measure(job.ffmpeg, made, done, until - QUALITY_SECONDS / 2),
+        "quality": quality.measure(job.ffmpeg, job.clips, made, done, until),
     }
 
 
@@ -113,18 +152,20 @@ def _gpu(job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float) ->
         "max_video_clock_mhz": gpu.max_video_clock_mhz(),
         "before": {key: before[key] for key in ("encoder_utilization_percent", "decoder_utilization_percent")},
         "other_processes": other_processes(gpu),
+        "memory_total_mib": facts.memory_total_mib,
+        "pcie": gpu.pcie(),
         "error": None,
     }
     if not facts.uuid:
         return {**described, "error": f"GPU {gpu.index} has fallen off the bus: NVML gives not even its UUID"}, []
-    wanted = plan(short, engines)
-    prepare(((_source(one), CLIP_SECONDS) for one in wanted if one.needs in ("", *job.encoders)), within=job.clips)
+    wanted = capacity_plan(engines) if job.capacity and not short else plan(short, engines)
+    prepare(((one.clip, _seconds(one)) for one in wanted if one.needs in ("", *job.encoders)), within=job.clips)
     return described, [_series(job, gpu, described, series, engines, deadline) for series in wanted]
 
 
-def _source(series: Series) -> str:
-    """The name of its clip."""
-    return CLIPS[series.codec] if series.kind == "decode" else CLIPS["h264"]
+def _seconds(series: Series) -> float:
+    """How long its clip must be."""
+    return LARGE_CLIP_SECONDS if series.large else CLIP_SECONDS
 
 
 def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engines, deadline: float) -> Values:
@@ -134,8 +175,8 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
         "kind": series.kind,
         "codec": series.codec,
         "preset": series.preset,
-        "width": WIDTH,
-        "height": HEIGHT,
+        "width": series.size[0],
+        "height": series.size[1],
         "engines": known,
         "clip": Missing("not_run", "no clip was read"),
         "outcome": "not_run",
@@ -147,7 +188,7 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
         return {**result, "outcome": "not_built", "decisive_line": f"this ffmpeg has no encoder {series.needs}"}
     if known != 0 and time.monotonic() + START_SECONDS + job.window_seconds > deadline:
         return {**result, "outcome": "no_time", "decisive_line": "the time of this probe was used up before its turn"}
-    source = clip(_source(series), CLIP_SECONDS, within=job.clips)
+    source = clip(series.clip, _seconds(series), within=job.clips)
     if isinstance(source, Missing):
         return {**result, "decisive_line": f"no clip to work on: {source.detail}"}
     result["clip"] = _clip(source)
@@ -216,7 +257,7 @@ def _last_words(how: str, said: str) -> str:
 
 @contextlib.contextmanager
 def _watching(gpu: Gpu, seen: Values) -> Iterator[None]:
-    with Sampler([gpu]) as sampler, CpuUse() as cpu:
+    with Sampler([gpu]) as sampler, Sampler([Traffic(gpu)], TRAFFIC_HZ) as traffic, CpuUse() as cpu:
         yield
     table = sampler.telemetry(gpu.index)
     for column in SEEN[:3]:
@@ -225,6 +266,20 @@ def _watching(gpu: Gpu, seen: Values) -> Iterator[None]:
     seen["power_watts"] = sampler.mean(gpu.index, "power_watts")
     seen["temperature_c"] = sampler.highest(gpu.index, "temperature_c")
     seen["cpu_percent"], seen["io_wait_percent"] = cpu.busy_percent, cpu.io_wait_percent
+    seen["gpu_utilization_percent"] = _settled(table["gpu_utilization_percent"])
+    seen["memory_used_mib"] = traffic.highest(gpu.index, "memory_used_mib")
+    for column in TRAFFIC[1:]:
+        seen[column] = traffic.mean(gpu.index, column)
+
+
+class Traffic:
+    """What is sampled beside the engines, and more slowly."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.index, self._gpu = gpu.index, gpu
+
+    def load(self) -> Values:
+        return self._gpu.traffic()
 
 
 def _settled(column: List[Optional[float]]) -> Union[float, Missing]:

@@ -247,15 +247,15 @@ def parse_pictures(lines: Sequence[str], seconds: float) -> Dict[str, Any]:
     if started is not None:  # frozen to the end: then no duration is said
         frozen += max(0.0, seconds - started)
     return {
-        "psnr_db": _figure(PSNR, text, "psnr"),
-        "ssim": _figure(SSIM, text, "ssim"),
-        "xpsnr_db": _figure(XPSNR, text, "xpsnr"),
+        "psnr_db": figure(PSNR, text, "psnr"),
+        "ssim": figure(SSIM, text, "ssim"),
+        "xpsnr_db": figure(XPSNR, text, "xpsnr"),
         "black_seconds": round(sum(float(value) for value in BLACK.findall(text)), 2),
         "frozen_seconds": round(frozen, 2),
     }
 
 
-def _figure(pattern: "re.Pattern[str]", text: str, name: str) -> Union[float, Missing]:
+def figure(pattern: "re.Pattern[str]", text: str, name: str) -> Union[float, Missing]:
     found = pattern.findall(text)
     if not found or found[-1] == "nan":
         return Missing("unparsable", f"FFmpeg named no {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuprep.agent.throughputplan import LARGER
 from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
@@ -13,9 +14,10 @@ ROUNDED_PERCENT = 2.0  # by which figures of one step may differ: they are round
 UTILISATION_SLACK = 10.0  # points: NVML's utilisation is of the time before its reading, up to a second of it
 CLOCK_SLACK = 1.02
 HOTTEST_C, POWER_SLACK = 130.0, 1.3
-SIZE = (1920, 1080)
+SIZES = {False: (1920, 1080), True: (3840, 2160)}  # by whether the series is of 4K
 # A clip's bits a second, sound included, may be so far from what its encoder was asked for.
-KBPS = {"h264-1080p": 5000, "hevc-1080p": 5000, "hevc10-1080p": 5000, "vp9-1080p": 5000, "h264-1080p-noisy": 8000}
+KBPS = {"h264-1080p": 5000, "hevc-1080p": 5000, "hevc10-1080p": 5000, "vp9-1080p": 5000, "h264-1080p-noisy": 8000,
+        "av1-1080p": 5000, "h264-2160p": 20000, "hevc-2160p": 20000, "av1-2160p": 20000}  # fmt: skip
 KBPS_FACTOR = 3.0
 
 
@@ -50,15 +52,16 @@ def _outcome(judged: Judged) -> Iterator[str]:
 def _clip(judged: Judged) -> Iterator[str]:
     series, clip = judged.series, judged.series.clip
     size = (series.width, series.height)
-    if size not in (SIZE, (None, None)) and not judged.published:
-        yield f"the clips of the probe are {SIZE[0]}x{SIZE[1]}, and {series.width}x{series.height} is recorded"
+    wanted = SIZES[judged.codec.endswith(LARGER)]
+    if size not in (wanted, (None, None)) and not judged.published:
+        yield f"the clips of the probe are {wanted[0]}x{wanted[1]}, and {series.width}x{series.height} is recorded"
     if not isinstance(clip, Clip) or judged.published:
         return
     rate, asked = clip.bit_rate_kbps, KBPS.get(clip.name)
     if judged.kind in PARTS and not judged.own_clip:
         yield f"the clip {clip.name or '?'} is not the one of this series"
-    if (clip.width, clip.height) not in (SIZE, (None, None)):
-        yield f"the clip is {clip.width}x{clip.height}, and the probe's are {SIZE[0]}x{SIZE[1]}"
+    if (clip.width, clip.height) not in (wanted, (None, None)):
+        yield f"the clip is {clip.width}x{clip.height}, and the probe's are {wanted[0]}x{wanted[1]}"
     if asked and not isinstance(rate, Missing) and not asked / KBPS_FACTOR <= rate <= asked * KBPS_FACTOR:
         yield f"the clip has {rate:.0f} kbit/s, and {clip.name} is made with {asked}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuprep import catalogue
-from gpuprep.agent.throughputplan import CLIPS
+from gpuprep.agent.throughputplan import clip_of
 from gpuprep.catalogue.codecs import EngineRate, engine_rate, most_engines
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.records import Missing
@@ -97,7 +97,7 @@ class Judged:
     @property
     def own_clip(self) -> bool:
         """Whether the sessions read the clip that gpuprep makes for this series."""
-        wanted = CLIPS.get(self.codec if self.kind == "decode" else "h264", "")
+        wanted = clip_of(self.kind, self.codec)
         clip = self.series.clip
         if isinstance(clip, Clip):
             return clip.name == wanted

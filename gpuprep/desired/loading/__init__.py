@@ -165,6 +165,7 @@ def _driver(data: dict[str, Any]) -> DriverWish:
 
 
 def _codec(data: dict[str, Any]) -> CodecWish:
+    data = {**data, "libraries": tuple(data.get("libraries", ()))}
     return CodecWish(**{**data, "parts": {kind: tuple(names) for kind, names in data["parts"].items()}})
 
 

@@ -16,3 +16,10 @@ class Codec:
     filters: Names = NOT_RECORDED
     hwaccels: Names = NOT_RECORDED
     buildconf: Names = NOT_RECORDED  # configure's arguments
+    # Records of older agents have none of these.
+    muxers: Names = NOT_RECORDED
+    demuxers: Names = NOT_RECORDED
+    bsfs: Names = NOT_RECORDED
+    protocols: Names = NOT_RECORDED
+    pix_fmts: Names = NOT_RECORDED
+    licence: str = ""  # "GPL version 2 or later"

@@ -27,11 +27,23 @@ class Before:
 
 
 @dataclass(frozen=True)
+class Pcie:
+    """The link to the host as it was when the probe began, and the most of device and slot."""
+
+    generation: Size = None
+    width: Size = None
+    max_generation: Size = None
+    max_width: Size = None
+
+
+@dataclass(frozen=True)
 class ThroughputGpu(NamedGpu):
     engines: Union[Engines, Missing, None] = None
     max_video_clock_mhz: Figure = NOT_RECORDED
     before: Before = Before()
     other_processes: Union[tuple[Union[Process, Missing], ...], Missing] = NOT_RECORDED
+    memory_total_mib: Figure = NOT_RECORDED
+    pcie: Union[Pcie, Missing, None] = None
     error: Error = ""
 
 
@@ -55,6 +67,37 @@ class Step:
     temperature_c: Figure = NOT_RECORDED
     cpu_percent: Figure = NOT_RECORDED
     io_wait_percent: Figure = NOT_RECORDED
+    gpu_utilization_percent: Figure = NOT_RECORDED  # of the SMs: the time in which any kernel ran
+    memory_used_mib: Figure = NOT_RECORDED
+    pcie_to_gpu_mb_per_s: Figure = NOT_RECORDED
+    pcie_from_gpu_mb_per_s: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What an encoder makes of a clip at one bit rate, compared with the clip. dB, of all pictures."""
+
+    codec: str = ""
+    preset: str = ""
+    encoder: str = ""
+    asked_kbps: Figure = NOT_RECORDED
+    bit_rate_kbps: Figure = NOT_RECORDED
+    frames: Optional[int] = None
+    psnr_db: Figure = NOT_RECORDED
+    xpsnr_db: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds from a picture into FFmpeg to the same picture out of it, of one session at 30 pictures a second."""
+
+    kind: str = ""  # "decode" | "encode" | "transcode" | "software"
+    codec: str = ""
+    preset: str = ""
+    frames: Optional[int] = None
+    median_ms: Figure = NOT_RECORDED
+    p95_ms: Figure = NOT_RECORDED
+    how: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +115,7 @@ class Clip:
 @dataclass(frozen=True)
 class Series:
     gpu: Union[ThroughputGpu, Missing, None] = None  # None: the record has one GPU
-    kind: str = ""  # "decode" | "encode" | "transcode"
+    kind: str = ""  # "decode" | "encode" | "transcode" | "ladder" | "download" | "software"
     codec: str = ""
     preset: str = ""
     width: Optional[int] = None
@@ -93,3 +136,6 @@ class Throughput:
     gpu: Optional[ThroughputGpu] = None
     gpus: tuple[Union[ThroughputGpu, Missing], ...] = ()
     series: tuple[Series, ...] = ()
+    capacity: bool = False  # whether all was measured by which one plans
+    latency: tuple[Latency, ...] = ()
+    quality: tuple[Quality, ...] = ()

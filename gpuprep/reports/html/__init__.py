@@ -1,12 +1,16 @@
-"""One self-contained HTML page: opens offline, prints, dark and light, no script and nothing fetched.
+"""One self-contained HTML page: opens offline, prints, dark and light, nothing fetched, complete without its script.
 
 page.html is the template of a run and fleet.html that of a fleet; both fill base.html, take common parts from
-parts.html and use style.css. contents.py and fleet.py choose what is shown, the *_chart modules draw.
-Jinja2 escapes all texts from hosts; drawings are made of escaped parts.
+parts.html and use style.css and script.js. contents.py and fleet.py choose what is shown, headline.py and bars.py the
+first screen, the *_chart modules draw. Jinja2 escapes all texts from hosts; drawings are made of escaped parts. The
+page forbids every script and style but these two, by their hashes.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -18,7 +22,10 @@ from markupsafe import Markup
 from gpuprep.records import RunRecord
 from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
+from gpuprep.reports.html.words import WORDS
 from gpuprep.reports.readings import figure
+
+CODE = re.compile(r"`([^`]{1,300})`")
 
 
 def render(record: RunRecord) -> str:
@@ -31,8 +38,25 @@ def render_fleet(records: Sequence[RunRecord]) -> str:
 
 
 def _filled(template: str, variables: dict[str, Any]) -> str:
-    style = Markup(_file("style.css"))  # our own file, no words of a host in it
-    return _environment().get_template(template).render(style=style, **variables)
+    style, script = _file("style.css"), _file("script.js")
+    if variables["banner"]:
+        style += _file("simulated.css")
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup(style),  # our own files, no words of a host in them
+            script=Markup(script),
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            **variables,
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    """As a Content-Security-Policy names a text that it allows."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 @cache
@@ -44,12 +68,22 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(figure=figure, sentence=_sentence)
+    environment.filters.update(figure=figure, sentence=_sentence, with_code=_with_code)
+    environment.globals.update(words=WORDS)
     return environment
 
 
+@cache
 def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _with_code(words: str) -> Markup:
+    """What stands in backticks, a command as a rule, as code."""
+    parts = CODE.split(words)  # words, code, words, code, ..., words
+    return Markup("").join(
+        Markup("<code>{}</code>").format(one) if place % 2 else one for place, one in enumerate(parts)
+    )
 
 
 def _sentence(words: str) -> str:

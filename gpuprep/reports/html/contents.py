@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuprep.records import Finding, Missing, OptStr, RunRecord, Snapshot, Source, Status
@@ -12,16 +12,50 @@ from gpuprep.records.evidence.shared import AnyProbe
 from gpuprep.records.evidence.transcode import Transcode
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, seconds_between
-from gpuprep.reports import causes, drifted, glance, measured
+from gpuprep.reports import capacity, causes, drifted, glance, measured
+from gpuprep.reports import commands as pasted
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
-from gpuprep.reports.html import drawings
+from gpuprep.reports.html import bars, commands, drawings, headline
+from gpuprep.reports.html.bars import Bars
 from gpuprep.reports.readings import answer, entries, figure, known
 from gpuprep.reports.rows import Series, share
 from gpuprep.reports.text import SIMULATED, outcome, shown
 
 Pairs = list[tuple[str, str]]
 
+CELLS = (0, 1, 2, 3, 4, 6, 7, 8, 5)  # of reports/capacity.py: the limit is last, because it may be long
 STAND_IN = "SIMULATED: no figure here is of a real GPU"
+
+
+# Parts of the page in its order. Those with a line below are folds; the other ones are always open.
+TITLES = {
+    "error": "What went wrong",
+    "bad": "What did not pass",
+    "figures": "Figures",
+    "best": "Best figures",
+    "rest": "What else did not pass",
+    "fixed": "Put back",
+    "against": "Compared with",
+    "plan": "Plan",
+    "silent": "Probes that gave no answer",
+    "beside": "GPU beside GPU",
+    "commands": "Commands",
+    "waived": "Waived",
+    "skipped": "Skipped",
+    "compute": "Matrix products",
+    "falls": "Where the speed went",
+    "time": "Under load",
+    "together": "All GPUs at once",
+    "moved": "Memory and links",
+    "nccl": "Collectives (NCCL)",
+    "conv": "Convolutions",
+    "transcode": "Transcodes",
+    "throughput": "Throughput of the video engines",
+    "steps": "Steps",
+    "checks": "All checks",
+    "system": "System",
+    "words": "Words",
+}
 
 
 def contents(record: RunRecord) -> dict[str, Any]:
@@ -30,11 +64,12 @@ def contents(record: RunRecord) -> dict[str, Any]:
     findings = findings_of(record)
     simulated = measured.simulated(record)
     bad = in_order(findings, PROBLEMS)
-    bandwidths = measured.bandwidths(record)
-    series, left_out = _series(record)
     beside = columns(record)
-    groups = [(group, drifted.since(group.first, record.started_at)) for group in causes.groups(bad, record.started_at)]
-    return {
+    groups = [
+        (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
+        for group in causes.groups(bad, record.started_at)
+    ]
+    found = {
         "record": record,
         "word": word,
         "summary": line,
@@ -44,11 +79,11 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "version": record.gpuprep_version,
         "source": (Source.SIMULATED if simulated else record.source).value,
         "about": _about(record),
-        "tiles": _tiles(record, findings),
+        "tiles": headline.tiles(record),
+        "charts": _charts(record),
         "gravest": groups[:1],
         "bad": groups[1:],
         "skipped": causes.groups(one for one in findings if one.status is Status.SKIP),
-        "glance": glance.lines(record) if not beside.labels else [],
         "beside": beside,
         "beside_parts": [Part("At a glance", beside.first), *beside.parts] if beside.labels else [],
         "legend": LEGEND,
@@ -58,10 +93,41 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "compared": drifted.compared_with(record),
         "put_back": drifted.put_back(record),
         "speeds": drifted.speeds(record),
-        "todo": _todo(bad),
-        "gemms": measured.gemms(record),
+        "commands": commands.commands(record),
+        "unanswered": measured.unanswered(record),
+        "checks": findings,
+        "statuses": [status.value for status, number in _counts(findings).items() if number],
+        "plan": record.plan if record.plan and not record.verdict else None,
+        "steps": _steps(record),
+        "system": _system(record.after or record.before),
+        "libraries": _libraries(record),
+        "packages": _packages(record.after or record.before),
+        **_measured(record),
+    }
+    said = _said(found, findings)
+    shown = [name for name in TITLES if _is_shown(name, found)]
+    titles = {**TITLES, "bad": "The gravest of what did not pass"} if groups[1:] else TITLES
+    return {
+        **found,
+        "titles": titles,
+        "said": said,
+        "open": _opened(found),
+        "toc": [(name, TITLES[name]) for name in shown],
+    }
+
+
+def _measured(record: RunRecord) -> dict[str, Any]:
+    """What the probes measured, for the folds."""
+    bandwidths = measured.bandwidths(record)
+    gemms = measured.gemms(record)
+    series, left_out = _series(record)
+    falls = drawings.falls(record)
+    return {
+        "gemms": gemms,
+        "lasting": any(known(row.sustained_tflops) is not None for row in gemms),
         "rooflines": drawings.rooflines(record),
-        "falls": drawings.falls(record),
+        "falls": falls,
+        "several_falls": len(falls) > 1,
         "timelines": drawings.timelines(record),
         "together": measured.together(record),
         "bandwidths": bandwidths,
@@ -75,16 +141,111 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "series": series,
         "left_out": left_out,
         "several_series": measured.several_gpus(measured.throughputs(record)),
-        "sessions": drawings.sessions(record),
-        "unanswered": measured.unanswered(record),
-        "checks": findings,
-        "counted": ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
-        "plan": record.plan if record.plan and not record.verdict else None,
-        "steps": _steps(record),
-        "system": _system(record.after or record.before),
-        "libraries": _libraries(record),
-        "packages": _packages(record.after or record.before),
+        "streams": glance.streams,
+        "capacity": _capacity(record),
+        "capacity_heads": [capacity.HEADS[place] for place in CELLS],
+        "capacity_notes": capacity.notes(record),
+        "no_streams": headline.no_series(record),
     }
+
+
+def _charts(record: RunRecord) -> list[list[Bars]]:
+    """Two columns: products; memory and video."""
+    halves = [[bars.products(record)], [bars.memory(record), *bars.streams(record)]]
+    shown = [[chart for chart in half if chart.rows] for half in halves]
+    return [half for half in shown if half]
+
+
+def _capacity(record: RunRecord) -> list[tuple[str, list[list[str]]]]:
+    """A table of streams for each kind of work: its title and rows."""
+    found: dict[str, list[list[str]]] = {}
+    every = capacity.lines_of(record)
+    several = len({line.gpu for line in every}) > 1
+    for line in every:
+        title = capacity.TITLES.get(line.kind, line.kind)
+        cells = capacity.cells(line)
+        found.setdefault(f"GPU {line.gpu}: {title}" if several else title, []).append([cells[at] for at in CELLS])
+    return list(found.items())
+
+
+def _is_shown(name: str, found: dict[str, Any]) -> bool:
+    """Whether the page has this part; page.html asks the same."""
+    keys = {
+        "error": found["record"].error,
+        "bad": found["gravest"],
+        "figures": found["tiles"],
+        "best": found["charts"],
+        "beside": found["beside_parts"],
+        "rest": found["bad"],
+        "fixed": found["put_back"],
+        "against": found["compared"],
+        "silent": found["unanswered"],
+        "compute": found["rooflines"] or found["gemms"],
+        "time": found["timelines"],
+        "moved": found["bandwidths"],
+        "nccl": found["collectives"],
+        "conv": found["convolutions"],
+        "transcode": found["transcodes"],
+        "words": True,
+        "throughput": True,
+    }
+    return bool(keys[name] if name in keys else found[name])
+
+
+def _said(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
+    """A line beside the title of each fold: what is in it."""
+    ran = [one for one in found["transcodes"] if not one["skipped"]]
+    done = sum(one["case"].outcome == "completed" for one in ran)
+    refused = len(found["transcodes"]) - len(ran)
+    collectives = found["collectives"]
+    labels = found["beside"].labels
+    return {
+        "beside": f"{len(labels)} GPUs, all figures; {LOWEST} marks the lowest" if labels else "",
+        "commands": _several(len(found["commands"]), "command") + " to paste",
+        "waived": f"{len(found['waived'])} accepted for a while",
+        "skipped": "; ".join(f"{group.count}: {group.cause}" for group in found["skipped"][:1])
+        + (f"; {_several(len(found['skipped']) - 1, 'other cause')}" if len(found["skipped"]) > 1 else ""),
+        "compute": f"roofline, {_several(len(found['gemms']), 'product')}",
+        "falls": "what each product lost to clock, memory, tiles and kernel",
+        "time": "clock, power and temperature, and why the clock was held",
+        "together": _several(len({row.label for row in found["together"]}), "GPU"),
+        "moved": _several(len(found["bandwidths"]), "path"),
+        "nccl": f"{collectives[0].gpus} GPUs, {len(collectives)} sizes" if collectives else "",
+        "conv": _several(len(found["convolutions"]), "convolution"),
+        "transcode": f"{done} of {len(ran)} completed" + (f", {refused} skipped" if refused else ""),
+        "throughput": _several(len(found["series"]), "series", "series")
+        if found["series"] or found["left_out"]
+        else f"UNKNOWN: {found['no_streams']}",
+        "steps": _several(len(found["steps"]), "step"),
+        "checks": f"{len(findings)}: "
+        + ", ".join(f"{n} {status.value}" for status, n in _counts(findings).items() if n),
+        "system": ", ".join(value for name, value in found["system"] if name in ("system", "kernel", "driver")),
+        "words": "what is meant by peak, floor, long run and others",
+    }
+
+
+def _opened(found: dict[str, Any]) -> set[str]:
+    """The folds that are open at once: what somebody has to look at, and what a page without a verdict is for."""
+    opened = set()
+    if found["gravest"]:
+        opened.add("commands")
+    if any(one["case"].status in PROBLEMS for one in found["transcodes"]):
+        opened.add("transcode")
+    if any(one.status in PROBLEMS for one in found["series"]):
+        opened.add("throughput")
+    if any(any(row.low) for row in found["beside"].first):
+        opened.add("beside")
+    if found["waived"]:
+        opened.add("waived")
+    if found["record"].command == "capacity":
+        opened.add("throughput")
+    if not found["record"].verdict:
+        opened.add("steps")
+    return opened
+
+
+def _several(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def _about(record: RunRecord) -> Pairs:
@@ -92,6 +253,7 @@ def _about(record: RunRecord) -> Pairs:
     minutes, seconds = divmod(round(lasted or 0.0), 60)
     found = [
         ("host", record.host),
+        ("GPU", gpus_of(record)),
         ("profile", record.profile.name if record.profile else ""),
         ("when", minute(record.started_at)),
         ("took", "" if lasted is None else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
@@ -100,36 +262,15 @@ def _about(record: RunRecord) -> Pairs:
     return [(name, value) for name, value in found if value]
 
 
-def _tiles(record: RunRecord, findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """The few figures that most people look for."""
-    found = []
-    gemms = [row for row in measured.gemms(record) if known(row.tflops) is not None]
-    # The profile's main data type is the one with a long run; without one, the fastest.
-    main = max(gemms, key=lambda row: (known(row.sustained_tflops) is not None, known(row.tflops) or 0), default=None)
-    if main:
-        share = "" if main.percent is None else f", {main.percent:.0f} % of peak"
-        unit = "TOPS" if main.dtype == "int8" else "TFLOPS"
-        found.append((figure(main.tflops), unit, f"{main.title} {main.shape}{share}"))
-    copies = [row for row in measured.bandwidths(record) if row.what == "device copy" and known(row.gb_per_s)]
-    if copies:
-        share = "" if copies[0].percent is None else f", {copies[0].percent:.0f} % of peak"
-        found.append((figure(copies[0].gb_per_s), "GB/s", f"device copy{share}"))
-    cases = measured.transcodes(record)
-    if cases:
-        done = sum(case.outcome == "completed" for case in cases)
-        skipped = sum(case.status is Status.SKIP for case in cases)
-        more = f", {skipped} skipped" if skipped else ""
-        found.append((f"{done}", f"of {len(cases) - skipped}", f"transcodes completed{more}"))
-    series = max((one for one in measured.throughputs(record) if one.best), key=_fps, default=None)
-    if series:
-        found.append(
-            (f"{_fps(series):.0f}", "fps", f"{series.name}, {series.best.sessions if series.best else 0} sessions")
-        )
-    counts = _counts(findings)
-    judged = sum(counts.values()) - counts[Status.SKIP] - counts[Status.WAIVED]
-    if judged:
-        found.append((str(counts[Status.PASS]), f"of {judged}", "checks passed"))
-    return [{"value": value, "unit": unit, "what": what} for value, unit, what in found]
+def gpus_of(record: RunRecord) -> str:
+    """ "2 × NVIDIA H200", by the facts; without facts those that were measured."""
+    snapshot = record.after or record.before
+    if snapshot and isinstance(snapshot.gpus, tuple):
+        names = Counter(shown(gpu.name) for gpu in snapshot.gpus)
+    else:
+        listed = (gpu for name in ("gemm", "bandwidth", "throughput") for gpu in answer(record, AnyProbe, name).gpus)
+        names = Counter(name for _, name in {(gpu.index, gpu.name) for gpu in listed} if name)
+    return ", ".join(name if number == 1 else f"{number} × {name}" for name, number in names.items())
 
 
 def _series(record: RunRecord) -> tuple[list[Series], list[tuple[causes.Group, list[Series]]]]:
@@ -149,23 +290,10 @@ def _refused(record: RunRecord) -> str:
     return "; ".join(f"{number}: {cause}" for cause, number in counted.items())
 
 
-def _fps(series: Series) -> float:
-    return series.best.fps if series.best else 0.0
-
-
 def _counts(findings: Iterable[Finding]) -> Counter[Status]:
     counts = Counter(dict.fromkeys(Status, 0))
     counts.update(one.status for one in findings)
     return counts
-
-
-def _todo(bad: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Each remedy once, the most severe first, with all findings that it repairs."""
-    found: dict[str, list[str]] = {}
-    for one in bad:
-        if one.remedy:
-            found.setdefault(one.remedy, []).append(f"{one.subject} {one.property.replace('_', ' ')}")
-    return [{"what": what, "subjects": subjects} for what, subjects in found.items()]
 
 
 def _steps(record: RunRecord) -> list[dict[str, Any]]:

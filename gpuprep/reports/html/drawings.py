@@ -15,10 +15,10 @@ from gpuprep.records.evidence.gemm import GemmGpu
 from gpuprep.records.evidence.shared import Telemetry
 from gpuprep.records.evidence.transcode import Output
 from gpuprep.reports import measured
-from gpuprep.reports.html import roofline_chart, sessions_chart, timeline_chart, waterfall_chart
+from gpuprep.reports.html import roofline_chart, timeline_chart, waterfall_chart
 from gpuprep.reports.html.svg import NARROW, WIDE, mark, picture
 from gpuprep.reports.readings import answer, entries, figure, known
-from gpuprep.reports.rows import Gemm, Series
+from gpuprep.reports.rows import Gemm
 
 # An image of the record itself, never an address: the page must not fetch anything.
 IMAGE = re.compile(r"data:image/(?:jpeg|png|webp);base64,[A-Za-z0-9+/]+={0,2}")
@@ -55,17 +55,24 @@ def rooflines(record: RunRecord) -> list[Drawing]:
 
 
 def falls(record: RunRecord) -> list[dict[str, Any]]:
-    """Waterfalls, a group a GPU: `cards` of the telling products, `others` of the rest."""
+    """Waterfalls, a group a GPU: `cards` of the best product of each type, `others` of the rest, slow ones first."""
     rows = measured.gemms(record)
     telling = measured.telling(rows)
+    fastest: dict[tuple[str, str], Gemm] = {}
+    for row in telling:
+        known_best = fastest.setdefault((row.gpu.label, row.type), row)
+        if (known(row.tflops) or 0.0) > (known(known_best.tflops) or 0.0):
+            fastest[row.gpu.label, row.type] = row
     groups: dict[str, dict[str, Any]] = {}
     for row in rows:
         for why, lasting in ((row.attribution, False), (row.lasting, True)):
             if why:
                 group = groups.setdefault(row.gpu.label, {"label": row.gpu.label, "cards": [], "others": []})
-                shown = lasting or any(row is one for one in telling)
+                best = not lasting and fastest.get((row.gpu.label, row.type)) is row
                 card = {"row": row, "why": why, "lasting": lasting, "chart": waterfall_chart.draw(why)}
-                group["cards" if shown else "others"].append(card)
+                group["cards" if best else "others"].append(card)
+    for group in groups.values():
+        group["others"].sort(key=lambda card: not (card["lasting"] or any(card["row"] is one for one in telling)))
     return list(groups.values())
 
 
@@ -97,15 +104,6 @@ def timelines(record: RunRecord) -> list[Drawing]:
 def _lasted(telemetry: Telemetry) -> float:
     seconds = [at for at in telemetry.seconds if at is not None]
     return max(seconds) - min(seconds) if seconds else 0.0
-
-
-def sessions(record: RunRecord) -> list[Drawing]:
-    """A chart a GPU."""
-    groups: dict[str, list[Series]] = {}
-    for one in measured.throughputs(record):
-        groups.setdefault(one.gpu.label, []).append(one)
-    drawn = [(label, _both(sessions_chart.draw, every)) for label, every in groups.items()]
-    return [{**one, "title": label} for label, one in drawn if one["wide"]]
 
 
 def transcodes(record: RunRecord) -> list[dict[str, Any]]:

@@ -1,30 +1,66 @@
-"""What the page of a fleet shows, in the order of fleet.html: the hosts as in reports/fleet.py, the worst first."""
+"""What the page of a fleet shows, in the order of fleet.html: causes that hosts share, then hosts, the worst first."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import __version__
-from gpuprep.records import RunRecord, Status
+from gpuprep.records import Finding, RunRecord, Status
+from gpuprep.records.evidence.decode import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
 from gpuprep.reports import causes, drifted, fleet
-from gpuprep.reports.html.contents import STAND_IN, Pairs
+from gpuprep.reports import commands as pasted
+from gpuprep.reports.html import commands
+from gpuprep.reports.html.contents import STAND_IN, Pairs, gpus_of
+from gpuprep.reports.html.headline import HALVES
 from gpuprep.reports.measured import simulated
+from gpuprep.reports.readings import answer, figure, known
 from gpuprep.reports.text import outcome
-from gpuprep.untrusted.plaintext import command
 
-# An id of a run may come from another machine: one that is no plain name is no name of a file here.
-FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+NOT_READ = "–"
+MOST_CAUSES = 8  # that are shown; the others are in a fold
+
+
+@dataclass(frozen=True)
+class Product:
+    dtype: str = ""
+    accumulate: str = ""
+    tflops: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Gpu:
+    index: int = -1
+    gemms: tuple[Product, ...] = ()
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of records/evidence/gemm.py only what a row shows: to decode the telemetry of a thousand hosts takes minutes."""
+
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What did not pass for one reason on one host or several."""
+
+    word: str
+    title: str
+    why: str
+    remedy: str
+    hosts: tuple[tuple[str, str], ...]  # the id of the host's row and its name
 
 
 def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
     """The variables of fleet.html. `records` has one at least."""
     ordered = fleet.order(records)
-    hosts = [_host(record) for record in ordered]
+    hosts = [{**_host(record), "id": f"host-{place}"} for place, record in enumerate(ordered)]
+    kinds = list(dict.fromkeys(record.command for record in ordered))
     stand_ins = sum(host["simulated"] for host in hosts)
     banner = f"SIMULATED: the GPUs of {stand_ins} of these hosts are stand-ins; their rows say so"
     rest = sum(host["word"] != Status.PASS.value for host in hosts)
@@ -35,12 +71,70 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
         # Red where anything failed, also below a host that was not reached.
         "word": next((host["word"] for host in hosts if host["word"] == Status.FAIL.value), hosts[0]["word"]),
         "headline": f"{rest} of {len(hosts)} did not pass" if rest else f"{len(hosts)} of {len(hosts)} passed",
-        "what": f"drift of {_several(len(hosts), 'host')}",
+        "command": kinds[0] if len(kinds) == 1 else "runs",
+        "what": f"{kinds[0] if len(kinds) == 1 else 'runs'} of {_several(len(hosts), 'host')}",
         "counts": fleet.counts(records),
         "about": _about(records),
         "tiles": _tiles(ordered),
+        "causes": _causes(ordered),
+        "most_causes": MOST_CAUSES,
         "hosts": hosts,
+        "verdicts": list(dict.fromkeys(host["word"] for host in hosts)),
     }
+
+
+def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
+    """Each once with all its hosts: the gravest first, of these what most hosts have."""
+    of: dict[int, list[int]] = {}  # the places of the hosts that have it; records may share a finding
+    for place, record in enumerate(ordered):
+        for one in findings_of(record):
+            of.setdefault(id(one), []).append(place)
+    every = [one for record in ordered if not record.error for one in findings_of(record)]
+    found = []
+    for group in causes.groups(in_order(every, PROBLEMS)):
+        places = dict.fromkeys(place for one in group.findings for place in of[id(one)])
+        found.append(_cause(group, [(f"host-{place}", ordered[place].host) for place in places]))
+    lost: dict[str, list[tuple[str, str]]] = {}
+    for place, record in enumerate(ordered):
+        if record.error:
+            lost.setdefault(_error(record), []).append((f"host-{place}", record.host))
+    found += [_lost(error, hosts) for error, hosts in lost.items()]
+    gravest = [status.value for status in PROBLEMS]
+    return sorted(found, key=lambda one: (gravest.index(one.word), -len(one.hosts)))
+
+
+def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
+    first = group.first
+    names = list(dict.fromkeys(group.names))
+    title = names[0] if len(names) == 1 else _properties(group.findings)
+    said = [
+        f"found {first.actual}, expected {first.expected}" if group.alike and first.expected else "",
+        "" if group.cause == first.actual else group.cause,
+    ]
+    return Cause(first.status.value, title, ": ".join(filter(None, said)), first.remedy, tuple(hosts))
+
+
+def _properties(findings: Sequence[Finding]) -> str:
+    """ "clocks of gpu 0, gpu 1 and 6 more"."""
+    properties = list(dict.fromkeys(one.property.replace("_", " ") for one in findings))
+    subjects = list(dict.fromkeys(one.subject for one in findings))
+    return f"{_few(properties)} of {_few(subjects)}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - causes.FEW
+    return ", ".join(names[: causes.FEW]) + (f" and {more} more" if more > 0 else "")
+
+
+def _error(record: RunRecord) -> str:
+    """Without the host's name, so that hosts that are lost alike are one cause."""
+    return record.error.replace(record.host, "the host") if record.error else ""
+
+
+def _lost(error: str, hosts: list[tuple[str, str]]) -> Cause:
+    lines = error.splitlines()
+    remedy = next((line.partition("what to do: ")[2] for line in lines if line.startswith("what to do: ")), "")
+    return Cause(Status.UNKNOWN.value, lines[0].removeprefix("the host: "), "", remedy, tuple(hosts))
 
 
 def _host(record: RunRecord) -> dict[str, Any]:
@@ -53,13 +147,12 @@ def _host(record: RunRecord) -> dict[str, Any]:
         "word": outcome(record)[0],
         "simulated": simulated(record),
         "since": fleet.since(record),
-        "profile": fleet.profile_of(record),
-        "was_checked": _was_checked(record),
-        "checked": minute(record.started_at).removesuffix(" UTC") if _was_checked(record) else "–",
+        **_machine(record),
         "what": fleet.what(record),
         "error": record.error or "",
         "bad": [
-            (group, drifted.since(group.first, record.started_at)) for group in causes.groups(bad, record.started_at)
+            (group, drifted.since(group.first, record.started_at), pasted.expanded(group.first.remedy, record))
+            for group in causes.groups(bad, record.started_at)
         ],
         "waived": waived,
         "dates": {one.key: drifted.since(one, record.started_at) for one in waived},
@@ -69,16 +162,40 @@ def _host(record: RunRecord) -> dict[str, Any]:
     }
 
 
+def _machine(record: RunRecord) -> dict[str, str]:
+    """GPU, driver, kernel and the best half-precision product of the slowest GPU; "–" where it was not read."""
+    snapshot = record.after or record.before
+    driver = snapshot.driver.loaded_version if snapshot else None
+    return {
+        "gpu": gpus_of(record) or NOT_READ,
+        "driver": driver if isinstance(driver, str) and driver else NOT_READ,
+        "kernel": (snapshot.kernel.running if snapshot else "") or NOT_READ,
+        "tflops": _speed(record),
+    }
+
+
+def _speed(record: RunRecord) -> str:
+    """ "763 BF16": the best product of the slowest GPU."""
+    of: dict[str, dict[int, float]] = {}
+    for gpu in answer(record, Speeds, "gemm").gpus:
+        for product in gpu.gemms:
+            name, speed = product.dtype.upper(), known(product.tflops)
+            if name in HALVES and product.accumulate in ("", "fp32") and speed is not None:
+                best = of.setdefault(name, {})
+                best[gpu.index] = max(best.get(gpu.index, 0.0), speed)
+    speeds = {name: min(best.values()) for name, best in of.items()}
+    fastest = max(speeds, key=lambda name: speeds[name], default="")
+    return f"{figure(speeds[fastest])} {fastest}" if fastest else NOT_READ
+
+
 def _facts(record: RunRecord) -> Pairs:
-    found = [("run", f"{record.run_id}, {minute(record.started_at)}")]
+    checked = minute(record.started_at) if _was_checked(record) else NOT_READ
+    found = [("run", record.run_id), ("checked", checked), ("profile", fleet.profile_of(record))]
     if record.verdict:
         found.append(("verdict", record.verdict.summary))
     found += drifted.compared_with(record)
     if record.command != "last":  # that one is not stored: the host was not reached, or had nothing
-        file = f"{record.run_id}.html" if FILE_NAME.fullmatch(record.run_id) else "report.html"
-        found.append(
-            ("whole page", command("gpuprep", "report", "--format", "html", "--output", file, about=record.run_id))
-        )
+        found.append(("whole page", commands.report(record, "html")))
     return found
 
 

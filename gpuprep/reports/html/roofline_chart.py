@@ -69,11 +69,11 @@ def draw(
         parts.append(
             _slope(x, y, low, min(roofs[0].tflops * 1e3 / memory_gb_per_s, high), memory_gb_per_s, "roof seen", words)
         )
-    places = spread([y(roof.tflops) for roof in roofs], 28, y.end, y.start - 14)
+    places = spread([y(roof.tflops) for roof in roofs], 34, y.end, y.start - 16)
     for roof, place in zip(roofs, places, strict=True):
         parts += _ceiling(x, y, roof, memory, high)
-        parts.append(text(x.end + 8, place + 1, ", ".join(roof.dtypes).upper(), "label strong"))
-        parts.append(text(x.end + 8, place + 14, figure(roof.tflops), "tick"))
+        parts.append(text(x.end + 8, place - 1, ", ".join(roof.dtypes).upper(), "label strong"))
+        parts.append(text(x.end + 8, place + 15, figure(roof.tflops), "tick"))
     for at, speed, one in made:
         words = f"Convolution {one.dtype.upper()} {one.layout} {one.shape}: {figure(speed)} TFLOPS"
         parts.append(mark(one.dtype, x(at), y(speed), 5.5, words, "hollow"))

@@ -24,6 +24,7 @@ class Work:
     width: int = 1920
     height: int = 1080
     encode: float = 0.0
+    delivered: float = 0.0  # pictures of the first output per decoded one; 0: as many as are encoded, or decoded
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def rate(work: Work, video: Mapping[str, Any], clock_mhz: int, decoding: int, en
         limits.append(encoded * min(1.0, encoders / max(encoding, 1)) / work.encode)
     pictures = min(limits, default=0.0)
     return Rate(
-        fps=pictures * (work.encode or 1.0),
+        fps=pictures * (work.delivered or work.encode or 1.0),
         decoder_percent=100 * pictures / (decoded * decoders) if decoded and decoders else 0.0,
         encoder_percent=100 * pictures * work.encode / (encoded * encoders) if encoded and encoders else 0.0,
     )

@@ -18,12 +18,13 @@ from gpuprep.sim.guest.mapping import Media, Plan
 
 START_SECONDS = 0.35  # until the first frame: CUDA's context, the decoder, the encoder
 SHARE_SECONDS = 0.5  # between looks at what else runs
+SCALED = re.compile(r"\bscale_cuda=(\d{1,5}):(\d{1,5})")
 FPS_FILTER = re.compile(r"\bfps=(?:fps=)?(\d+)")
 
 
 def is_for(command: Command) -> bool:
-    """One input, one output that is thrown away, and a report of progress."""
-    discards = len(command.outputs) == 1 and command.outputs[0].value("f") == "null"
+    """One input, outputs that are all thrown away, and a report of progress."""
+    discards = bool(command.outputs) and all(output.value("f") == "null" for output in command.outputs)
     return discards and len(command.inputs) == 1 and command.value("progress") is not None
 
 
@@ -38,6 +39,11 @@ def work_of(command: Command, plan: Plan, media: Media | None) -> pace.Work:
     codec = decode.codec if decode else ""
     if decode and codec == "hevc" and "10" in decode.pixel_format:
         codec = "hevc10"
+    ladder = len(plan.encodes) > 1
+    if ladder and media:
+        repeat = 1.0 + sum(int(w) * int(h) for w, h in SCALED.findall(command.value("filter_complex") or "")) / max(
+            media.width * media.height, 1
+        )
     return pace.Work(
         decode_codec=codec,
         encode_codec=encode.codec if encode else "",
@@ -45,6 +51,7 @@ def work_of(command: Command, plan: Plan, media: Media | None) -> pace.Work:
         width=media.width if media else 1920,
         height=media.height if media else 1080,
         encode=repeat if encode else 0.0,
+        delivered=1.0 if ladder else 0.0,
     )
 
 
@@ -52,7 +59,7 @@ def run(command: Command, plan: Plan, media: Sequence[Media | None], gpu: simgpu
     """Until the input is used up or we are told to end. ffmpeg's exit code."""
     work = work_of(command, plan, media[0])
     known = media[0]
-    total = (known.frames if known else 0) * (work.encode or 1.0)
+    total = (known.frames if known else 0) * (work.delivered or work.encode or 1.0)
     told = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: told.set())

@@ -45,6 +45,20 @@ BASE_FLAGS = [
     "--enable-cuda-llvm",
 ]
 NPP_FLAGS = ["--enable-nonfree", "--enable-libnpp"]
+# Libraries of the system. OpenSSL 3 is under the Apache License, which fits version 3 of the GPL alone.
+LIBRARY_FLAGS = {
+    "gnutls": ["--enable-gnutls"],
+    "openssl": ["--enable-openssl", "--enable-version3"],
+    "srt": ["--enable-libsrt"],
+    "freetype": ["--enable-libfreetype"],
+    "fontconfig": ["--enable-libfontconfig"],
+    "harfbuzz": ["--enable-libharfbuzz"],
+    "ass": ["--enable-libass"],
+    "opus": ["--enable-libopus"],
+    "x264": ["--enable-libx264"],
+    "x265": ["--enable-libx265"],
+    "zlib": ["--enable-zlib"],
+}
 
 
 class Refused(Exception):
@@ -61,7 +75,22 @@ def flags(spec: Spec) -> list[str]:
     """FFmpeg's configure options, in a settled order."""
     parts = [f"--enable-{KINDS[kind]}={name}" for kind in KINDS for name in wished(spec, kind)]
     prefix = Path(spec["prefix"]) / "ffmpeg" / "current"
-    return [f"--prefix={prefix}", *BASE_FLAGS, *(NPP_FLAGS if spec["npp"] else []), *parts]
+    return [f"--prefix={prefix}", *BASE_FLAGS, *(NPP_FLAGS if spec["npp"] else []), *library_flags(spec), *parts]
+
+
+def library_flags(spec: Spec) -> list[str]:
+    wanted = spec.get("libraries", [])
+    unknown = sorted(set(wanted) - set(LIBRARY_FLAGS))
+    if unknown:
+        raise Refused(f"no such library: {', '.join(unknown)}; libraries are {', '.join(LIBRARY_FLAGS)}")
+    return [flag for name, several in LIBRARY_FLAGS.items() if name in wanted for flag in several]
+
+
+def licence(spec: Spec) -> str:
+    """As FFmpeg's configure decides."""
+    if spec["npp"]:
+        return "nonfree: it may be used, and not be given to others"
+    return f"GPL version {3 if '--enable-version3' in library_flags(spec) else 2} or later"
 
 
 def components(spec: Spec) -> list[str]:

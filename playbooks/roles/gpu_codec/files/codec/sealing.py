@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from parts import Refused, components, flags
+from parts import Refused, components, flags, licence
 from state import Spec, sha256
 
 
@@ -44,6 +44,8 @@ def about(spec: Spec, scratch: Path, seconds: float) -> dict[str, Any]:
         "npp": spec["npp"],
         # libnpp makes the build nonfree: it may be used, and not be given to others.
         "redistributable": not spec["npp"],
+        "licence": licence(spec),
+        "libraries": spec.get("libraries", []),
         "parts": spec["parts"],
         "configure": flags(spec),
         "sources": {"ffmpeg": sha256(scratch / "ffmpeg.tar"), "headers": sha256(scratch / "headers.tar")},

@@ -1,0 +1,46 @@
+"""Libraries that FFmpeg can be built with, and what needs them: ffmpeg.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library of the system."""
+
+    name: str
+    configure: tuple[str, ...]
+    licence: str
+    tls: bool
+    parts: Mapping[str, tuple[str, ...]]  # "filters" -> names that need it
+
+
+@cache
+def libraries() -> Mapping[str, Library]:
+    """By name: "gnutls"."""
+    text = (Path(__file__).parent / "ffmpeg.yml").read_text(encoding="utf-8")
+    return {
+        name: Library(
+            name,
+            tuple(entry["configure"]),
+            entry["licence"],
+            entry.get("tls", False),
+            {kind: tuple(names) for kind, names in entry["parts"].items()},
+        )
+        for name, entry in yaml.safe_load(text)["libraries"].items()
+    }
+
+
+def tls() -> Collection[str]:
+    return [name for name, library in libraries().items() if library.tls]
+
+
+def needed(kind: str, part: str) -> tuple[str, ...]:
+    """The libraries of which one is needed for a part ("filters", "drawtext"); () for none."""
+    return tuple(name for name, library in libraries().items() if part in library.parts.get(kind, ()))

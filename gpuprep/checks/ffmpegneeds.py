@@ -1,0 +1,147 @@
+"""Does a build of FFmpeg have what a command needs, and can the GPU do it? Pure.
+
+answers(asked, parts, boards)    an Answer for each need: PASS, FAIL with what would add it, or UNKNOWN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuprep.catalogue import Board, ffmpeg
+from gpuprep.catalogue.video import capabilities
+from gpuprep.checks.ffmpegcommand import Asked, Need
+from gpuprep.checks.probes import CONFIGURED, configured
+from gpuprep.records import Missing, Status
+from gpuprep.records.evidence.codec import Codec
+
+LISTED = ("encoders", "decoders", "filters", "hwaccels", "muxers", "demuxers", "bsfs", "protocols", "pix_fmts")
+SPOKEN = {
+    "encoders": "encoder", "decoders": "decoder", "filters": "filter", "hwaccels": "hwaccel",
+    "muxers": "format to write", "demuxers": "format to read", "bsfs": "bitstream filter", "protocols": "protocol",
+    "indevs": "input device", "pix_fmts": "pixel format", "gpu": "GPU",
+}  # fmt: skip
+USUAL_PIXELS = frozenset(
+    ("yuv420p", "yuvj420p", "nv12", "yuv422p", "yuv444p", "yuv420p10le", "p010le", "yuv422p10le", "yuv444p10le",
+     "yuv444p16le", "p016le", "rgb24", "bgr24", "rgba", "bgra", "bgr0", "rgb0", "gray", "yuva420p", "cuda")
+)  # fmt: skip
+# As a profile and configure call it ► as `ffmpeg -protocols` lists it.
+LISTED_AS = {"libsrt": "srt"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    need: Need
+    status: Status
+    why: str = ""
+    remedy: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{SPOKEN.get(self.need.kind, self.need.kind)} {self.need.name}"
+
+
+def of_profile(parts: Mapping[str, Sequence[str]]) -> Codec:
+    """What a build with these codec.parts has, in the form of the probe."""
+    arguments = [
+        f"--enable-{CONFIGURED[kind]}={','.join(names)}" for kind, names in parts.items() if kind in CONFIGURED
+    ]
+    accelerators = ("cuda",) if parts.get("hwaccels") else ()
+    return Codec(
+        hwaccels=accelerators,
+        buildconf=tuple(arguments),
+        encoders=tuple(parts.get("encoders", ())),
+        decoders=tuple(parts.get("decoders", ())),
+        filters=tuple(parts.get("filters", ())),
+    )
+
+
+def answers(
+    asked: Asked,
+    parts: Codec | Missing,
+    boards: Sequence[Board | None],
+    shipped: Mapping[str, Mapping[str, Sequence[str]]],
+) -> list[Answer]:
+    """`boards` of the machine, () where they are not known; `shipped`: codec.parts of profiles by name, for what adds
+    a part."""
+    return [
+        _of_gpu(need, boards) if need.kind == "gpu" else _of_build(need, parts, shipped) for need in asked.needs
+    ]  # fmt: skip
+
+
+def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> Answer:
+    if isinstance(parts, Missing):
+        return Answer(need, Status.UNKNOWN, f"the parts of this FFmpeg are not known: {parts.detail or parts.reason}")
+    have = _have(need.kind, parts)
+    if have is None and need.kind == "pix_fmts" and need.name in USUAL_PIXELS:
+        return Answer(need, Status.PASS)  # every build has all pixel formats of its version
+    if have is None:
+        why = f"the record does not say which {SPOKEN.get(need.kind, need.kind)}s this FFmpeg has"
+        return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec")
+    if need.name in have or LISTED_AS.get(need.name) in have:
+        return Answer(need, Status.PASS)
+    return Answer(
+        need, Status.FAIL, f"this FFmpeg has no such {SPOKEN.get(need.kind, need.kind)}", _adds(need, shipped)
+    )
+
+
+def _have(kind: str, parts: Codec) -> set[str] | None:
+    """Names of this kind; None where the record does not have them."""
+    listed = getattr(parts, kind, None) if kind in LISTED else None
+    if listed is not None and not isinstance(listed, Missing):
+        return set(listed)
+    if kind in CONFIGURED and not isinstance(parts.buildconf, Missing):
+        arguments = parts.buildconf
+        if "--disable-everything" in arguments or any(one.startswith("--enable-") and "=" in one for one in arguments):
+            return configured(arguments, CONFIGURED[kind])
+    return None
+
+
+def _adds(need: Need, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """The key of a profile that would add it."""
+    if need.kind == "pix_fmts":
+        return "no key of a profile adds a pixel format: this version of FFmpeg has none of this name"
+    having = [name for name, parts in shipped.items() if need.name in parts.get(need.kind, ())]
+    libraries = ffmpeg.needed(need.kind, need.name)
+    library = f" and codec.libraries with {libraries[0]}" if libraries else ""
+    if need.kind == "hwaccels":
+        return "codec.parts.hwaccels with h264_nvdec and others give cuda; gpuprep builds no other hwaccel"
+    if having:
+        return f"codec.parts.{need.kind} with {need.name}{library}; profile {having[0]} has it"
+    if libraries or not need.name.startswith("lib"):
+        return f"codec.parts.{need.kind} with {need.name}{library}, where FFmpeg's configure knows it"
+    return "gpuprep builds FFmpeg without this library; no key of a profile adds it"
+
+
+def _of_gpu(need: Need, boards: Sequence[Board | None]) -> Answer:
+    if not boards:
+        return Answer(need, Status.UNKNOWN, "which GPU it is for is not known", "name a HOST or a --record")
+    found = [_one_gpu(need, board) for board in boards]
+    order = (Status.FAIL, Status.UNKNOWN, Status.PASS)
+    return next(answer for status in order for answer in found if answer.status is status)
+
+
+def _one_gpu(need: Need, board: Board | None) -> Answer:
+    if need.name == "cuda":
+        return Answer(need, Status.PASS)
+    if board is None:
+        return Answer(need, Status.UNKNOWN, "gpuprep's catalogue does not know this GPU")
+    able = capabilities(board.model.key)
+    if able is None:
+        return Answer(need, Status.UNKNOWN, f"what the video engines of a {board.model.title} can do is not known")
+    if need.name in able:
+        return Answer(need, Status.PASS)
+    side = need.name.partition(".")[0]
+    if side == "nvdec" and need.name.split(".")[1] not in {
+        one.split(".")[1] for one in able if one.startswith(side)
+    } | {"av1"}:
+        return Answer(need, Status.UNKNOWN, f"whether a {board.model.title} decodes it is not in gpuprep's catalogue")
+    engine = "encoder (NVENC)" if side == "nvenc" else "decoder (NVDEC)"
+    if not any(one.startswith(f"{side}.") for one in able):
+        return Answer(
+            need, Status.FAIL, f"a {board.model.title} has no {engine}", "use a GPU that has one, or work in software"
+        )
+    why = f"the {engine} of a {board.model.title} cannot do {need.name.partition('.')[2]}"
+    return Answer(
+        need, Status.FAIL, why, "use what it can, or a GPU that can (gpuprep explain --gpu NAME says what one can)"
+    )

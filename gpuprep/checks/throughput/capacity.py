@@ -1,0 +1,215 @@
+"""How many streams does a GPU carry, what is the limit, and what would the catalogue expect? Measured figures in. Pure.
+
+    rows(values, boards)    a Row for each series that was measured or tried
+
+A stream is 30 pictures a second: streams = floor(frames a second / 30), of the number of sessions that gave most.
+Nothing is estimated: what was not measured has `streams` None and the reason in `why`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuprep.agent.ffmpegerrors import cause
+from gpuprep.agent.throughputplan import HARDER, LARGER
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.codecs import engine_rate
+from gpuprep.records import Missing
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.throughput import Latency, Pcie, Quality, Series, Step, Throughput, ThroughputGpu
+
+STREAM_FPS = 30
+FULL = 90.0  # per cent of the time an engine was at work: NVML's reading never reaches 100 for long
+LINK_FULL = 80.0  # per cent of what generation and width carry: copies reach no more
+MEMORY_FULL = 95.0
+BELOW = 0.9  # of the catalogue's streams: fewer are told
+# GB/s a lane and direction after line coding, by PCIe generation.
+PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+ORDER = ("decode", "encode", "transcode", "ladder", "download", "software")
+SIDES = {"decode": ("decode",), "encode": ("encode",), "transcode": ("decode", "encode")}
+UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How full one part was, per cent. `percent` None: it was not read, `why` says why."""
+
+    part: str  # "NVDEC", "NVENC", "SM", "memory", "PCIe", "CPU"
+    percent: float | None
+    full: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of work."""
+
+    gpu: int | None
+    kind: str
+    codec: str
+    preset: str
+    size: str  # "1080p", "4K"
+    fps: float | None
+    sessions: int | None
+    streams: int | None  # None: not measured, `why` says why
+    limit: str  # the part that was full, or UNKNOWN
+    evidence: tuple[Reading, ...]
+    expected: int | None  # streams by the catalogue; None: it has no figure
+    below: bool  # far below the catalogue's figure
+    why: str
+    can: bool  # False: this GPU cannot do it at all, in the driver's own words
+    latency: Latency | None = None
+    quality: Quality | None = None
+
+    @property
+    def name(self) -> str:
+        return " ".join(part for part in (self.kind, self.codec, self.preset) if part)
+
+    @property
+    def limit_words(self) -> str:
+        """ "NVDEC (98 %)", or what was read where nothing was full."""
+        if self.streams is None:
+            return ""
+        full = next((one for one in self.evidence if one.part == self.limit), None)
+        if full is not None and full.percent is not None:
+            return f"{self.limit} ({full.percent:.0f} %)"
+        if self.limit != UNKNOWN:
+            return self.limit
+        read = [f"{one.part} {one.percent:.0f} %" for one in self.evidence if one.percent is not None]
+        return f"{UNKNOWN}: none was full ({', '.join(read)})" if read else f"{UNKNOWN}: NVML gave no reading"
+
+
+def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[Row]:
+    """`boards` by the index of the GPU. Sorted by GPU, kind and size."""
+    listed = [gpu for gpu in (values.gpus or ((values.gpu,) if values.gpu else ())) if isinstance(gpu, ThroughputGpu)]
+    by_index = {gpu.index: gpu for gpu in listed}
+    found = []
+    for series in values.series:
+        named = series.gpu if isinstance(series.gpu, ThroughputGpu) else values.gpu
+        index = named.index if named else None
+        gpu = by_index.get(index, ThroughputGpu())
+        first = listed[0].index if listed else None
+        found.append(_row(values if index == first else Throughput(), series, gpu, index, boards.get(index)))
+    place = {kind: number for number, kind in enumerate(ORDER)}
+    return sorted(found, key=lambda row: (row.gpu or 0, place.get(row.kind, len(place)), row.size == "4K"))
+
+
+def _row(values: Throughput, series: Series, gpu: ThroughputGpu, index: int | None, board: Board | None) -> Row:
+    best = max((one for one in series.steps if _number(one.fps)), key=lambda one: _number(one.fps) or 0.0, default=None)
+    fps = _number(best.fps) if best else None
+    large = series.codec.endswith(LARGER)
+    codec = series.codec.removesuffix(LARGER)
+    limit, evidence = _limit(series, best, gpu) if best else ("", ())
+    streams = None if fps is None else int(fps // STREAM_FPS)
+    expected = catalogue_streams(series.kind, series.codec, series.preset, board)
+    known = cause(series.decisive_line)
+    denied = known is not None and bool(known.denies) and fps is None
+    why = "" if fps is not None else _why(series)
+    return Row(
+        gpu=index,
+        kind=series.kind or "?",
+        codec=codec,
+        preset=series.preset,
+        size="4K" if large else "1080p",
+        fps=fps,
+        sessions=best.sessions if best else None,
+        streams=streams,
+        limit=limit,
+        evidence=evidence,
+        expected=expected,
+        below=streams is not None and expected is not None and streams < math.floor(BELOW * expected),
+        why=f"{known.meaning} ({why})" if denied and known else why,
+        can=not denied,
+        latency=_same(values.latency, series),
+        quality=None if large else next(
+            (one for one in values.quality if series.kind in ("encode", "software") and (one.codec, one.preset)
+             == (codec, series.preset) and one.encoder.endswith("_nvenc") == (series.kind == "encode")), None),
+    )  # fmt: skip
+
+
+def _same(every: Sequence[Latency], series: Series) -> Latency | None:
+    key = (series.kind, series.codec, series.preset)
+    return next((one for one in every if (one.kind, one.codec, one.preset) == key), None)
+
+
+def _why(series: Series) -> str:
+    words = {
+        "no_time": "the time was used up before its turn",
+        "not_built": "this FFmpeg has no such part",
+        "not_run": "it was not run",
+    }
+    return series.decisive_line or words.get(series.outcome, "no session delivered a picture")
+
+
+def _limit(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[str, tuple[Reading, ...]]:
+    """The fullest part that was full; what ended sessions early comes first."""
+    died = best.died_because if isinstance(best.died, int) and best.died else ""
+    died = died or next((one.died_because for one in series.steps if one.died_because), "")
+    evidence = _evidence(series, best, gpu)
+    if died and (known := cause(died)) is not None and "session" in known.meaning:
+        return "sessions (the driver takes no more, or the GPU's memory is full)", evidence
+    full = [one for one in evidence if one.percent is not None and one.percent >= one.full]
+    if not full:
+        return UNKNOWN, evidence
+    return max(full, key=lambda one: (one.percent or 0.0) / one.full).part, evidence
+
+
+def _evidence(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[Reading, ...]:
+    found = [_reading("NVDEC", best.decoder_utilization_percent)]
+    if series.kind not in ("decode", "download", "software"):
+        found.append(_reading("NVENC", best.encoder_utilization_percent))
+    found.append(_reading("SM", best.gpu_utilization_percent))
+    found.append(_share("memory", best.memory_used_mib, gpu.memory_total_mib, MEMORY_FULL))
+    link = _link_mb_per_s(gpu)
+    crossing = [_number(best.pcie_to_gpu_mb_per_s), _number(best.pcie_from_gpu_mb_per_s)]
+    most = max((one for one in crossing if one is not None), default=None)
+    worth: Figure = best.pcie_from_gpu_mb_per_s if most is None else most
+    found.append(_share("PCIe", worth, link, LINK_FULL))
+    found.append(_reading("CPU", best.cpu_percent))
+    return tuple(found)
+
+
+def _reading(part: str, value: Figure, full: float = FULL) -> Reading:
+    number = _number(value)
+    return Reading(part, number, full, _reason(value) if number is None else "")
+
+
+def _share(part: str, value: Figure, whole: Figure, full: float) -> Reading:
+    one, all_of_it = _number(value), _number(whole)
+    if one is None or not all_of_it:
+        return Reading(part, None, full, _reason(value) or _reason(whole) or "not recorded")
+    return Reading(part, 100 * one / all_of_it, full)
+
+
+def _link_mb_per_s(gpu: ThroughputGpu) -> Figure:
+    link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    lane, width = PCIE_GB_PER_S.get(link.max_generation or 0), link.max_width
+    return 1000 * lane * width if lane and width else Missing("not_recorded", "the link's generation and width")
+
+
+def _number(value: Figure | int | None) -> float | None:
+    """A figure that can be one: not negative, not Missing; a speed of 0 is none."""
+    if value is None or isinstance(value, Missing) or not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
+
+
+def _reason(value: Figure | None) -> str:
+    return f"{value.reason.replace('_', ' ')}: {value.detail}".rstrip(": ") if isinstance(value, Missing) else ""
+
+
+def catalogue_streams(kind: str, codec: str, preset: str, board: Board | None) -> int | None:
+    """Streams by NVIDIA's rate x engines at the board's highest video clock; None where a figure is missing."""
+    if board is None or board.video_mhz is None or codec in HARDER or kind not in SIDES:
+        return None
+    most = []
+    for side in SIDES[kind]:
+        source = "h264" if side == "decode" and kind == "transcode" else codec.removesuffix(LARGER)
+        count = board.model.nvdec_engines if side == "decode" else board.model.nvenc_engines
+        rate = engine_rate(board.model.compute_capability, side, source, preset or None)
+        if rate is None or not count:
+            return None
+        most.append(count * rate.at(board.video_mhz))
+    return math.floor(min(most) / (4 if codec.endswith(LARGER) else 1) / STREAM_FPS)

@@ -1,0 +1,32 @@
+"""gpuprep capacity."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+
+from gpuprep.cli import options
+from gpuprep.cli.work import Request, execute
+
+
+@click.command()
+@options.hosts
+@options.profile
+@click.option("--quick", is_flag=True, help="Decoding and one preset only, about fifteen seconds per GPU.")
+@options.output
+@options.store
+def capacity(quick: bool, **shared: Any) -> int:
+    """Measure how many video streams machines carry; change nothing.
+
+    Counts 1080p30 and 4K30 streams that the GPU decodes, encodes (by codec and preset) and transcodes (1:1, and to
+    1080p, 720p and 480p). Says which engine is the limit, how good the pictures are and how long one takes. A GPU
+    without an encoder is measured for what it can do. Takes about ten minutes. Without --profile the profile is base.
+    """
+    from gpuprep.workflows.capacity import PROFILE
+
+    request = Request(**shared)
+    if request.profile is None:
+        request = dataclasses.replace(request, profile=PROFILE)
+    return execute("capacity", request, quick=quick)

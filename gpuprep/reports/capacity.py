@@ -1,0 +1,195 @@
+"""How many streams a host carries: rows for all formats, lines for a terminal, and a part of the JSON document."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gpuprep import catalogue
+from gpuprep.checks.throughput import capacity
+from gpuprep.checks.throughput.capacity import STREAM_FPS, Row
+from gpuprep.records import Missing, RunRecord, Source
+from gpuprep.records.evidence import throughput
+from gpuprep.reports import measured
+from gpuprep.reports.readings import answer, figure, known
+from gpuprep.reports.text_columns import Page
+
+TITLES = {
+    "decode": "decode",
+    "encode": "encode (pictures are decoded on the GPU at a quarter of the rate)",
+    "transcode": "transcode 1:1 (decode H.264, encode)",
+    "ladder": "ladder: 1080p in, 1080p + 720p + 480p out",
+    "download": "decode and copy to the host's memory",
+    "software": "decode on the GPU, encode on the CPU",
+}
+HEADROOM = f"A stream is {STREAM_FPS} pictures a second: streams = floor(fps / {STREAM_FPS}), nothing kept in reserve."
+HEADS = ("codec", "preset", "1080p30", "4K30", "catalogue", "limit", "PSNR", "XPSNR", "ms")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One codec and preset of one kind of work: 1080p and 4K side by side. None: not measured at that size."""
+
+    gpu: int | None
+    kind: str
+    codec: str
+    preset: str
+    usual: Row | None
+    large: Row | None
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for row in (self.usual, self.large) if row is not None]
+
+
+def rows(record: RunRecord) -> list[Row]:
+    """Of the record's throughput; [] where it was not measured."""
+    values = answer(record, throughput.Throughput, "throughput")
+    if values.published:
+        return []
+    listed = [gpu for gpu in (*values.gpus, values.gpu) if isinstance(gpu, throughput.ThroughputGpu)]
+    facts = record.after or record.before
+    boards = {gpu.index: catalogue.board_in(facts, gpu) for gpu in listed} if facts else {}
+    found = capacity.rows(values, boards)
+    # What gave no speed stands in the table of the series, too: only planning needs it here.
+    return found if values.capacity else [row for row in found if row.streams is not None]
+
+
+def lines_of(record: RunRecord) -> list[Line]:
+    """Rows of the same work in both sizes as one line."""
+    found: dict[tuple[int | None, str, str, str], dict[str, Row]] = {}
+    for row in rows(record):
+        found.setdefault((row.gpu, row.kind, row.codec, row.preset), {}).setdefault(row.size, row)
+    return [Line(*key, sizes.get("1080p"), sizes.get("4K")) for key, sizes in found.items()]
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """One line of the table, by HEADS. "–": not measured."""
+    main = line.usual if line.usual and line.usual.streams is not None else line.large
+    main = main or line.usual
+    assert main is not None
+    late, good = main.latency, main.quality
+    return (
+        line.codec,
+        line.preset or "–",
+        _streams(line.usual),
+        _streams(line.large),
+        _expected(line),
+        main.limit_words if main.streams is not None else ("cannot" if not main.can else "UNKNOWN"),
+        figure(known(good.psnr_db) if good else None, 1),
+        figure(known(good.xpsnr_db) if good else None, 1),
+        figure(known(late.median_ms) if late else None, 1),
+    )
+
+
+def _streams(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    if row.streams is None:
+        return "cannot" if not row.can else "UNKNOWN"
+    return f"{row.streams}{'!' if row.below else ''}"
+
+
+def _expected(line: Line) -> str:
+    shown = [str(row.expected) if row.expected is not None else "–" for row in line.rows]
+    return " / ".join(shown) if any(one != "–" for one in shown) else "–"
+
+
+def notes(record: RunRecord) -> list[str]:
+    """What the table has no room for: how it was counted, what is below the catalogue, what is not known and why."""
+    every = rows(record)
+    if not every:
+        return []
+    said = [HEADROOM]
+    reasons: dict[str, list[str]] = {}
+    for row in every:
+        if row.streams is None:
+            reasons.setdefault(row.why, []).append(f"{row.name} {row.size}")
+    said += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    said += [
+        f"! {row.name} {row.size}: {row.streams} streams, and {row.expected} by the catalogue at the highest clock"
+        for row in every
+        if row.below
+    ]
+    values = answer(record, throughput.Throughput, "throughput")
+    said += _absent(values)
+    if how := next((one.how for one in values.latency if one.how), ""):
+        said.append(f"ms: the median time of one picture, {how}")
+    if rate := next((known(one.asked_kbps) for one in values.quality if known(one.asked_kbps)), None):
+        said.append(f"PSNR and XPSNR in dB: of a clip encoded at {rate:.0f} kbit/s, compared with that clip by FFmpeg")
+    if not values.capacity:
+        said.append("4K, the other presets, ladder, quality and latency: gpuprep capacity measures them")
+    return said
+
+
+def _absent(values: throughput.Throughput) -> list[str]:
+    """Why a figure of quality or latency is missing, each reason once."""
+    found: dict[str, None] = {}
+    for one in values.quality:
+        for name, value in (("PSNR", one.psnr_db), ("XPSNR", one.xpsnr_db)):
+            if isinstance(value, Missing):
+                found[f"{name} is UNKNOWN: {value.detail or value.reason.replace('_', ' ')}"] = None
+    for row in values.latency:
+        if isinstance(row.median_ms, Missing):
+            why = row.median_ms.detail or row.median_ms.reason.replace("_", " ")
+            found[f"latency of {row.kind} is UNKNOWN: {why}"] = None
+    return list(found)
+
+
+def document(record: RunRecord) -> list[dict[str, Any]]:
+    """The rows as plain data, for programs. null: not measured, `why` says why."""
+    simulated = measured.source_of(record, "throughput") is Source.SIMULATED
+    return [
+        {
+            "host": record.host,
+            "gpu": row.gpu,
+            "kind": row.kind,
+            "codec": row.codec,
+            "preset": row.preset or None,
+            "size": row.size,
+            "fps": row.fps,
+            "sessions": row.sessions,
+            "streams": row.streams,
+            "limit": row.limit or None,
+            "evidence": {
+                one.part: None if one.percent is None else round(one.percent, 1) for one in row.evidence
+            },
+            "catalogue_streams": row.expected,
+            "below_catalogue": row.below,
+            "latency_ms": known(row.latency.median_ms) if row.latency else None,
+            "psnr_db": known(row.quality.psnr_db) if row.quality else None,
+            "xpsnr_db": known(row.quality.xpsnr_db) if row.quality else None,
+            "why": row.why or None,
+            "source": "simulated" if simulated else "measured",
+        }
+        for row in rows(record)
+    ]  # fmt: skip
+
+
+def text(page: Page, record: RunRecord) -> None:
+    """The tables on a terminal, one for each kind of work."""
+    every = lines_of(record)
+    if not every:
+        return
+    mark = " (SIMULATED)" if measured.source_of(record, "throughput") is Source.SIMULATED else ""
+    page.heading(f"Streams{mark}")
+    several = len({line.gpu for line in every}) > 1
+    blocks: dict[tuple[int | None, str], list[Line]] = {}
+    for line in every:
+        blocks.setdefault((line.gpu, line.kind), []).append(line)
+    for (gpu, kind), listed in blocks.items():
+        title = TITLES.get(kind, kind)
+        page.text(f"GPU {gpu}: {title}" if several else title, indent="  ")
+        _table(page, [cells(line) for line in listed])
+    for note in notes(record):
+        page.text(note, indent="  ", later="      ")
+
+
+def _table(page: Page, lines: list[tuple[str, ...]]) -> None:
+    """Columns that say nothing are left out; the limit is last, because it may be long."""
+    order = [0, 1, 2, 3, 4, 6, 7, 8, 5]
+    kept = [at for at in order if at < 3 or any(line[at] not in ("–", "") for line in lines)]
+    widths = {at: max(len(HEADS[at]), *(len(line[at]) for line in lines)) for at in kept}
+    for line in (HEADS, *lines):
+        shown = [f"{line[at]:<{widths[at]}}" if at < 2 or at == 5 else f"{line[at]:>{widths[at]}}" for at in kept]
+        page.lines.append(f"    {'  '.join(shown)}".rstrip())

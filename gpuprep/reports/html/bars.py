@@ -1,0 +1,230 @@
+"""The bars of the first screen: the best product of each type, memory and links, streams of video; floors on them.
+
+Of several GPUs of one board a bar is that of the lowest, which is the one to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gpuprep.agent.throughputplan import LARGER
+from gpuprep.performance.attribution import Attribution
+from gpuprep.records import RunRecord, Status
+from gpuprep.records.findings import PROBLEMS, findings_of
+from gpuprep.reports import glance, measured
+from gpuprep.reports.columns import ALIKE_PERCENT
+from gpuprep.reports.floors import Floor, Floors
+from gpuprep.reports.html.waterfall_chart import NAMES, WORTH_A_BAR
+from gpuprep.reports.readings import figure, known
+from gpuprep.reports.rows import Bandwidth, Gemm, Series
+
+_T = TypeVar("_T", Gemm, Bandwidth, Series)
+HD = (1920, 1080)
+SIZES = {"1920×1080": "1080p30", "3840×2160": "4K30"}  # as people call streams of 30 frames a second
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A part of a bar that is missing, from `start` to `end` per cent of it."""
+
+    class_: str  # of style.css
+    start: float
+    end: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    detail: str
+    value: str
+    unit: str
+    percent: float | None  # of the whole bar; None: nobody knows how long it may be
+    floor: float | None = None  # the same
+    says: str = ""  # "77 % of peak, floor 55 %"
+    below: bool = False  # whether the check did not pass it
+    losses: tuple[Lost, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bars:
+    title: str
+    rows: tuple[Bar, ...]
+    causes: tuple[tuple[str, str], ...] = ()  # class and word of the losses, for the legend
+    note: str = ""
+
+
+def products(record: RunRecord) -> Bars:
+    """The fastest product of each data type, as a share of its peak, with what the rest was lost to."""
+    floors = Floors(findings_of(record))
+    long: dict[tuple[str, str], float] = {}
+    for one in measured.gemms(record):
+        key = (one.gpu.label, one.type)
+        long[key] = max(long.get(key, 0.0), known(one.sustained_tflops) or 0.0)
+    pairs = _lowest(_best(record), lambda one: (one.gpu.kind, one.type), _tflops)
+    rows = [_product(row, floors, long[row.gpu.label, row.type], _which(row, of, _tflops)) for row, of in pairs]
+    seen = {lost.class_: NAMES.get(lost.class_.removeprefix("l-"), "") for row in rows for lost in row.losses}
+    return Bars("Best product of each type", tuple(rows), tuple(seen.items()), _note(pairs))
+
+
+def memory(record: RunRecord) -> Bars:
+    floors = Floors(findings_of(record))
+    read = [row for row in measured.bandwidths(record) if row.crosses != "peer" and known(row.gb_per_s) is not None]
+    pairs = _lowest(read, lambda one: (one.gpu.kind, one.what), _gb_per_s)
+    rows = [_moved(row, floors.of_bandwidth(row), _which(row, of, _gb_per_s)) for row, of in pairs]
+    return Bars("Memory and links", tuple(rows), note=_note(pairs))
+
+
+def streams(record: RunRecord) -> list[Bars]:
+    """Whole streams of 30 frames a second, a chart a size of picture; all bars of a chart have one scale."""
+    floors = Floors(findings_of(record))
+    every = measured.throughputs(record)
+    several = measured.several_gpus(every)
+    found = []
+    for size in dict.fromkeys(one.size for one in every if one.best):
+        ran = [one for one in every if one.best and one.size == size]
+        pairs = _lowest(ran, lambda one: (one.gpu.kind, one.name), _fps)
+        limits = {id(row): _limit(row, floors, several=several) for row, _ in pairs}
+        top = max([_fps(row) or 0.0 for row, _ in pairs] + [one.value for one in limits.values() if one])
+        rows = tuple(_streams(row, of, limits[id(row)], top) for row, of in pairs)
+        note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {glance.STREAM_FPS} fps", _note(pairs))))
+        found.append(Bars(f"Video: streams of {named(size)}", rows, note=note))
+    return found
+
+
+def named(size: str) -> str:
+    """ "1080p30" of "1920×1080"."""
+    return SIZES.get(size, f"{size} at {glance.STREAM_FPS} fps".strip())
+
+
+def _best(record: RunRecord) -> list[Gemm]:
+    """Of each GPU the fastest product of each type, in the order of the measurement."""
+    found: dict[tuple[str, str], Gemm] = {}
+    for row in measured.gemms(record):
+        key, speed = (row.gpu.label, row.type), known(row.tflops)
+        if speed is not None and (key not in found or speed > (known(found[key].tflops) or 0.0)):
+            found[key] = row
+    return list(found.values())
+
+
+def _lowest(
+    rows: Iterable[_T], key: Callable[[_T], tuple[str, str]], value: Callable[[_T], float | None]
+) -> list[tuple[_T, list[_T]]]:
+    """The lowest of the rows with one key, and all of them."""
+    groups: dict[tuple[str, str], list[_T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return [(min(of, key=lambda one: value(one) or 0.0), of) for of in groups.values()]
+
+
+def _which(row: _T, of: list[_T], value: Callable[[_T], float | None]) -> str:
+    """ "GPU 7, the lowest of 8" where several GPUs differ."""
+    lowest, highest = value(row) or 0.0, max(value(one) or 0.0 for one in of)
+    alike = highest <= 0 or 100 * lowest / highest > ALIKE_PERCENT
+    return "" if alike else f"{row.gpu.label}, the lowest of {len(of)}"
+
+
+def _note(pairs: list[tuple[_T, list[_T]]]) -> str:
+    most = max((len({one.gpu.label for one in of}) for _, of in pairs), default=1)
+    return f"Of {most} GPUs the lowest" if most > 1 else ""
+
+
+def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
+    """`lasting`: what the type reached in a long run, which may be of another shape; 0 where there was none."""
+    speed, why, floor = known(row.tflops) or 0.0, row.attribution, floors.of_gemm(row)
+    shape = row.shape.replace("×", "×\u200b")
+    parts = [shape, which, f"long run {figure(lasting)}" if lasting > 0 else ""]
+    whole = max(why.peak_tflops, speed) if why else None
+    says = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
+    return Bar(
+        name=row.title,
+        detail=", ".join(filter(None, parts)),
+        value=figure(speed),
+        unit="TOPS" if row.dtype == "int8" else "TFLOPS",
+        percent=_share(speed, whole),
+        floor=_share(floor.value, whole) if floor else None,
+        says=", ".join([*says, *_floor(floor, whole)]),
+        below=_is_below(floor),
+        losses=_losses(why, whole) if why and whole else (),
+    )
+
+
+def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
+    """From the peak down to what was measured; what made it faster than the model is no part of it."""
+    found, end = [], why.peak_tflops
+    for factor in why.factors:
+        start = end - factor.lost_tflops
+        low = max(start, why.achieved_tflops)
+        if factor.lost_tflops >= WORTH_A_BAR * why.peak_tflops and low < end:
+            words = f"{factor.words}: −{figure(factor.lost_tflops)}"
+            found.append(Lost(f"l-{factor.name}", 100 * low / whole, 100 * min(end, why.peak_tflops) / whole, words))
+        end = start
+    return tuple(found)
+
+
+def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
+    speed, peak = known(row.gb_per_s) or 0.0, row.peak_gb_per_s
+    whole = max(peak, speed) if peak else None
+    says = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
+    return Bar(
+        name=row.what,
+        detail=which,
+        value=figure(speed),
+        unit="GB/s",
+        percent=_share(speed, whole),
+        floor=_share(floor.value, whole) if floor else None,
+        says=", ".join([*says, *_floor(floor, whole)]),
+        below=_is_below(floor),
+    )
+
+
+def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
+    """In frames of this size; the check counts in pictures of 1080p."""
+    found = floors.of_series(measured.series_subject(row, several=several))
+    width, _, height = row.size.partition("×")
+    if found is None or not (width.isdigit() and height.isdigit() and int(width) and int(height)):
+        return found
+    return Floor(found.value * HD[0] * HD[1] / (int(width) * int(height)), found.status)
+
+
+def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> Bar:
+    fps, sessions = _fps(row) or 0.0, row.best.sessions if row.best else 0
+    says = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
+    says += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
+    return Bar(
+        name=row.name.replace(LARGER, ""),  # the chart's title has the size
+        detail=_which(row, of, _fps),
+        value=str(glance.streams(fps)),
+        unit="streams",
+        percent=_share(fps, top),
+        floor=_share(floor.value, top) if floor else None,
+        says=", ".join(says),
+        below=_is_below(floor),
+    )
+
+
+def _tflops(row: Gemm) -> float | None:
+    return known(row.tflops)
+
+
+def _gb_per_s(row: Bandwidth) -> float | None:
+    return known(row.gb_per_s)
+
+
+def _fps(row: Series) -> float | None:
+    return row.best.fps if row.best else None
+
+
+def _floor(floor: Floor | None, whole: float | None) -> list[str]:
+    return [f"floor\u00a0{100 * floor.value / whole:.0f}\u00a0%"] if floor and whole else []
+
+
+def _is_below(floor: Floor | None) -> bool:
+    return floor is not None and floor.status in PROBLEMS and floor.status is not Status.UNKNOWN
+
+
+def _share(value: float, whole: float | None) -> float | None:
+    """Per cent of the bar, from 0 to 100."""
+    return min(100.0, max(0.0, 100.0 * value / whole)) if whole and whole > 0 else None

@@ -1,0 +1,108 @@
+"""The README's pictures, made from one recorded run: `python tests/pictures.py` writes them into docs/images.
+
+    report.png     the first screen of the HTML page at 1280 px, by a real Chromium
+    terminal.svg   what a terminal shows of the same run
+    report.words   the sha256 of what the page in the picture says; tests/test_pictures.py compares
+
+The run is what the probes measured on a real H200 (tests/cases/records), judged by the profile h200 of today.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import html
+import io
+import json
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs/images"
+RECORDS = ROOT / "tests/cases/records"
+PROBES = ("gemm", "bandwidth", "transcode", "throughput")
+RUN, BEGAN = "20261120-101500-h20000", "2026-11-20T10:15:00+00:00"
+COLUMNS, LINES = 100, 36  # of the terminal
+COLOURS = 256
+MOST_BYTES = 200_000  # of a picture in a README
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import browser  # noqa: E402
+
+from gpuprep.desired import loading  # noqa: E402
+from gpuprep.records import RunRecord  # noqa: E402
+from gpuprep.reports import render  # noqa: E402
+from gpuprep.reports.text import render as as_text  # noqa: E402
+from gpuprep.workflows.record_file import _figures  # noqa: E402
+from gpuprep.workflows.rejudge import judge  # noqa: E402
+
+
+def run() -> RunRecord:
+    """The recorded run, with a name and a time that stay."""
+    results = [json.loads((RECORDS / f"h200-{probe}.json").read_text(encoding="utf-8")) for probe in PROBES]
+    made = judge(_figures({"host": "h200-1", "measurements": results}), loading.load("h200"))
+    lasted = timedelta(seconds=round(sum(one.seconds for one in made.measurements)))
+    ended = (datetime.fromisoformat(BEGAN) + lasted).isoformat()
+    return dataclasses.replace(made, run_id=RUN, started_at=BEGAN, ended_at=ended)
+
+
+def page() -> str:
+    return render(run(), "html")
+
+
+def words(page: str) -> str:
+    """The sha256 of the words that the picture shows of an HTML page: from its head to its bars."""
+    page = page.partition("</head>")[2].partition('<div class="folds">')[0]
+    bare = re.sub(r"<[^>]*>", " ", page, flags=re.S)
+    return hashlib.sha256(" ".join(html.unescape(bare).split()).encode()).hexdigest()
+
+
+def terminal() -> str:
+    """The first screen of the text report as SVG; it fetches no font."""
+    from rich.console import Console
+    from rich.text import Text
+
+    lines = as_text(run(), color=True, width=COLUMNS).splitlines()
+    shown = [*lines[:LINES], "…"] if len(lines) > LINES else lines
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(Text.from_ansi("\n".join(["$ gpuprep report last", "", *shown])))
+    svg = console.export_svg(title="gpuprep", unique_id="gpuprep")
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
+
+
+def said(svg: str) -> str:
+    """The words of an SVG, without what a version of rich decides."""
+    bare = re.sub(r"<style>.*?</style>|<[^>]*>", " ", svg, flags=re.S)
+    return " ".join(html.unescape(bare).split())
+
+
+def _first_screen(shown: Any) -> None:
+    """The page down to the end of its bars: what follows are closed folds."""
+    from PIL import Image
+
+    end = shown.locator("#best").evaluate("one => Math.ceil(one.getBoundingClientRect().bottom)")
+    box = {"x": 0, "y": 0, "width": browser.WIDE, "height": end + 20}
+    drawn = Image.open(io.BytesIO(shown.screenshot(full_page=True, clip=box))).convert("RGB")
+    drawn.quantize(COLOURS, dither=Image.Dither.NONE).save(IMAGES / "report.png", optimize=True)
+
+
+def main() -> None:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    (IMAGES / "terminal.svg").write_text(terminal(), encoding="utf-8")
+    with browser.running() as chromium, TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        path.write_text(page(), encoding="utf-8")
+        chromium.visit(path.as_uri(), height=800, do=_first_screen, check=False)
+    (IMAGES / "report.words").write_text(words(page()) + "\n", encoding="utf-8")
+    for image in sorted(IMAGES.iterdir()):
+        print(f"{image.relative_to(ROOT)}: {image.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

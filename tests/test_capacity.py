@@ -1,0 +1,339 @@
+"""How many streams: which series, what is the limit, and how it is shown. And the two probes beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records_for_tests import measured as record_of
+from test_sim_ffmpeg import HD, planned
+
+from gpuprep.agent import children, clips
+from gpuprep.agent.probes import latency, quality
+from gpuprep.agent.throughputplan import CLIPS, PRESETS, Engines, Series, capacity_plan, command, engines_of, plan
+from gpuprep.catalogue import Board, boards
+from gpuprep.checks.throughput import capacity
+from gpuprep.records import Missing, ProbeResult, RunRecord, Source
+from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.throughput import Throughput
+from gpuprep.reports import capacity as report
+from gpuprep.reports import json as as_json
+from gpuprep.reports import text
+from gpuprep.sim import gpus as simulated
+from gpuprep.sim.guest import commandline, pace, paced
+
+T4, H100 = Engines(1, 2), Engines(0, 7)
+REAL = next((one for one in clips.programs() if {"libx264", "rawvideo"} <= set(clips.encoders(one))), None)
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def test_the_plan_holds_a_whole_run_and_every_preset_in_both_sizes() -> None:
+    every = [(one.kind, one.codec, one.preset) for one in capacity_plan(T4)]
+    assert {(one.kind, one.codec, one.preset) for one in plan(False, T4)} <= set(every)
+    assert len(every) == len(set(every))
+    for codec in ("h264", "hevc", "av1", "h264-2160p", "hevc-2160p", "av1-2160p"):
+        assert {preset for kind, name, preset in every if kind == "encode" and name == codec} == set(PRESETS)
+    assert ("ladder", "h264", "p3") in every
+    assert ("decode", "h264-2160p", None) in every
+
+
+def test_a_gpu_without_encoder_is_measured_for_what_it_can() -> None:
+    every = capacity_plan(H100)
+    assert {one.kind for one in every} == {"decode", "encode", "download", "software"}
+    assert len([one for one in every if one.kind == "encode"]) == 2  # the driver's own refusal, once a codec
+    software = next(one for one in every if one.kind == "software")
+    assert (software.needs, software.clip, engines_of(software, H100)) == ("libx264", "h264-1080p", None)
+
+
+@pytest.mark.parametrize("series", [*capacity_plan(T4), *capacity_plan(H100)], ids=str)
+def test_each_series_has_a_clip_and_a_command(series: Series) -> None:
+    assert clips.SPECS[series.clip].width == series.size[0]
+    said = command("ffmpeg", series, Path("in.mp4"), 30)
+    assert said[-2:] == ["null", "-"]
+    assert said.count("-c:v") == {"decode": 0, "download": 0, "ladder": 3}.get(series.kind, 1)
+    assert all(not word.endswith("-2160p_nvenc") for word in said)
+
+
+def test_the_daily_run_is_what_it_was() -> None:
+    assert set(CLIPS) == {"h264", "h264-noisy", "hevc", "hevc10", "vp9"}
+    one = command("ffmpeg", Series("encode", "h264", "p3", True), Path("in.mp4"), 30)
+    assert " ".join(one).endswith(
+        "-i in.mp4 -map 0:v:0 -vf fps=120 -c:v h264_nvenc -preset p3 -b:v 5M -fps_mode passthrough -f null -"
+    )
+
+
+# ---------------------------------------------------------------- streams and the limit
+
+
+def step(fps: float, sessions: int = 2, **changes: Any) -> dict[str, Any]:
+    usual = {
+        "sessions": sessions, "died": 0, "died_because": "", "fps": fps, "fps_each": [fps / sessions] * sessions,
+        "frames": round(fps * 2), "seconds": 2.0, "start_seconds": 1.0, "encoder_utilization_percent": 10,
+        "decoder_utilization_percent": 20, "gpu_utilization_percent": 5, "memory_used_mib": 900,
+        "pcie_to_gpu_mb_per_s": 40.0, "pcie_from_gpu_mb_per_s": 10.0, "video_clock_mhz": 1500, "event_reasons": 0,
+        "power_watts": 50.0, "temperature_c": 50, "cpu_percent": 20.0, "io_wait_percent": 0.0,
+    }  # fmt: skip
+    return {**usual, **changes}
+
+
+GPU = {"index": 0, "uuid": "GPU-1", "name": "Tesla T4", "pci_device_id": "1eb8", "pci_subsystem_id": "12a2"}
+PCIE = {"generation": 3, "width": 16, "max_generation": 3, "max_width": 16}
+
+
+def series(kind: str, codec: str, preset: str | None, *steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    large = codec.endswith("-2160p")
+    usual = {
+        "gpu": GPU, "kind": kind, "codec": codec, "preset": preset, "width": 3840 if large else 1920,
+        "height": 2160 if large else 1080, "outcome": "completed", "decisive_line": "", "steps": list(steps),
+    }  # fmt: skip
+    return {**usual, **changes}
+
+
+def values(*every: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    gpu = {**GPU, "engines": {"nvenc": 1, "nvdec": 2}, "memory_total_mib": 15360, "pcie": PCIE, "error": None}
+    return {"quick": False, "capacity": True, "gpu": GPU, "gpus": [gpu], "series": list(every), **changes}
+
+
+def t4() -> Board:
+    return next(board for board in boards().values() if board.model.key == "t4")
+
+
+def rows(*every: dict[str, Any], **changes: Any) -> list[capacity.Row]:
+    decoded = measured(Throughput, values(*every, **changes))
+    assert isinstance(decoded, Throughput)
+    return capacity.rows(decoded, {0: t4()})
+
+
+def only(*steps: dict[str, Any], kind: str = "encode", codec: str = "h264", **changes: Any) -> capacity.Row:
+    (row,) = rows(series(kind, codec, None if kind == "decode" else "p3", *steps, **changes))
+    return row
+
+
+def test_streams_are_whole_and_of_the_best_step() -> None:
+    row = only(step(599.9, 1), step(629.9, 2), step(610.0, 3))
+    assert (row.fps, row.sessions, row.streams) == (629.9, 2, 20)
+    assert only(step(29.9)).streams == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({"encoder_utilization_percent": 99}, "NVENC"),
+        ({"decoder_utilization_percent": 97}, "NVDEC"),
+        ({"gpu_utilization_percent": 96}, "SM"),
+        ({"memory_used_mib": 15000}, "memory"),
+        ({"pcie_from_gpu_mb_per_s": 14000.0}, "PCIe"),
+        ({"cpu_percent": 98.0}, "CPU"),
+        ({"encoder_utilization_percent": 92, "decoder_utilization_percent": 99}, "NVDEC"),
+    ],
+)
+def test_the_limit_is_the_part_that_was_full(changes: dict[str, Any], limit: str) -> None:
+    row = only(step(600.0, **changes))
+    assert row.limit == limit
+    assert limit in row.limit_words
+
+
+def test_where_nothing_was_full_the_limit_is_unknown_and_says_what_was_read() -> None:
+    row = only(step(600.0))
+    assert row.limit == capacity.UNKNOWN
+    assert row.limit_words.startswith("UNKNOWN: none was full (NVDEC 20 %, NVENC 10 %")
+
+
+def test_without_readings_no_part_is_named() -> None:
+    absent = {"missing": "not_supported", "detail": "NVML_ERROR_NOT_SUPPORTED"}
+    names = [
+        "encoder_utilization_percent", "decoder_utilization_percent", "gpu_utilization_percent", "memory_used_mib",
+        "pcie_to_gpu_mb_per_s", "pcie_from_gpu_mb_per_s", "cpu_percent",
+    ]  # fmt: skip
+    row = only(step(600.0, **dict.fromkeys(names, absent)))
+    assert row.limit_words == "UNKNOWN: NVML gave no reading"
+    assert all("NVML_ERROR_NOT_SUPPORTED" in one.why for one in row.evidence if one.part not in ("memory", "PCIe"))
+
+
+def test_a_session_limit_of_the_driver_is_the_limit() -> None:
+    line = "OpenEncodeSessionEx failed: incompatible client key (21): (no details)"
+    assert only(step(600.0, died=1, died_because=line)).limit.startswith("sessions")
+
+
+def test_what_was_not_measured_has_no_number() -> None:
+    refused = "OpenEncodeSessionEx failed: unsupported device (2): (no details)"
+    denied = only(outcome="failed", decisive_line=refused)
+    assert (denied.streams, denied.fps, denied.can) == (None, None, False)
+    assert "no encoder (NVENC)" in denied.why
+    late = only(outcome="no_time")
+    assert (late.streams, late.can, late.why) == (None, True, "the time was used up before its turn")
+    dead = only(
+        step(0.0, died=2, died_because="no frame for 20 s"), outcome="failed", decisive_line="no frame for 20 s"
+    )
+    assert (dead.streams, dead.why) == (None, "no frame for 20 s")
+
+
+def test_beside_the_catalogue() -> None:
+    # 602 fps by NVIDIA for one Turing encoder at 1950 MHz, a T4's video clock is lower.
+    usual, large = rows(series("encode", "h264", "p3", step(300.0)), series("encode", "h264-2160p", "p3", step(115.0)))
+    clock = t4().video_mhz
+    assert clock is not None
+    assert usual.expected == int(602 * clock / 1950 / 30)
+    assert large.expected == int(602 * clock / 1950 / 4 / 30)
+    assert usual.below
+    assert not large.below
+    assert only(step(900.0), kind="ladder").expected is None
+
+
+# ---------------------------------------------------------------- reports
+
+
+LATE = {"kind": "encode", "codec": "h264", "preset": "p3", "frames": 75, "median_ms": 6.25, "p95_ms": 8.0, "how": "HOW"}
+GOOD = {
+    "codec": "h264", "preset": "p3", "encoder": "h264_nvenc", "asked_kbps": 5000, "bit_rate_kbps": 4900, "frames": 96,
+    "psnr_db": 38.2, "xpsnr_db": {"missing": "not_installed", "detail": "this ffmpeg has no filter xpsnr"},
+}  # fmt: skip
+
+
+def shown(command: str = "capacity", source: Source = Source.MEASURED, **changes: Any) -> RunRecord:
+    every = [
+        series("decode", "h264", None, step(1400.0, 3, decoder_utilization_percent=99)),
+        series("decode", "h264-2160p", None, step(350.0, 4, decoder_utilization_percent=99)),
+        series("encode", "h264", "p3", step(560.0, encoder_utilization_percent=98)),
+        series("encode", "av1", "p3", outcome="failed", decisive_line="Codec not supported"),
+    ]
+    made = values(*every, latency=[LATE], quality=[GOOD], **changes)
+    whole = record_of("20261120-100000-abc123", 1.0)
+    probed = (ProbeResult("throughput", source, made, 60.0),)
+    return dataclasses.replace(whole, command=command, measurements=probed, source=source)
+
+
+def test_the_page_says_streams_limit_quality_and_latency() -> None:
+    page = text.render(shown(), width=110)
+    line = next(row for row in page.splitlines() if row.strip().startswith("h264") and "NVDEC" in row)
+    assert line.split()[2:4] == ["46", "11"]
+    assert "NVDEC (99 %)" in line
+    encode = next(row for row in page.splitlines() if "NVENC (98 %)" in row)
+    assert encode.split()[:3] == ["h264", "p3", "18"]
+    assert "38.2" in encode
+    assert "6.2" in encode
+    assert "cannot" in page
+    assert "XPSNR is UNKNOWN: this ffmpeg has no filter xpsnr" in " ".join(page.split())
+    assert "streams = floor(fps / 30)" in page
+
+
+def test_validate_has_the_same_section_where_it_was_measured() -> None:
+    page = text.render(shown("validate", capacity=False), width=110)
+    assert "\nStreams\n" in page
+    assert "gpuprep capacity measures them" in page
+
+
+def test_simulated_streams_say_so() -> None:
+    record = shown(source=Source.SIMULATED)
+    assert "Streams (SIMULATED)" in text.render(record)
+    assert {row["source"] for row in report.document(record)} == {"simulated"}
+
+
+def test_json_has_the_streams_beside_the_record() -> None:
+    document = json.loads(as_json.render_several([shown()], 0))
+    decode = next(row for row in document["streams"] if row["kind"] == "decode" and row["size"] == "4K")
+    assert (decode["streams"], decode["limit"], decode["evidence"]["NVDEC"]) == (11, "NVDEC", 99.0)
+    refused = next(row for row in document["streams"] if row["codec"] == "av1")
+    assert (refused["streams"], refused["fps"]) == (None, None)
+    assert refused["why"]
+    assert "streams" not in json.loads(as_json.render_several([shown("validate")], 0))
+
+
+def test_a_short_clips_fps_are_no_headline_figure() -> None:
+    from measurements_for_tests import t4_transcode
+
+    record = dataclasses.replace(
+        shown(), measurements=(ProbeResult("transcode", Source.MEASURED, t4_transcode(), 9.0),)
+    )
+    page = text.render(record)
+    table = page[page.index("Transcodes") :].splitlines()[1]
+    assert table.split() == ["case", "result", "s", "PSNR", "dB"]
+
+
+# ---------------------------------------------------------------- the simulated GPU
+
+
+def test_a_simulated_ladder_costs_what_it_encodes() -> None:
+    words = command("ffmpeg", Series("ladder", "h264", "p3", True), Path("in.mp4"), 30)[1:]
+    parsed = commandline.parse(words)
+    assert paced.is_for(parsed)
+    work = paced.work_of(parsed, planned(shlex.join(words)), HD)
+    assert work.delivered == 1.0
+    assert work.encode == pytest.approx(1 + (1280 * 720 + 854 * 480) / (1920 * 1080))
+    video = simulated.models()["t4"].data["performance"]["video"]
+    alone = pace.rate(dataclasses.replace(work, encode=1.0), video, 1500, 1, 1)
+    assert 0 < pace.rate(work, video, 1500, 1, 1).fps < alone.fps
+
+
+# ---------------------------------------------------------------- quality and latency, by a real FFmpeg on the CPU
+
+
+@pytest.mark.skipif(REAL is None, reason="no ffmpeg with libx264 on this machine")
+def test_quality_by_the_filters_that_the_build_has(tmp_path: Path) -> None:
+    assert REAL is not None
+    from gpuprep.agent.probes.codec import filters
+    from gpuprep.agent.probes.transcoderun import execute
+    from gpuprep.agent.run import run
+
+    source = tmp_path / "in.mp4"
+    made = ["-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x240:r=30:d=1", "-c:v", "libx264", "-qp", "0"]
+    assert execute([REAL, *made, "-pix_fmt", "yuv420p", str(source)], tmp_path, 60.0).outcome == "completed"
+    worse = tmp_path / "out.mp4"
+    assert execute([REAL, "-v", "error", "-i", str(source), "-c:v", "libx264", "-b:v", "100k", str(worse)], tmp_path,
+                   60.0).outcome == "completed"  # fmt: skip
+    clip = clips.Clip("x", source, "h264", 320, 240, "yuv420p", 30, 1.0)
+    listed = run([REAL, "-hide_banner", "-filters"])
+    assert isinstance(listed, str)
+    have = filters(listed)
+    read = quality._compared(REAL, clip, worse, have)
+    assert isinstance(read["psnr_db"], float)
+    assert 15 < read["psnr_db"] < 45
+    if "xpsnr" in have:
+        assert isinstance(read["xpsnr_db"], float)
+    same = quality._compared(REAL, clip, source, ["psnr"])
+    assert same["psnr_db"] == 100.0
+    assert isinstance(same["xpsnr_db"], Missing)
+    assert "no filter xpsnr" in same["xpsnr_db"].detail
+
+
+@pytest.mark.skipif(REAL is None, reason="no ffmpeg with libx264 on this machine")
+def test_latency_is_of_each_picture_through_the_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert REAL is not None
+    monkeypatch.setattr(latency, "PICTURES", 60)
+    monkeypatch.setattr(latency, "SETTLED", 30)
+    with children.scratch("test", 96) as folder:
+        units = latency.stream(folder)
+    assert isinstance(units, list)
+    assert len(units) == 60
+    gpu_words = {"-hwaccel", "cuda", "-hwaccel_output_format"}
+    said = [word for word in latency.command(latency.Work("decode", "h264", "")) if word not in gpu_words]
+    at = said.index("-vf")
+    late = latency.timed([REAL, *said[:at], *said[at + 2 :]], units, {})
+    assert isinstance(late, list)
+    assert len(late) == 30
+    assert all(one > 0 for one in late)
+
+
+@pytest.mark.skipif(REAL is None, reason="no ffmpeg with libx264 on this machine")
+def test_latency_without_a_gpu_is_missing_with_ffmpegs_reason() -> None:
+    assert REAL is not None
+    units = [b"\0" * (latency.WIDTH * latency.HEIGHT * 3 // 2)] * 3
+    answer = latency.timed([REAL, *latency.command(latency.Work("encode", "h264", "p4"))], units, {})
+    assert isinstance(answer, Missing)
+    assert answer.detail
+
+
+def test_flv_is_cut_at_its_pictures() -> None:
+    def tag(kind: int, data: bytes) -> bytes:
+        return bytes([kind]) + len(data).to_bytes(3, "big") + bytes(7) + data + bytes(4)
+
+    header, setup = b"FLV" + bytes(10), tag(18, b"meta") + tag(9, b"\x17\x00conf")
+    pictures = [tag(9, b"\x17\x01one"), tag(9, b"\x27\x01two")]
+    assert latency.pieces(header + setup + b"".join(pictures)) == [header + setup + pictures[0], pictures[1]]
+    assert isinstance(latency.pieces(b"nonsense"), Missing)

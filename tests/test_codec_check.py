@@ -1,0 +1,226 @@
+"""What an ffmpeg command needs of a build and of a GPU. No command is run, and hostile words do nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import load
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from records_for_tests import measured as record_of
+
+from gpuprep.catalogue import boards
+from gpuprep.checks import ffmpegneeds
+from gpuprep.checks.ffmpegcommand import Asked, needs
+from gpuprep.cli.codec import codec
+from gpuprep.errors import UsageError
+from gpuprep.records import Missing, ProbeResult, Source, Status
+from gpuprep.records.evidence.codec import Codec
+from gpuprep.store import Store
+
+
+def asked(words: str) -> Asked:
+    return needs(shlex.split(words))
+
+
+def named(words: str, kind: str) -> list[str]:
+    return [one.name for one in asked(words).needs if one.kind == kind]
+
+
+LIVE = (
+    "ffmpeg -hide_banner -y -hwaccel cuda -hwaccel_output_format cuda -c:v h264_cuvid -i https://a.example/in.m3u8 "
+    '-filter_complex "[0:v]split=2[a][b];[a]scale_cuda=1280:720[x];[b]hwdownload,format=nv12|yuv420p,'
+    "drawtext=text='a,b;c[d]':x=1[y]\" -map [x] -c:v av1_nvenc -preset p4 -c:a libopus -bsf:v 'noise=1,dump_extra' "
+    '-f mpegts "srt://10.0.0.1:9000?mode=caller" -map [y] -c:v:0 libx264 -pix_fmt yuv420p out.mp4'
+)
+
+
+def test_every_kind_of_part_of_a_live_ladder() -> None:
+    assert named(LIVE, "encoders") == ["av1_nvenc", "libopus", "libx264"]
+    assert named(LIVE, "decoders") == ["h264_cuvid"]
+    assert named(LIVE, "hwaccels") == ["cuda"]
+    assert named(LIVE, "filters") == ["split", "scale_cuda", "hwdownload", "format", "drawtext"]
+    assert named(LIVE, "protocols") == ["https", "tls", "libsrt", "file"]
+    assert named(LIVE, "demuxers") == ["hls"]
+    assert named(LIVE, "muxers") == ["mpegts", "mp4"]
+    assert named(LIVE, "bsfs") == ["noise", "dump_extra"]
+    assert named(LIVE, "pix_fmts") == ["nv12", "yuv420p"]
+    assert named(LIVE, "gpu") == ["cuda", "nvdec.h264", "nvenc.av1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "names"),
+    [
+        ("ffmpeg -i a.mkv -c copy b.mp4", "encoders", []),
+        ("ffmpeg -f lavfi -i testsrc2=s=64x64,noise=alls=8 -c:v libx265 -f null -", "filters", ["testsrc2", "noise"]),
+        ("ffmpeg -f lavfi -i sine -f null -", "indevs", ["lavfi"]),
+        ("ffmpeg -i rtsp://cam/1 -c copy out.ts", "demuxers", ["rtsp"]),
+        ("ffmpeg -i - -f rawvideo pipe:1", "protocols", ["pipe"]),
+        ("ffmpeg -i a.mp4 -c:v libx264 -f tee '[f=mpegts]udp://1.2.3.4:5|[f=flv]rtmps://x/y'", "muxers",
+         ["tee", "mpegts", "flv"]),
+        ("ffmpeg -i a.mp4 -c:v libx264 -f tee '[f=mpegts]udp://1.2.3.4:5|[f=flv]rtmps://x/y'", "protocols",
+         ["file", "udp", "rtmps", "tls"]),
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc -bf 3 -b_ref_mode middle -rc-lookahead 20 -temporal_aq 1 b.mp4", "gpu",
+         ["nvenc.h264", "nvenc.h264.b_frames", "nvenc.h264.lookahead", "nvenc.h264.temporal_aq", "nvenc.h264.b_ref"]),
+        ("ffmpeg -i a.mp4 -c:v hevc_nvenc -pix_fmt p010le -bf 0 b.mp4", "gpu", ["nvenc.hevc", "nvenc.hevc.10bit"]),
+        ("ffmpeg -i C:/a.mp4 -c:v libx264 b.mp4", "protocols", ["file"]),
+        ("/opt/x/ffmpeg -i a.wav -af loudnorm -c:a aac b.m4a", "filters", ["loudnorm"]),
+    ],
+)  # fmt: skip
+def test_needs(words: str, kind: str, names: list[str]) -> None:
+    assert named(words, kind) == names
+
+
+def test_what_only_a_file_could_tell_is_said_and_no_need() -> None:
+    notes = " ".join(asked("ffmpeg -i a.mp4 -filter_complex_script g.txt b.mp4").notes)
+    assert "no file is opened" in notes
+    assert "-filter_complex_script reads a file" in notes
+    assert "names no video encoder" in notes
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["rm", "-rf", "/"], ["ffmpeg"], ["ffmpeg", "-version"], ["ffmpeg", "a" * 70000], ["ffmpeg", *"ab" * 2000]],
+)
+def test_what_is_no_command_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError):
+        needs(words)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    some.lists(some.one_of(some.text(max_size=40), some.sampled_from(["-i", "-vf", "-f", "tee", "[", "]]", "-c:v"])))
+)
+def test_no_words_break_it(words: list[str]) -> None:
+    try:
+        found = needs(["ffmpeg", *words])
+    except UsageError:
+        return
+    for one in found.needs:
+        assert one.name.isascii()
+        assert len(one.name) <= 64 or one.kind == "gpu"
+
+
+# ---------------------------------------------------------------- answers
+
+SHIPPED = {name: load(name).codec.parts for name in ("base", "video")}
+BASE, VIDEO = (ffmpegneeds.of_profile(SHIPPED[name]) for name in ("base", "video"))
+
+
+def answered(words: str, parts: Codec | Missing = BASE, gpu: str | None = "t4") -> dict[str, ffmpegneeds.Answer]:
+    on = [next(board for board in boards().values() if board.model.key == gpu)] if gpu else []
+    found = ffmpegneeds.answers(asked(words), parts, on, SHIPPED)
+    return {f"{one.need.kind} {one.need.name}": one for one in found}
+
+
+def test_what_base_lacks_and_which_key_adds_it() -> None:
+    found = answered(LIVE)
+    lacking = {key for key, one in found.items() if one.status is Status.FAIL}
+    assert lacking == {
+        "encoders libopus", "encoders libx264", "filters drawtext", "protocols https", "protocols tls",
+        "protocols libsrt", "bsfs noise", "bsfs dump_extra", "gpu nvenc.av1",
+    }  # fmt: skip
+    x264 = found["encoders libx264"].remedy
+    assert x264 == "codec.parts.encoders with libx264 and codec.libraries with x264; profile video has it"
+    assert "T4 cannot do av1" in found["gpu nvenc.av1"].why
+
+
+def test_the_video_profile_has_what_jobs_ask_for() -> None:
+    words = (
+        "ffmpeg -i https://a/b.mp4 -i srt://1.2.3.4:5 -vf drawtext=text=x,subtitles=a.srt -c:v libx264 -c:a libopus "
+        "a.mkv "
+        "-c:v libx265 -c:a aac b.mp4"
+    )
+    assert {one.status for one in answered(words, VIDEO).values()} == {Status.PASS}
+
+
+@pytest.mark.parametrize(
+    ("words", "gpu", "status"),
+    [
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", "t4", Status.PASS),
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", "h100", Status.FAIL),
+        ("ffmpeg -i a.mp4 -c:v av1_nvenc b.mp4", "l4", Status.PASS),
+        ("ffmpeg -i a.mp4 -c:v hevc_nvenc -bf 3 b.mp4", "v100", Status.FAIL),
+        ("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", None, Status.UNKNOWN),
+        ("ffmpeg -c:v av1_cuvid -i a.mp4 -f null -", "t4", Status.FAIL),
+    ],
+)
+def test_what_the_gpu_can_do(words: str, gpu: str | None, status: Status) -> None:
+    found = [one for key, one in answered(words, gpu=gpu).items() if key.startswith("gpu")]
+    assert [one.status for one in found][-1] is status
+
+
+def test_without_evidence_nothing_passes() -> None:
+    found = answered("ffmpeg -i a.mp4 -c:v h264_nvenc b.mp4", Missing("not_recorded", "no probe"))
+    assert {one.status for key, one in found.items() if not key.startswith("gpu")} == {Status.UNKNOWN}
+
+
+def test_lists_of_the_probe_count_before_configures_arguments() -> None:
+    parts = Codec(encoders=("libx264",), decoders=(), filters=(), muxers=("mp4",), demuxers=("mov", "mp4"),
+                  protocols=("file", "srt"), pix_fmts=("yuv420p",), buildconf=("--enable-gpl",))  # fmt: skip
+    found = answered("ffmpeg -i srt://a:1 -f mp4 -c:v libx264 -pix_fmt yuv420p b.mp4", parts)
+    assert {one.status for one in found.values()} == {Status.PASS}
+    old = dataclasses.replace(parts, muxers=Missing("not_recorded"), protocols=Missing("not_recorded"))
+    found = answered("ffmpeg -i srt://a:1 -f mp4 b.mp4", old)
+    assert found["muxers mp4"].status is Status.UNKNOWN
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With one run of gpu-1 that asked FFmpeg for its parts, and a newer one that did not."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    url = f"sqlite:///{tmp_path / 'history.db'}"
+    parts: dict[str, Any] = {
+        "path": "/usr/local/bin/ffmpeg", "version": "7.1.5", "licence": "GPL version 2 or later",
+        "encoders": ["libx264"],
+        "decoders": [], "filters": [], "hwaccels": ["cuda"], "muxers": ["mp4"], "demuxers": ["mov"], "bsfs": [],
+        "protocols": ["file"], "pix_fmts": ["yuv420p"], "buildconf": [],
+    }  # fmt: skip
+    opened = Store.open(url)
+    asked_run = record_of("20261120-100000-abc123", 1.0, day=1)
+    opened.append(dataclasses.replace(asked_run, measurements=(ProbeResult("codec", Source.MEASURED, parts, 1.0),)))
+    opened.append(record_of("20261121-100000-abc124", 1.0, day=2))
+    opened.close()
+    return url
+
+
+def run(store: str, *arguments: str) -> Any:
+    return CliRunner().invoke(codec, ["check", "--store", store, *arguments], standalone_mode=False)
+
+
+def test_a_hosts_last_record_that_has_the_parts(store: str) -> None:
+    done = run(store, "gpu-1", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "-c:a", "copy", "b.mp4")
+    assert done.return_value == 0
+    assert done.output.startswith("FFmpeg 7.1.5, GPL version 2 or later, of gpu-1, run 20261120-100000-abc123")
+    done = run(store, "gpu-1", "--json", "--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx265", "b.mp4")
+    document = json.loads(done.output)
+    assert (done.return_value, document["exit_code"]) == (1, 1)
+    lacking = [one for one in document["needs"] if one["status"] == "FAIL"]
+    assert [(one["kind"], one["name"]) for one in lacking] == [("encoders", "libx265")]
+
+
+def test_a_record_and_a_profile(store: str) -> None:
+    words = ["--", "ffmpeg", "-i", "a.mp4", "-c:v", "libx264", "b.mp4"]
+    assert run(store, "--record", "20261120-100000-abc123", *words).return_value == 0
+    assert run(store, "--record", "20261121-100000-abc124", *words).return_value == 3
+    assert run(store, "--profile", "t4", *words).return_value == 1
+    assert run(store, "--profile", "video", *words).return_value == 0
+
+
+@pytest.mark.parametrize("arguments", [["--", "ffmpeg", "-i", "a", "b"], ["gpu-2", "--", "ffmpeg", "-i", "a", "b"]])
+def test_without_parts_to_compare_with_it_is_a_wrong_usage(store: str, arguments: list[str]) -> None:
+    assert isinstance(run(store, *arguments).exception, UsageError)
+
+
+def test_words_that_would_move_a_cursor_are_shown_as_escapes(store: str) -> None:
+    done = run(store, "gpu-1", "--", "ffmpeg", "-i", "\x1b[2J.mp4", "-c:v", "x\x1b[31m", "b\n.mp4")
+    assert "\x1b" not in done.output

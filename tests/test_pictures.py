@@ -1,0 +1,45 @@
+"""The README's pictures show what gpuprep shows of the recorded run today."""
+
+from __future__ import annotations
+
+import struct
+from xml.etree import ElementTree as ET
+
+import pictures
+
+from gpuprep.records import Source, Status
+
+AGAIN = "run python tests/pictures.py: what gpuprep shows of the recorded run is no longer what the picture shows"
+
+
+def test_the_run_of_the_pictures_is_a_real_one_that_passed() -> None:
+    run = pictures.run()
+    assert run.verdict
+    assert (run.verdict.status, run.source) == (Status.PASS, Source.MEASURED)
+    assert len(run.measurements) == len(pictures.PROBES)
+
+
+def test_the_picture_of_the_page_is_of_this_run() -> None:
+    noted = (pictures.IMAGES / "report.words").read_text(encoding="utf-8").strip()
+    assert noted == pictures.words(pictures.page()), AGAIN
+    changed = pictures.page().replace("824", "825", 1)
+    assert noted != pictures.words(changed), "a figure that changes is told"
+
+
+def test_the_picture_of_the_page_is_a_png_of_1280_pixels_that_a_readme_can_hold() -> None:
+    image = (pictures.IMAGES / "report.png").read_bytes()
+    assert image[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", image[16:24])
+    assert width == 1280
+    assert 600 < height <= 1600
+    assert len(image) < pictures.MOST_BYTES
+
+
+def test_the_picture_of_the_terminal_says_what_the_terminal_says() -> None:
+    svg = (pictures.IMAGES / "terminal.svg").read_text(encoding="utf-8")
+    assert pictures.said(svg) == pictures.said(pictures.terminal()), AGAIN
+    assert len(svg.encode()) < pictures.MOST_BYTES
+    root = ET.fromstring(svg)
+    assert root.tag.endswith("svg")
+    assert "PASS" in pictures.said(svg)
+    assert "http" not in svg.replace("http://www.w3.org/", "").replace("https://www.textualize.io", ""), "it fetches"
