@@ -32,7 +32,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
-            openssh-server shellcheck procps postgresql gnupg
+            openssh-server shellcheck procps postgresql gnupg \
+            bash zsh fish mandoc
 
 .PHONY: help demo test test-all coverage lint lint-types lint-others bench canary wheel release hashes clean packages
 
