@@ -206,7 +206,7 @@ def parameters(command: click.Command, path: str) -> Iterator[tuple[str, click.P
 
 # Values that only the user knows: numbers and words.
 FREE = {
-    "URL", "PATTERN", "HH:MM", "MINUTES", "MxNxK", "N,H,W,C,K,R,S[,STRIDE,PAD", "BATCH,HEADS,SEQUENCE,SIZE", 
+    "URL", "PATTERN", "HH:MM", "MINUTES", "MxNxK", "N,H,W,C,K,R,S[,STRIDE,PAD", "BATCH,HEADS,SEQUENCE,SIZE",
     "PARAMETERS", "TEXT",
 }  # fmt: skip
 FREE_NAMES = {"explain precision", "explain optimizer", "sim exec command", "completion shell", "help command"}
@@ -316,7 +316,8 @@ def test_a_damaged_store_is_no_store(place: Path, damage: str) -> None:
 @pytest.mark.parametrize(
     "line",
     ["gpuprep nonsense x ", "gpuprep drift lst ", "gpuprep report --format nonsense ", "gpuprep drift -- ",
-     "gpuprep --", "gpuprep drift --forks x --probe ", "gpuprep help drift ", "", "gpuprep validate --profile /dev/fd/ ",
+     "gpuprep --", "gpuprep drift --forks x --probe ", "gpuprep help drift ", "",
+     "gpuprep validate --profile /dev/fd/ ",
      "gpuprep drift -i /proc/self/mem ", "gpuprep validate 'a b "],
 )  # fmt: skip
 def test_a_line_that_is_wrong_gets_no_error(place: Path, line: str) -> None:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, Entry] = {
     "tune": Entry("gpuprep.cli.tune", "Set only persistence mode, clocks, power limit, ECC and compute mode"),
     "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile; change nothing"),
     "drift": Entry("gpuprep.cli.drift", "Compare machines with their profile and their certified run; change nothing"),
+    "watch": Entry("gpuprep.cli.watch", "Watch the GPUs of machines on the terminal, as they are now; change nothing"),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
     "compare": Entry("gpuprep.cli.compare", "Show what changed between two recorded runs"),
     "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear the certified run and the figures of a host"),
