@@ -22,6 +22,7 @@ COMMANDS: dict[str, Entry] = {
     "tune": Entry("gpuprep.cli.tune", "Set only persistence mode, clocks, power limit, ECC and compute mode"),
     "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile; change nothing"),
     "drift": Entry("gpuprep.cli.drift", "Compare machines with their profile and their certified run; change nothing"),
+    "status": Entry("gpuprep.cli.status", "Show how each host was when it was last checked, the worst first"),
     "watch": Entry("gpuprep.cli.watch", "Watch the GPUs of machines on the terminal, as they are now; change nothing"),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
     "compare": Entry("gpuprep.cli.compare", "Show what changed between two recorded runs"),
@@ -33,6 +34,8 @@ COMMANDS: dict[str, Entry] = {
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
     "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
     "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),
+    "help": Entry("gpuprep.cli.help", "Show the help of a command"),
+    "version": Entry("gpuprep.cli.version", "Show the versions of gpuprep and of what it uses"),
     "completion": Entry("gpuprep.cli.completion", "Print the script that completes gpuprep's command lines in a shell"),
 }
 
