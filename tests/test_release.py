@@ -23,7 +23,7 @@ from gpuprep import __version__
 from gpuprep.catalogue.agent import agent_libraries, agent_pins, read_pins
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("gpuprep", "playbooks", "profiles", "docs", ".ci", "Makefile",
+SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
            "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
 REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
 
