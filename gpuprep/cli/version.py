@@ -9,9 +9,9 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option("--store", metavar="URL", envvar="GPUPREP_STORE", help="Database of runs, as for other commands.")
 def version(as_json: bool, store: str | None) -> None:
-    """Show the versions of gpuprep and of what it uses, where the store of runs is, and which extras are installed.
+    """Show the versions of gpuprep and of what it uses.
 
-    Contacts nobody, and does not open the store. `gpuprep --version` prints gpuprep's own version alone.
+    Also where the store of runs is and which extras are installed. Contacts nobody, and does not open the store. `gpuprep --version` prints gpuprep's own version alone.
     """
     import importlib.metadata
     import importlib.util
