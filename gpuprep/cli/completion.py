@@ -62,6 +62,8 @@ def answer(cli: click.Group, instruction: str) -> int:
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         try:
+            if "GPUPREP_COMP_LINE" not in os.environ and "GPUPREP_COMP_WORDS" not in os.environ:
+                return _older(cli, instruction)
             text = _answered(cli, shell)
         except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001  there is nobody whom a message would help
             text = ""
@@ -69,6 +71,13 @@ def answer(cli: click.Group, instruction: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     return 0
+
+
+def _older(cli: click.Group, instruction: str) -> int:
+    """A script that an older gpuprep printed and a user keeps in a file asks as click's own scripts do."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(cli, {}, "gpuprep", VARIABLE, instruction)
 
 
 def _answered(cli: click.Group, shell: str) -> str:

@@ -11,7 +11,8 @@ import click
 def version(as_json: bool, store: str | None) -> None:
     """Show the versions of gpuprep and of what it uses.
 
-    Also where the store of runs is and which extras are installed. Contacts nobody, and does not open the store. `gpuprep --version` prints gpuprep's own version alone.
+    Also where the store of runs is and which extras are installed. Contacts nobody, and does not open the store.
+    `gpuprep --version` prints gpuprep's own version alone.
     """
     import importlib.metadata
     import importlib.util
