@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -372,7 +373,7 @@ PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from gpuprep.workflows import watch
-watch.RETRY_SECONDS = (0.5,)
+watch.RETRY_SECONDS, watch.STALE_SECONDS = (0.5,), 1.0
 from gpuprep.cli import main
 main({words!r})
 """
@@ -408,6 +409,26 @@ def test_the_live_view_follows_its_hosts_and_ends_with_nothing_left(machine: Mac
     while machine.agents() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert machine.agents() == []
+
+
+@pytest_ssh
+def test_figures_of_a_host_that_falls_silent_do_not_stay(machine: Machine, tmp_path: Path) -> None:
+    program = PROGRAM.format(words=machine.words("--interval", "0.5"))
+    with Program(program, tmp_path / "out", {}, columns=140, all_of_it=True) as running:
+        running.until(has("box", "0 Tesla T4"))
+        assert machine.sshd._process is not None
+        stopped = machine.sshd._descendants(machine.sshd._process.pid)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            screen = running.until(has("box", "UNKNOWN", "no answer for"))
+            assert not has("Tesla")(screen)
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        running.until(has("box", "0 Tesla T4"))
+        running.type(INTERRUPT)
+        assert running.end()[0] == 0
 
 
 @pytest_ssh

@@ -391,6 +391,7 @@ BY_PLACE: dict[str, Source] = {
     "history join name": known_hosts,
     "history join other": known_hosts,
     "history part name": known_hosts,
+    "status hosts": known_hosts,
     "sim up name": sim_machines,
     "sim up os_name": sim_systems,
     "sim up gpu_names": sim_models,

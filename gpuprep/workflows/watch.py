@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ SLOWED_BY = (
     clock_events.HW_THERMAL | clock_events.POWER_BRAKE | clock_events.HW_SLOWDOWN | clock_events.SW_THERMAL
 )  # fmt: skip
 RETRY_SECONDS = (2.0, 5.0, 15.0, 30.0)  # after the first failure, the second ...
+STALE_SECONDS = 8.0  # beyond the interval: figures of a host that is silent for longer are not shown as of now
 CLOSE_SECONDS = 3.0  # for all connections together, when the user has enough
 WATTS = 1.0  # by which a limit may differ from what was certified
 MOST_TOLD = 200
@@ -192,6 +194,16 @@ class _Line:
     now: Watched
     asked: bool = False  # it answered or failed at least once
     failures: int = 0  # one after the other
+    answered: float = 0.0  # time.monotonic() of the last answer
+
+    def present(self, patience: float) -> Watched:
+        """What is known; nothing of now where the host is silent for longer than `patience`."""
+        silent = time.monotonic() - self.answered
+        if not self.now.gpus or silent <= patience:
+            return self.now
+        why = f"no answer for {silent:.0f} s; it was {self.now.state}"
+        return dataclasses.replace(self.now, state="UNKNOWN", error=why, gpus=(), notes=())
+
     held: Mapping[str, Held] = field(default_factory=dict)
 
 
@@ -237,7 +249,7 @@ class Watching:
 
     def hosts(self) -> list[Watched]:
         with self._changed:
-            return order([line.now for line in self._lines])
+            return order([line.present(self._interval + STALE_SECONDS) for line in self._lines])
 
     def wait(self, seconds: float) -> None:
         """Until something changed, or for so long."""
@@ -289,5 +301,5 @@ class Watching:
 
     def _know(self, line: _Line, now: Watched) -> None:
         with self._changed:
-            line.now, line.asked = now, True
+            line.now, line.asked, line.answered = now, True, time.monotonic()
             self._changed.notify_all()
