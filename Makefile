@@ -9,6 +9,8 @@
 #   make bench   ratios against plain tools, in one run
 #   make wheel   dist/gpuprep-*.whl
 #   make release wheel and sdist of the last commit, built twice apart and compared: docs/releasing.md
+#   make man     the man pages, made anew from the commands
+#   make playground  a simulated T4 VM to try every command on, and what to type
 #   make hashes  the sha256 of every wheel that is pinned, written anew
 #   make clean   remove what these targets made in this folder
 
@@ -24,7 +26,7 @@ PINS := .ci/requirements-build.txt $(wildcard playbooks/roles/gpu_agent/files/re
 # The time that is written into wheel and sdist: that of the last commit, so that the same commit gives the same bytes.
 EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep playbooks profiles -type f -not -name '*.pyc')
+SOURCES := pyproject.toml .ci/wheel_sbom.py .ci/requirements-build.txt $(shell find gpuprep playbooks profiles man -type f -not -name '*.pyc')
 
 # Compiled files stay for the next run and for other workers: without them each worker compiles all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,12 +34,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # Debian packages a fresh machine may lack. The first line is for gpuprep itself, the second for simulated VMs, the third for the tests.
 PACKAGES := python3-venv openssh-client ca-certificates \
             mmdebstrap systemd-container gcc libc6-dev dpkg-dev gpgv iproute2 \
-            openssh-server shellcheck procps postgresql gnupg chromium fonts-dejavu-core
+            openssh-server shellcheck procps postgresql gnupg chromium fonts-dejavu-core \
+            bash zsh fish mandoc
 
-.PHONY: help demo test test-all coverage lint lint-types lint-others bench canary wheel release hashes clean packages
+.PHONY: help demo playground man test test-all coverage lint lint-types lint-others bench canary wheel release hashes clean packages
 
 help:
-	@sed -n 's/^# \{0,3\}//; 2,13p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^# \{0,3\}//; 2,15p' $(firstword $(MAKEFILE_LIST))
 
 packages:
 	@missing=""
@@ -94,6 +97,24 @@ demo: $(VENV)/.installed
 	echo "Look around:   $(BIN)/gpuprep sim exec t4 -- nvidia-smi"
 	echo "Run it again:  make demo"
 	echo "Take it down:  $(BIN)/gpuprep sim down t4"
+
+# The machine alone, bare: what is done with it is what there is to try.
+playground: $(VENV)/.installed
+	@$(BIN)/gpuprep sim up t4 --os debian13
+	echo
+	echo "A bare machine with a simulated T4. Everything you do to it is simulated where it says so. Try, in this order:"
+	echo
+	echo "  export PATH=\"$$PWD/$(BIN):\$$PATH\""
+	echo "  gpuprep plan sim:t4 --profile t4          what would be done, and why"
+	echo "  gpuprep provision sim:t4 --profile t4     do it; some minutes"
+	echo "  gpuprep watch sim:t4                      in another terminal; Ctrl-C ends it"
+	echo "  gpuprep sim fault --list                  what can break; then: gpuprep sim fault t4 KIND"
+	echo "  gpuprep drift sim:t4 --profile t4         what is not as it was"
+	echo "  gpuprep status                            all machines, the worst first"
+	echo "  gpuprep sim down t4                       the end of it"
+
+man: $(VENV)/.made
+	@PYTHONPATH=$$PWD $(BIN)/python .ci/manpages.py man
 
 # nice: builds of FFmpeg have a niceness of 5, and what all wait for (tests/e2e/finished.py) shall not come last.
 test: $(VENV)/.installed lint

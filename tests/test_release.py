@@ -23,7 +23,7 @@ from gpuprep import __version__
 from gpuprep.catalogue.agent import agent_libraries, agent_pins, read_pins
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("gpuprep", "playbooks", "profiles", "docs", ".ci", "Makefile",
+SOURCES = ("gpuprep", "playbooks", "profiles", "docs", "man", ".ci", "Makefile",
            "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore")  # fmt: skip
 REQUIREMENTS = ROOT / "playbooks/roles/gpu_agent/files/requirements"
 
@@ -182,3 +182,13 @@ def test_a_release_is_of_the_commit_and_not_of_the_folder(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "clean/gpuprep").iterdir()] == ["a.py"]
     assert (tmp_path / "clean/gpuprep/a.py").read_text() == "committed\n"
     assert (tmp_path / "clean/gpuprep/a.py").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_wheel_and_the_sdist_have_the_man_pages(built: list[Path]) -> None:
+    [wheel], [sdist] = built[0].glob("*.whl"), built[0].glob("*.tar.gz")
+    kept = {path.name for path in (ROOT / "man").glob("*.1")}
+    inside = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if "/data/share/man/man1/" in name}
+    with tarfile.open(sdist) as archive:
+        packed = {Path(name).name for name in archive.getnames() if name.endswith(".1") and "/man/" in name}
+    assert inside == packed == kept
+    assert "gpuprep.1" in kept

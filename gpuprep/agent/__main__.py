@@ -5,10 +5,11 @@
     gpuprep-agent facts              < request.json  > snapshot.json
     gpuprep-agent probe NAME         < arguments.json > result.json
     gpuprep-agent tune apply|check --settings /etc/gpuprep/tuning.json  > report.json
+    gpuprep-agent live               < a line for each answer > a LiveSample a line
     gpuprep-agent whole FOLDER       ends with 0 if FOLDER has exactly the files of its manifest
 
-`facts` and `probe` take `--expect IDENTITY`: an agent with another identity ends with 97 and prints nothing, so a
-controller can check and use the agent in one call.
+`facts`, `probe` and `live` take `--expect IDENTITY`: an agent with another identity ends with 97 and prints nothing, so
+a controller can check and use the agent in one call.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def main(argv: Optional[List[str]] = None) -> int:
             return _whole(options.folder)
         os.chdir("/")  # who may ask by sudo chose the folder that this began in
         children.watch()
+        if options.verb == "live":
+            return _live()
         return _facts() if options.verb == "facts" else _probe(options.name)
     except (ReadingFailed, DecodeError, OSError) as error:
         print(f"gpuprep-agent: {error}", file=sys.stderr)
@@ -60,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     facts = verbs.add_parser("facts", help="all facts of this machine; request as JSON on stdin")
     probe = verbs.add_parser("probe", help="one probe; its arguments as JSON on stdin")
     probe.add_argument("name", choices=PROBES)
-    for verb in (facts, probe):
+    live = verbs.add_parser("live", help="what changes while something runs, again for each line on stdin")
+    for verb in (facts, probe, live):
         verb.add_argument("--expect", metavar="IDENTITY", help=argparse.SUPPRESS)
     tune = verbs.add_parser("tune", help="set or compare persistence, clocks, power limit, ECC, compute mode")
     tune.add_argument("action", choices=("apply", "check"))
@@ -121,6 +125,12 @@ def _probe(name: str) -> int:
         raise DecodeError("a probe's arguments are an object")
     print(to_json(run_probe(name, arguments)))
     return 0
+
+
+def _live() -> int:
+    from gpuprep.agent import live
+
+    return live.main()
 
 
 def _tune(action: str, settings: str) -> int:

@@ -6,6 +6,7 @@ A command's module is imported when the command runs.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -39,6 +40,10 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: run one command line and exit with its exit code."""
+    if "_GPUPREP_COMPLETE" in os.environ:  # a shell asks: cli/completion.py
+        from gpuprep.cli.completion import answer
+
+        sys.exit(answer(cli, os.environ["_GPUPREP_COMPLETE"]))
     from gpuprep.cli.edge import run
 
     sys.exit(run(cli, list(sys.argv[1:] if arguments is None else arguments)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
@@ -20,6 +23,8 @@ COMMANDS: dict[str, Entry] = {
     "validate": Entry("gpuprep.cli.validate", "Measure machines and judge them by a profile; change nothing"),
     "capacity": Entry("gpuprep.cli.capacity", "Measure how many video streams machines carry; change nothing"),
     "drift": Entry("gpuprep.cli.drift", "Compare machines with their profile and their certified run; change nothing"),
+    "status": Entry("gpuprep.cli.status", "Show how each host was when it was last checked, the worst first"),
+    "watch": Entry("gpuprep.cli.watch", "Watch the GPUs of machines on the terminal, as they are now; change nothing"),
     "history": Entry("gpuprep.cli.history", "List recorded runs, newest first"),
     "compare": Entry("gpuprep.cli.compare", "Show what changed between two recorded runs"),
     "baseline": Entry("gpuprep.cli.baseline", "Show, set and clear the certified run and the figures of a host"),
@@ -31,6 +36,9 @@ COMMANDS: dict[str, Entry] = {
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
     "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
     "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),
+    "help": Entry("gpuprep.cli.help", "Show the help of a command"),
+    "version": Entry("gpuprep.cli.version", "Show the versions of gpuprep and of what it uses"),
+    "completion": Entry("gpuprep.cli.completion", "Print the script that completes gpuprep's command lines in a shell"),
 }
 
 
@@ -51,6 +59,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table: click itself would import every command."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=one.help) for name, one in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

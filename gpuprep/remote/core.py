@@ -68,6 +68,10 @@ class Host:
             raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
         )
 
+    def start(self, command: str, *, become: bool = False) -> Process:
+        """A command that we talk to while it runs. Whoever starts it closes it."""
+        return self._start_as_root(command) if become else self._connection.start(command)
+
     def put(self, data: bytes, remote: str, *, become: bool = False) -> None:
         """Write `data` to the file `remote`, completely or not at all. Mode 0644."""
         path = shlex.quote(remote)

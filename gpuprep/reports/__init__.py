@@ -10,8 +10,6 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuprep.records import showable
-
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
@@ -27,6 +25,8 @@ def render(record: RunRecord, style: str) -> str:
     """
     if style not in FORMATS:
         raise ValueError(f"no such format: {style}")
+    from gpuprep.records import showable  # not above: the command line reads the names of formats with every Tab
+
     form = importlib.import_module(f"gpuprep.reports.{style}")
     return showable.document(lambda shown: form.render(shown[0]), [record], whole=style in PROGRAMS)
 
@@ -36,6 +36,8 @@ def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> st
 
     A record that cannot be shown becomes UNKNOWN, with the reason; all other records are shown.
     """
+    from gpuprep.records import showable
+
     return showable.document(lambda shown: fleet_page(shown, style, exit_code), records, whole=style in PROGRAMS)
 
 

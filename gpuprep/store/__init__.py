@@ -22,7 +22,7 @@ from gpuprep.performance.trend import Measurement
 from gpuprep.records import DecodeError, RunRecord, Source, Status, from_json, to_json
 from gpuprep.records.baseline import Baseline, BaselineKey, Measured
 from gpuprep.records.findings import findings_of
-from gpuprep.store import baselines, hostnames, migrations, retention
+from gpuprep.store import baselines, fleet, hostnames, migrations, retention
 from gpuprep.store import certified as certified_rows
 from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
@@ -173,6 +173,11 @@ class Store:
                 rows = connection.execute(query.where(when).limit(limit - len(found)))
                 found += [_summary(row._mapping) for row in rows]
         return found
+
+    def newest_of_each(self) -> list[RunSummary]:
+        """The newest provision, validate or drift of each host, by the name of that run; for `gpuprep status`."""
+        with self._transaction(write=False) as connection:
+            return [_summary(row) for row in fleet.newest_of_each(connection)]
 
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".

@@ -95,6 +95,7 @@ def _from_inventory(
         check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
+    ansible_program("ansible")  # the first look-up fills tables of sysconfig, which two threads must not do at once
     with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
         read = other.submit(_host_variables, inventory)
         names = _matching(patterns or ["all"], inventory, limit)

@@ -1,0 +1,168 @@
+"""gpuprep completion, and the answer to a shell that asks what a word may become.
+
+The shell's script (cli/shells/) starts gpuprep with _GPUPREP_COMPLETE=SHELL_complete and the line in the environment.
+The answer is a line a candidate: kind, value and help with tabs between them. Whatever goes wrong, the answer is
+shorter and nothing is said: a message would stand in the middle of the line that the user types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuprep.cli import candidates
+from gpuprep.cli.candidates import Asked, Candidate
+from gpuprep.cli.defaultgroup import DefaultGroup
+from gpuprep.untrusted.plaintext import one_line
+
+VARIABLE = "_GPUPREP_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+SECONDS = 3.0  # then the shell gets no answer: a folder on a network that does not answer must not hold the terminal
+MOST_HELP = 70
+BLANKS = " \t\n"
+INSTALL = {
+    "bash": 'in ~/.bashrc:  eval "$(gpuprep completion bash)"',
+    "zsh": 'in ~/.zshrc, after compinit:  eval "$(gpuprep completion zsh)"',
+    "fish": "gpuprep completion fish > ~/.config/fish/completions/gpuprep.fish",
+}
+
+
+@click.command(
+    epilog="\b\nHow to switch it on:\n" + "\n".join(f"  {shell:5} {line}" for shell, line in INSTALL.items())
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes gpuprep's command lines in a shell.
+
+    Tab then completes commands, options and their values, hosts, profiles and runs. Completion only reads files of this
+    machine: it contacts no host, runs no inventory script and writes nothing.
+    """
+    click.echo(script(shell), nl=False)
+
+
+def script(shell: str) -> str:
+    return (Path(__file__).parent / "shells" / f"gpuprep.{shell}").read_text(encoding="utf-8")
+
+
+def answer(cli: click.Group, instruction: str) -> int:
+    """Answer the shell on stdout; never an error, never a word on stderr. `instruction`: "bash_complete"."""
+    shell, _, what = instruction.partition("_")
+    if shell not in SHELLS:
+        return 0
+    if what == "source":  # what `eval "$(_GPUPREP_COMPLETE=bash_source gpuprep)"` of older versions asks for
+        click.echo(script(shell), nl=False)
+        return 0
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        try:
+            if "GPUPREP_COMP_LINE" not in os.environ and "GPUPREP_COMP_WORDS" not in os.environ:
+                return _older(cli, instruction)
+            text = _answered(cli, shell)
+        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001  there is nobody whom a message would help
+            text = ""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    return 0
+
+
+def _older(cli: click.Group, instruction: str) -> int:
+    """A script that an older gpuprep printed and a user keeps in a file asks as click's own scripts do."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(cli, {}, "gpuprep", VARIABLE, instruction)
+
+
+def _answered(cli: click.Group, shell: str) -> str:
+    words = _words(shell)
+    if not words:
+        return ""
+    *before, incomplete = words[1:] or [""]
+    found = completed(cli, before, incomplete)
+    if shell == "bash":
+        found = [_after_break(one, incomplete, os.environ.get("GPUPREP_COMP_BREAKS", "")) for one in found]
+    return "".join(
+        f"plain\t{one.value}\t{_plain_help(one.help)}\n" if one.kind == "plain" else f"{one.kind}\n" for one in found
+    )
+
+
+def _words(shell: str) -> list[str]:
+    """The words of the line up to the cursor; the last one is the word at hand, maybe "".
+
+    bash splits at each "=" and ":" of a line, so it hands over the line itself.
+    """
+    if shell != "bash":
+        return [*os.environ.get("GPUPREP_COMP_WORDS", "").split("\n"), os.environ.get("GPUPREP_COMP_WORD", "")]
+    from click.shell_completion import split_arg_string
+
+    line = os.environ.get("GPUPREP_COMP_LINE", "")
+    words = split_arg_string(line)
+    return [*words, ""] if line[-1:] in BLANKS and not line.endswith("\\ ") else words
+
+
+def completed(cli: click.Group, before: list[str], incomplete: str) -> list[Candidate]:
+    """The candidates for the word at hand, after the words `before` it."""
+    from click.shell_completion import _resolve_context, _resolve_incomplete
+
+    context = _resolve_context(cli, {}, "gpuprep", list(before))
+    group = context.command
+    if isinstance(group, DefaultGroup) and incomplete.startswith("-") and "=" in incomplete:
+        command = group.commands[group.default]
+        context = command.make_context(group.default, [], parent=context, resilient_parsing=True)
+    asked, word = _resolve_incomplete(context, list(before), incomplete)
+    begin = incomplete[: len(incomplete) - len(word)]  # "--format=" of --format=ht
+    found = {f"{one.kind} {one.value}": one for one in _values(context, asked, word)}
+    return [Candidate(f"{begin}{one.value}", one.help, one.kind) for one in found.values()]
+
+
+def _values(context: click.Context, asked: click.Command | click.Parameter, word: str) -> list[Candidate]:
+    if isinstance(asked, click.Parameter):
+        source = candidates.of(asked, context.command_path.partition(" ")[2])
+        if source is not None:
+            given: dict[str, Any] = {}
+            for each in (context, *_parents(context)):
+                given = {**each.params, **given}
+            return candidates.offered(source(Asked(word, given)), word)
+    items = asked.shell_complete(context, word)
+    found = [Candidate(str(item.value), item.help or "", item.type) for item in items]
+    return found + _of_default(context, asked, word) if isinstance(asked, DefaultGroup) else found
+
+
+def _of_default(context: click.Context, group: DefaultGroup, word: str) -> list[Candidate]:
+    """What the default subcommand takes, as it may follow the group at once: `drift HOST` for `drift check HOST`."""
+    command = group.commands[group.default]
+    with command.make_context(group.default, [], parent=context, resilient_parsing=True) as inner:
+        if word.startswith("-"):
+            return _values(inner, command, word)
+        first = next((each for each in command.params if isinstance(each, click.Argument)), None)
+        return _values(inner, first, word) if first else []
+
+
+def _parents(context: click.Context) -> list[click.Context]:
+    found = []
+    while context.parent is not None:
+        context = context.parent
+        found.append(context)
+    return found
+
+
+def _after_break(one: Candidate, incomplete: str, breaks: str) -> Candidate:
+    """bash replaces only what stands after the last ":" or "=" of a word, so only that may be in the answer."""
+    last = max((incomplete.rfind(mark) for mark in breaks if mark not in BLANKS), default=-1)
+    if last < 0 or one.kind != "plain":
+        return one
+    begin = last if incomplete[last] in "@$" else last + 1  # readline takes these two for the begin of a word
+    return Candidate(one.value[begin:], one.help, one.kind)
+
+
+def _plain_help(text: str) -> str:
+    """On one line, in ASCII, and nothing that a shell's menu would read as its own."""
+    line = one_line(text, MOST_HELP)
+    return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in line)

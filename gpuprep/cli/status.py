@@ -1,0 +1,120 @@
+"""gpuprep status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options, tables
+from gpuprep.cli.console import check_output, emit, table_columns, want_color
+from gpuprep.untrusted.plaintext import command as shell_command
+from gpuprep.untrusted.plaintext import one_line
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuprep.store import RunSummary
+
+# By exit code, of a run that ended before a verdict: the same words as in history and reports.
+WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
+WORST_FIRST = ("FAIL", "FAILED", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+OLD_DAYS = 2.0  # two nights: what is older may have changed since
+
+
+@click.command()
+@click.argument("hosts", metavar="[HOST]...", nargs=-1)
+@options.output
+@options.store
+def status(
+    hosts: tuple[str, ...],
+    as_json: bool,
+    output: Path | None,
+    verbose: int,
+    quiet: bool,
+    no_color: bool,
+    store: str | None,
+) -> None:
+    """Show how each host was when it was last checked, the worst first.
+
+    One row a host: its newest provision, validate or drift in the store, and how long ago that was. With HOST: only
+    these, with the command that shows the report. Contacts no host: `gpuprep drift HOST` checks one now, `gpuprep drift
+    last HOST` asks it for its last night check, `gpuprep history` lists all runs. The exit code is 0, whatever the
+    results are.
+    """
+    import sys
+    from datetime import datetime, timezone
+
+    from gpuprep import settings
+    from gpuprep.errors import UsageError
+    from gpuprep.store import Store
+
+    check_output(output)
+    opened = Store.open(store or settings.load().store)
+    try:
+        found = opened.newest_of_each()
+        if hosts:
+            wanted = {name for host in hosts for name in opened.names_of(host)}
+            unknown = [host for host in hosts if not opened.has_host(host)]
+            if unknown:
+                raise UsageError(
+                    f"no run of {', '.join(map(one_line, unknown))} is recorded", "`gpuprep status` lists the hosts"
+                )
+            found = [run for run in found if run.host in wanted]
+    finally:
+        opened.close()
+    found.sort(key=lambda run: (WORST_FIRST.index(_result(run)), run.host))
+    now = datetime.now(timezone.utc)
+    if as_json:
+        listed = [
+            {"host": run.host, "result": _result(run), "age_seconds": _age(run, now), "run": run} for run in found
+        ]
+        emit(tables.document(hosts=listed), output)
+        return
+    if not found:
+        if not quiet:
+            click.echo("no host was checked yet: gpuprep validate HOST --profile PROFILE does it", err=True)
+        return
+    color = output is None and want_color(sys.stdout, no_color)
+    emit(_page(found, now, color, table_columns(output), whole=bool(hosts) or verbose > 0), output)
+
+
+def _result(run: RunSummary) -> str:
+    return run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
+
+
+def _age(run: RunSummary, now: datetime) -> float | None:
+    """Seconds since it ended; None for a moment that is none, or is in the future."""
+    from gpuprep.records.moments import moment
+
+    ended = moment(run.ended_at)
+    seconds = None if ended is None else (now - ended).total_seconds()
+    return None if seconds is None or seconds < -60 else max(0.0, seconds)
+
+
+def _told(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    for size, unit in UNITS:
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "now"
+
+
+def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
+    rows = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
+    for run in found:
+        simulated = "simulated: " if run.source.value == "simulated" else ""
+        rows.append((run.host, _result(run), run.command, _told(_age(run, now)), run.profile, simulated + run.summary))
+    lines = tables.lines(rows, color=color, columns=columns)
+    counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]
+    total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(one for one in counts if one[:2] != '0 ')}"
+    old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in found)
+    if old:
+        total += f"; {old} not checked for more than two days"
+    lines.append(total)
+    if whole:
+        lines += [f"Report: {shell_command('gpuprep', 'report', about=run.run_id)}" for run in found]
+    return "\n".join(lines)

@@ -1,0 +1,61 @@
+"""gpuprep version."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option("--store", metavar="URL", envvar="GPUPREP_STORE", help="Database of runs, as for other commands.")
+def version(as_json: bool, store: str | None) -> None:
+    """Show the versions of gpuprep and of what it uses.
+
+    Also where the store of runs is and which extras are installed. Contacts nobody, and does not open the store.
+    `gpuprep --version` prints gpuprep's own version alone.
+    """
+    import importlib.metadata
+    import importlib.util
+    import platform
+    import sys
+    from pathlib import Path
+
+    from gpuprep import __version__, settings
+    from gpuprep.errors import GpuprepError
+    from gpuprep.paths import state_dir
+    from gpuprep.untrusted.masking import masked_url
+    from gpuprep.untrusted.plaintext import visible
+
+    def of(package: str) -> str | None:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    try:
+        url = store or settings.load().store
+    except GpuprepError as error:  # a version is asked for where something is wrong, too
+        click.echo(f"note: {error.what}", err=True)
+        url = None
+    path = state_dir() / "history.db"
+    place = masked_url(url) if url else str(path) + ("" if path.exists() else " (not made yet)")
+    libraries = {name: of(name) for name in ("ansible-core", "click", "sqlalchemy", "paramiko", "rich")}
+    extras = {"postgresql": importlib.util.find_spec("psycopg") is not None}
+    if as_json:
+        from gpuprep.cli import tables
+
+        click.echo(
+            tables.document(
+                gpuprep=__version__, python=platform.python_version(), executable=sys.executable, store=place,
+                libraries=libraries, extras=extras, package=str(Path(__file__).parents[1]),
+            )
+        )  # fmt: skip
+        return
+    lines = [
+        f"gpuprep {__version__}  {Path(__file__).parents[1]}",
+        f"Python  {platform.python_version()}  {sys.executable}",
+        f"store   {place}",
+        *(f"extra   {name}: {'installed' if there else 'not installed'}" for name, there in extras.items()),
+        *(f"library {name} {found or 'not installed'}" for name, found in libraries.items()),
+    ]
+    click.echo(visible("\n".join(lines)))

@@ -1,0 +1,153 @@
+"""gpuprep watch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuprep.cli import options
+
+if TYPE_CHECKING:
+    from gpuprep.remote import Target
+    from gpuprep.workflows.watch import Held, Watched
+
+MOST_HOSTS = 200  # a connection and a thread each
+FORKS = 20  # that connect at the same time
+UNKNOWN = 3
+
+
+@click.command()
+@options.hosts
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.5, 300),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two readings of a host.",
+)
+@options.output
+@options.store
+def watch(interval: float, **shared: Any) -> int:
+    """Watch the GPUs of machines on the terminal, as they are now; change nothing.
+
+    A row a GPU, the grave first: clocks and power against what was certified, temperature, how busy SMs, NVENC and
+    NVDEC are, memory, errors, what slows it down, and whose programs run. A host that fails is one UNKNOWN row and is
+    tried again. Ctrl-C ends it.
+
+    Without a terminal, with --json or with --output it prints the state once and ends; the exit code is 3 if a host
+    could not be read. Watch judges nothing: `gpuprep drift` does. It takes no lock, so runs and night checks go on.
+    """
+    from gpuprep import settings
+    from gpuprep.cli.console import check_output, emit, table_columns, want_color
+    from gpuprep.cli.work import Request, _ask_password
+    from gpuprep.errors import UsageError
+    from gpuprep.untrusted.masking import keep_secret
+    from gpuprep.untrusted.plaintext import visible
+    from gpuprep.workflows import targets
+    from gpuprep.workflows.watch import Watching
+
+    request = Request(profile=None, **shared)
+    check_output(request.output)
+    if not request.hosts and request.inventory is None:
+        raise UsageError("`gpuprep watch` needs a HOST", "gpuprep watch HOST, or gpuprep watch -i INVENTORY")
+    site = settings.load()
+    found = targets.parse(
+        request.hosts,
+        request.inventory,
+        request.limit,
+        ssh_key=str(request.ssh_key) if request.ssh_key else None,
+        note=lambda text: click.echo(f"note: {visible(text)}", err=True),
+    )
+    if len(found) > MOST_HOSTS:
+        raise UsageError(
+            f"these are {len(found)} hosts, and {MOST_HOSTS} are the most that one watch connects to",
+            "give some of them, or --limit PATTERN",
+        )
+    password = _ask_password() if request.ask_become_pass else None
+    if password:
+        keep_secret(password)
+    certified = _certified(found, request.store or site.store)
+    watching = Watching(
+        found,
+        certified,
+        interval=interval,
+        forks=request.forks or site.forks or FORKS,
+        become_password=password,
+        accept_new_host_key=request.accept_new_host_key,
+    )
+    if not (request.as_json or request.output) and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        from gpuprep.cli import watchscreen
+
+        try:
+            with watching:
+                watchscreen.show(
+                    sys.stdout, want_color(sys.stdout, request.no_color), watching.hosts, watching.wait, interval
+                )
+        except KeyboardInterrupt:  # how a view is ended
+            return 0
+    with watching:
+        watching.wait_for_each()
+        hosts = watching.hosts()
+    code = UNKNOWN if any(not host.gpus for host in hosts) else 0
+    if request.as_json:
+        emit(_document(hosts, code), request.output)
+    else:
+        emit(_page(hosts, table_columns(request.output)), request.output)
+    return code
+
+
+def _certified(found: Sequence[Target], url: str | None) -> Mapping[str, Mapping[str, Held]]:
+    """What the hosts were certified with; nothing of hosts without a certified run, and where there is no store yet."""
+    from gpuprep.errors import StoreError
+    from gpuprep.paths import state_dir
+    from gpuprep.untrusted.plaintext import visible
+    from gpuprep.workflows.watch import held
+
+    if not url and not (state_dir() / "history.db").exists():
+        return {}
+    from gpuprep.store import Store
+
+    try:
+        store = Store.open(url)
+        try:
+            return {target.name: held(store.certified(target.name)) for target in found}
+        finally:
+            store.close()
+    except StoreError as error:  # the GPUs can be watched all the same
+        click.echo(f"note: {visible(error.what)}; nothing is compared with certified runs", err=True)
+        return {}
+
+
+def _page(hosts: Sequence[Watched], columns: int | None) -> str:
+    from gpuprep.cli import tables, watchrows
+
+    table = [watchrows.HEAD, *watchrows.rows(hosts)]
+    return "\n".join([*tables.lines(table, columns=columns), watchrows.counted(hosts), watchrows.KEY])
+
+
+def _document(hosts: Sequence[Watched], code: int) -> str:
+    from gpuprep.cli import tables
+    from gpuprep.records import Source
+
+    listed = [
+        {
+            "host": host.name,
+            "state": host.state,
+            "source": (Source.SIMULATED if host.simulated else Source.MEASURED).value,
+            "error": host.error,
+            "notes": host.notes,
+            "taken_at": host.sample.taken_at if host.sample else None,
+            "driver": host.sample.driver if host.sample else None,
+            "xids": host.sample.xids if host.sample else None,
+            "gpus": [
+                {"state": seen.state, "notes": seen.notes, "certified": seen.held, "now": seen.gpu}
+                for seen in host.gpus
+            ],
+        }
+        for host in hosts
+    ]
+    return tables.document(hosts=listed, exit_code=code)

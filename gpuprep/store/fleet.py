@@ -1,0 +1,55 @@
+"""The newest run of each host, in two questions however many runs there are. Use it through store/__init__.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gpuprep.records import Status
+from gpuprep.store.tables import findings, host_names, latest, runs
+
+# The commands that say how a host is.
+TELLING = ("provision", "validate", "drift")
+
+
+def newest_of_each(connection: Connection) -> list[Any]:
+    """A row of runs (without the record) and `failed` for each host, whatever it is called; by host.
+
+    A run that a wrong clock dated into the future counts only where its host has no other.
+    """
+    moment = latest()
+    found: dict[str, Any] = {}
+    first = {row.name: row.host for row in connection.execute(sa.select(host_names.c.name, host_names.c.host))}
+    for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
+        named: dict[str, Any] = {}
+        for row in _newest_by_name(connection, when):
+            host = first.get(row["host"], row["host"])
+            known = named.get(host)
+            if known is None or (row["started_at"], row["run_id"]) > (known["started_at"], known["run_id"]):
+                named[host] = row
+        found = {**named, **found}
+    return [found[host] for host in sorted(found)]
+
+
+def _newest_by_name(connection: Connection, when: sa.ColumnElement[bool]) -> list[Any]:
+    telling = runs.c.command.in_(TELLING)
+    newest = (
+        sa.select(runs.c.host, sa.func.max(runs.c.started_at).label("at"))
+        .where(telling, when)
+        .group_by(runs.c.host)
+        .subquery()
+    )
+    failed = (
+        sa.select(sa.func.count())
+        .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
+        .scalar_subquery()
+    )
+    columns = [column for column in runs.c if column.name != "record"]
+    query = (
+        sa.select(*columns, failed.label("failed"))
+        .join(newest, (runs.c.host == newest.c.host) & (runs.c.started_at == newest.c.at))
+        .where(telling)
+    )
+    return list(connection.execute(query).mappings())
