@@ -14,6 +14,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "init": Entry("gpuprep.cli.init", "Look at a new machine, and write the two files that the other commands need"),
     "provision": Entry("gpuprep.cli.provision", "Plan, install, tune and check machines; end with a verdict"),
     "plan": Entry("gpuprep.cli.plan", "Show what provision would do and why; change nothing"),
     "tune": Entry("gpuprep.cli.tune", "Set only persistence mode, clocks, power limit, ECC and compute mode"),
