@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gpuprep.desired.proposal import Proposal
     from gpuprep.records import RunRecord
     from gpuprep.remote import Target
-    from gpuprep.workflows.firstmachine import HostKey, Login
+    from gpuprep.workflows.firstmachine import HostKey
     from gpuprep.workflows.proposing import Proposed
     from gpuprep.workflows.runs import Line, Options
 
@@ -110,8 +111,13 @@ def init(
     called = name or firstmachine.inventory_name(login.target)
     profile = profile_file or firstmachine.default_profile(made.proposal)
     written = _write(login.target, called, inventory, profile, made.proposal, force=force)
-    lines = [f"Machine: {made.proposal.why}", *_login_lines(login), *written]
-    _show(made.record, lines, _next(made.record, login.target, called, inventory, profile), no_color=no_color)
+    next_, why = (_command(verb, login.target, called, inventory, profile) for verb in (_next(made.record), "plan"))
+    logged = [f"Login: {login.user} with {login.key}"] if login.user else []
+    lines = [
+        *_page(made, color=want_color(sys.stdout, no_color)), "", f"Machine: {made.proposal.why}", *logged, *written,
+        f"Why each step is needed: {why}", "", "Next:", f"  {next_}",
+    ]  # fmt: skip
+    emit("\n".join(lines), None)
     return 0
 
 
@@ -122,7 +128,7 @@ def _accepted(shown: HostKey, host: str, *, yes: bool) -> bool:
     lines = [
         f"The host key of {shown.name} is not known yet:",
         f"  {shown.algorithm} {shown.fingerprint}",
-        f"  To compare: {shown.compare}",
+        f"Compare it with the one that {shown.compare}",
     ]
     click.echo(visible("\n".join(lines)), err=True)
     if yes:
@@ -138,10 +144,6 @@ def _accepted(shown: HostKey, host: str, *, yes: bool) -> bool:
     if not click.confirm(f"Is it this machine's? Yes adds it to {visible(shown.file)}", default=False, err=True):
         raise HostKeyRefused(f"{host}: the host key was not accepted", f"later: `{again}`", where=host)
     return True
-
-
-def _login_lines(login: Login) -> list[str]:
-    return [f"Login: {login.user} with {login.key}"] if login.user else []
 
 
 def _write(
@@ -164,9 +166,14 @@ def _write(
     return [*lines, f"Inventory: {file}, host {called}, {'written' if new else 'there already'}"]
 
 
-def _next(record: RunRecord, target: Target, called: str, inventory: Path, profile: Path) -> str:
-    verb = "provision" if record.plan and record.plan.steps else "validate"
-    path = str(profile) if profile.suffix in (".yml", ".yaml") or "/" in str(profile) else f"./{profile}"
+def _next(record: RunRecord) -> str:
+    return "provision" if record.plan and record.plan.steps else "validate"
+
+
+def _command(verb: str, target: Target, called: str, inventory: Path, profile: Path) -> str:
+    from gpuprep.workflows.ownprofile import as_path
+
+    path = as_path(profile)
     if target.simulated:
         return command("gpuprep", verb, "--profile", path, about=target.name)
     return command("gpuprep", verb, "-i", str(inventory), "--profile", path, about=called)
@@ -188,10 +195,27 @@ def _planned(request: Request) -> Proposed:
     return found[0] if found else proposing.Proposed(record, None, None)
 
 
-def _show(record: RunRecord, lines: list[str], then: str, *, no_color: bool) -> None:
-    from gpuprep.records import showable
-    from gpuprep.reports import text
+def _page(made: Proposed, *, color: bool) -> list[str]:
+    """The steps with their minutes, downloads and restarts; why each is needed says `gpuprep plan`."""
+    from gpuprep.records import Source
+    from gpuprep.reports.text import SIMULATED
+    from gpuprep.workflows.effort import size
 
-    color = want_color(sys.stdout, no_color)
-    emit(showable.document(lambda those: text.render_plan(those[0], color=color, width=page_width()), [record]), None)
-    emit("\n".join(["", *lines, "", "Next:", f"  {then}"]), None)
+    plan, effort = made.record.plan, made.effort
+    assert plan is not None
+    assert effort is not None
+    lines = [SIMULATED, ""] if made.record.source is Source.SIMULATED else []
+    if not plan.steps:
+        return [*lines, f"Plan for {plan.host}: nothing to do, the host is as the profile wants it"]
+    bold = ("\x1b[1m", "\x1b[0m") if color else ("", "")
+    lines += [f"{bold[0]}Plan for {plan.host}{bold[1]}", "    minutes  download"]
+    titles = {step.role.removeprefix("gpu_"): step.title for step in plan.steps}
+    titles |= {"facts": "Connect, read facts", "preflight": titles.get("preflight", "Check the host")}
+    titles |= {"measuring": "Measure briefly and judge"}
+    for step in effort.steps:
+        download = size(step.megabytes) if step.megabytes else ""
+        restart = ", may restart the machine" if step.restart else ""
+        lines.append(f"  {step.seconds / 60:9.1f}  {download:>8}  {titles[step.name]}{restart}")
+    lines += textwrap.wrap(f"In all {effort.sentence} ({effort.basis}).", page_width(), initial_indent="  ",
+                           subsequent_indent="  ")  # fmt: skip
+    return lines

@@ -28,7 +28,7 @@ COMMANDS: dict[str, Entry] = {
     "explain": Entry("gpuprep.cli.explain", "Tell what a GPU can do, without a machine"),
     "codec": Entry("gpuprep.cli.codec", "Build FFmpeg with NVENC for machines that gpuprep does not provision"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
-    "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
+    "profiles": Entry("gpuprep.cli.profiles", "List, show, check and write profiles"),
     "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),
 }
 

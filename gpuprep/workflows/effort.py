@@ -16,62 +16,68 @@ OPTIONS = {"check": False, "deep": False, "quick": False, "probe": "none"}  # of
 
 
 @dataclass(frozen=True)
-class Effort:
-    """An estimate. `by_runs`: steps whose time is that of earlier runs, the others' is the documented one."""
+class StepEffort:
+    """Of one step of a plan, or of what comes before and after them. All of it is an estimate."""
 
+    name: str  # "driver", "facts", "measuring"
     seconds: float
-    megabytes: int
-    restarts: int  # at most
-    steps: tuple[str, ...]
-    by_runs: tuple[str, ...]
+    megabytes: int = 0  # 10^6 bytes that the host downloads
+    restart: bool = False  # it may restart the machine
+    by_runs: bool = False  # its time is that of earlier runs, not the documented one
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a provision takes. No steps: there is nothing to do."""
+
+    steps: tuple[StepEffort, ...]
 
     @property
     def sentence(self) -> str:
         """ "about 12 minutes, downloads about 2.7 GB, restarts the machine at most once"."""
-        minutes = max(1, round(self.seconds / 60))
-        took = f"about {minutes} minute{'' if minutes == 1 else 's'}"
-        size = f"{self.megabytes / 1000:.1f} GB" if self.megabytes >= 1000 else f"{self.megabytes} MB"
-        loads = f"downloads about {size}" if self.megabytes else "downloads nothing large"
+        took = max(1, round(sum(step.seconds for step in self.steps) / 60))
+        megabytes = sum(step.megabytes for step in self.steps)
+        restarts = sum(step.restart for step in self.steps)
+        loads = f"downloads about {size(megabytes)}" if megabytes else "downloads nothing large"
         times = {0: "no restart", 1: "restarts the machine at most once"}
-        return f"{took}, {loads}, {times.get(self.restarts, f'restarts the machine at most {self.restarts} times')}"
+        after = times.get(restarts, f"restarts the machine at most {restarts} times")
+        return f"about {took} minute{'' if took == 1 else 's'}, {loads}, {after}"
 
     @property
     def basis(self) -> str:
         """Where the minutes are from."""
-        if not self.by_runs:
+        known = [step.name for step in self.steps if step.by_runs]
+        if not known:
             return "an estimate from documented figures: no earlier run on such a host is in the store"
-        if len(self.by_runs) == len(self.steps):
+        if len(known) == len(self.steps):
             return "an estimate from earlier runs in the store"
-        return f"an estimate: from earlier runs for {', '.join(self.by_runs)}, from documented figures for the rest"
+        return f"an estimate: from earlier runs for {', '.join(known)}, from documented figures for the rest"
+
+
+def size(megabytes: int) -> str:
+    return f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes} MB"
 
 
 def of(
     plan: Plan, packages: str, ours: Sequence[RunRecord], alike: Sequence[RunRecord], *, local: bool = False
 ) -> Effort:
     """`packages` is the source of the host's packages, `ours` earlier runs of this host, `alike` of others like it."""
+    restarting = {remaining.step_of(step.role) for step in plan.steps if step.may_reboot and not local}
     roles = [remaining.step_of(step.role) for step in plan.steps]
     if not roles:
-        return Effort(documented.seconds(remaining.FACTS), 0, 0, (), ())
+        return Effort(())
     names = list(dict.fromkeys([remaining.FACTS, remaining.PREFLIGHT, *roles]))
     known = {step: took for step, took in remaining.expected(names, ours, alike) if took is not None}
     measured = [total for run in (*ours, *alike) if (total := sum(one.seconds for one in run.measurements)) > 0]
     if measured:
         known[MEASURING] = median(measured)
-    names.append(MEASURING)
-    restarts = 0 if local else sum(step.may_reboot for step in plan.steps)
-    seconds = sum(known.get(name, documented.seconds(name)) for name in names)
-    seconds += sum(
-        documented.restart_seconds()
-        for step in plan.steps
-        if step.may_reboot and not local and remaining.step_of(step.role) not in known
-    )
-    return Effort(
-        seconds=seconds,
-        megabytes=sum(documented.megabytes(name, packages) for name in roles),
-        restarts=restarts,
-        steps=tuple(names),
-        by_runs=tuple(name for name in names if name in known),
-    )
+    return Effort(tuple(_step(name, known.get(name), packages, name in restarting) for name in (*names, MEASURING)))
+
+
+def _step(name: str, known: float | None, packages: str, restart: bool) -> StepEffort:
+    """A time from earlier runs has the restart in it."""
+    seconds = documented.seconds(name) + (documented.restart_seconds() if restart else 0) if known is None else known
+    return StepEffort(name, seconds, documented.megabytes(name, packages), restart, known is not None)
 
 
 def earlier(store: Store, host: str, profile: str, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuprep import catalogue
 from gpuprep.catalogue import boardnames
-from gpuprep.desired.loading import available, build, resolve
+from gpuprep.desired.loading import available, build, find, resolve
 from gpuprep.desired.state import check_profile
 from gpuprep.errors import ProfileError, UsageError
 from gpuprep.paths import config_dir
@@ -58,6 +58,19 @@ def parent_of(models: Sequence[str]) -> str:
     """The shipped profile that serves these models: their own, or base."""
     found = {catalogue.models()[key].profile for key in models}
     return found.pop() if len(found) == 1 and len(models) == 1 else "base"
+
+
+def parent_named(word: str) -> str:
+    """What `extends` says of a profile: its name, or a whole path. Raises UsageError where there is none."""
+    path = find(word)
+    if not path.is_file():
+        raise UsageError(f"--from {one_line(word, 200)}: there is no such file", "give a profile's name or file")
+    return str(path.absolute()) if path == Path(word) else word
+
+
+def as_path(path: Path) -> str:
+    """`path` as --profile takes it for a file, not for a name."""
+    return str(path) if path.suffix in (".yml", ".yaml") or "/" in str(path) else f"./{path}"
 
 
 def models_named(words: Sequence[str]) -> tuple[str, ...]:
