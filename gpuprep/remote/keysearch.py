@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import getpass
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from gpuprep.errors import AuthenticationRefused, HostError
 from gpuprep.remote.hostkeys import HostKeyUnknown, ShownKey
 from gpuprep.remote.ssh import SshConnection
 from gpuprep.remote.sshconfig import read_ssh_config
-from gpuprep.remote.sshfailures import DEFAULT_KEYS, no_such_key
+from gpuprep.remote.sshfailures import DEFAULT_KEYS, LOCKED, OTHER_USER, no_such_key
 from gpuprep.remote.transport import QUESTIONS
 from gpuprep.remote.types import Target, login
 from gpuprep.remote.watch import never
@@ -37,9 +36,8 @@ OFFERS = 3  # keys that one connection shows
 MOST_KEYS = CONNECTIONS * OFFERS
 HOPS = 8  # hosts on the way whose keys the user may have to accept
 CONNECT_SECONDS = 15.0
+BROKEN = "broken"  # of a file that is no private key
 VERSION_LETTERS = 200  # of what sshd says of itself
-# Images of clouds let root in only to say this (cloud-init).
-OTHER_USER = re.compile(r'login as the user \\?"([a-z_][a-z0-9_-]{0,30})\\?"')
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,7 @@ def find(
 def _search(
     search: _Search, accept: Callable[[ShownKey], bool], say: Callable[[str], None], stopped: Callable[[], bool]
 ) -> Found:
+    named = bool(search.users)  # by the user: then no other one is tried
     accepted: set[str] = set()
     failures = 0
     while True:
@@ -116,7 +115,7 @@ def _search(
                 raise
             accepted.add(unknown.shown.fingerprint)
         except AuthenticationRefused:
-            if connection.let_in is not None or not search.tried:  # by its key alone, or a host on the way refused
+            if connection.hopeless or not search.tried:  # no other user or key would help; a host on the way refused
                 raise
             say(f"not let in: {search.tried[-1]}")
             failures += 1
@@ -124,6 +123,8 @@ def _search(
             other = OTHER_USER.search(error.what)
             if other is None or other[1] in search.users:
                 raise
+            if named:
+                raise _other_user(search, other[1]) from error
             say(f"{connection.user} may not log in; the host says: log in as {other[1]}")
             search.tried.append(connection.user)
             search.users.insert(failures + 1, other[1])
@@ -144,6 +145,7 @@ class _Connection(SshConnection):
         super().__init__(dataclasses.replace(search.target, identity_file=None), accepted, CONNECT_SECONDS, stopped)
         self.user = user
         self.let_in: Key | None = None
+        self.hopeless = False
         self._search, self._keys = search, keys
 
     def _prepare(self) -> Any:
@@ -164,13 +166,19 @@ class _Connection(SshConnection):
         for key in self._keys:
             offered.append(key.title)
             search.tried[-1] = f"{self.user} with {', '.join(offered)}"
-            with contextlib.suppress(paramiko.AuthenticationException):
+            try:
                 further = transport.auth_publickey(self.user, key.key)
-                self.let_in = key
-                if further:  # it takes the key, and wants more than a key
-                    raise paramiko.SSHException(QUESTIONS)
-                del search.tried[-1]
-                return
+            except paramiko.BadAuthenticationType:  # it takes no keys at all
+                self.hopeless = True
+                raise
+            except paramiko.AuthenticationException:
+                continue
+            if further:  # it takes the key, and wants more than a key
+                self.hopeless = True
+                raise paramiko.SSHException(QUESTIONS)
+            self.let_in = key
+            del search.tried[-1]
+            return
         raise paramiko.AuthenticationException("none of these keys")
 
 
@@ -200,15 +208,17 @@ def _keys(target: Target, settings: dict[str, Any], agent: Any) -> tuple[list[Ke
     held = {key.fingerprint: key for key in agent.get_keys()}
     found: dict[str, Key] = {}
     locked: list[str] = []
-    for files, more in ((named, {} if alone else held), (usual, {})):
-        for path in _there(files):
-            key, fingerprint = _of_file(path, held)
-            if key is None and fingerprint != "broken":
-                locked.append(str(path))
-            elif key is not None:
-                found.setdefault(fingerprint, Key(_short(path), str(path), key))
-        for fingerprint, key in more.items():
-            found.setdefault(fingerprint, _of_agent(key))
+    of_files: dict[str, Key] = {}
+    for path in _there([*named, *usual]):
+        key, fingerprint = _of_file(path, held)
+        if key is not None:
+            of_files.setdefault(fingerprint, Key(_short(path), str(path), key))
+        elif fingerprint != BROKEN:
+            locked.append(str(path))
+    first = [one for one in of_files.items() if one[1].file in {str(path) for path in _there(named)}]
+    agents = [] if alone else [(mark, of_files.get(mark) or _of_agent(key)) for mark, key in held.items()]
+    for fingerprint, one in (*first, *agents, *of_files.items()):
+        found.setdefault(fingerprint, one)
     return list(found.values())[:MOST_KEYS], locked
 
 
@@ -220,14 +230,14 @@ def _there(files: list[str]) -> Iterator[Path]:
 
 
 def _of_file(path: Path, held: dict[str, Any]) -> tuple[Any, str]:
-    """The key and its fingerprint; of a locked one the agent's, where it holds it; (None, "broken") of no key."""
+    """The key and its fingerprint; of a locked one the agent's, where it holds it; (None, BROKEN) of no key."""
     try:
         key = paramiko.PKey.from_path(path)
-    except paramiko.PasswordRequiredException:
+    except LOCKED:
         public = _public(path)
         return (held.get(public), public)
     except Exception:  # noqa: BLE001  whatever a file that is no key makes paramiko and its libraries raise
-        return None, "broken"
+        return None, BROKEN
     return key, key.fingerprint
 
 
@@ -289,6 +299,16 @@ def _refused(search: _Search) -> AuthenticationRefused:
         f"{target.name}: {address} lets nobody in. Tried: {'; '.join(search.tried)}{locked}{left}",
         f"the cloud's console names the user of the image: `{other}`. The key is another file: `--ssh-key FILE`."
         f" You have a password there: `{copy}` lets your key in",
+        where=target.name,
+    )
+
+
+def _other_user(search: _Search, user: str) -> AuthenticationRefused:
+    target = search.target
+    again = command("gpuprep", "init", about=login(target.address or target.name, user, target.port))
+    return AuthenticationRefused(
+        f"{target.name}: {search.users[0]} may not log in there; the host says: log in as {user}",
+        f"`{again}`",
         where=target.name,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ NETWORK_WORDS = {
     errno.ETIMEDOUT: ("does not answer on {host} port {port}", "is the machine up, and does a firewall allow SSH?"),
     errno.ECONNRESET: ("closed the connection at once", "sshd there may be overloaded or refuse your address"),
 }
+# What images of clouds say to root, whom they let in for nothing else (cloud-init).
+OTHER_USER = re.compile(r'login as the user \\?"([a-z_][a-z0-9_-]{0,30})\\?"')
+LOCKED = (paramiko.PasswordRequiredException, TypeError)  # so says cryptography of a key that wants a passphrase
 TIMED_OUT = ("No existing session", "Timeout opening channel")  # as paramiko says it
 
 
@@ -111,6 +115,14 @@ def _authentication(
             f"allow {user} in with a key alone there: gpuprep answers no questions of a host",
             where=where,
         )
+    if isinstance(error, paramiko.BadAuthenticationType):
+        allowed = one_line(", ".join(map(str, error.allowed_types)), TOLD_LETTERS)
+        return AuthenticationRefused(
+            f"{where}: {connection.host} lets nobody in with a key, only by {allowed or 'other means'}",
+            "allow keys there: `PubkeyAuthentication yes` in /etc/ssh/sshd_config, then `systemctl reload ssh`"
+            " (sshd on Red Hat's systems)",
+            where=where,
+        )
     tried = ", ".join(dict.fromkeys(files)) or "no key file"
     agent_keys = len(paramiko.Agent().get_keys())
     if agent_keys:
@@ -127,7 +139,7 @@ def is_locked(name: str) -> bool:
     """Whether a private key needs a passphrase."""
     try:
         paramiko.PKey.from_path(name)
-    except paramiko.PasswordRequiredException:
+    except LOCKED:
         return True
     except Exception:  # noqa: BLE001  whatever a broken key file makes paramiko raise
         return False
