@@ -20,7 +20,7 @@ from sshserver import SSHD, Sshd
 from gpuprep.cli import cli
 from gpuprep.desired import loading
 from gpuprep.desired.proposal import propose
-from gpuprep.errors import AuthenticationRefused, HostKeyRefused, SimError, UsageError
+from gpuprep.errors import AuthenticationRefused, HostKeyRefused, SimError, StoreError, UsageError
 from gpuprep.records import Plan, PlaybookResult, ProfileRef, RunRecord, Source, Step, TaskResult
 from gpuprep.store import Store
 from gpuprep.workflows import effort, firstmachine, ownprofile, runs, targets
@@ -141,7 +141,7 @@ def test_a_wrong_user_says_the_next_command_and_writes_nothing(server: Sshd) -> 
     server.trust()
     made = run("init", f"nobody@127.0.0.1:{server.port}")
     assert isinstance(made.exception, AuthenticationRefused)
-    assert f"`gpuprep init USER@127.0.0.1:{server.port}`" in made.exception.hint
+    assert f"`gpuprep init 127.0.0.1:{server.port}`" in made.exception.hint
     assert list(Path().iterdir()) == []
 
 
@@ -329,3 +329,10 @@ def test_earlier_runs_come_from_the_store() -> None:
     assert (ours, [run.run_id for run in alike]) == ([], ["20261120-100000-aaaaaa"])
     made = run("init", "local")
     assert "from earlier runs for facts, preflight, driver, cuda" in " ".join(made.stdout.split())
+
+
+@pytest.mark.parametrize(("url", "error"), [("nonsense", UsageError), ("sqlite:////no/such/folder/x.db", StoreError)])
+def test_a_store_that_is_named_must_be_there(url: str, error: type[Exception]) -> None:
+    made = run("init", "local", "--store", url)
+    assert isinstance(made.exception, error), made.output
+    assert list(Path().iterdir()) == []

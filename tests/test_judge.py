@@ -479,6 +479,11 @@ def test_the_missing_keys_are_named_with_their_places(tmp_path: Path) -> None:
         assert f"measurements[0].values.{key}" in finding.reason
     assert (finding.status, made.exit_code) == (Status.UNKNOWN, 3)
     assert "record.keys" not in {one.key for one in again(write(tmp_path, FIGURES)).findings}
+    whole = copy.deepcopy(WHOLE)
+    del whole["measurements"][-1]["values"]["gpus"][0]["pci_device_id"]
+    (finding,) = [one for one in again(write(tmp_path, whole)).findings if one.key == "record.keys"]
+    place = f"measurements[{len(whole['measurements']) - 1}].values.gpus[0].pci_device_id"
+    assert finding.reason == f"the file does not have {place}"
     nothing = {"measurements": [{"probe": "codec", "source": "measured", "values": {}}]}
     with pytest.raises(UsageError, match=r"measurements\[0\].values.gpus\[0\].pci_device_id: missing"):
         again(write(tmp_path, nothing))
@@ -515,3 +520,11 @@ def test_a_template_is_refused_as_it_is_and_judged_when_it_is_filled_in(tmp_path
 def test_without_a_file_the_command_says_how_to_get_one() -> None:
     assert "gpuprep judge --template csv" in run("--profile", "t4").exception.hint
     assert run("--template", "csv").output.splitlines()[1] == ",,fp64,8192,8192,8192,,,,,,,"
+
+
+def test_the_table_of_the_page_is_judged(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs/records.md").read_text(encoding="utf-8")
+    lines = [line.strip() for line in page.splitlines() if line.startswith(("    host,gpu,", "    node7,NVIDIA"))]
+    assert len(lines) == 3
+    (made,) = rejudge.judge_file(table(tmp_path, "\n".join(lines)), A100)
+    assert (made.host, made.exit_code) == ("node7", 0)

@@ -94,7 +94,7 @@ def test_a_user_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path
         AuthenticationRefused, match=r"lets nobody in\. Tried: nobody with ~/\.ssh/id_ed25519$"
     ) as caught:
         keysearch.find(bare(server, user="nobody"), never, quiet)
-    assert f"gpuprep init USER@127.0.0.1:{server.port}" in caught.value.hint
+    assert f"`gpuprep init 127.0.0.1:{server.port}` tries the usual users" in caught.value.hint
     assert f"ssh-copy-id -i {home}/.ssh/id_ed25519.pub -p {server.port} nobody@127.0.0.1" in caught.value.hint
     (home / ".ssh/config").write_text("Host 127.0.0.1\n  User nobody\n")
     with pytest.raises(AuthenticationRefused, match=r"Tried: nobody with ~/\.ssh/id_ed25519$"):
@@ -130,6 +130,7 @@ def test_no_more_than_three_connections_fail(serve: Serve, home: Path) -> None:
     log = (server.folder / "log").read_text()
     assert log.count("Connection from 127.0.0.1") == 3 + STARTED
     assert "no more than 9 keys are tried" in caught.value.what
+    assert f"`gpuprep init USER@127.0.0.1:{server.port}`" in caught.value.hint
 
 
 def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +271,22 @@ def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -
 )
 def test_users_by_system_and_cloud(version: str, address: str, users: tuple[str, ...]) -> None:
     assert logins.users(version, address, "me") == users
+
+
+def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve, home: Path) -> None:
+    jump, inner = serve(), serve()
+    give(home, inner.key)
+    (home / ".ssh/config").write_text(
+        f"Host inner\nHostName 127.0.0.1\nPort {inner.port}\nProxyJump jump\n"
+        f"Host jump\nHostName 127.0.0.1\nPort {jump.port}\nUser {jump.user}\nIdentityFile {jump.key}\n"
+    )
+    asked: list[str] = []
+
+    def accept(shown: ShownKey) -> bool:
+        asked.append(shown.name)
+        return True
+
+    found = keysearch.find(Target("inner", user=inner.user), accept, quiet)
+    assert asked == [f"[127.0.0.1]:{jump.port}", f"[127.0.0.1]:{inner.port}"]
+    with Host(found.target) as host:
+        assert host.run("echo in").stdout == "in\n"

@@ -59,7 +59,7 @@ def judge(
         emit(judge_template.text(template, profile), output)
         return 0
     if record is None:
-        raise UsageError("`gpuprep judge` needs a file", "gpuprep judge --template csv > figures.csv prints one")
+        raise UsageError("`gpuprep judge` needs a file", "`gpuprep judge --template csv` prints one to fill in")
     if profile is None:
         known = ", ".join(loading.available())
         raise UsageError("`gpuprep judge` needs --profile", f"profiles: {known}, or a path to a YAML file")

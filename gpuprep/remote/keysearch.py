@@ -65,6 +65,7 @@ class _Search:
     keys: list[Key]
     locked: list[str]  # key files that need a passphrase
     users: list[str]  # in the order in which they are tried; [] until sshd has said on which system it is
+    named: bool  # by the user: then no other one is tried
     tried: list[str] = field(default_factory=list)
 
     def next(self, failures: int) -> tuple[str, list[Key]]:
@@ -93,7 +94,7 @@ def find(
     named = target.user or settings.get("user")
     with contextlib.closing(paramiko.Agent()) as agent:
         keys, locked = _keys(target, settings, agent)
-        search = _Search(target, keys, locked, [named] if named else [])
+        search = _Search(target, keys, locked, [named] if named else [], bool(named))
         if not keys:
             raise _no_key(search)
         return _search(search, accept, say, stopped)
@@ -102,7 +103,6 @@ def find(
 def _search(
     search: _Search, accept: Callable[[ShownKey], bool], say: Callable[[str], None], stopped: Callable[[], bool]
 ) -> Found:
-    named = bool(search.users)  # by the user: then no other one is tried
     accepted: set[str] = set()
     failures = 0
     while True:
@@ -123,7 +123,7 @@ def _search(
             other = OTHER_USER.search(error.what)
             if other is None or other[1] in search.users:
                 raise
-            if named:
+            if search.named:
                 raise _other_user(search, other[1]) from error
             say(f"{connection.user} may not log in; the host says: log in as {other[1]}")
             search.tried.append(connection.user)
@@ -283,11 +283,14 @@ def _no_key(search: _Search) -> AuthenticationRefused:
 
 
 def _refused(search: _Search) -> AuthenticationRefused:
-    """The next command names another user: which one only the owner of the machine knows."""
+    """The next command tries the usual users where one was named, and names one where they were tried."""
     target = search.target
     address, user = target.address or target.name, search.users[0] if search.users else "USER"
     again = ["gpuprep", "init", *(["--ssh-key", target.identity_file] if target.identity_file else [])]
-    other = command(*again, about=login(address, "USER", target.port))
+    other = command(*again, about=login(address, None if search.named else "USER", target.port))
+    advice = (
+        f"`{other}` tries the usual users" if search.named else f"the cloud's console names the image's user: `{other}`"
+    )
     files = [key.file for key in search.keys if key.file]
     locked = ""
     if search.locked:
@@ -297,8 +300,7 @@ def _refused(search: _Search) -> AuthenticationRefused:
     copy = command("ssh-copy-id", *(["-i", f"{files[0]}.pub"] if files else []), *_port(target), f"{user}@{address}")
     return AuthenticationRefused(
         f"{target.name}: {address} lets nobody in. Tried: {'; '.join(search.tried)}{locked}{left}",
-        f"the cloud's console names the user of the image: `{other}`. The key is another file: `--ssh-key FILE`."
-        f" You have a password there: `{copy}` lets your key in",
+        f"{advice}. Another key: `--ssh-key FILE`. With a password of {user} there: `{copy}` lets your key in",
         where=target.name,
     )
 

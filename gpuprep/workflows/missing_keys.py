@@ -1,4 +1,4 @@
-"""Which keys of figures from elsewhere are missing, and where? "measurements[0].values.gpus[0].gemms[1].tflops".
+"""Which keys of measurements are missing, and where? "measurements[0].values.gpus[0].gemms[1].tflops".
 
 For the reader alone: what a missing key means is the judges' matter, so this never makes a verdict better or worse.
 """
@@ -12,13 +12,17 @@ MOST = 40  # keys that are listed
 # By probe: what a verdict needs, also of `published` figures; then what it needs of others. "a|b": one of them.
 ALWAYS: Mapping[str, Sequence[str]] = {
     "gemm": (
+        "gpus[].pci_device_id",
         "gpus[].gemms[].dtype",
         "gpus[].gemms[].m",
         "gpus[].gemms[].n",
         "gpus[].gemms[].k",
         "gpus[].gemms[].tflops",
     ),
-    "bandwidth": ("gpus[].copy_gb_per_s|read_gb_per_s|triad_gb_per_s|write_gb_per_s|h2d_gb_per_s|d2h_gb_per_s",),
+    "bandwidth": (
+        "gpus[].pci_device_id",
+        "gpus[].copy_gb_per_s|read_gb_per_s|triad_gb_per_s|write_gb_per_s|h2d_gb_per_s|d2h_gb_per_s",
+    ),
     "throughput": ("series[].kind", "series[].codec", "series[].outcome", "series[].steps[].fps"),
 }
 UNLESS_PUBLISHED: Mapping[str, Sequence[str]] = {
@@ -57,6 +61,8 @@ def missing(measurements: Sequence[tuple[str, Any]]) -> list[str]:
 def _missing(value: Any, path: Sequence[str], where: str) -> Iterator[str]:
     if not isinstance(value, Mapping) or value.get("error") or "missing" in value:
         return  # it says itself why there is nothing
+    if value.get("outcome") not in (None, "completed"):
+        return  # the same, of a series that was not measured
     step, rest = path[0], path[1:]
     names = step.removesuffix("[]").split("|")
     if all(value.get(name) is None for name in names):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpuprep import settings
 from gpuprep.desired import host_rules, loading
 from gpuprep.desired.proposal import BASE, Proposal, propose
-from gpuprep.errors import StoreError
+from gpuprep.errors import StoreError, UsageError
 from gpuprep.records import ProfileRef, RunRecord, Snapshot
 from gpuprep.remote import Host, Target
 from gpuprep.store import Store
@@ -74,7 +74,7 @@ def _earlier(url: str | None, host: str, profile: str, facts: Snapshot) -> tuple
     """Earlier provisions. None where the store cannot be read: an estimate is not worth a stop."""
     try:
         store = Store.open(url)
-    except StoreError:
+    except (StoreError, UsageError):
         return [], []
     try:
         return effort.earlier(store, host, profile, facts)
