@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from builders import bare_snapshot, finished_snapshot, resolved
 from click.testing import CliRunner, Result
 from fakehost import Script
@@ -17,11 +18,14 @@ from pseudoterminal import Program
 from records_for_tests import record
 from sshserver import SSHD, Sshd
 
+from gpuprep.catalogue import effort as documented
 from gpuprep.cli import cli
 from gpuprep.desired import loading
 from gpuprep.desired.proposal import propose
 from gpuprep.errors import AuthenticationRefused, HostKeyRefused, SimError, StoreError, UsageError
+from gpuprep.provisioning import plan
 from gpuprep.records import Plan, PlaybookResult, ProfileRef, RunRecord, Source, Step, TaskResult
+from gpuprep.remote import Target
 from gpuprep.store import Store
 from gpuprep.workflows import effort, firstmachine, ownprofile, runs, targets
 
@@ -336,3 +340,36 @@ def test_a_store_that_is_named_must_be_there(url: str, error: type[Exception]) -
     made = run("init", "local", "--store", url)
     assert isinstance(made.exception, error), made.output
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target("[2001:db8::1]:2222", address="2001:db8::1", port=2222, user="me"),
+        Target("gpu-1.example.org", address="gpu-1.example.org", user="DOMAIN\\me"),
+        Target("web1", address="web1", user="me", identity_file="/home/me/a key: #1 'ö' \U0001f511.pem"),
+    ],
+)
+def test_an_inventory_says_what_it_was_made_of(target: Target) -> None:
+    name = firstmachine.inventory_name(target)
+    Path("inventory.yml").write_text(firstmachine.inventory_text(name, target), encoding="utf-8")
+    (read,) = targets.parse([name], "inventory.yml")
+    assert (read.name, read.address, read.port) == (name, target.address, target.port)
+    assert (read.user, read.identity_file) == (target.user, target.identity_file)
+
+
+@pytest.mark.parametrize("path", ["/home/{{ x }}/id", "/home/a\nb", "/home/\u202eid"])
+def test_a_key_file_that_no_inventory_can_name(path: str) -> None:
+    with pytest.raises(UsageError):
+        firstmachine.inventory_text("web1", Target("web1", address="web1", identity_file=path))
+
+
+def test_each_step_has_documented_figures_with_a_source() -> None:
+    folder = Path(documented.__file__).parent
+    data = yaml.safe_load((folder / "effort.yml").read_text(encoding="utf-8"))
+    steps = {role.removeprefix("gpu_") for role in plan.ROLES}
+    assert steps | {"facts", effort.MEASURING} == set(data["seconds"])
+    assert set(data["megabytes"]) < steps
+    for entry in (*data["seconds"].values(), *data["megabytes"].values(), data["restart_seconds"]):
+        assert entry["source"] in data["sources"]
+        assert all(value > 0 for key, value in entry.items() if key not in ("source", "unverified"))

@@ -14,7 +14,7 @@ from gpuprep.errors import UsageError
 from gpuprep.remote import Target
 from gpuprep.untrusted.plaintext import one_line
 from gpuprep.workflows import ownprofile
-from gpuprep.workflows.target_names import check_word
+from gpuprep.workflows.target_names import check_text, check_word
 
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -64,7 +64,10 @@ def inventory_name(target: Target) -> str:
 
 
 def inventory_text(name: str, target: Target) -> str:
-    """An Ansible inventory of one host. Texts are JSON's, which YAML reads as they are; none is the host's."""
+    """An Ansible inventory of one host. Texts are JSON's, which YAML reads as they are; none is the host's.
+
+    Raises UsageError for what an inventory cannot say, such as a key file whose name is a template.
+    """
     address = target.address or target.name
     variables: dict[str, str | int] = {}
     if target.local:
@@ -77,12 +80,14 @@ def inventory_text(name: str, target: Target) -> str:
         variables["ansible_user"] = target.user
     if target.identity_file:
         variables["ansible_ssh_private_key_file"] = target.identity_file
+    for key, value in variables.items():
+        check_text(key, str(value), "a plain path, address or name")
     lines = [
         "# Made by `gpuprep init`. `gpuprep COMMAND -i FOLDER` reads every file of this folder; add groups as you like",
         "all:",
         "  hosts:",
         f"    {json.dumps(name)}:",
-        *(f"      {key}: {json.dumps(value)}" for key, value in variables.items()),
+        *(f"      {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in variables.items()),
     ]
     return "\n".join(lines) + "\n"
 
