@@ -106,3 +106,82 @@ def test_help_imports_no_validator() -> None:
     code = "import sys, gpuprep.cli.profiles as p; print([m for m in ('jsonschema', 'yaml') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# ---------------------------------------------------------------- new
+
+
+def test_a_new_profile_is_found_by_its_name_and_passes_the_check(tmp_path: Path) -> None:
+    made = run("new", "lab", "--gpu", "t4")
+    assert made.exit_code == 0, made.output
+    assert made.output.endswith("gpuprep plan HOST --profile lab\n")
+    assert (tmp_path / "config/gpuprep/profiles/lab.yml").is_file()
+    assert (load("lab").gpus, run("check", "lab").output) == (("t4",), "lab: ok\n")
+    assert load("lab").thresholds["fp16_percent_of_peak"] == load("t4").thresholds["fp16_percent_of_peak"]
+    assert "there already, just like this" in run("new", "lab", "--gpu", "t4").output
+
+
+@pytest.mark.parametrize(
+    ("words", "extends", "gpus"),
+    [
+        (["--gpu", "NVIDIA A100-PCIE-40GB"], "a100", ("a100",)),
+        (["--gpu", "l40s"], "base", ("l40s",)),
+        (["--gpu", "t4", "--gpu", "v100"], "base", ("t4", "v100")),
+        (["--from", "v100"], "v100", ("v100",)),
+        (["--from", "base", "--gpu", "t4"], "base", ("t4",)),
+    ],
+)
+def test_what_a_new_profile_extends(tmp_path: Path, words: list[str], extends: str, gpus: tuple[str, ...]) -> None:
+    path = tmp_path / "own.yml"
+    made = run("new", "own", *words, "--output", str(path))
+    assert made.exit_code == 0, made.output
+    assert f'extends: "{extends}"' in path.read_text()
+    assert load(str(path)).gpus == gpus
+    assert run("check", str(path)).exit_code == 0
+
+
+def test_a_profile_may_extend_a_file_of_the_user(tmp_path: Path) -> None:
+    site = tmp_path / "site.yml"
+    site.write_text("extends: t4\ntuning: {power_limit_watts: 62}\n")
+    assert run("new", "own", "--from", str(site), "--output", str(tmp_path / "other" / "own.yml")).exit_code == 0
+    assert load(str(tmp_path / "other/own.yml")).tuning.power_limit_watts == 62
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["own"], "needs --gpu or --from"),
+        (["own", "--gpu", "t5"], "the catalogue has no such GPU (did you mean"),
+        (["own", "--gpu", "rtx"], "no such GPU"),
+        (["own", "--from", "t5"], "there is no profile 't5'"),
+        (["own", "--from", "./nowhere.yml"], "there is no such file"),
+        (["t4", "--gpu", "t4"], "is a profile of gpuprep's own"),
+        (["../own", "--gpu", "t4"], "is no name of a profile"),
+        (["-own", "--gpu", "t4"], "No such option"),
+    ],
+)
+def test_a_profile_that_cannot_be_made(tmp_path: Path, words: list[str], said: str) -> None:
+    made = run("new", *words)
+    assert made.exit_code
+    assert said in f"{made.exception}{made.output}"
+    assert not (tmp_path / "config").exists()
+
+
+def test_another_file_of_the_name_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "own.yml"
+    path.write_text("extends: v100\n")
+    made = run("new", "own", "--gpu", "t4", "--output", str(path))
+    assert isinstance(made.exception, UsageError)
+    assert "--force" in made.exception.hint
+    assert path.read_text() == "extends: v100\n"
+    assert run("new", "own", "--gpu", "t4", "--output", str(path), "--force").exit_code == 0
+    assert load(str(path)).gpus == ("t4",)
+    assert [one.name for one in tmp_path.glob("*")] == ["own.yml"]
+
+
+def test_a_profile_that_does_not_pass_the_check_is_not_written(tmp_path: Path) -> None:
+    site = tmp_path / "site.yml"
+    site.write_text("extends: t4\ndriver: {flavour: open, version: '470'}\n")
+    made = run("new", "own", "--from", str(site), "--output", str(tmp_path / "own.yml"))
+    assert made.exit_code
+    assert [one.name for one in tmp_path.glob("*")] == ["site.yml"]

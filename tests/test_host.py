@@ -278,6 +278,9 @@ def test_refused_key_names_user_and_key(trusted: Sshd, tmp_path: Path) -> None:
         host.run("true")
     assert str(stranger) in caught.value.what
     assert "--ssh-key" in caught.value.hint
+    assert f"`gpuprep init 127.0.0.1:{trusted.port}`" in caught.value.hint
+    copy = f"`ssh-copy-id -i {stranger}.pub -p {trusted.port} {trusted.user}@127.0.0.1`"
+    assert copy in caught.value.hint
 
 
 def test_no_key_at_all(trusted: Sshd) -> None:
@@ -304,7 +307,7 @@ def test_a_key_locked_by_a_passphrase(trusted: Sshd, tmp_path: Path) -> None:
         Host(trusted.target(identity_file=str(locked))) as host,
     ):
         host.run("true")
-    assert "ssh-add" in caught.value.hint
+    assert f"`ssh-add {locked}`" in caught.value.hint
 
 
 def test_a_key_file_that_is_not_there(trusted: Sshd) -> None:

@@ -358,3 +358,173 @@ def test_a_run_that_ended_with_an_error_does_not_pass(tmp_path: Path) -> None:
     stopped = {**WHOLE, "error": "gpu-1: interrupted", "exit_code": 130}
     judged = run(str(write(tmp_path, stopped)), "--profile", "a100")
     assert (judged.return_value, "interrupted" in judged.output) == (3, True)
+
+
+# ---------------------------------------------------------------- by hand: tables, templates, names, missing keys
+
+
+TABLE = """gpu,dtype,m,n,k,tflops,copy_gb_per_s,h2d_gb_per_s,d2h_gb_per_s,source
+NVIDIA A100-SXM4-40GB,fp16,8192,8192,8192,275.4,,,,SuperBench
+NVIDIA A100-SXM4-40GB,fp32,8192,8192,8192,18.36,,,,
+NVIDIA A100-SXM4-40GB,,,,,,1370,25.1,25.3,
+"""
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "figures.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_flat_table_is_judged_as_the_same_figures_in_json_are(tmp_path: Path) -> None:
+    gpu_of_it = {"index": 0, "name": "NVIDIA A100-SXM4-40GB", "pci_device_id": "20b0"}
+    square = {"m": 8192, "n": 8192, "k": 8192}
+    gemms = [{"dtype": "fp16", **square, "tflops": 275.4}, {"dtype": "fp32", **square, "tflops": 18.36}]
+    memory = {"copy_gb_per_s": 1370.0, "h2d_gb_per_s": 25.1, "d2h_gb_per_s": 25.3}
+    document = {
+        "measurements": [
+            {
+                "probe": probe,
+                "source": "measured",
+                "values": {"published": "SuperBench", "gpus": [{**gpu_of_it, **more}]},
+            }
+            for probe, more in (("gemm", {"gemms": gemms}), ("bandwidth", memory))
+        ]
+    }
+    by_table, by_json = again(table(tmp_path, TABLE)), again(write(tmp_path, document))
+    assert by_table.findings == by_json.findings
+    assert (by_table.exit_code, by_table.host) == (0, "elsewhere")
+    keys = {finding.key for finding in by_table.findings}
+    assert {"gpu 0.gemm_fp16", "gpu 0.gemm_fp32"} < keys
+    assert any("memory" in key for key in keys)
+    slow = again(table(tmp_path, TABLE.replace("275.4", "91")))
+    assert [one.key for one in slow.findings if one.status is Status.FAIL] == ["gpu 0.gemm_fp16"]
+
+
+@pytest.mark.parametrize("form", ["\ufeff{}", "{}\r\n"])
+def test_tables_as_spreadsheets_write_them(tmp_path: Path, form: str) -> None:
+    excel = form.format(TABLE.replace(",", ";")).replace("\n", "\r\n")
+    assert again(table(tmp_path, excel)).findings == again(table(tmp_path, TABLE)).findings
+
+
+def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
+    lines = ["host,gpu,index,dtype,m,n,k,tflops"]
+    lines += [f"{host},20b0,{index},fp16,8192,8192,8192,{tflops}"
+              for host, index, tflops in (("a", 0, 275), ("a", 1, 274), ("b", 0, 90))]  # fmt: skip
+    made = rejudge.judge_file(table(tmp_path, "\n".join(lines)), A100)
+    assert [(one.host, one.exit_code) for one in made] == [("a", 0), ("b", 1)]
+    assert {"gpu 0.gemm_fp16", "gpu 1.gemm_fp16"} <= {finding.key for finding in made[0].findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", ": has no line of figures"),
+        ("gpu,dtype,m,n,k,tflops\n", ": has no line of figures"),
+        ("dtype,tflops\nfp16,3\n", ":1: gpu: missing"),
+        ("gpu,speed\nT4,3\n", ":1: 'speed': no such column, allowed: host, gpu"),
+        ("gpu,gpu\nT4,T4\n", ":1: gpu: is there twice"),
+        ("gpu,dtype,m,n,k,tflops\n,fp16,1,1,1,3\n", ":2: gpu: is empty"),
+        ("gpu,dtype,m,n,k,tflops\n\nA100,fp16,1,1,1,3\n", ":3: gpu: 'A100' is several boards: give one of A100 SXM4"),
+        ("gpu,dtype,m,n,k,tflops\nA1000,fp16,1,1,1,3\n", ":2: gpu: 'A1000' is no GPU of the catalogue (did you mean"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp17,1,1,1,3\n", ":2: dtype: 'fp17', want one of fp64"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,,3\n", ":2: k: is empty"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1.5,1,1,3\n", ":2: m: '1.5', want a whole number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,\n", ":2: tflops: is empty"),
+        ('gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,"3,5"\n', ":2: tflops: '3,5' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,nan\n", ":2: tflops: 'nan' is no number"),
+        ("gpu,dtype,m,n,k,tflops\nT4,,,,,\n", ":2: tflops: the line has no figure"),
+        ("gpu,copy_gb_per_s\nT4,200\nT4,201\n", ":3: copy_gb_per_s: is there twice for GPU 0"),
+        ("gpu,copy_gb_per_s\nT4,200\nL4,201\n", ":3: gpu: 'L4', and GPU 0 of this host is 'T4' above"),
+        ("gpu,copy_gb_per_s\nT4,200,3\n", ":2: has 3 cells, and the first line has 2"),
+        ('gpu,copy_gb_per_s\nT4,"200\n', ": is no CSV"),
+        ("gpu,copy_gb_per_s\n" + "T4,200\n" * 30000, ":3: copy_gb_per_s: is there twice"),
+    ],
+)
+def test_mistakes_of_a_table_name_line_and_column(tmp_path: Path, text: str, what: str) -> None:
+    path = table(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        rejudge.judge_file(path, A100)
+    said = caught.value.what.removeprefix(str(path))
+    assert said.startswith(what) or (what == ": is no CSV" and "is no CSV" in said)
+    assert "--template csv" in caught.value.hint
+
+
+def test_a_name_that_is_one_board_is_enough(tmp_path: Path) -> None:
+    product = {"dtype": "fp16", "m": 8192, "n": 8192, "k": 8192, "tflops": 275.4}
+
+    def of(**named: str) -> RunRecord:
+        values = {"published": "a page", "gpus": [{**named, "gemms": [product]}]}
+        return again(write(tmp_path, {"measurements": [{"probe": "gemm", "source": "measured", "values": values}]}))
+
+    assert of(name="NVIDIA A100-SXM4-40GB").findings == of(name="NVIDIA A100-SXM4-40GB", pci_device_id="20b0").findings
+    # Two boards with one device id: what both are.
+    assert of(name="NVIDIA A100-SXM4-80GB").exit_code == 0
+    where = "measurements[0].values.gpus[0]"
+    with pytest.raises(UsageError, match="name: 'A100' is several boards") as caught:
+        of(name="A100")
+    assert f"{where}.name: " in caught.value.what
+    with pytest.raises(UsageError) as caught:
+        of(uuid="GPU-1")
+    assert f"{where}.pci_device_id: missing; say which GPU it was" in caught.value.what
+
+
+def test_the_missing_keys_are_named_with_their_places(tmp_path: Path) -> None:
+    document = copy.deepcopy(FIGURES)
+    first = document["measurements"][0]["values"]["gpus"][0]
+    del first["gemms"][1]["tflops"], first["other_processes"], document["measurements"][0]["values"]["toolkit"]
+    made = again(write(tmp_path, document))
+    (finding,) = [one for one in made.findings if one.key == "record.keys"]
+    for key in ("toolkit", "gpus[0].other_processes", "gpus[0].gemms[1].tflops"):
+        assert f"measurements[0].values.{key}" in finding.reason
+    assert (finding.status, made.exit_code) == (Status.UNKNOWN, 3)
+    assert "record.keys" not in {one.key for one in again(write(tmp_path, FIGURES)).findings}
+    whole = copy.deepcopy(WHOLE)
+    del whole["measurements"][-1]["values"]["gpus"][0]["pci_device_id"]
+    (finding,) = [one for one in again(write(tmp_path, whole)).findings if one.key == "record.keys"]
+    place = f"measurements[{len(whole['measurements']) - 1}].values.gpus[0].pci_device_id"
+    assert finding.reason == f"the file does not have {place}"
+    nothing = {"measurements": [{"probe": "codec", "source": "measured", "values": {}}]}
+    with pytest.raises(UsageError, match=r"measurements\[0\].values.gpus\[0\].pci_device_id: missing"):
+        again(write(tmp_path, nothing))
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_template_is_refused_as_it_is_and_judged_when_it_is_filled_in(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"figures.{form}"
+    assert run("--template", form, "--profile", "t4", "--output", str(path)).return_value == 0
+    text = path.read_text(encoding="utf-8")
+    assert "Tesla T4" in text
+    empty = run(str(path), "--profile", "t4")
+    if form == "csv":
+        assert "figures.csv:2: tflops: is empty" in str(empty.exception)
+        lines = [line for line in text.splitlines() if "8192" in line]
+        speeds = {"fp32": "5.1", "fp16": "25", "fp64": "0.2", "int8": "40"}
+        filled = [line.replace("8192,8192,8192,", f"8192,8192,8192,{speeds[line.split(',')[2]]}") for line in lines]
+        path.write_text("\n".join([text.splitlines()[0], *filled]), encoding="utf-8")
+    else:
+        assert empty.return_value == 3
+        assert "measurements[0].values.gpus[0].gemms[0].tflops" in "".join(empty.output.split())
+        document = json.loads(text)
+        for gemm_of_it, tflops in zip(
+            document["measurements"][0]["values"]["gpus"][0]["gemms"], (0.2, 5.1, 25, 40), strict=True
+        ):
+            gemm_of_it["tflops"] = tflops
+        document["measurements"].pop()
+        path.write_text(json.dumps(document), encoding="utf-8")
+    (made,) = rejudge.judge_file(path, loading.load("t4"))
+    assert {f.key for f in made.findings} >= {"gpu 0.gemm_fp16", "gpu 0.gemm_fp32"}
+    assert made.exit_code == 0, [f for f in made.findings if f.status is not Status.PASS]
+
+
+def test_without_a_file_the_command_says_how_to_get_one() -> None:
+    assert "gpuprep judge --template csv" in run("--profile", "t4").exception.hint
+    assert run("--template", "csv").output.splitlines()[1] == ",,fp64,8192,8192,8192,,,,,,,"
+
+
+def test_the_table_of_the_page_is_judged(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs/records.md").read_text(encoding="utf-8")
+    lines = [line.strip() for line in page.splitlines() if line.startswith(("    host,gpu,", "    node7,NVIDIA"))]
+    assert len(lines) == 3
+    (made,) = rejudge.judge_file(table(tmp_path, "\n".join(lines)), A100)
+    assert (made.host, made.exit_code) == ("node7", 0)

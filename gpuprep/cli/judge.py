@@ -16,16 +16,22 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("record", metavar="RECORD.json", type=click.Path(path_type=Path))
+@click.argument("record", metavar="[RECORD.json|FIGURES.csv]", required=False, type=click.Path(path_type=Path))
 @options.profile
 @click.option("--history", is_flag=True, help="Also compare real hosts with their baselines in the store.")
+@click.option(
+    "--template",
+    type=click.Choice(["csv", "json"]),
+    help="Print a file of figures to fill in, and judge nothing. With --profile for its GPU.",
+)
 @click.option("--keep", is_flag=True, help="Store the new verdict as a new run.")
 @options.output
 @options.store
 def judge(
-    record: Path,
+    record: Path | None,
     profile: str | None,
     history: bool,
+    template: str | None,
     keep: bool,
     as_json: bool,
     output: Path | None,
@@ -37,14 +43,22 @@ def judge(
     """Judge a recorded run again; no host is contacted.
 
     RECORD.json is the output of `gpuprep report RUN --format json` or of a command's --json, or figures that were
-    measured elsewhere in that form (docs/records.md). The rules are those of `gpuprep validate`, the thresholds those
-    of PROFILE. The exit code is that of the worst new verdict.
+    measured elsewhere in that form or as a table, FIGURES.csv (docs/records.md; --template prints one to fill in). The
+    rules are those of `gpuprep validate`, the thresholds those of PROFILE. The exit code is that of the worst new
+    verdict.
     """
     from gpuprep import settings
     from gpuprep.desired import loading
     from gpuprep.errors import UsageError
 
     check_output(output)
+    if template is not None:
+        from gpuprep.workflows import judge_template
+
+        emit(judge_template.text(template, profile), output)
+        return 0
+    if record is None:
+        raise UsageError("`gpuprep judge` needs a file", "`gpuprep judge --template csv` prints one to fill in")
     if profile is None:
         known = ", ".join(loading.available())
         raise UsageError("`gpuprep judge` needs --profile", f"profiles: {known}, or a path to a YAML file")

@@ -17,6 +17,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "init": Entry("gpuprep.cli.init", "Look at a new machine, and write the two files that the other commands need"),
     "provision": Entry("gpuprep.cli.provision", "Plan, install, tune and check machines; end with a verdict"),
     "plan": Entry("gpuprep.cli.plan", "Show what provision would do and why; change nothing"),
     "tune": Entry("gpuprep.cli.tune", "Set only persistence mode, clocks, power limit, ECC and compute mode"),
@@ -34,7 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "explain": Entry("gpuprep.cli.explain", "Tell what a GPU can do, without a machine"),
     "codec": Entry("gpuprep.cli.codec", "Check an ffmpeg command against a build, and build FFmpeg for other machines"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),
-    "profiles": Entry("gpuprep.cli.profiles", "List, show and check profiles"),
+    "profiles": Entry("gpuprep.cli.profiles", "List, show, check and write profiles"),
     "sim": Entry("gpuprep.cli.sim", "Start and stop simulated GPU VMs: real Linux machines with a simulated GPU"),
     "help": Entry("gpuprep.cli.help", "Show the help of a command"),
     "version": Entry("gpuprep.cli.version", "Show the versions of gpuprep and of what it uses"),

@@ -1,6 +1,8 @@
-"""gpuprep profiles: list the profiles, show one with all its values, check files."""
+"""gpuprep profiles: list the profiles, show one with all its values, check files, write a new one."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -10,7 +12,7 @@ from gpuprep.untrusted.plaintext import command, visible
 
 @click.group()
 def profiles() -> None:
-    """List, show and check profiles."""
+    """List, show, check and write profiles."""
 
 
 @profiles.command("list")
@@ -69,25 +71,45 @@ def check(context: click.Context, names: tuple[str, ...]) -> None:
     Prints `file:line: key: what is wrong, what is allowed` for every problem, also for combinations that no machine
     can have, and one line for each profile without a problem. The exit code is 2 if a profile has a problem.
     """
-    found = {name: _problems(name) for name in names}
+    from gpuprep.workflows.ownprofile import problems as problems_of
+
+    found = {name: problems_of(name) for name in names}
     for name, problems in found.items():
         emit("\n".join(problems) if problems else f"{name}: ok", None)
     context.exit(2 if any(found.values()) else 0)
 
 
-def _problems(name: str) -> list[str]:
-    from gpuprep.desired.loading import build, resolve
-    from gpuprep.desired.state import check_profile
-    from gpuprep.errors import ProfileError, UsageError
+@profiles.command()
+@click.argument("name")
+@click.option(
+    "--gpu", "gpus", metavar="MODEL", multiple=True, help="A GPU that it is for, as t4 or 'A100 PCIe'; may be repeated."
+)
+@click.option("--from", "parent", metavar="PROFILE", help="The profile that it extends. Default: the one for --gpu.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write this file. Default: NAME.yml in your folder of profiles, where NAME finds it.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+def new(name: str, gpus: tuple[str, ...], parent: str | None, output: Path | None, force: bool) -> None:
+    """Write a profile of your own that extends another one.
 
-    try:
-        resolved = resolve(name)
-    except ProfileError as error:
-        return list(error.problems)
-    except UsageError as error:
-        return [error.what]
-    lines = []
-    for refusal in check_profile(build(resolved)):  # "driver.flavour: reason; works: ..."
-        place = resolved.place(*refusal.partition(": ")[0].split("."))
-        lines.append(f"{place.file}:{place.line}: {refusal}")
-    return lines
+    It says which GPUs it is for, and nothing else: add what shall differ (docs/profiles.md lists all keys).
+    """
+    from gpuprep.errors import UsageError
+    from gpuprep.workflows import ownprofile
+
+    if not gpus and parent is None:
+        again = command("gpuprep", "profiles", "new", "--gpu", "t4", about=name)
+        raise UsageError("`gpuprep profiles new` needs --gpu or --from", again)
+    path = ownprofile.place(name) if output is None else output
+    models = ownprofile.models_named(gpus)
+    extends = ownprofile.parent_of(models) if parent is None else ownprofile.parent_named(parent)
+    content = ownprofile.text(extends, models)
+    if not ownprofile.write(path, content, force=force, check=ownprofile.problems):
+        emit(f"{path} is there already, just like this", None)
+    else:
+        emit(f"{path} is written; it extends {extends}", None)
+    chosen = name if output is None else ownprofile.as_path(path)
+    emit(f"\nNext, a machine with such a GPU:\n  {command('gpuprep', 'plan', 'HOST', '--profile', chosen)}", None)

@@ -73,6 +73,10 @@ def execute(command: str, request: Request, *, stored: bool = True, style: str =
 def _workflow(command: str, profile: Profile | None) -> Workflow:
     from gpuprep.workflows import drift, provision
 
+    if profile is None and command == "plan":
+        from gpuprep.workflows import proposing
+
+        return lambda target, options, line: proposing.plan(target, options, line).record
     if profile is None:
         from gpuprep.workflows import schedule
 
@@ -171,13 +175,13 @@ def on_hosts(
 def load_profile(command: str, request: Request) -> Profile | None:
     """The profile asked for; without a host or a profile, what there is to ask for. Raises UsageError, ProfileError.
 
-    None for `last`: what a host has found is by the profile that it has.
+    None for `last`: what a host has found is by the profile that it has; for `plan` without one: it proposes one.
     """
     from gpuprep.errors import UsageError
 
     if not request.hosts and request.inventory is None:
         raise UsageError(f"`gpuprep {command}` needs a HOST", _what_exists(command))
-    if command == "last":
+    if command == "last" or (command == "plan" and request.profile is None):
         return None
     if request.profile is None:
         raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command))

@@ -13,7 +13,7 @@ import getpass
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from gpuprep.errors import HostKeyRefused, UsageError
 from gpuprep.remote import known_hosts, revokedkeys
 from gpuprep.remote.hostcertificate import SUFFIX, Certificate, certificate_of
 from gpuprep.remote.known_hosts import AUTHORITY, PLAIN, REVOKED, Line, Unreadable
+from gpuprep.untrusted.plaintext import command
 
 USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 SYSTEM_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
@@ -167,16 +168,36 @@ def load(asked: Asked) -> Known:
     return Known(asked, found[names[0]], without_port, unreadable)
 
 
+@dataclass(frozen=True)
+class ShownKey:
+    """A key that a host showed, and that no file knows yet."""
+
+    name: str  # of the host, as known_hosts files have it
+    algorithm: str  # "ssh-ed25519"
+    fingerprint: str  # "SHA256:...", as ssh shows it
+    file: Path  # where it would be added
+
+
+class HostKeyUnknown(HostKeyRefused):
+    """Refused only because nobody has accepted it: the user may."""
+
+    def __init__(self, what: str, hint: str, *, where: str, shown: ShownKey) -> None:
+        super().__init__(what, hint, where=where)
+        self.shown = shown
+
+
 class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko ships no types
     """The one judge of a host's key: paramiko is taught no keys, so it asks for each.
 
-    One that is not known is refused, or with `accept_new` becomes a new line.
+    One that is not known is refused, or with `accept_new` becomes a new line: with True any, else one whose fingerprint
+    is among `accept_new`. `login` is how a command names this host (user@host:port).
     """
 
-    def __init__(self, where: str, known: Known, *, accept_new: bool) -> None:
+    def __init__(self, where: str, known: Known, *, accept_new: bool | Collection[str], login: str = "") -> None:
         self.where = where
         self.known = known
         self.accept_new = accept_new
+        self.login = login or where
 
     def missing_host_key(self, _client: paramiko.SSHClient, _hostname: str, key: paramiko.PKey) -> None:
         """Returns for a key that counts. Raises HostKeyRefused, and UsageError where a file could not be read."""
@@ -194,17 +215,33 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         if known.unreadable:
             raise known.unreadable
         if not asked.files or UNFIT_FOR_A_LINE.search(asked.host):
-            remedy = "add it to a known_hosts file: gpuprep has none to add it to under this name"
-        elif self.accept_new:
-            _append(asked.files[0], f"{asked.names[0]} {key.get_name()} {key.get_base64()}\n")
-            return
-        else:
-            remedy = f"run again with --accept-new-host-key, which adds it to {asked.files[0]}"
-        raise HostKeyRefused(
-            f"{self.where}: the host key is not known: {shown}{known.why(certificate)}",
-            f"compare this fingerprint with the one of the machine's console; if they are equal, {remedy}",
+            raise HostKeyRefused(
+                f"{self.where}: the host key is not known: {shown}{known.why(certificate)}",
+                f"compare this fingerprint with the one that {own_fingerprint(key.get_name())}; if they are equal, add"
+                " it to a known_hosts file: gpuprep has none to add it to under this name",
+                where=self.where,
+            )
+        if not self._accepts(key):
+            raise self._unknown(key, certificate, asked.files[0])
+        _append(asked.files[0], f"{asked.names[0]} {key.get_name()} {key.get_base64()}\n")
+
+    def _accepts(self, key: paramiko.PKey) -> bool:
+        return self.accept_new if isinstance(self.accept_new, bool) else key.fingerprint in self.accept_new
+
+    def _unknown(self, key: paramiko.PKey, certificate: Certificate | None, file: Path) -> HostKeyUnknown:
+        """The command in the hint changes nothing on the host."""
+        shown = ShownKey(self.known.asked.names[0], key.get_name(), key.fingerprint, file)
+        return HostKeyUnknown(
+            f"{self.where}: the host key is not known: {shown.algorithm} {shown.fingerprint}"
+            f"{self.known.why(certificate)}",
+            f"compare this fingerprint with the one that {own_fingerprint(shown.algorithm)}; if they are equal,"
+            f" `{self._accept()}` adds it to {file}; then run your command again",
             where=self.where,
+            shown=shown,
         )
+
+    def _accept(self) -> str:
+        return command("gpuprep", "plan", "--accept-new-host-key", about=self.login)
 
     def _revoked(self, shown: str, by: str) -> HostKeyRefused:
         return HostKeyRefused(
@@ -221,9 +258,16 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
             f"{self.where}: THE HOST KEY HAS CHANGED: known {line.key.get_name()} {line.key.fingerprint},"
             f" shown {shown.get_name()} {shown.fingerprint}; somebody may be listening in, or the machine was replaced",
             "only if you know that the machine was rebuilt: remove the old key with"
-            f" `ssh-keygen -f {line.file} -R '{self.known.asked.names[0]}'`, then run again with --accept-new-host-key",
+            f" `{command('ssh-keygen', '-f', str(line.file), '-R', self.known.asked.names[0])}`, then accept the new"
+            f" one with `{self._accept()}`",
             where=self.where,
         )
+
+
+def own_fingerprint(algorithm: str) -> str:
+    """Where the machine itself tells the fingerprint of its key of this kind."""
+    kind = next((kind for kind in ("ed25519", "ecdsa", "rsa") if kind in algorithm), "*")
+    return f"`ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub` shows on the machine's own console"
 
 
 def _append(path: Path, line: str) -> None:

@@ -8,14 +8,14 @@ import logging
 import socket
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostUnreachable
 from gpuprep.remote.connection import Process, RawResult, took_too_long
 from gpuprep.remote.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
-from gpuprep.remote.types import Target
+from gpuprep.remote.types import Target, login
 from gpuprep.remote.watch import never, within
 from gpuprep.untrusted.plaintext import one_line
 
@@ -28,7 +28,7 @@ with warnings.catch_warnings():  # paramiko names ciphers that cryptography has 
     from gpuprep.remote import hostkeys, transport
     from gpuprep.remote.sshchannel import GONE, Marked, SshProcess, converse, lost
     from gpuprep.remote.sshconfig import read_ssh_config
-    from gpuprep.remote.sshfailures import explain, no_answer
+    from gpuprep.remote.sshfailures import explain, no_answer, no_such_key
 
 # Without a handler Python prints paramiko's tracebacks of a failed connection to the user's stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -44,10 +44,11 @@ class SshConnection:
     def __init__(
         self,
         target: Target,
-        accept_new_host_key: bool,
+        accept_new_host_key: bool | Collection[str],
         connect_timeout: float,
         stopped: Callable[[], bool] = never,
     ) -> None:
+        """`accept_new_host_key`: any that is not known, or those with one of these fingerprints."""
         self.where = target.name
         self._target = target
         self._accept_new = accept_new_host_key
@@ -133,7 +134,8 @@ class SshConnection:
             gateway = gateway.gateway
         for hop in hops:
             known = hostkeys.load(_asked(hop, target.known_hosts if hop is connection else None))
-            policy = hostkeys.KnownHostsPolicy(self.where, known, accept_new=self._accept_new)
+            named = target.login if hop is connection else login(hop.original_host, None, hop.port)
+            policy = hostkeys.KnownHostsPolicy(self.where, known, accept_new=self._accept_new, login=named)
             hop.client.set_missing_host_key_policy(policy)
             # OpenSSH passes over the IdentityFile of a configuration that does not exist; paramiko falls over it.
             files = hop.connect_kwargs.get("key_filename", [])
@@ -163,7 +165,7 @@ class SshConnection:
             path = Path(target.identity_file).expanduser()
             if not path.is_file():
                 raise AuthenticationRefused(
-                    f"{self.where}: there is no key file {path}", "give an existing one", where=self.where
+                    f"{self.where}: there is no key file {path}", no_such_key(target), where=self.where
                 )
             keys.append(str(path))
         return fabric.Connection(
@@ -180,7 +182,7 @@ class SshConnection:
         )
 
     def _explain(self, error: BaseException, connection: Any) -> GpuprepError | None:
-        return explain(error, connection, self.where, self._timeout)
+        return explain(error, connection, self.where, self._timeout, self._target)
 
 
 def _asked(hop: Any, named: str | None) -> hostkeys.Asked:

@@ -28,6 +28,7 @@ from gpuprep.remote.limits import (
     TOLD_LETTERS,
 )
 from gpuprep.remote.lines import Lines
+from gpuprep.remote.sshfailures import OTHER_USER
 from gpuprep.remote.watch import never, within
 from gpuprep.untrusted.plaintext import one_line
 
@@ -72,6 +73,12 @@ class Marked:
     def never_began(self, stderr: bytes) -> HostError:
         """The error of a shell that ended without it: an account that is closed, a command that sshd forces."""
         said = one_line(_text(bytes(self._before or b"") or stderr), TOLD_LETTERS)
+        if other := OTHER_USER.search(said):
+            return HostError(
+                f'{self._where}: {self._user} may not log in there; the host says: login as the user "{other[1]}"',
+                f"name HOST as {other[1]}@ADDRESS; of an inventory's host set `ansible_user: {other[1]}`",
+                where=self._where,
+            )
         return HostError(
             f"{self._where}: the login shell of {self._user} did not run our command"
             + (f"; it said: {said}" if said else " and said nothing"),

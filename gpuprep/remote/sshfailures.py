@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ import paramiko
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable
 from gpuprep.remote.limits import TOLD_LETTERS
 from gpuprep.remote.transport import QUESTIONS, NoAnswer
-from gpuprep.untrusted.plaintext import one_line
+from gpuprep.remote.types import Target, login
+from gpuprep.untrusted.plaintext import command, one_line
 
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 NETWORK_WORDS = {
@@ -23,6 +25,9 @@ NETWORK_WORDS = {
     errno.ETIMEDOUT: ("does not answer on {host} port {port}", "is the machine up, and does a firewall allow SSH?"),
     errno.ECONNRESET: ("closed the connection at once", "sshd there may be overloaded or refuse your address"),
 }
+# What images of clouds say to root, whom they let in for nothing else (cloud-init).
+OTHER_USER = re.compile(r'login as the user \\?"([a-z_][a-z0-9_-]{0,30})\\?"')
+LOCKED = (paramiko.PasswordRequiredException, TypeError)  # so says cryptography of a key that wants a passphrase
 TIMED_OUT = ("No existing session", "Timeout opening channel")  # as paramiko says it
 
 
@@ -34,7 +39,16 @@ def no_answer(where: str, connection: Any, seconds: float) -> HostUnreachable:
     )
 
 
-def explain(error: BaseException, connection: Any, where: str, timeout: float) -> GpuprepError | None:
+def no_such_key(target: Target) -> str:
+    keys = sorted(Path("~/.ssh").expanduser().glob("*.pub"))
+    private = [str(path.with_suffix("")) for path in keys if path.with_suffix("").is_file()]
+    named = f"you have {', '.join(private[:5])}" if private else "~/.ssh has no key: `ssh-keygen -t ed25519` makes one"
+    return f"{named}; `{_init(target)}` finds the one that {target.address or target.name} takes"
+
+
+def explain(
+    error: BaseException, connection: Any, where: str, timeout: float, target: Target | None = None
+) -> GpuprepError | None:
     """gpuprep's error for `error`; None for errors that do not come from the connection, such as Ctrl-C.
 
     paramiko raises whatever the bytes of the host made its own thread raise: any exception is the host's.
@@ -64,7 +78,7 @@ def explain(error: BaseException, connection: Any, where: str, timeout: float) -
         transport = connection.client.get_transport()
         keys_agreed = isinstance(error, (paramiko.SSHException, EOFError)) and transport and transport.initial_kex_done
         if keys_agreed or isinstance(error, paramiko.AuthenticationException):
-            return _authentication(error, connection, where, text)
+            return _authentication(error, connection, where, text, target or Target(where))
         return HostUnreachable(
             f"{where}: {connection.host} port {connection.port} answers, but not as an SSH server should: {text}",
             "is this the port of sshd? One that is overloaded or has had enough of your address hangs up, too"
@@ -80,14 +94,18 @@ def _network(code: int, connection: Any, where: str, text: str) -> HostError:
     return HostUnreachable(f"{where}: {connection.host} {what.format(**words)}", hint, where=where)
 
 
-def _authentication(error: BaseException, connection: Any, where: str, text: str) -> AuthenticationRefused:
+def _authentication(
+    error: BaseException, connection: Any, where: str, text: str, target: Target
+) -> AuthenticationRefused:
     user = connection.user
-    files = list(connection.connect_kwargs.get("key_filename", []))
+    files = [str(Path(name).expanduser()) for name in connection.connect_kwargs.get("key_filename", [])]
     files += [str(path) for name in DEFAULT_KEYS if (path := Path("~/.ssh").expanduser() / name).is_file()]
     if isinstance(error, paramiko.PasswordRequiredException):
+        locked = next((name for name in files if is_locked(name)), files[0] if files else "KEYFILE")
         return AuthenticationRefused(
-            f"{where}: the key {', '.join(files)} is locked by a passphrase",
-            "unlock it first: `ssh-add KEYFILE`",
+            f"{where}: the key {locked} is locked by a passphrase",
+            f"unlock it for this session: `{command('ssh-add', locked)}`, then run your command again"
+            " (no SSH agent? `eval $(ssh-agent)` starts one)",
             where=where,
         )
     if QUESTIONS in text:
@@ -97,13 +115,45 @@ def _authentication(error: BaseException, connection: Any, where: str, text: str
             f"allow {user} in with a key alone there: gpuprep answers no questions of a host",
             where=where,
         )
+    if isinstance(error, paramiko.BadAuthenticationType):
+        allowed = one_line(", ".join(map(str, error.allowed_types)), TOLD_LETTERS)
+        return AuthenticationRefused(
+            f"{where}: {connection.host} lets nobody in with a key, only by {allowed or 'other means'}",
+            "allow keys there: `PubkeyAuthentication yes` in /etc/ssh/sshd_config, then `systemctl reload ssh`"
+            " (sshd on Red Hat's systems)",
+            where=where,
+        )
     tried = ", ".join(dict.fromkeys(files)) or "no key file"
     agent_keys = len(paramiko.Agent().get_keys())
     if agent_keys:
         tried += f" and {agent_keys} of the SSH agent"
     return AuthenticationRefused(
         f"{where}: {connection.host} does not let {user} in (tried {tried})",
-        f"is {user} the right user (user@host)? Name a key with --ssh-key, or allow yours there:"
-        f" `ssh-copy-id {user}@{connection.host}`",
+        f"`{_init(target)}` tries the usual users and your keys (one key: --ssh-key FILE); or, with the password of"
+        f" {user}, `{copy_id(connection, files)}` lets your key in",
         where=where,
     )
+
+
+def is_locked(name: str) -> bool:
+    """Whether a private key needs a passphrase."""
+    try:
+        paramiko.PKey.from_path(name)
+    except LOCKED:
+        return True
+    except Exception:  # noqa: BLE001  whatever a broken key file makes paramiko raise
+        return False
+    return False
+
+
+def copy_id(connection: Any, files: Sequence[str]) -> str:
+    """The command that puts the user's key on the host, by a password."""
+    public = next((f"{name}.pub" for name in files if Path(f"{name}.pub").is_file()), "")
+    words = ["ssh-copy-id", *(["-i", public] if public else [])]
+    words += ["-p", str(connection.port)] if connection.port not in (None, 22) else []
+    return command(*words, f"{connection.user}@{connection.host}")
+
+
+def _init(target: Target) -> str:
+    """Without the user: it is the user that may be wrong."""
+    return command("gpuprep", "init", about=login(target.address or target.name, None, target.port))

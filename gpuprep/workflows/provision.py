@@ -61,8 +61,7 @@ def tune(target: Target, profile: Profile, options: Options, line: Line) -> RunR
 
 def plan(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
     """What provision would do and why. Changes nothing and is not stored."""
-    run = ProfileRun("plan", target, profile, dataclasses.replace(options, check=True), line)
-    return run.record(_plan_only, keep=False)
+    return ProfileRun("plan", target, profile, as_check(options), line).record(plan_only, keep=False)
 
 
 def validate(target: Target, profile: Profile, options: Options, line: Line) -> RunRecord:
@@ -70,7 +69,11 @@ def validate(target: Target, profile: Profile, options: Options, line: Line) -> 
     return ProfileRun("validate", target, profile, options, line).record(_validate)
 
 
-def _plan_only(run: ProfileRun) -> None:
+def as_check(options: Options) -> Options:
+    return dataclasses.replace(options, check=True)
+
+
+def plan_only(run: ProfileRun) -> None:
     with run.connect() as host:
         _plan(run, host)
 

@@ -1,29 +1,32 @@
 """A file of records ─► what can be judged again. Every mistake is a line `FILE: key: what`.
 
-Three forms are read: a record as `gpuprep report RUN --format json` prints it, the document of `--json` with its
-`runs`, and figures from elsewhere: an object with `measurements` and nothing of a run (docs/records.md). A record of a
-run must be complete: a missing key is damage, and damage must not lead to a better verdict.
+Four forms are read: a record as `gpuprep report RUN --format json` prints it, the document of `--json` with its
+`runs`, and figures from elsewhere: an object with `measurements` and nothing of a run (docs/records.md), or a table in
+a file that ends in .csv. A record of a run must be complete: a missing key is damage, and damage must not lead to a
+better verdict.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuprep.catalogue import Model
 from gpuprep.errors import UsageError
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json_value
 from gpuprep.records.codec import shown
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
 from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
-from gpuprep.workflows import measurement_forms
+from gpuprep.workflows import figures_csv, gpus_by_name, measurement_forms
 
 # An object with any key but these is the record of a run.
 OF_FIGURES = {"schema_version", "host", "source", "measurements", "before", "after", "note"}
-HINT = "docs/records.md says what a record has; `gpuprep report RUN --format json` prints one"
+HINT = "docs/records.md says what a record has; `gpuprep judge --template json` prints figures to fill in"
 ABSENT = {"missing": "not_recorded", "detail": ""}
 NO_MOMENT = "1970-01-01T00:00:00+00:00"  # stands in for "" while the rest is decoded
 # A host of which nothing is known but its measurements.
@@ -65,6 +68,8 @@ def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
         raise UsageError(f"{path}: cannot be read: {error.reason} at byte {error.start}", HINT) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
+    if path.suffix.lower() == ".csv":
+        return [_recorded(path, where, one, probes) for where, one in _entries(path, figures_csv.document(path, text))]
     try:
         document = json_document(text)
     except BeyondLimit as error:
@@ -95,6 +100,8 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
             raise DecodeError("measurements: missing")
         found = _whole(document) if set(document) - OF_FIGURES else _figures(document)
         _check(found.record.measurements, probes)
+        if not found.whole and found.record.measurements and not found.snapshot.pci_gpus:
+            raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {gpus_by_name.WHICH}")
     except DecodeError as error:
         # The codec names fields from the class on: "RunRecord.after.os".
         said = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
@@ -115,6 +122,8 @@ def _figures(document: dict[str, Any]) -> Recorded:
     if not isinstance(listed, list):
         raise DecodeError(f"measurements: want a list, got {_kind(listed)}")
     timed = [{"seconds": 0.0, **one} if isinstance(one, dict) else one for one in listed]
+    if not document.get("after") and not document.get("before"):
+        timed = [_told(one, f"measurements[{index}].values") for index, one in enumerate(timed)]
     record = from_json_value(
         RunRecord,
         {
@@ -138,6 +147,13 @@ def _figures(document: dict[str, Any]) -> Recorded:
     if not given.get("taken_at"):
         snapshot = dataclasses.replace(snapshot, taken_at="")
     return Recorded(record, snapshot, whole=False)
+
+
+def _told(measurement: Any, where: str) -> Any:
+    """A measurement whose GPUs have their PCI ids, also where it gives a name alone."""
+    if not isinstance(measurement, dict) or "values" not in measurement:
+        return measurement
+    return {**measurement, "values": gpus_by_name.filled(measurement["values"], where)}
 
 
 def _devices(measurements: tuple[ProbeResult, ...]) -> list[dict[str, str | None]]:
@@ -168,6 +184,26 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
             raise DecodeError(f"measurements[{index}].probe: {shown(result.probe)} is none of {allowed}")
         if wrong := next(measurement_forms.problems(result.probe, result.values), None):
             raise DecodeError(f"measurements[{index}].values.{wrong}")
+
+
+def template(model: Model | None, gpu: str) -> str:
+    """Figures to fill in, as JSON: the products of a GPU, its memory and its links."""
+    named = {"index": 0, "name": gpu, "pci_device_id": None}
+    square = dict.fromkeys(("m", "n", "k"), figures_csv.SQUARE)
+    products = [{"dtype": dtype, **square, "tflops": None} for dtype in figures_csv.dtypes(model)]
+    values: dict[str, dict[str, Any]] = {
+        "gemm": {"gemms": products},
+        "bandwidth": dict.fromkeys(figures_csv.SPEEDS),
+    }
+    document = {
+        "host": "elsewhere",
+        "measurements": [
+            {"probe": probe, "source": "measured", "values": {"published": "where the figures are from",
+                                                              "gpus": [{**named, **figures}]}}
+            for probe, figures in values.items()
+        ],
+    }  # fmt: skip
+    return json.dumps(document, indent=2) + "\n"
 
 
 def simulated(recorded: Recorded) -> bool:

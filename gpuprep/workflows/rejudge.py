@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gpuprep import __version__, checks
@@ -19,13 +19,15 @@ from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.evidence.toolkit import Toolkit
 from gpuprep.records.ids import new_run_id, now
-from gpuprep.workflows import provision
+from gpuprep.workflows import missing_keys, provision
 from gpuprep.workflows.record_file import Recorded, read, simulated
 from gpuprep.workflows.runs import Options
 
 Past = Callable[[str, Measured], Baseline]  # host, what it measured ─► its baseline
 
 MEASURED = "measurements to judge"
+MOST_KEYS = 12  # that one finding names
+FILL_IN = "add them; `gpuprep judge --template json` shows where they belong, docs/records.md what they are"
 
 
 def judge_file(path: Path, profile: Profile, past: Past | None = None) -> list[RunRecord]:
@@ -57,7 +59,10 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
     leave_out = provision.set_aside(options)
     # By today's date, not the record's: what is asked is whether the host would pass now.
     terms = Terms.of(profile, record.host, wanted, started)
-    judged = judgement.judge(terms, findings, lambda waived: [*leave_out(waived), *_incomplete(record)])
+    lacking = missing_keys.missing([(one.probe, one.values) for one in record.measurements])
+    judged = judgement.judge(
+        terms, findings, lambda waived: [*leave_out(waived), *_incomplete(record), *_lacking(waived, lacking)]
+    )
     return RunRecord(
         run_id=new_run_id(),
         command="judge",
@@ -96,6 +101,15 @@ def _incomplete(record: RunRecord) -> Iterator[Finding]:
     if record.error:
         why = f"the run ended with an error: {record.error.splitlines()[0]}"
         yield Finding("record", "ended", Status.UNKNOWN, "a run that ended", "an error", why, "validate again")
+
+
+def _lacking(findings: Sequence[Finding], keys: Sequence[str]) -> Iterator[Finding]:
+    """Where something is UNKNOWN: which keys of the file are missing. It never changes a verdict by itself."""
+    if keys and any(finding.status is Status.UNKNOWN for finding in findings):
+        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+        why = f"the file does not have {', '.join(keys[:MOST_KEYS])}{more}"
+        said = f"{len(keys)} missing"
+        yield Finding("record", "keys", Status.UNKNOWN, "all keys that a verdict needs", said, why, FILL_IN)
 
 
 def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:

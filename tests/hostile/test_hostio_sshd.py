@@ -19,8 +19,9 @@ from types import SimpleNamespace
 import paramiko
 import pytest
 
-from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostKeyRefused, HostUnreachable, Interrupted
+from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable, Interrupted
 from gpuprep.remote import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
+from gpuprep.remote.hostkeys import HostKeyUnknown
 from gpuprep.remote.ssh import SshConnection
 from hostile.sshd import HostileSshd, Session
 from hostile.texts import is_calm
@@ -179,7 +180,7 @@ def test_a_host_that_asks_questions_gets_no_answer(hostile: Serve, capfd: pytest
 
 def test_a_host_with_another_key_learns_nothing(hostile: Serve) -> None:
     server = hostile(trusted=False)
-    refusal(server, HostKeyRefused, "not known")
+    refusal(server, HostKeyUnknown, "not known")
     assert server.commands == []
 
 

@@ -1,0 +1,37 @@
+"""Which users may an image let in? logins.yml. Only guesses, few and in order.
+
+users("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13", "203.0.113.7", "alice")    ("ubuntu", "azureuser", "alice")
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LOCAL = "LOCAL"
+
+
+def users(version: str, address: str, local: str) -> tuple[str, ...]:
+    """Users to try, the likeliest first, at most `most` of the file.
+
+    `version` is what sshd says before the login, `address` what the user calls the host, `local` who runs gpuprep.
+    """
+    data = _data()
+    system = next(key for key, one in data["systems"].items() if one["says"] in version)
+    of_clouds = [
+        name
+        for one in data["clouds"].values()
+        if address.lower().endswith(one["ends"])
+        for name in one["users"][system]
+    ]
+    named = [local if name == LOCAL else name for name in [*of_clouds, *data["systems"][system]["users"]]]
+    return tuple(dict.fromkeys(named))[: int(data["most"])]
+
+
+@cache
+def _data() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "logins.yml").read_text(encoding="utf-8"))
+    return document

@@ -1,0 +1,225 @@
+"""gpuprep init: the first look at a machine."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options
+from gpuprep.cli.console import emit, page_width, want_color
+from gpuprep.cli.work import Request, errors_to_stderr, on_hosts, run_options
+from gpuprep.untrusted.plaintext import command, visible
+
+if TYPE_CHECKING:
+    from gpuprep.desired.proposal import Proposal
+    from gpuprep.records import RunRecord
+    from gpuprep.remote import Target
+    from gpuprep.workflows.firstmachine import HostKey
+    from gpuprep.workflows.proposing import Proposed
+    from gpuprep.workflows.runs import Line, Options
+
+INVENTORY = Path("inventory")
+
+
+@click.command()
+@click.argument("host", metavar="HOST")
+@click.option(
+    "--ssh-key", metavar="FILE", type=click.Path(path_type=Path), help="Private SSH key; only this one is tried."
+)
+@click.option("--name", metavar="NAME", help="What the inventory calls the host. Default: as in HOST.")
+@click.option(
+    "--inventory",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=INVENTORY,
+    show_default=True,
+    help="Folder that gets a file for this host.",
+)
+@click.option(
+    "--profile-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The profile of your own that is written. Default: my-MODEL.yml.",
+)
+@click.option("--force", is_flag=True, help="Replace files that are there already.")
+@click.option(
+    "-y",
+    "--yes",
+    "--accept-new-host-key",
+    "accept",
+    is_flag=True,
+    help="Accept a host key that is not known, without a question. A changed host key is still refused.",
+)
+@click.option("-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password; needed if sudo asks for one.")
+@click.option("-v", "--verbose", count=True, help="Show more.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr; errors and the host key are still shown.")
+@click.option("--no-color", is_flag=True, help="No colour. The NO_COLOR variable does the same.")
+@options.store
+def init(
+    host: str,
+    ssh_key: Path | None,
+    name: str | None,
+    inventory: Path,
+    profile_file: Path | None,
+    force: bool,
+    accept: bool,
+    ask_become_pass: bool,
+    verbose: int,
+    quiet: bool,
+    no_color: bool,
+    store: str | None,
+) -> int:
+    """Look at a new machine, and write the two files that the other commands need.
+
+    Changes nothing on the machine.
+
+    Finds a user and a key that may log in, shows the host key and asks before it is accepted, reads which GPUs the
+    machine has, writes an inventory file and a profile of your own for them, shows what provision would do with its
+    minutes, downloads and restarts, and ends with the next command. HOST may also be local or sim:NAME.
+    """
+    from gpuprep.errors import UsageError
+    from gpuprep.workflows import firstmachine, targets
+
+    if name is not None:
+        firstmachine.check_name(name)
+    if store is not None:
+        from gpuprep.store import Store
+
+        Store.open(store).close()  # one that is named must be there; without one an estimate is documented figures
+    (target,) = targets.parse([host], ssh_key=str(ssh_key.expanduser().absolute()) if ssh_key else None)
+    if ssh_key is not None and (target.local or target.simulated):
+        raise UsageError(f"--ssh-key: {host} is reached without a key of yours", "leave it out")
+
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(visible(text), err=True)
+
+    login = firstmachine.log_in(target, lambda shown: _accepted(shown, host, yes=accept), say)
+    if login.user:
+        say(f"logged in as {login.user} with {login.key}")
+    key = Path(login.target.identity_file) if login.target.identity_file and login.user else None
+    request = Request(
+        hosts=(login.target.login,), profile=None, inventory=None, limit=None, forks=1, ssh_key=key,
+        accept_new_host_key=False, become=False, ask_become_pass=ask_become_pass, as_json=False, output=None,
+        verbose=verbose, quiet=quiet, no_color=no_color, store=store,
+    )  # fmt: skip
+    made = _planned(request)
+    if made.record.error or made.proposal is None or made.effort is None:
+        errors_to_stderr([made.record])
+        click.echo("No file was written.", err=True)
+        return made.record.exit_code or 3
+    called = name or firstmachine.inventory_name(login.target)
+    profile = profile_file or firstmachine.default_profile(made.proposal)
+    written = _write(login.target, called, inventory, profile, made.proposal, force=force)
+    next_, why = (_command(verb, login.target, called, inventory, profile) for verb in (_next(made.record), "plan"))
+    logged = [f"Login: {login.user} with {login.key}"] if login.user else []
+    lines = [
+        *_page(made, color=want_color(sys.stdout, no_color)), "", f"Machine: {made.proposal.why}", *logged, *written,
+        f"Why each step is needed: {why}", "", "Next:", f"  {next_}",
+    ]  # fmt: skip
+    emit("\n".join(lines), None)
+    return 0
+
+
+def _accepted(shown: HostKey, host: str, *, yes: bool) -> bool:
+    """Show a host key, and ask before it becomes known. Raises HostKeyRefused where nobody can be asked."""
+    from gpuprep.errors import HostKeyRefused
+
+    lines = [
+        f"The host key of {shown.name} is not known yet:",
+        f"  {shown.algorithm} {shown.fingerprint}",
+        f"Compare it with the one that {shown.compare}",
+    ]
+    click.echo(visible("\n".join(lines)), err=True)
+    if yes:
+        click.echo(visible(f"Accepted, as asked; it is added to {shown.file}"), err=True)
+        return True
+    again = command("gpuprep", "init", "--accept-new-host-key", about=host)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise HostKeyRefused(
+            f"{host}: the host key is not known, and there is no terminal to ask at",
+            f"compare the fingerprint; if it is the machine's, run `{again}`",
+            where=host,
+        )
+    if not click.confirm(f"Is it this machine's? Yes adds it to {visible(shown.file)}", default=False, err=True):
+        raise HostKeyRefused(f"{host}: the host key was not accepted", f"later: `{again}`", where=host)
+    return True
+
+
+def _write(
+    target: Target, called: str, inventory: Path, profile: Path, proposal: Proposal, *, force: bool
+) -> list[str]:
+    """Both files; what was done, a line each. Raises UsageError, ProfileError: then neither is new."""
+    from gpuprep.workflows import firstmachine, ownprofile
+
+    file, content = inventory / f"{called}.yml", firstmachine.inventory_text(called, target)
+    if not target.simulated:
+        ownprofile.refuse_other(file, content, force=force)
+    kept = not force and firstmachine.serves(profile, proposal)
+    new = not kept and ownprofile.write(
+        profile, firstmachine.profile_text(proposal), force=force, check=ownprofile.problems
+    )
+    lines = [f"Profile: {profile}, {'written: extends ' + proposal.profile if new else 'there already, used as it is'}"]
+    if target.simulated:
+        return [*lines, f"Inventory: none is written, {target.name} is a simulated machine's whole name"]
+    new = ownprofile.write(file, content, force=force)
+    return [*lines, f"Inventory: {file}, host {called}, {'written' if new else 'there already'}"]
+
+
+def _next(record: RunRecord) -> str:
+    return "provision" if record.plan and record.plan.steps else "validate"
+
+
+def _command(verb: str, target: Target, called: str, inventory: Path, profile: Path) -> str:
+    from gpuprep.workflows.ownprofile import as_path
+
+    path = as_path(profile)
+    if target.simulated:
+        return command("gpuprep", verb, "--profile", path, about=target.name)
+    return command("gpuprep", verb, "-i", str(inventory), "--profile", path, about=called)
+
+
+def _planned(request: Request) -> Proposed:
+    """What provision would do by the profile that fits the GPUs."""
+    from gpuprep import settings
+    from gpuprep.workflows import proposing
+
+    site = settings.load()
+    found: list[Proposed] = []
+
+    def workflow(one: Target, chosen: Options, line: Line) -> RunRecord:
+        found.append(proposing.plan(one, chosen, line, request.store))
+        return found[0].record
+
+    (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)
+    return found[0] if found else proposing.Proposed(record, None, None)
+
+
+def _page(made: Proposed, *, color: bool) -> list[str]:
+    """The steps with their minutes, downloads and restarts; why each is needed says `gpuprep plan`."""
+    from gpuprep.records import Source
+    from gpuprep.reports.text import SIMULATED
+    from gpuprep.workflows.effort import size
+
+    plan, effort = made.record.plan, made.effort
+    assert plan is not None
+    assert effort is not None
+    lines = [SIMULATED, ""] if made.record.source is Source.SIMULATED else []
+    if not plan.steps:
+        return [*lines, f"Plan for {plan.host}: nothing to do, the host is as the profile wants it"]
+    bold = ("\x1b[1m", "\x1b[0m") if color else ("", "")
+    lines += [f"{bold[0]}Plan for {plan.host}{bold[1]}", "    minutes  download"]
+    titles = {step.role.removeprefix("gpu_"): step.title for step in plan.steps}
+    titles |= {"facts": "Connect, read facts", "preflight": titles.get("preflight", "Check the host")}
+    titles |= {"measuring": "Measure briefly and judge"}
+    for step in effort.steps:
+        download = size(step.megabytes) if step.megabytes else ""
+        restart = ", may restart the machine" if step.restart else ""
+        lines.append(f"  {step.seconds / 60:9.1f}  {download:>8}  {titles[step.name]}{restart}")
+    lines += textwrap.wrap(f"In all {effort.sentence} ({effort.basis}).", page_width(), initial_indent="  ",
+                           subsequent_indent="  ")  # fmt: skip
+    return lines

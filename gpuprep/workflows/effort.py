@@ -1,0 +1,93 @@
+"""What will the provision of a plan take: minutes, downloads, restarts? By earlier runs, else as documented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from gpuprep.catalogue import effort as documented
+from gpuprep.records import Plan, RunRecord, Snapshot
+from gpuprep.store import Store
+from gpuprep.workflows import remaining
+
+MEASURING = "measuring"  # all probes together
+OPTIONS = {"check": False, "deep": False, "quick": False, "probe": "none"}  # of a plain provision
+
+
+@dataclass(frozen=True)
+class StepEffort:
+    """Of one step of a plan, or of what comes before and after them. All of it is an estimate."""
+
+    name: str  # "driver", "facts", "measuring"
+    seconds: float
+    megabytes: int = 0  # 10^6 bytes that the host downloads
+    restart: bool = False  # it may restart the machine
+    by_runs: bool = False  # its time is that of earlier runs, not the documented one
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a provision takes. No steps: there is nothing to do."""
+
+    steps: tuple[StepEffort, ...]
+
+    @property
+    def sentence(self) -> str:
+        """ "about 12 minutes, downloads about 2.7 GB, restarts the machine at most once"."""
+        took = max(1, round(sum(step.seconds for step in self.steps) / 60))
+        megabytes = sum(step.megabytes for step in self.steps)
+        restarts = sum(step.restart for step in self.steps)
+        loads = f"downloads about {size(megabytes)}" if megabytes else "downloads nothing large"
+        times = {0: "no restart", 1: "restarts the machine at most once"}
+        after = times.get(restarts, f"restarts the machine at most {restarts} times")
+        return f"about {took} minute{'' if took == 1 else 's'}, {loads}, {after}"
+
+    @property
+    def basis(self) -> str:
+        """Where the minutes are from."""
+        known = [step.name for step in self.steps if step.by_runs]
+        if not known:
+            return "an estimate from documented figures: no earlier run on such a host is in the store"
+        if len(known) == len(self.steps):
+            return "an estimate from earlier runs in the store"
+        return f"an estimate: from earlier runs for {', '.join(known)}, from documented figures for the rest"
+
+
+def size(megabytes: int) -> str:
+    return f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes} MB"
+
+
+def of(
+    plan: Plan, packages: str, ours: Sequence[RunRecord], alike: Sequence[RunRecord], *, local: bool = False
+) -> Effort:
+    """`packages` is the source of the host's packages, `ours` earlier runs of this host, `alike` of others like it."""
+    restarting = {remaining.step_of(step.role) for step in plan.steps if step.may_reboot and not local}
+    roles = [remaining.step_of(step.role) for step in plan.steps]
+    if not roles:
+        return Effort(())
+    names = list(dict.fromkeys([remaining.FACTS, remaining.PREFLIGHT, *roles]))
+    known = {step: took for step, took in remaining.expected(names, ours, alike) if took is not None}
+    measured = [total for run in (*ours, *alike) if (total := sum(one.seconds for one in run.measurements)) > 0]
+    if measured:
+        known[MEASURING] = median(measured)
+    return Effort(tuple(_step(name, known.get(name), packages, name in restarting) for name in (*names, MEASURING)))
+
+
+def _step(name: str, known: float | None, packages: str, restart: bool) -> StepEffort:
+    """A time from earlier runs has the restart in it."""
+    seconds = documented.seconds(name) + (documented.restart_seconds() if restart else 0) if known is None else known
+    return StepEffort(name, seconds, documented.megabytes(name, packages), restart, known is not None)
+
+
+def earlier(store: Store, host: str, profile: str, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:
+    """Provisions that ended well: of this host, and of this profile on the same system. Raises StoreError."""
+    ours = store.ended_well("provision", facts.source, host=host)
+    alike = store.ended_well("provision", facts.source, profile=profile)
+    alike = [run for run in alike if (then := run.after or run.before) and then.os == facts.os]
+    return [run for run in ours if _plain(run)], [run for run in alike if _plain(run)]
+
+
+def _plain(run: RunRecord) -> bool:
+    """A run that did something: one that found nothing to do tells no step's time."""
+    return remaining.same_kind(run, OPTIONS) and run.playbook is not None and bool(run.playbook.tasks)

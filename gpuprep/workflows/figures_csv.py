@@ -1,0 +1,190 @@
+"""A flat table of figures (CSV) ─► the document that a file of figures in JSON would be.
+
+One line is one product, or figures of memory and links, of one GPU:
+
+    gpu,dtype,m,n,k,tflops
+    NVIDIA A100-SXM4-40GB,fp16,8192,8192,8192,275.4
+
+A table holds speeds alone, so its figures are judged as published ones: nothing is known of the host. Every mistake is
+a line `FILE:LINE: COLUMN: what is wrong, what is allowed`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuprep.catalogue import Model
+from gpuprep.errors import UsageError
+from gpuprep.records.codec import shown
+from gpuprep.workflows.gpus_by_name import board_named
+
+DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
+PRODUCT = ("dtype", "m", "n", "k", "tflops")
+SPEEDS = ("copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s", "write_gb_per_s", "h2d_gb_per_s", "d2h_gb_per_s")
+COLUMNS = ("host", "gpu", "index", "source", *PRODUCT, *SPEEDS)
+MOST_LINES = 20_000
+LARGEST = 1e9
+HINT = "`gpuprep judge --template csv` prints a table to fill in; docs/records.md describes it"
+SQUARE = 8192  # m, n and k of a template: large enough for every GPU
+
+Row = Mapping[str, str]
+
+
+def document(path: Path, text: str) -> dict[str, Any]:
+    """{"runs": [figures of a host, ...]}. Raises UsageError."""
+    hosts: dict[str, _Host] = {}
+    for line, row in _rows(path, text):
+        _take(hosts, _Cells(path, line, row))
+    if not hosts:
+        raise UsageError(f"{path}: has no line of figures", HINT)
+    return {"runs": [host.document(path) for host in hosts.values()]}
+
+
+def template(model: Model | None, gpu: str) -> str:
+    """A table to fill in: a line for each data type that the model's units have, and one for memory and links."""
+    lines = [",".join(column for column in COLUMNS if column not in ("host", "index"))]
+    for dtype in dtypes(model):
+        lines.append(",".join([gpu, "", dtype, *[str(SQUARE)] * 3, "", *[""] * len(SPEEDS)]))
+    return "\n".join([*lines, ",".join([gpu, "", *[""] * (len(PRODUCT) + len(SPEEDS))])]) + "\n"
+
+
+def dtypes(model: Model | None) -> list[str]:
+    """Those that the model's units have; all where no model is named."""
+    units = set(DTYPES) if model is None else {key.removeprefix("tensor_") for key in model.fma_per_clock_per_sm}
+    return [dtype for dtype in DTYPES if dtype in units]
+
+
+class _Host:
+    """The figures of one host, GPU by GPU."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.gpus: dict[int, tuple[str, dict[str, Any]]] = {}  # index ► what the table calls it, how it is identified
+        self.products: dict[int, list[dict[str, Any]]] = {}
+        self.speeds: dict[int, dict[str, float]] = {}
+        self.source = ""
+
+    def document(self, path: Path) -> dict[str, Any]:
+        published = self.source or path.name
+        gemms = [{**self.gpus[index][1], "gemms": listed} for index, listed in self.products.items()]
+        memory = [{**self.gpus[index][1], **figures} for index, figures in self.speeds.items()]
+        return {
+            **({"host": self.name} if self.name else {}),
+            "measurements": [
+                {"probe": probe, "source": "measured", "values": {"published": published, "gpus": listed}}
+                for probe, listed in (("gemm", gemms), ("bandwidth", memory))
+                if listed
+            ],
+        }
+
+
+class _Cells:
+    """One line of the table."""
+
+    def __init__(self, path: Path, line: int, row: Row) -> None:
+        self._path, self._line, self._row = path, line, row
+
+    def text(self, column: str) -> str:
+        return (self._row.get(column) or "").strip()
+
+    def number(self, column: str) -> float:
+        text = self.text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < LARGEST:
+            said = f"{shown(text)} is no number above 0" if text else "is empty, want a number above 0"
+            raise self.wrong(column, f"{said}, with a point and without a unit, as 275.4")
+        return value
+
+    def whole(self, column: str, least: int = 1) -> int:
+        text = self.text(column)
+        if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < least:
+            raise self.wrong(column, f"{shown(text) if text else 'is empty'}, want a whole number from {least}")
+        return int(text)
+
+    def wrong(self, column: str, what: str) -> UsageError:
+        return UsageError(f"{self._path}:{self._line}: {column}: {what}", HINT)
+
+
+def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
+    host = hosts.setdefault(cells.text("host"), _Host(cells.text("host")))
+    host.source = host.source or cells.text("source")
+    index = cells.whole("index", 0) if cells.text("index") else 0
+    named = cells.text("gpu")
+    if not named:
+        raise cells.wrong("gpu", "is empty, want a GPU's name, as NVIDIA A100-SXM4-40GB, or its PCI device id, as 20b2")
+    known = host.gpus.setdefault(index, (named, _identified(cells, named, index)))
+    if known[0] != named:
+        raise cells.wrong(
+            "gpu", f"{shown(named)}, and GPU {index} of this host is {shown(known[0])} above; give `index`"
+        )
+    used = False
+    if any(cells.text(column) for column in PRODUCT):
+        used = True
+        dtype = cells.text("dtype")
+        if dtype not in DTYPES:
+            raise cells.wrong("dtype", f"{shown(dtype) if dtype else 'is empty'}, want one of {', '.join(DTYPES)}")
+        shape = {column: cells.whole(column) for column in ("m", "n", "k")}
+        product = {"dtype": dtype, **shape, "tflops": cells.number("tflops")}
+        host.products.setdefault(index, []).append(product)
+    for column in SPEEDS:
+        if cells.text(column):
+            used = True
+            figures = host.speeds.setdefault(index, {})
+            if column in figures:
+                raise cells.wrong(column, f"is there twice for GPU {index} of this host")
+            figures[column] = cells.number(column)
+    if not used:
+        raise cells.wrong("tflops", f"the line has no figure: fill in a column of {', '.join((*PRODUCT, *SPEEDS))}"
+                          ", or remove the line")  # fmt: skip
+
+
+def _identified(cells: _Cells, named: str, index: int) -> dict[str, Any]:
+    board = board_named(named)
+    if isinstance(board, str):
+        raise cells.wrong("gpu", board)
+    name = next((said for said in board.nvml_names if said.lower() == named.lower()), "")
+    return {"index": index, "name": name, "pci_device_id": board.pci_device_ids[0]}
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, Row]]:
+    """(line, cells by column) of each line that is not empty."""
+    text = text.removeprefix("\ufeff")  # Excel's
+    head = text.partition("\n")[0]
+    separator = ";" if ";" in head and "," not in head else "\t" if "\t" in head and "," not in head else ","
+    reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True)
+    columns: list[str] = []
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not columns:
+                columns = _columns(path, reader.line_num, cells)
+                continue
+            if reader.line_num > MOST_LINES:
+                raise UsageError(f"{path}: has more than {MOST_LINES} lines", "judge fewer at a time")
+            if len(cells) > len(columns):
+                raise UsageError(f"{path}:{reader.line_num}: has {len(cells)} cells, and the first line has"
+                                 f" {len(columns)}", HINT)  # fmt: skip
+            yield reader.line_num, dict(zip(columns, cells, strict=False))
+    except csv.Error as error:
+        raise UsageError(f"{path}:{reader.line_num}: is no CSV: {error}", HINT) from error
+
+
+def _columns(path: Path, line: int, cells: list[str]) -> list[str]:
+    columns = [cell.strip().lower() for cell in cells]
+    for place, column in enumerate(columns):
+        if column not in COLUMNS:
+            raise UsageError(f"{path}:{line}: {shown(column)}: no such column, allowed: {', '.join(COLUMNS)}", HINT)
+        if column in columns[:place]:
+            raise UsageError(f"{path}:{line}: {column}: is there twice", HINT)
+    if "gpu" not in columns:
+        raise UsageError(f"{path}:{line}: gpu: missing; the first line names the columns: {', '.join(COLUMNS)}", HINT)
+    return columns

@@ -1,0 +1,70 @@
+"""Figures from elsewhere name their GPU: by its PCI device id, or by a name that is one board."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpuprep.catalogue import Board, boardnames, boards
+from gpuprep.records import DecodeError
+from gpuprep.records.codec import shown
+
+WHICH = "which GPU it was: a PCI device id as 20b2 (`lspci -n`), or in `name` a name that is one board"
+MOST_NAMED = 8  # boards that an error lists
+
+
+def board_named(name: str) -> Board | str:
+    """The board of this name; else what is wrong with the name."""
+    found = _as_nvml_says(name) or boardnames.named(name)
+    if not found:
+        near = ", ".join(boardnames.near(name))
+        return f"{shown(name)} is no GPU of the catalogue" + (f" (did you mean {near}?)" if near else "")
+    if len({one.pci_device_ids for one in found}) > 1:
+        every = list(dict.fromkeys(one.name for one in found))
+        more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
+        return f"{shown(name)} is several boards: give one of {', '.join(every[:MOST_NAMED])}{more}, or pci_device_id"
+    return found[0]
+
+
+def filled(values: Any, where: str) -> Any:
+    """`values` of a measurement, each GPU with its pci_device_id. Raises DecodeError for a GPU that cannot be told."""
+    if not isinstance(values, dict):
+        return values
+    made = dict(values)
+    for key, place in _places(values, where):
+        part = made[key]
+        made[key] = (
+            [_gpu(one, f"{place}[{index}]") for index, one in enumerate(part)] if isinstance(part, list) else part
+        )
+    if isinstance(values.get("gpu"), dict):
+        made["gpu"] = _gpu(values["gpu"], f"{where}.gpu")
+    return made
+
+
+def _places(values: dict[str, Any], where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(values.get("gpus"), list):
+        yield "gpus", f"{where}.gpus"
+
+
+def _gpu(gpu: Any, where: str) -> Any:
+    if not isinstance(gpu, dict) or "missing" in gpu or gpu.get("pci_device_id"):
+        return gpu
+    name = gpu.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise DecodeError(f"{where}.pci_device_id: missing; say {WHICH}")
+    board = board_named(name)
+    if isinstance(board, str):
+        raise DecodeError(f"{where}.name: {board}")
+    return {**gpu, "pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": _subsystem(board, name)}
+
+
+def _subsystem(board: Board, name: str) -> str:
+    """Of a name that is one board; a name of several with one device id leaves it open which of them it is."""
+    found = _as_nvml_says(name) or boardnames.named(name)
+    return board.subsystem_ids[0] if len(found) == 1 and board.subsystem_ids else ""
+
+
+def _as_nvml_says(name: str) -> tuple[Board, ...]:
+    """What nvidia-smi prints is no other board, though people may mean more by the same words."""
+    wanted = name.strip().lower()
+    return tuple(one for one in boards().values() if wanted in (said.lower() for said in one.nvml_names))

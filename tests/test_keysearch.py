@@ -1,0 +1,292 @@
+"""Which user and which key a real sshd lets in, and what is said where it lets nobody in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sshserver import SSHD, Sshd, make_key
+
+from gpuprep.catalogue import logins
+from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused
+from gpuprep.remote import Host, Target, keysearch
+from gpuprep.remote.hostkeys import ShownKey
+
+pytestmark = pytest.mark.skipif(SSHD is None, reason="there is no sshd")
+STARTED = 1  # connection that is made to see that sshd is up
+Serve = Callable[..., Sshd]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+@pytest.fixture
+def serve(tmp_path: Path, home: Path) -> Iterator[Serve]:
+    started: list[Sshd] = []
+
+    def start(*options: str) -> Sshd:
+        folder = tmp_path / f"sshd{len(started)}"
+        folder.mkdir()
+        started.append(Sshd(folder, home, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def never(_shown: ShownKey) -> bool:
+    raise AssertionError("the host's key is known")
+
+
+def quiet(_text: str) -> None:
+    pass
+
+
+def bare(server: Sshd, **changes: object) -> Target:
+    return server.target(**{"user": None, "identity_file": None, **changes})
+
+
+def test_the_likely_users_of_a_system_are_tried_and_one_is_let_in(serve: Serve, home: Path) -> None:
+    server = serve()
+    server.trust()
+    (home / ".ssh/id_ed25519").write_bytes(server.key.read_bytes())
+    (home / ".ssh/id_ed25519").chmod(0o600)
+    said: list[str] = []
+    found = keysearch.find(bare(server), never, said.append)
+    assert (found.user, found.key) == (server.user, "~/.ssh/id_ed25519")
+    assert found.tried == ("debian with ~/.ssh/id_ed25519", "admin with ~/.ssh/id_ed25519")
+    assert said == [f"not let in: {one}" for one in found.tried]
+    assert found.target.identity_file == str(home / ".ssh/id_ed25519")
+    with Host(found.target) as host:
+        assert host.run("echo in").stdout == "in\n"
+
+
+def give(home: Path, *keys: Path) -> None:
+    """The files as ~/.ssh/id_*."""
+    for name, key in zip(("id_ed25519", "id_ecdsa", "id_rsa"), keys, strict=False):
+        for suffix in ("", ".pub"):
+            (home / f".ssh/{name}{suffix}").write_bytes(Path(f"{key}{suffix}").read_bytes())
+        (home / f".ssh/{name}").chmod(0o600)
+
+
+def failed(server: Sshd) -> list[str]:
+    """What sshd logged of keys that it refused, and of connections that it ended for that."""
+    log = (server.folder / "log").read_text()
+    return [line for line in log.splitlines() if "authenticating" in line or "Too many" in line]
+
+
+def test_a_user_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path: Path) -> None:
+    server = serve()
+    server.trust()
+    give(home, make_key(tmp_path / "stranger"))
+    with pytest.raises(
+        AuthenticationRefused, match=r"lets nobody in\. Tried: nobody with ~/\.ssh/id_ed25519$"
+    ) as caught:
+        keysearch.find(bare(server, user="nobody"), never, quiet)
+    assert f"`gpuprep init 127.0.0.1:{server.port}` tries the usual users" in caught.value.hint
+    assert f"ssh-copy-id -i {home}/.ssh/id_ed25519.pub -p {server.port} nobody@127.0.0.1" in caught.value.hint
+    (home / ".ssh/config").write_text("Host 127.0.0.1\n  User nobody\n")
+    with pytest.raises(AuthenticationRefused, match=r"Tried: nobody with ~/\.ssh/id_ed25519$"):
+        keysearch.find(bare(server), never, quiet)
+
+
+def test_many_keys_do_not_hit_a_hosts_limits(serve: Serve, home: Path) -> None:
+    """Nine keys, the eighth of which counts, on a host that is hardened to four tries a connection."""
+    server = serve("MaxAuthTries 4", "LogLevel VERBOSE")
+    server.trust()
+    names = [f"key{place}" for place in range(9)]
+    for name in names[:7] + names[8:]:
+        make_key(home / f".ssh/{name}")
+    (home / ".ssh/key7").write_bytes(server.key.read_bytes())
+    (home / ".ssh/key7").chmod(0o600)
+    (home / ".ssh/config").write_text("".join(f"IdentityFile ~/.ssh/{name}\n" for name in names))
+    found = keysearch.find(bare(server, user=server.user), never, quiet)
+    assert found.key == "~/.ssh/key7"
+    assert len(found.tried) == 2
+    assert not [line for line in failed(server) if "Too many" in line]
+
+
+def test_no_more_than_three_connections_fail(serve: Serve, home: Path) -> None:
+    server = serve("LogLevel VERBOSE")
+    server.trust()
+    for place in range(12):
+        make_key(home / f".ssh/key{place}")
+    (home / ".ssh/config").write_text("".join(f"IdentityFile ~/.ssh/key{place}\n" for place in range(12)))
+    said: list[str] = []
+    with pytest.raises(AuthenticationRefused) as caught:
+        keysearch.find(bare(server), never, said.append)
+    assert len(said) == 3
+    log = (server.folder / "log").read_text()
+    assert log.count("Connection from 127.0.0.1") == 3 + STARTED
+    assert "no more than 9 keys are tried" in caught.value.what
+    assert f"`gpuprep init USER@127.0.0.1:{server.port}`" in caught.value.hint
+
+
+def test_a_key_of_the_agent(serve: Serve, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve()
+    server.trust()
+    socket = str(tmp_path / "agent")
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", socket)
+        deadline = time.monotonic() + 10
+        while not Path(socket).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        subprocess.run(["ssh-add", "-q", str(server.key)], check=True)
+        found = keysearch.find(bare(server, user=server.user), never, quiet)
+        assert found.key.endswith(" of the SSH agent")
+        assert found.target.identity_file is None
+        locked = make_key(tmp_path / "locked", "secret words")  # a file that is locked, and that the agent holds
+        give(home, locked)
+        (server.folder / "authorized_keys").write_text(locked.with_suffix(".pub").read_text())
+        askpass = tmp_path / "askpass"
+        askpass.write_text("#!/bin/sh\necho secret words\n")
+        askpass.chmod(0o755)
+        asking = {**os.environ, "SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force"}
+        subprocess.run(["ssh-add", "-q", str(home / ".ssh/id_ed25519")], check=True, env=asking)
+        found = keysearch.find(bare(server, user=server.user), never, quiet)
+        assert (found.key, found.target.identity_file) == ("~/.ssh/id_ed25519", str(home / ".ssh/id_ed25519"))
+        with Host(found.target) as host:
+            assert host.run("echo in").stdout == "in\n"
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_without_a_key_that_can_be_used_nothing_is_shown_to_the_host(serve: Serve, home: Path, tmp_path: Path) -> None:
+    server = serve()
+    with pytest.raises(AuthenticationRefused, match="you have no SSH key") as caught:
+        keysearch.find(bare(server), never, quiet)
+    assert f"gpuprep init 127.0.0.1:{server.port} --ssh-key KEYFILE" in caught.value.hint
+    give(home, make_key(tmp_path / "locked", "secret words"))
+    with pytest.raises(AuthenticationRefused, match="every key is locked") as caught:
+        keysearch.find(bare(server), never, quiet)
+    assert f"`ssh-add {home}/.ssh/id_ed25519`" in caught.value.hint
+    with pytest.raises(AuthenticationRefused, match="there is no key file /no/such/key") as caught:
+        keysearch.find(bare(server, identity_file="/no/such/key"), never, quiet)
+    assert f"gpuprep init 127.0.0.1:{server.port}" in caught.value.hint
+
+
+def test_a_key_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path: Path) -> None:
+    server = serve()
+    server.trust()
+    give(home, server.key)
+    stranger = make_key(tmp_path / "stranger")
+    with pytest.raises(AuthenticationRefused, match=f"with {stranger}$"):
+        keysearch.find(bare(server, user=server.user, identity_file=str(stranger)), never, quiet)
+
+
+def test_a_host_that_wants_another_user_says_which(serve: Serve, home: Path) -> None:
+    server = serve()
+    server.trust()
+    give(home, server.key)
+    public = server.key.with_suffix(".pub").read_text()
+    words = 'echo "Please login as the user \\"someone\\" rather than the user \\"root\\"."; exit 142'
+    quoted = words.replace('"', '\\"')
+    (server.folder / "authorized_keys").write_text(f'command="{quoted}" {public}')
+    with pytest.raises(AuthenticationRefused, match="the host says: log in as someone") as caught:
+        keysearch.find(bare(server, user=server.user), never, quiet)
+    assert f"gpuprep init someone@127.0.0.1:{server.port}" in caught.value.hint
+    with pytest.raises(HostError, match="may not log in there") as other, Host(server.target()) as host:
+        host.run("true")
+    assert "ansible_user: someone" in other.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("AuthenticationMethods publickey,password", "PasswordAuthentication yes"), "asks .* questions after the key"),
+        (("PubkeyAuthentication no", "PasswordAuthentication yes"), "lets nobody in with a key, only by password"),
+    ],
+)
+def test_where_no_other_user_or_key_would_help_none_is_tried(
+    serve: Serve, home: Path, options: tuple[str, ...], said: str
+) -> None:
+    server = serve(*options, "LogLevel VERBOSE")
+    server.trust()
+    give(home, server.key)
+    with pytest.raises(AuthenticationRefused, match=said):
+        keysearch.find(bare(server, user=server.user), never, quiet)
+    assert (server.folder / "log").read_text().count("Connection from 127.0.0.1") == 1 + STARTED
+
+
+def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -> None:
+    server = serve()
+    give(home, server.key)
+    asked: list[ShownKey] = []
+
+    def refuse(shown: ShownKey) -> bool:
+        asked.append(shown)
+        return False
+
+    def accept(shown: ShownKey) -> bool:
+        asked.append(shown)
+        return True
+
+    target = bare(server, user=server.user)
+    with pytest.raises(HostKeyRefused, match="is not known") as caught:
+        keysearch.find(target, refuse, quiet)
+    assert f"`gpuprep plan {server.user}@127.0.0.1:{server.port} --accept-new-host-key`" in caught.value.hint
+    assert not server.known_hosts.exists()
+    assert keysearch.find(target, accept, quiet).user == server.user
+    line = server.host_key.with_suffix(".pub").read_text().split()[1]
+    assert line in server.known_hosts.read_text()
+    assert {shown.name for shown in asked} == {f"[127.0.0.1]:{server.port}"}
+    assert keysearch.find(target, never, quiet).user == server.user
+    server.stop()
+    server.host_key.unlink()
+    make_key(server.host_key)
+    server.start()
+    with pytest.raises(HostKeyRefused, match="HAS CHANGED") as changed:
+        keysearch.find(target, accept, quiet)
+    removal = f"ssh-keygen -f {server.known_hosts} -R '[127.0.0.1]:{server.port}'"
+    assert removal in changed.value.hint
+    subprocess.run(removal, shell=True, check=True, capture_output=True)  # noqa: S602  as a user pastes it
+    assert keysearch.find(target, accept, quiet).user == server.user
+
+
+@pytest.mark.parametrize(
+    ("version", "address", "users"),
+    [
+        ("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13", "203.0.113.7", ("ubuntu", "azureuser", "me")),
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3", "203.0.113.7", ("debian", "admin", "me")),
+        ("SSH-2.0-OpenSSH_8.7", "203.0.113.7", ("rocky", "ec2-user", "me")),
+        ("SSH-2.0-OpenSSH_8.7", "ec2-1.eu-west-1.compute.amazonaws.com", ("ec2-user", "rocky", "me")),
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2", "EC2-1.compute.AmazonAWS.com", ("admin", "debian", "me")),
+        ("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3", "gpu.westeurope.cloudapp.azure.com", ("azureuser", "ubuntu", "me")),
+        ("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3", "7.113.0.203.bc.googleusercontent.com", ("me", "ubuntu", "azureuser")),
+        ("", "", ("rocky", "ec2-user", "me")),
+    ],
+)
+def test_users_by_system_and_cloud(version: str, address: str, users: tuple[str, ...]) -> None:
+    assert logins.users(version, address, "me") == users
+
+
+def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve, home: Path) -> None:
+    jump, inner = serve(), serve()
+    give(home, inner.key)
+    (home / ".ssh/config").write_text(
+        f"Host inner\nHostName 127.0.0.1\nPort {inner.port}\nProxyJump jump\n"
+        f"Host jump\nHostName 127.0.0.1\nPort {jump.port}\nUser {jump.user}\nIdentityFile {jump.key}\n"
+    )
+    asked: list[str] = []
+
+    def accept(shown: ShownKey) -> bool:
+        asked.append(shown.name)
+        return True
+
+    found = keysearch.find(Target("inner", user=inner.user), accept, quiet)
+    assert asked == [f"[127.0.0.1]:{jump.port}", f"[127.0.0.1]:{inner.port}"]
+    with Host(found.target) as host:
+        assert host.run("echo in").stdout == "in\n"
