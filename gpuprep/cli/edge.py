@@ -7,6 +7,7 @@ line with the file's path. Its exit code is 3, because the state of the hosts is
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -33,7 +34,7 @@ class Session:
 
 def run(cli: click.Group, arguments: list[str]) -> int:
     """Run one command line and return its exit code. Raises only on a second interrupt."""
-    session = Session(json="--json" in arguments)
+    session = Session(json=_asks_for_json(arguments))
     for word in arguments:
         remember(word)
     _terminate_as_interrupt()
@@ -60,6 +61,12 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         return 0
     except Exception as error:  # noqa: BLE001  the edge: whatever is left becomes one line and a log
         return _unexpected(session, error, arguments)
+
+
+def _asks_for_json(arguments: list[str]) -> bool:
+    """Before click has read the options, for what is wrong with them."""
+    pairs = itertools.pairwise(arguments)
+    return "--json" in arguments or "--format=json" in arguments or ("--format", "json") in pairs
 
 
 def _show_usage(error: click.ClickException) -> None:

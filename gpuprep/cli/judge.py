@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options
+from gpuprep.cli import options, page
 from gpuprep.cli.console import check_output, emit, page_width, want_color
+from gpuprep.reports import RECORDS
 from gpuprep.untrusted.plaintext import command
 
 if TYPE_CHECKING:
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
 @options.profile
 @click.option("--history", is_flag=True, help="Also compare real hosts with their baselines in the store.")
 @click.option("--keep", is_flag=True, help="Store the new verdict as a new run.")
-@options.output
+@options.results(*RECORDS)
 @options.store
 def judge(
     record: Path,
     profile: str | None,
     history: bool,
     keep: bool,
+    style: str,
     as_json: bool,
+    open_page: bool,
     output: Path | None,
     verbose: int,  # noqa: ARG001  taken for the sake of one set of flags; there is nothing more to say
     quiet: bool,  # noqa: ARG001
@@ -45,6 +48,7 @@ def judge(
     from gpuprep.desired import loading
     from gpuprep.errors import UsageError
 
+    form = options.chosen(style, as_json, open_page)
     check_output(output)
     if profile is None:
         known = ", ".join(loading.available())
@@ -52,7 +56,7 @@ def judge(
     chosen = loading.load(profile)
 
     from gpuprep.records import showable
-    from gpuprep.reports import json, text
+    from gpuprep.reports import text
     from gpuprep.store import Store
     from gpuprep.workflows import provision, rejudge
 
@@ -67,15 +71,14 @@ def judge(
         if opened is not None:
             opened.close()
     code = provision.gravest([one.exit_code for one in records])
-    if as_json:
-        whole = showable.document(lambda shown: json.render_several(shown, code), records, whole=True)
-        emit(whole, output)
+    if form != "text":
+        page.show(records, form, output, open_page=open_page, code=lambda _: code)
         return code
     import sys
 
     color = output is None and want_color(sys.stdout, no_color)
 
-    def page(shown: Sequence[RunRecord]) -> str:
+    def told(shown: Sequence[RunRecord]) -> str:
         pages = [text.render(one, color=color, width=page_width()) for one in shown]
         if len(shown) > 1:
             pages.append(text.render_summary(shown, color=color, width=page_width()))
@@ -83,5 +86,5 @@ def judge(
             pages.append("".join(f"Report: {command('gpuprep', 'report', about=one.run_id)}\n" for one in shown))
         return "\n".join(pages)
 
-    emit(showable.document(page, records), output)
+    emit(showable.document(told, records), output)
     return code

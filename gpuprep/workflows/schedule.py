@@ -453,7 +453,8 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
             where=run.target.name,
         ) from error
     source = Source.SIMULATED if run.target.simulated else record.source
-    return believed(dataclasses.replace(record, host=run.target.name, source=source, history=None))
+    ours = dataclasses.replace(record, host=run.target.name, source=source, history=None, batch_id="")
+    return believed(ours)
 
 
 def _refuse_other(record: RunRecord) -> None:

@@ -22,6 +22,7 @@ from gpuprep.nightly import journal, last, notify
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord, Source, Status
 from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
+from gpuprep.reports import csv as csv_report
 from gpuprep.reports.html import fleet as html_fleet
 from gpuprep.store import RunSummary
 from hostile import hostilerecords
@@ -250,7 +251,7 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_cell_is_a_formula(cell: str) -> None:
-    text = "".join(history_upkeep._csv([("host", "value", "code"), (cell, -1.5, -2)]))
+    text = "".join(csv_report.lines([("host", "value", "code"), (cell, -1.5, -2)]))
     harmless(text.replace("\t", ""))
     [_, (read, value, code)] = list(csv.reader(io.StringIO(text)))
     assert (value, code) == ("-1.5", "-2"), "numbers stay numbers"
