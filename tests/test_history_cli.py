@@ -72,7 +72,8 @@ def test_a_slide_is_found_and_named(store: Store, gpuprep: Shell) -> None:
     assert "fp16 8192x8192x8192 TN" in out
     code, out, _ = gpuprep("history", "trend", "gpu-1", "--json")
     told = json.loads(out)
-    assert (code, told["verdict"], told["exit_code"]) == (1, "DOWN", 1)
+    assert (code, told["direction"], told["exit_code"]) == (1, "DOWN", 1)
+    assert told["verdict"] == {"status": "FAIL", "summary": "1 DOWN of 1 figures"}
     (one,) = told["trends"]
     assert one["loss_percent"] == pytest.approx(17.0, abs=1.0)
     assert one["nights"] == 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gpuprep.cli import options, tables
+from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit
 from gpuprep.cli.edge import drop_stdout
 
@@ -59,7 +59,9 @@ def prune(
     if not dry_run:
         remove(folders)
     if as_json:
-        emit(tables.document(before=before, dry_run=dry_run, runs=gone, log_folders=len(folders)), output)
+        from gpuprep.reports import documents
+
+        emit(documents.document(documents.Pruned(before, dry_run, tuple(gone), len(folders))), output)
         return
     told = list(gone) if verbose else []
     would = "would be deleted" if dry_run else "deleted"

@@ -27,6 +27,7 @@ from gpuprep.store import certified as certified_rows
 from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
 from gpuprep.store.hostnames import Known, Named
+from gpuprep.store.measurements import Headline, Series
 from gpuprep.store.tables import findings, fitting, insert_new, latest, measurements, runs, storable
 
 # What `history export --format csv` can write.
@@ -403,6 +404,16 @@ class Store:
         """When the newest figure of a host was measured; None where there is none."""
         with self._transaction(write=False) as connection:
             return measurement_rows.newest(connection, host)
+
+    def headlines(self, run_ids: Sequence[str]) -> dict[str, Headline]:
+        """The figures that lists show, of those of these runs that measured any."""
+        with self._transaction(write=False) as connection:
+            return measurement_rows.headlines(connection, run_ids)
+
+    def recent(self, host: str, series: Series, limit: int = 12) -> list[tuple[str, float]]:
+        """(started_at, value) of the newest figures of one series of a host, oldest first."""
+        with self._transaction(write=False) as connection:
+            return measurement_rows.recent(connection, host, series, limit)
 
     def prunable(self, before: str, keep_last: int) -> list[str]:
         """Runs that began before `before` and may go (store/retention.py), oldest first."""

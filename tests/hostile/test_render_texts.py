@@ -14,7 +14,7 @@ import pytest
 from test_textmetrics import drifted
 from validations_for_tests import h200, t4
 
-from gpuprep.cli import edge, history, history_upkeep, tables
+from gpuprep.cli import edge, history_list, history_upkeep, tables
 from gpuprep.cli.console import Console, emit
 from gpuprep.cli.work import _show, errors_to_stderr, show_fleet
 from gpuprep.errors import HostError
@@ -198,8 +198,8 @@ def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_lists_show_it(name: str) -> None:
     said = PAYLOADS[name]
     run = RunSummary(said, said, said, said, "", "", Source.MEASURED, Status.PASS, 0, said, 0)
-    harmless(history._table([run, run], False, 1))
-    assert len(history._table([run, run], False, 0).splitlines()) == 3
+    harmless(history_list.table(history_list.Listed([run, run], {}, {}), False, 1))
+    assert len(history_list.table(history_list.Listed([run, run], {}, {}), False, 0).splitlines()) == 3
     assert len(tables.lines([(said, "x"), ("a" * 100_000, "y")])) == 2
     assert max(map(len, tables.lines([("a" * 100_000, "y")]))) < 1000
     parsed(tables.document(runs=[run], host=said), "json")
