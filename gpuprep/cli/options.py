@@ -58,9 +58,12 @@ output = _stack(
 def results(*formats: str) -> Callable[[F], F]:
     """For a command that ends in records: --format with these formats, its short form --json, --open, and `output`.
 
-    The command gets `style`, `as_json`, `open_page` and what `output` gives; `chosen` makes one format of the first
-    three.
+    The command gets `style`, `as_json`, with html `open_page`, and what `output` gives; `chosen` makes one format of
+    the first three.
     """
+    page = click.option(
+        "--open", "open_page", is_flag=True, help="With --format html: write the page to a file and open a browser."
+    )
     return _stack(
         click.option(
             "--format",
@@ -70,14 +73,13 @@ def results(*formats: str) -> Callable[[F], F]:
             show_default=True,
             is_eager=True,
             callback=_note_json,
-            help="Output format, one document for all hosts (docs/reports.md). On a terminal html goes to a file.",
+            help="Output format, one document for all hosts (docs/reports.md)."
+            + (" On a terminal html goes to a file." if "html" in formats else ""),
         ),
         click.option(
             "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="The same as --format json."
         ),
-        click.option(
-            "--open", "open_page", is_flag=True, help="With --format html: write the page to a file and open a browser."
-        ),
+        *([page] if "html" in formats else []),
         _destination,
     )
 

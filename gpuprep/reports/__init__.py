@@ -57,7 +57,7 @@ def several(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
 def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     """A document of hosts, of records that are safe to show (records.showable)."""
     from gpuprep.nightly import metrics
-    from gpuprep.reports import csv, fleet, json, junit, prometheus
+    from gpuprep.reports import csv, fleet, json, junit, markdown, prometheus
 
     if style == "json":
         return json.render_several(records, exit_code)
@@ -68,7 +68,7 @@ def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     if style == "prometheus":
         return metrics.render(records) if all(one.command == DRIFT for one in records) else prometheus.several(records)
     if style == "markdown":
-        return fleet.markdown(records)
+        return markdown.several(records)
     if style == "html":
         from gpuprep.reports import html
 

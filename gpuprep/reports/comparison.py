@@ -104,6 +104,10 @@ def _notes(one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapsho
         yield f"run {one.run_id} is {one.source.value} and run {two.run_id} {two.source.value}"
     if one.command != two.command:
         yield f"different commands: {one.command} and {two.command} do not check the same"
+    depths = [record.options.get("quick") for record in (one, two)]
+    if one.measurements and two.measurements and sorted(map(repr, depths)) == ["False", "True"]:
+        quick, full = (one, two) if depths[0] else (two, one)
+        yield f"run {quick.run_id} is quick and run {full.run_id} full: what they measured is not compared"
     if one.profile and two.profile and one.profile.sha256 != two.profile.sha256:
         if one.profile.name == two.profile.name:
             yield f"profile {one.profile.name} was edited in between: its findings may have other thresholds"
@@ -264,7 +268,9 @@ def _pair(
     if uuid in measured:
         return label, uuid, "", ""
     other = next((gpu for gpu in there if mine is not None and gpu.index == mine.index), None)
-    if mine is None or other is None:
+    if mine is None:
+        return label, None, "the facts do not say which board this is, and the other run has no such GPU", OTHER_GPU
+    if other is None:
         return label, None, "the other run has no such GPU", OTHER_GPU
     if (mine.name, mine.pci_device_id) != (other.name, other.pci_device_id):
         return label, None, f"{mine.name} in one run and {other.name} in the other", OTHER_GPU

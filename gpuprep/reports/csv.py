@@ -1,7 +1,7 @@
 """CSV for spreadsheets: one row per run, per finding and per figure, all with the same columns.
 
-The column `kind` is "run", "finding" or "figure". Each row says which run and host it is of, so that rows of many hosts
-can be filtered, and made into a pivot table, without a join. docs/reports.md lists the columns.
+The column `kind` is "run", "finding", "figure", or in a plan "step". Each row says which run and host it is of, so that
+rows of many hosts can be filtered, and made into a pivot table, without a join. docs/reports.md lists the columns.
 """
 
 from __future__ import annotations
@@ -70,12 +70,29 @@ def _rows(record: RunRecord) -> Iterator[Cells]:
 def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
     word, line = outcome(record)
     took = seconds_between(record.started_at, record.ended_at)
-    yield "run", own, ("run", "result", word, took, "" if took is None else "s", "", line, record.error or "", "")
+    yield (
+        "run",
+        own,
+        (
+            "run",
+            "result",
+            word,
+            "" if took is None else took,
+            "" if took is None else "s",
+            "",
+            line,
+            record.error or "",
+            "",
+        ),
+    )
+    for step in record.plan.steps if record.plan and not record.verdict else ():
+        reboots = "may reboot" if step.may_reboot else ""
+        yield "step", own, (step.role, step.title, "", "", "", "", reboots, "; ".join(step.reasons), "")
     for finding in findings_of(record):
         yield "finding", own, _finding(finding)
     for probe, subject, name, value, unit in _figures(record):
         if value is not None and not isinstance(value, Missing):
-            yield "figure", _source(record, probe), (subject, name, "", value, unit, "", "", "", "")
+            yield "figure", _source(record, probe), (subject, name, "", float(f"{value:.6g}"), unit, "", "", "", "")
 
 
 def _finding(one: Finding) -> Cells:
