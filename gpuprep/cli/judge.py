@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ def judge(
     chosen = loading.load(profile)
 
     from gpuprep.records import showable
+    from gpuprep.records.ids import new_run_id
     from gpuprep.reports import text
     from gpuprep.store import Store
     from gpuprep.workflows import provision, rejudge
@@ -64,6 +66,9 @@ def judge(
     try:
         past = (lambda host, measured: opened.baseline(host, list(measured))) if opened and history else None
         records = rejudge.judge_file(record, chosen, past)
+        if len(records) > 1:
+            batch = new_run_id()
+            records = [dataclasses.replace(one, batch_id=batch) for one in records]
         if opened is not None and keep:
             for one in records:
                 opened.append(one)

@@ -215,7 +215,11 @@ class Store:
         batch = storable(batch)
         if batch == "last":
             newest = sa.select(runs.c.batch_id).where(runs.c.batch_id.is_not(None), runs.c.started_at <= latest())
-            found = connection.execute(newest.order_by(runs.c.started_at.desc()).limit(1)).scalars().all()
+            found = (
+                connection.execute(newest.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(1))
+                .scalars()
+                .all()
+            )
         else:
             alike = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
             query = sa.select(runs.c.batch_id).where(*alike).distinct().order_by(runs.c.batch_id).limit(6)
