@@ -214,12 +214,12 @@ class Store:
     def _batch_id(self, connection: Connection, batch: str) -> str:
         batch = storable(batch)
         if batch == "last":
-            newest = sa.select(runs.c.batch_id).where(runs.c.batch_id.is_not(None), runs.c.started_at <= latest())
-            found = (
-                connection.execute(newest.order_by(runs.c.started_at.desc(), runs.c.run_id.desc()).limit(1))
-                .scalars()
-                .all()
-            )
+            # By the index of batches alone: rows of runs are large.
+            known = (runs.c.batch_id.is_not(None), runs.c.started_at <= latest())
+            began = sa.func.max(runs.c.started_at)
+            newest = sa.select(runs.c.batch_id).where(*known).group_by(runs.c.batch_id)
+            ordered = newest.order_by(began.desc(), runs.c.batch_id.desc()).limit(1)
+            found = connection.execute(ordered).scalars().all()
         else:
             alike = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
             query = sa.select(runs.c.batch_id).where(*alike).distinct().order_by(runs.c.batch_id).limit(6)
