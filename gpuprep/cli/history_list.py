@@ -25,8 +25,9 @@ AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([+-]\d\d:\d\d|Z)?)?", re.ASCII)
 STREAM_FPS = 30
-# Columns that a narrow terminal does not show, the least important first.
-LEFT_OUT = ("BF16", "GB/s", "TREND", "STREAMS", "FP16", "TOOK")
+# Columns that a narrow terminal may not show, the most important first. The moment is in the id of a run, too.
+OPTIONAL = ("FP16", "TOOK", "TREND", "TIME (UTC)", "STREAMS", "GB/s", "BF16")
+HOST = 2  # place of the column
 
 
 def since(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -174,14 +175,17 @@ def _rows(listed: Listed) -> list[tuple[str, ...]]:
 
 
 def _fitting(rows: list[tuple[str, ...]], columns: int | None) -> list[tuple[str, ...]]:
-    """Without columns that are empty, and where there are not enough, without those of LEFT_OUT."""
-    keep = [place for place in range(len(rows[0])) if any(row[place] for row in rows[1:])]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for name in LEFT_OUT:
-        if columns is None or sum(widths[place] + 2 for place in keep) - 2 <= columns:
-            break
-        keep = [place for place in keep if rows[0][place] != name]
-    return [tuple(row[place] for place in keep) for row in rows]
+    """Without columns that are empty; where not all fit, those of OPTIONAL that do."""
+    heads = rows[0]
+    filled = [place for place, _ in enumerate(heads) if any(row[place] for row in rows[1:])]
+    widths = [max(len(row[place]) for row in rows) + 2 for place, _ in enumerate(heads)]
+    # A long name goes on in the next line (cli/drawing.py folds the widest cell): it does not push figures out.
+    widths[HOST] = min(widths[HOST], max(width for place, width in enumerate(widths) if place != HOST) + 1)
+    keep = {place for place in filled if heads[place] not in OPTIONAL}
+    for place in sorted(set(filled) - keep, key=lambda place: OPTIONAL.index(heads[place])):
+        if columns is None or sum(widths[one] for one in (*keep, place)) <= columns:
+            keep.add(place)
+    return [tuple(row[place] for place in sorted(keep)) for row in rows]
 
 
 def _took(seconds: float | None) -> str:

@@ -37,10 +37,10 @@ def report(
     no_color: bool,
     store: str | None,
 ) -> None:
-    """Show the report of a recorded run, or of all runs of a batch.
+    """Show the report of a recorded run.
 
-    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. A command on several hosts makes a
-    batch. The exit code is 0 whatever the results of the runs were.
+    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. With --batch: all hosts of one command.
+    The exit code is 0 whatever the results of the runs were.
     """
     import sys
 

@@ -22,7 +22,7 @@ BARS = "▁▂▃▄▅▆▇█"
 LOW = 0.8
 # By exit code, the same words as in reports.
 WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
-VERDICT_CODES = {Status.PASS: 0, Status.WARN: 0, Status.FAIL: 1, Status.UNKNOWN: 3}
+JUDGED = (0, 1, 3)  # exit codes of a verdict; the others say that a run ended before it or with an error
 NO_FIGURES = "no baseline figures: the first run that passes sets them, on a real GPU"
 
 
@@ -105,7 +105,7 @@ def trend_summary(found: Sequence[Trend]) -> str:
 
 def word(verdict: Status | None, exit_code: int) -> str:
     """How a run of a list ended, in the words of reports: its verdict, or what its exit code says."""
-    if verdict is not None and VERDICT_CODES.get(verdict, exit_code) == exit_code:
+    if verdict is not None and exit_code in JUDGED:
         return verdict.value
     return WITHOUT_VERDICT.get(exit_code, Status.UNKNOWN.value)
 
