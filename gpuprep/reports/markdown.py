@@ -38,8 +38,8 @@ def render(record: RunRecord) -> str:
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = findings_of(record)
-    planned = record.plan is not None and record.verdict is None
-    if planned:
+    planned = _is_plan(record)
+    if planned and record.plan is not None:
         parts += _plan(record)
     if rest := in_order(findings, PROBLEMS):
         title = "Differs from the profile" if planned else "Did not pass"
@@ -75,9 +75,14 @@ def several(records: Sequence[RunRecord]) -> str:
     """Runs of several hosts: a row a host, then what did not pass; of plans, the page of each."""
     from gpuprep.reports import fleet
 
-    if all(record.plan is not None and record.verdict is None for record in records):
+    if all(map(_is_plan, records)):
         return "\n".join(render(record) for record in records)
     return fleet.markdown(records)
+
+
+def _is_plan(record: RunRecord) -> bool:
+    """Whether the run only looked: `plan`, or another command with --check."""
+    return record.command == "plan" or record.options.get("check") is True
 
 
 def _plan(record: RunRecord) -> list[str]:
