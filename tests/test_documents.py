@@ -43,6 +43,7 @@ PRINTED: dict[str, list[tuple[list[str], int]]] = {
     "history-part": [(["history", "part", "gpu-1"], 0)],
     "history-prune": [(["history", "prune", "--keep-days", "9999", "--dry-run"], 0)],
     "profiles-list": [(["profiles", "list"], 0)],
+    "sim-list": [(["sim", "list"], 0)],
     "explain": [
         (["explain", "--gpu", "t4", "4096x4096x4096"], 0),
         (["explain", "--gpu", "t4"], 0),

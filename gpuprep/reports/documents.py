@@ -249,6 +249,26 @@ class Profiles:
 
 
 @dataclass(frozen=True)
+class Machine:
+    name: str
+    os: str
+    gpus: tuple[str, ...]
+    address: str
+    port: int
+    user: str
+    identity_file: str
+    known_hosts: str
+    running: bool
+
+
+@dataclass(frozen=True)
+class Machines:
+    """sim list"""
+
+    machines: tuple[Machine, ...]
+
+
+@dataclass(frozen=True)
 class Explained:
     """explain; docs/explain.md names what is inside."""
 
@@ -276,6 +296,7 @@ DOCUMENTS: dict[str, tuple[Any, int]] = {
     "history-part": (Parted, 1),
     "history-prune": (Pruned, 1),
     "profiles-list": (Profiles, 1),
+    "sim-list": (Machines, 1),
     "explain": (Explained, 1),
 }
 VERSIONS = {kind: version for kind, version in DOCUMENTS.values()}
