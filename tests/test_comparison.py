@@ -14,13 +14,16 @@ from gpuprep.desired import state
 from gpuprep.records import Finding, Missing, Package, ProbeResult, RunRecord, Snapshot, Source, Status, UnitFacts
 from gpuprep.reports.comparison import (
     NOT_MEASURED,
+    OTHER_GPU,
     OTHER_VERSIONS,
     QUICK_AND_FULL,
     SIMULATED_AND_REAL,
     Comparison,
     FactChange,
+    NotCompared,
     compare,
 )
+from gpuprep.reports.history import not_compared
 
 WANTED = state.resolve(load("t4"), bare_snapshot())
 HOST = dataclasses.replace(finished_snapshot(WANTED), units={"nvidia-persistenced": UnitFacts("enabled", "active")})
@@ -190,6 +193,19 @@ def test_a_figure_of_one_run_alone_is_named() -> None:
     (left,) = found.not_compared
     assert (left.gpu, left.probe, left.figures) == ("GPU-0", "gemm", ("bf16 8192x8192x8192 TN",))
     assert left.words == "only run two measured bf16 8192x8192x8192 TN"
+
+
+def test_gpus_with_one_reason_are_told_together() -> None:
+    left = [
+        NotCompared(f"gpu {index}", "gemm", (), (QUICK_AND_FULL,), "quick in one, full in two") for index in (0, 1, 2)
+    ]
+    left.append(NotCompared("gpu 0", "", (), (OTHER_GPU,), "the other run has no such GPU"))
+    left.append(NotCompared("", "", (), (NOT_MEASURED,), "run r2 measured nothing that can be compared"))
+    assert not_compared(Comparison((), (), (), (), (), tuple(left))) == [
+        "gpu 0, 1, 2 gemm: quick in one, full in two",
+        "gpu 0: the other run has no such GPU",
+        "run r2 measured nothing that can be compared",
+    ]
 
 
 def test_quick_and_full_runs_say_so_at_once() -> None:

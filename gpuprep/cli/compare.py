@@ -78,5 +78,5 @@ def _page(
     beside = f", {alike} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if alike else ""
     lines += ["", f"Figures: {len(found.figures)} compared{beside}"]
     lines += tables.lines(rows, indent="  ", columns=columns)
-    lines += [f"  not compared: {why}" for why in found.not_comparable]
+    lines += [f"  not compared: {why}" for why in pages.not_compared(found)]
     return lines

@@ -174,6 +174,19 @@ def figures_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
     return [_figure(change) for change in shown], len(found.figures) - len(shown)
 
 
+def not_compared(found: Comparison) -> list[str]:
+    """Sentences: which figures were not compared, and why; GPUs with the same reason together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in found.not_compared:
+        groups.setdefault((one.probe, one.words), []).append(one.gpu)
+    lines = []
+    for (probe, words), gpus in groups.items():
+        who = ", ".join([gpus[0], *(gpu.removeprefix("gpu ") for gpu in gpus[1:])])
+        named = f"{who} {probe}".strip()
+        lines.append(f"{named}: {words}" if named else words)
+    return lines
+
+
 def _figure(change: FigureChange) -> tuple[str, ...]:
     percent = f"{change.percent:+.1f} %"
     return (change.gpu, change.probe, change.figure, f"{change.one:.4g}", "►", f"{change.two:.4g}", percent)
