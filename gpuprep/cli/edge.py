@@ -7,7 +7,6 @@ line with the file's path. Its exit code is 3, because the state of the hosts is
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import signal
@@ -65,8 +64,7 @@ def run(cli: click.Group, arguments: list[str]) -> int:
 
 def _asks_for_json(arguments: list[str]) -> bool:
     """Before click has read the options, for what is wrong with them."""
-    pairs = itertools.pairwise(arguments)
-    return "--json" in arguments or "--format=json" in arguments or ("--format", "json") in pairs
+    return "--json" in arguments or "--format=json" in arguments or "--format json" in " ".join(arguments)
 
 
 def _show_usage(error: click.ClickException) -> None:

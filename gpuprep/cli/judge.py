@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, page
+from gpuprep.cli import options
+from gpuprep.cli import page as pages_of
 from gpuprep.cli.console import check_output, emit, page_width, want_color
 from gpuprep.reports import RECORDS
 from gpuprep.untrusted.plaintext import command
@@ -77,13 +78,13 @@ def judge(
             opened.close()
     code = provision.gravest([one.exit_code for one in records])
     if form != "text":
-        page.show(records, form, output, open_page=open_page, code=lambda _: code)
+        pages_of.show(records, form, output, open_page=open_page, code=lambda _: code)
         return code
     import sys
 
     color = output is None and want_color(sys.stdout, no_color)
 
-    def told(shown: Sequence[RunRecord]) -> str:
+    def page(shown: Sequence[RunRecord]) -> str:
         pages = [text.render(one, color=color, width=page_width()) for one in shown]
         if len(shown) > 1:
             pages.append(text.render_summary(shown, color=color, width=page_width()))
@@ -91,5 +92,5 @@ def judge(
             pages.append("".join(f"Report: {command('gpuprep', 'report', about=one.run_id)}\n" for one in shown))
         return "\n".join(pages)
 
-    emit(showable.document(told, records), output)
+    emit(showable.document(page, records), output)
     return code

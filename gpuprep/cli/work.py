@@ -135,7 +135,7 @@ def on_hosts(
             quiet=request.quiet,
             no_color=request.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set, console.live, batch)
+            line = Line(console.progress, store, cancel.is_set, console.live, batch_id=batch)
 
             def work(target: Target) -> RunRecord:
                 code = UNEXPECTED
