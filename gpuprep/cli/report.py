@@ -75,7 +75,7 @@ def _records(run: str | None, batch: str | None, form: str, store: str | None) -
         said = "RUN and --batch exclude each other" if run else "`gpuprep report` needs a RUN, or --batch"
         raise UsageError(said, "gpuprep report last, or gpuprep report --batch last")
     if batch is not None and form == "sbom":
-        raise UsageError("--format sbom is of one host", "give its RUN; `gpuprep history --batch` lists them")
+        raise UsageError("--format sbom is of one host", "give its RUN; `gpuprep history --batch last` lists them")
     opened = Store.open(store or settings.load().store)
     try:
         if batch is not None:
