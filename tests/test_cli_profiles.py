@@ -31,7 +31,7 @@ def test_list() -> None:
 
 
 def test_list_json() -> None:
-    rows = json.loads(run("list", "--json").output)
+    rows = json.loads(run("list", "--json").output)["profiles"]
     assert {row["name"]: row["gpus"] for row in rows}["v100"] == ["v100"]
     assert all(Path(row["path"]).is_file() for row in rows)
 

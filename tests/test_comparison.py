@@ -8,11 +8,22 @@ from typing import Any
 import pytest
 from builders import bare_snapshot, finished_snapshot, load
 from gemmrecords import gemm, gpu, values
-from records_for_tests import FINDINGS, measured, record
+from records_for_tests import FINDINGS, SNAPSHOT, measured, record
 
 from gpuprep.desired import state
 from gpuprep.records import Finding, Missing, Package, ProbeResult, RunRecord, Snapshot, Source, Status, UnitFacts
-from gpuprep.reports.comparison import Comparison, FactChange, compare
+from gpuprep.reports.comparison import (
+    NOT_MEASURED,
+    OTHER_GPU,
+    OTHER_VERSIONS,
+    QUICK_AND_FULL,
+    SIMULATED_AND_REAL,
+    Comparison,
+    FactChange,
+    NotCompared,
+    compare,
+)
+from gpuprep.reports.history import not_compared
 
 WANTED = state.resolve(load("t4"), bare_snapshot())
 HOST = dataclasses.replace(finished_snapshot(WANTED), units={"nvidia-persistenced": UnitFacts("enabled", "active")})
@@ -144,7 +155,66 @@ def test_what_cannot_be_compared_says_why() -> None:
     )
     probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0)]), quick=False), 10.0)
     (said,) = why(one, measured("r2", 280.0, measurements=(probed,))).not_comparable
-    assert "measured with gpuprep 0.1.0, cublasLt 12.4.5, quick and with gpuprep 0.1.0, cublasLt 12.4.5" in said
+    assert said == "GPU-0 gemm: quick in one, full in two"
+
+
+def reasons(one: RunRecord, two: RunRecord) -> list[tuple[str, ...]]:
+    return [each.reasons for each in compare(one, two).not_compared]
+
+
+def test_the_reason_is_a_word_for_programs_and_a_sentence_for_people() -> None:
+    one = measured("r1", 280.0)
+
+    def with_libraries(version: str, *, quick: bool = True) -> RunRecord:
+        loaded = ({"name": "cublasLt", "path": "/lib/libcublasLt.so", "version": version},)
+        probed = {**values(gpu("20b0", [gemm("fp16", 280.0)]), quick=quick), "libraries": list(loaded)}
+        return measured("r2", 280.0, measurements=(ProbeResult("gemm", Source.MEASURED, probed, 10.0),))
+
+    assert reasons(one, measured("r2", 281.0)) == []
+    assert reasons(one, measured("r2", 280.0, measurements=())) == [(NOT_MEASURED,)]
+    assert reasons(one, measured("r2", 280.0, source=Source.SIMULATED)) == [(SIMULATED_AND_REAL,)]
+    assert reasons(one, with_libraries("13.1.0")) == [(OTHER_VERSIONS,)]
+    assert compare(one, with_libraries("13.1.0")).not_comparable == (
+        "GPU-0 gemm: cublasLt 12.4.5 in one, 13.1.0 in two",
+    )
+    assert reasons(one, with_libraries("13.1.0", quick=False)) == [(QUICK_AND_FULL, OTHER_VERSIONS)]
+    newer = dataclasses.replace(SNAPSHOT, source=Source.MEASURED, agent_version="9.0.0")
+    assert compare(one, measured("r2", 280.0, after=newer)).not_comparable == (
+        "GPU-0 gemm: gpuprep 0.1.0 in one, 9.0.0 in two",
+    )
+
+
+def test_a_figure_of_one_run_alone_is_named() -> None:
+    two_types = ProbeResult(
+        "gemm", Source.MEASURED, values(gpu("20b0", [gemm("fp16", 280.0), gemm("bf16", 270.0)])), 10.0
+    )
+    found = compare(measured("r1", 280.0), measured("r2", 280.0, measurements=(two_types,)))
+    assert [change.figure for change in found.figures] == ["fp16 8192x8192x8192 TN"]
+    (left,) = found.not_compared
+    assert (left.gpu, left.probe, left.figures) == ("GPU-0", "gemm", ("bf16 8192x8192x8192 TN",))
+    assert left.words == "only run two measured bf16 8192x8192x8192 TN"
+
+
+def test_gpus_with_one_reason_are_told_together() -> None:
+    left = [
+        NotCompared(f"gpu {index}", "gemm", (), (QUICK_AND_FULL,), "quick in one, full in two") for index in (0, 1, 2)
+    ]
+    left.append(NotCompared("gpu 0", "", (), (OTHER_GPU,), "the other run has no such GPU"))
+    left.append(NotCompared("", "", (), (NOT_MEASURED,), "run r2 measured nothing that can be compared"))
+    assert not_compared(Comparison((), (), (), (), (), tuple(left))) == [
+        "gpu 0, 1, 2 gemm: quick in one, full in two",
+        "gpu 0: the other run has no such GPU",
+        "run r2 measured nothing that can be compared",
+    ]
+
+
+def test_quick_and_full_runs_say_so_at_once() -> None:
+    quick = measured("r1", 280.0, options={"quick": True})
+    full = measured("r2", 280.0, options={"quick": False})
+    note = "run r1 is quick and run r2 full: what they measured is not compared"
+    assert note in compare(quick, full).notes
+    assert note in compare(full, quick).notes
+    assert note not in compare(quick, quick).notes
 
 
 def test_a_run_without_facts_says_so() -> None:

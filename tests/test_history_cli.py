@@ -11,11 +11,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from gemmrecords import gemm, gpu, values
 from pages import too_wide
 from records_for_tests import PASSED, SNAPSHOT, measured, record
 
-from gpuprep.cli import cli, edge
-from gpuprep.records import HistoryFacts, Source
+from gpuprep.cli import cli, edge, history_list
+from gpuprep.records import HistoryFacts, ProbeResult, Source
+from gpuprep.reports import history as pages_of_history
 from gpuprep.store import Store
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -72,7 +74,8 @@ def test_a_slide_is_found_and_named(store: Store, gpuprep: Shell) -> None:
     assert "fp16 8192x8192x8192 TN" in out
     code, out, _ = gpuprep("history", "trend", "gpu-1", "--json")
     told = json.loads(out)
-    assert (code, told["verdict"], told["exit_code"]) == (1, "DOWN", 1)
+    assert (code, told["direction"], told["exit_code"]) == (1, "DOWN", 1)
+    assert told["verdict"] == {"status": "FAIL", "summary": "1 DOWN of 1 figures"}
     (one,) = told["trends"]
     assert one["loss_percent"] == pytest.approx(17.0, abs=1.0)
     assert one["nights"] == 20
@@ -263,3 +266,105 @@ def test_exports_are_whole_records_or_a_table(store: Store, gpuprep: Shell, tmp_
 def test_pages_are_not_too_wide(store: Store, gpuprep: Shell) -> None:
     fill(store, 280.0)
     assert too_wide(gpuprep("history", "prune", "--keep-days", "1", "--dry-run")[1]) == []
+
+
+# ---------------------------------------------------------------- the list
+
+
+def ids(out: str) -> list[str]:
+    return [line.split()[0] for line in out.splitlines()[1:]]
+
+
+def test_the_list_is_narrowed_by_host_time_and_outcome(store: Store, gpuprep: Shell) -> None:
+    now = datetime.now(timezone.utc)
+    for name, days, code in (("old", 40, 0), ("week", 6, 0), ("new", 0, 1)):
+        began = (now - timedelta(days=days)).isoformat(timespec="seconds")
+        store.append(record(name, host=f"host-{name}", started_at=began, exit_code=code))
+    assert ids(gpuprep("history")[1]) == ["new", "week", "old"]
+    assert ids(gpuprep("history", "--since", "7d")[1]) == ["new", "week"]
+    assert ids(gpuprep("history", "--since", "6w")[1]) == ["new", "week", "old"]
+    assert ids(gpuprep("history", "--since", "1h")[1]) == ["new"]
+    assert ids(gpuprep("history", "--since", f"{now - timedelta(days=7):%Y-%m-%d}")[1]) == ["new", "week"]
+    assert ids(gpuprep("history", "--since", f"{now - timedelta(hours=1):%Y-%m-%dT%H:%M}")[1]) == ["new"]
+    assert ids(gpuprep("history", "--failed")[1]) == ["new"]
+    assert ids(gpuprep("history", "--host", "host-old")[1]) == ["old"]
+    assert ids(gpuprep("history", "--host", "host-old", "--host", "host-new")[1]) == ["new", "old"]
+    assert ids(gpuprep("history", "host-old", "--host", "host-new", "--failed")[1]) == ["new"]
+    assert gpuprep("history", "--host", "host-old", "--failed") == (
+        0, "", "no runs like that of host-old are recorded\n",
+    )  # fmt: skip
+    assert gpuprep("history", "--failed", "--since", "2099-01-01")[2] == "no runs like that are recorded\n"
+
+
+@pytest.mark.parametrize("when", ["yesterday", "7", "d", "0d", "7y", "2026-13-01", "2026-11-1", "99999999d", "", "-1d"])
+def test_a_time_that_is_none_is_refused(gpuprep: Shell, when: str) -> None:
+    code, out, err = gpuprep("history", "--since", when)
+    assert (code, out) == (2, "")
+    assert "allowed: 12h, 7d, 2w (so long ago), 2026-11-01" in err
+
+
+def test_the_list_shows_headline_figures_and_the_hosts_course(store: Store, gpuprep: Shell) -> None:
+    for day in range(1, 6):
+        store.append(
+            measured(f"run-{day:02d}", 280.0 - 10 * day, day=day, ended_at=f"2026-11-{day:02d}T02:42:05+00:00")
+        )
+    store.append(record("other"))
+    head, *lines = gpuprep("history")[1].splitlines()
+    assert head.split() == ["RUN", "TIME", "(UTC)", "HOST", "COMMAND", "TOOK", "RESULT", "FP16", "TREND"]
+    assert lines[0].split() == ["other", "2026-11-20", "10:00", "sim:t4", "provision", "9:30", "FAIL", "simulated"]
+    newest = ["run-05", "2026-11-05", "02:30", "gpu-1", "validate", "12:05", "PASS", "230", "█▇▅▄▃"]
+    assert lines[1].split() == newest
+    assert lines[2].split()[-2:] == ["PASS", "240"]  # the course is told once a host
+    told = json.loads(gpuprep("history", "--json")[1])
+    assert [run["figures"] and run["figures"]["fp16_tflops"] for run in told["runs"]] == [
+        None, 230.0, 240.0, 250.0, 260.0, 270.0,
+    ]  # fmt: skip
+    (series,) = told["series"]
+    assert (series["host"], series["figure"]) == ("gpu-1", "fp16 8192x8192x8192 TN")
+    assert [point["value"] for point in series["points"]] == [270.0, 260.0, 250.0, 240.0, 230.0]
+
+
+def test_a_course_is_of_figures_that_can_be_compared(store: Store, gpuprep: Shell) -> None:
+    """Another version, a full run and a simulated run are other series."""
+    fill(store, 280.0, 279.0)
+    newer = dataclasses.replace(SNAPSHOT, source=Source.MEASURED, agent_version="99.0.0")
+    store.append(measured("new", 100.0, day=3, after=newer))
+    store.append(measured("simulated", 5.0, day=2, source=Source.SIMULATED))
+    (series,) = json.loads(gpuprep("history", "--json")[1])["series"]
+    assert [point["value"] for point in series["points"]] == [100.0]
+    assert gpuprep("history")[1].splitlines()[1].split()[-1] == "100"  # one figure is no course
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [([], ""), ([5.0], ""), ([5.0, 5.0], "██"), ([100.0, 99.9, 100.0], "███"), ([100.0, 80.0], "█▁"),
+     ([100.0, 50.0, 75.0], "█▁▅"), ([0.0, 0.0], "██"), ([90.0, 100.0], "▅█")],
+)  # fmt: skip
+def test_a_sparkline_shows_changes_and_no_noise(values: list[float], drawn: str) -> None:
+    assert pages_of_history.sparkline(values) == drawn
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 160])
+def test_the_list_fits_a_terminal(store: Store, columns: int) -> None:
+    for day in range(1, 6):
+        store.append(measured(f"20261101-0230{day:02d}-0f4edd", 280.0, day=day))
+    listed = history_list._listed(store, store.runs())
+    page = history_list.table(listed, False, 0, columns)
+    assert max(map(len, page.splitlines())) <= columns
+    assert all(word in page for word in ("RUN", "HOST", "COMMAND", "RESULT"))
+    wanted = {60: ["FP16"], 80: ["TOOK", "FP16", "TREND"]}.get(columns, ["TIME", "TOOK", "FP16", "TREND"])
+    assert [head for head in ("TIME", "TOOK", "FP16", "TREND") if head in page] == wanted
+    assert len(page.splitlines()) == 6  # none goes on in a second line
+
+
+def test_figures_with_too_few_nights_are_a_row_a_probe(store: Store, gpuprep: Shell) -> None:
+    products = [gemm(dtype, 280.0) for dtype in ("fp16", "bf16", "tf32", "fp64")]
+    for day in (1, 2):
+        probed = ProbeResult("gemm", Source.MEASURED, values(gpu("20b0", products)), 10.0)
+        store.append(measured(f"run-{day}", 0.0, day=day, measurements=(probed,)))
+    code, out, _ = gpuprep("history", "trend", "gpu-1")
+    head, _, row, note = out.splitlines()
+    assert (code, head.endswith("4 UNKNOWN; 2 of 8 nights that a trend needs")) == (3, True)
+    assert row.split() == ["UNKNOWN", "GPU-0", "gemm", "4", "figures", "2", "of", "8"]
+    assert note.startswith("UNKNOWN: measured in fewer than 8 nights")
+    assert len(gpuprep("history", "trend", "gpu-1", "-v")[1].splitlines()) == 3 + 4

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from records_for_tests import FINDINGS
+from records_for_tests import FINDINGS, record
 
+from gpuprep.errors import UsageError
 from gpuprep.records.baseline import BaselineKey
 from gpuprep.store import Store, migrations
 
@@ -48,6 +49,19 @@ def test_a_store_of_the_first_version_upgrades_with_its_data(tmp_path: Path) -> 
         assert plain.execute("SELECT version_num FROM alembic_version").fetchall() == [(migrations.HEAD,)]
 
 
+def test_runs_of_before_have_no_batch(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    write_old(path)
+    opened = Store.open(f"sqlite:///{path}")
+    assert {run.batch_id for run in opened.runs()} == {""}
+    with pytest.raises(UsageError, match="no batch 'last'"):
+        opened.batch("last")
+    opened.append(record("r1", batch_id="b1"))
+    assert [run.run_id for run in opened.batch("last")] == ["r1"]
+    assert [run.run_id for run in opened.runs(batch="b1")] == ["r1"]
+    opened.close()
+
+
 def test_a_damaged_record_does_not_stop_an_upgrade(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     write_old(path, damaged=True)
@@ -66,6 +80,8 @@ def test_what_lists_are_made_of_is_found_by_an_index(tmp_path: Path) -> None:
         "SELECT run_id FROM runs WHERE host = 'h' AND command = 'drift' AND verdict IS NOT NULL "
         "ORDER BY started_at DESC, run_id DESC LIMIT 1": "newest_of_command",
         "SELECT run_id FROM runs WHERE run_id >= 'a' AND run_id < 'b' ORDER BY run_id LIMIT 6": "autoindex_runs",
+        "SELECT run_id FROM runs WHERE batch_id = 'b' ORDER BY started_at DESC, run_id DESC": "runs_by_batch",
+        "SELECT * FROM measurements WHERE run_id IN ('a', 'b')": "autoindex_measurements",
         "SELECT value FROM measurements WHERE host = 'h' AND started_at >= '2026'": "measurements_by_host",
     }
     with opened._engine.connect() as connection:

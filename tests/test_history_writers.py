@@ -123,7 +123,7 @@ def test_a_writer_killed_while_it_writes_leaves_whole_runs(store_url: str) -> No
 def die_while_writing(url: str) -> None:
     opened = Store.open(url)
     with opened._transaction() as connection:
-        row = "'half','c','h','p','s','e','measured',NULL,0,'','{}',NULL"
+        row = "'half','c','h','p','s','e','measured',NULL,0,'','{}',NULL,NULL"
         connection.execute(sa.text(f"INSERT INTO runs VALUES ({row})"))
         os.kill(os.getpid(), signal.SIGKILL)
 

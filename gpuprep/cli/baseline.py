@@ -50,24 +50,17 @@ def show(
         opened.close()
     code = 0 if found.run_id or found.figures else 3
     if as_json:
+        from gpuprep.reports import documents
+
         figures = [
-            {
-                "gpu_uuid": key.gpu_uuid, "probe": key.probe, "versions": key.versions, "figure": name,
-                "value": one.value, "run_id": one.run_id, "set_at": one.set_at,
-            }
+            documents.BaselineFigure(key.gpu_uuid, key.probe, key.versions, name, one.value, one.run_id, one.set_at)
             for key, named in found.figures.items()
             for name, one in named.items()
-        ]  # fmt: skip
-        certified = {
-            "run_id": found.run_id, "started_at": found.run_at, "set_at": found.set_at or None, "reason": found.reason,
-        }  # fmt: skip
-        named_run = certified if found.run_id else None
-        emit(
-            tables.document(
-                host=host, also_called=found.names, certified=named_run, figures=figures, exit_code=code
-            ),
-            output,
-        )  # fmt: skip
+        ]
+        certified = None
+        if found.run_id:
+            certified = documents.CertifiedRun(found.run_id, found.run_at, found.set_at or None, found.reason)
+        emit(documents.document(documents.Baseline(host, found.names, certified, tuple(figures), code)), output)
         return code
     from gpuprep.reports import history as pages
 
@@ -120,8 +113,10 @@ def set_(
         opened.close()
     count = sum(len(figures) for figures in done.measured.values())
     if as_json:
-        changed = {"run_id": done.record.run_id, "before": done.before, "reason": reason.strip()}
-        emit(tables.document(host=host, **changed, figures=count), output)
+        from gpuprep.reports import documents
+
+        changed = documents.BaselineSet(host, done.record.run_id, done.before, reason.strip(), count)
+        emit(documents.document(changed), output)
     elif not quiet or output is not None:
         simulated = " (simulated: its figures are none to compare with)" if done.record.source == "simulated" else ""
         what = f"{host} is held to run {done.record.run_id} of {done.record.started_at}"
@@ -161,7 +156,9 @@ def clear(
     finally:
         opened.close()
     if as_json:
-        emit(tables.document(host=host, figures=figures, certified=named), output)
+        from gpuprep.reports import documents
+
+        emit(documents.document(documents.BaselineCleared(host, figures, named)), output)
     elif not quiet or output is not None:
         run = " and the run that was set" if named else ""
         emit(f"{host}: {figures} figures{run} forgotten", output)

@@ -52,16 +52,13 @@ def compare(
 
     found = comparison.compare(first, second)
     if as_json:
-        emit(tables.document(one=_named(first), two=_named(second), comparison=found), output)
+        from gpuprep.reports import documents
+
+        compared = documents.Compared(documents.of_record(first), documents.of_record(second), found)
+        emit(documents.document(compared), output)
     else:
         color = output is None and want_color(sys.stdout, no_color)
         emit("\n".join(_page(first, second, found, bool(verbose), color, table_columns(output))), output)
-
-
-def _named(record: RunRecord) -> dict[str, object]:
-    verdict = record.verdict.status if record.verdict else None
-    named = {"run_id": record.run_id, "command": record.command, "host": record.host, "verdict": verdict}
-    return {**named, "started_at": record.started_at, "source": record.source}
 
 
 def _page(
@@ -81,5 +78,5 @@ def _page(
     beside = f", {alike} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if alike else ""
     lines += ["", f"Figures: {len(found.figures)} compared{beside}"]
     lines += tables.lines(rows, indent="  ", columns=columns)
-    lines += [f"  not compared: {why}" for why in found.not_comparable]
+    lines += [f"  not compared: {why}" for why in pages.not_compared(found)]
     return lines

@@ -9,7 +9,7 @@ import click
 from gpuprep.cli import drift_nightly, options
 from gpuprep.cli.defaultgroup import DefaultGroup
 from gpuprep.cli.work import Request, execute
-from gpuprep.reports import FLEET_FORMATS
+from gpuprep.reports import RECORDS
 
 
 @click.group(cls=DefaultGroup, default="check")
@@ -33,17 +33,9 @@ def drift() -> None:
 @click.option("--deep", is_flag=True, help="Also run Ansible's check mode over the same roles.")
 @click.option("--fix", is_flag=True, help="Repair what needs no reboot and no package.")
 @click.option("--last", is_flag=True, help="Show the results of the hosts' last night check; needs no profile.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(FLEET_FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format, one document for all hosts. prometheus is for a textfile collector, html a page.",
-)
-@options.output
+@options.results(*RECORDS)
 @options.store
-def check(probe: str, deep: bool, fix: bool, last: bool, style: str, **shared: Any) -> int:
+def check(probe: str, deep: bool, fix: bool, last: bool, **shared: Any) -> int:
     """Compare machines with their profile, their certified run and their last check.
 
     Reads the facts of each host in one round trip. Changes nothing, unless you give --fix. Of several hosts each is one
@@ -56,8 +48,8 @@ def check(probe: str, deep: bool, fix: bool, last: bool, style: str, **shared: A
         given = {"--probe": probe != "none", "--deep": deep, "--fix": fix, "--profile": request.profile is not None}
         for name in [name for name, is_given in given.items() if is_given]:
             raise UsageError(f"--last and {name} exclude each other", "--last shows what the hosts have found already")
-        return execute("last", request, style=style)
-    return execute("drift", request, style=style, probe=probe, deep=deep, fix=fix, quick=True)
+        return execute("last", request)
+    return execute("drift", request, probe=probe, deep=deep, fix=fix, quick=True)
 
 
 for command in (drift_nightly.schedule, drift_nightly.unschedule, drift_nightly.last):

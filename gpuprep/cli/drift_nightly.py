@@ -11,6 +11,7 @@ import click
 from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit
 from gpuprep.cli.work import Request, errors_to_stderr, execute, load_profile, on_hosts, run_options
+from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
     from gpuprep.cli.work import Workflow
@@ -81,7 +82,7 @@ def unschedule(**shared: Any) -> int:
 
 @click.command("last", short_help="Show the results of the last night check")
 @options.hosts
-@options.output
+@options.results(*RECORDS)
 @options.store
 def last(**shared: Any) -> int:
     """Show the newest result of each machine's night check, and store it here.

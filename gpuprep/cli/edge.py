@@ -33,7 +33,7 @@ class Session:
 
 def run(cli: click.Group, arguments: list[str]) -> int:
     """Run one command line and return its exit code. Raises only on a second interrupt."""
-    session = Session(json="--json" in arguments)
+    session = Session(json=_asks_for_json(arguments))
     for word in arguments:
         remember(word)
     _terminate_as_interrupt()
@@ -60,6 +60,11 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         return 0
     except Exception as error:  # noqa: BLE001  the edge: whatever is left becomes one line and a log
         return _unexpected(session, error, arguments)
+
+
+def _asks_for_json(arguments: list[str]) -> bool:
+    """Before click has read the options, for what is wrong with them."""
+    return "--json" in arguments or "--format=json" in arguments or "--format json" in " ".join(arguments)
 
 
 def _show_usage(error: click.ClickException) -> None:

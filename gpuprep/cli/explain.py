@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuprep.cli import options, tables
+from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit, page_width
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +113,8 @@ def explain(
     )
     answer = questions.answer(asked)
     if as_json:
-        emit(tables.document(**explained.document(answer), exit_code=0), output)
+        from gpuprep.reports import documents
+
+        emit(documents.document(documents.Explained(**explained.document(answer), exit_code=0)), output)
     else:
         emit(explained.page(answer, page_width(), whole=bool(verbose)), output)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import history_names, history_upkeep, options, tables
+from gpuprep.cli import history_list, history_names, history_upkeep, options, tables
 from gpuprep.cli.console import check_output, emit, table_columns, want_color
 from gpuprep.cli.defaultgroup import DefaultGroup
-from gpuprep.untrusted.plaintext import one_line
 
-if TYPE_CHECKING:
-    from gpuprep.store import RunSummary
-
-# By exit code, the same words as in reports.
-WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
 EXIT_CODES = {"DOWN": 1, "STEADY": 0, "UNKNOWN": 3}
+STATUSES = {"DOWN": "FAIL", "STEADY": "PASS", "UNKNOWN": "UNKNOWN"}
 
 
 @click.group(cls=DefaultGroup, default="list")
@@ -29,6 +23,7 @@ def history() -> None:
 
 
 for command in (
+    history_list.list_runs,
     history_upkeep.prune,
     history_upkeep.export,
     history_names.names,
@@ -36,46 +31,6 @@ for command in (
     history_names.part,
 ):
     history.add_command(command)
-
-
-@history.command("list", short_help="List recorded runs, newest first")
-@click.argument("host", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many runs to list.")
-@options.output
-@options.store
-def list_runs(
-    host: str | None,
-    limit: int,
-    as_json: bool,
-    output: Path | None,
-    verbose: int,
-    quiet: bool,
-    no_color: bool,
-    store: str | None,
-) -> None:
-    """List recorded runs, newest first.
-
-    HOST is a name that you gave to the command of a run; the runs of all names of that host are listed.
-    """
-    import sys
-
-    from gpuprep import settings
-    from gpuprep.store import Store
-
-    check_output(output)
-    opened = Store.open(store or settings.load().store)
-    try:
-        found = opened.runs(host, limit)
-    finally:
-        opened.close()
-    if as_json:
-        emit(tables.document(runs=found), output)
-        return
-    if not found and not quiet:
-        click.echo(f"no runs of {host} are recorded" if host else "no runs are recorded yet", err=True)
-    if found:
-        color = output is None and want_color(sys.stdout, no_color)
-        emit(_table(found, color, verbose, table_columns(output)), output)
 
 
 @history.command("trend", short_help="Find figures of a host that get worse from night to night")
@@ -125,10 +80,14 @@ def trend(
     result = trends.verdict(found)
     code = EXIT_CODES[result.value]
     if as_json:
-        emit(
-            tables.document(host=host, nights=nights, percent=percent, verdict=result, trends=found, exit_code=code),
-            output,
-        )
+        from gpuprep.records import Status
+        from gpuprep.reports import documents
+        from gpuprep.reports import history as pages
+
+        judged = documents.VerdictLine(Status(STATUSES[result.value]), pages.trend_summary(found))
+        needed = trends.FEWEST_NIGHTS
+        told = documents.Trends(host, nights, needed, percent, result, judged, tuple(found), code)
+        emit(documents.document(told), output)
         return code
     if found:
         from gpuprep.reports import history as pages
@@ -139,18 +98,3 @@ def trend(
     elif not quiet:
         click.echo(f"no figures of {host} are recorded: drift with --probe quick and validate measure some", err=True)
     return code
-
-
-def _table(found: list[RunSummary], color: bool, verbose: int, columns: int | None = None) -> str:
-    rows = [("RUN", "HOST", "COMMAND", "PROFILE", "RESULT", "")]
-    for run in found:
-        result = run.verdict.value if run.verdict else WITHOUT_VERDICT.get(run.exit_code, "UNKNOWN")
-        simulated = "simulated" if run.source.value == "simulated" else ""
-        rows.append((run.run_id, run.host, run.command, run.profile, result, simulated))
-    if not verbose:
-        return "\n".join(tables.lines(rows, color=color, columns=columns))
-    head, *lines = tables.lines(rows, color=color)
-    told = [head]
-    for run, line in zip(found, lines, strict=True):
-        told += [line, f"    {one_line(run.summary)}"] if run.summary else [line]
-    return "\n".join(told)

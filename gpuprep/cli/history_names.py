@@ -40,12 +40,15 @@ def names(
     finally:
         opened.close()
     if as_json:
+        from gpuprep.reports import documents
+
         listed = [
-            {"name": one.name, "host": one.host, "gpu_uuids": sorted(one.identity.gpus), "ssh_host_key":
-             one.identity.proven, "seen_at": one.seen_at, "by_hand": one.by_hand}
+            documents.NameLine(
+                one.name, one.host, tuple(sorted(one.identity.gpus)), one.identity.proven, one.seen_at, one.by_hand
+            )
             for one in found
-        ]  # fmt: skip
-        emit(tables.document(names=listed), output)
+        ]
+        emit(documents.document(documents.Names(tuple(listed))), output)
         return
     if not found:
         if not quiet:
@@ -92,7 +95,9 @@ def join(
     finally:
         opened.close()
     if as_json:
-        emit(tables.document(host=name, names=found), output)
+        from gpuprep.reports import documents
+
+        emit(documents.document(documents.Joined(name, tuple(found))), output)
     elif not quiet or output is not None:
         emit(f"one host from now on: {', '.join(map(one_line, found))}", output)
 
@@ -123,7 +128,9 @@ def part(
     finally:
         opened.close()
     if as_json:
-        emit(tables.document(host=name, apart_from=others), output)
+        from gpuprep.reports import documents
+
+        emit(documents.document(documents.Parted(name, tuple(others))), output)
     elif not quiet or output is not None:
         was = f"; it was joined with {', '.join(map(one_line, others))}" if others else ""
         emit(f"{one_line(name)} is a host of its own{was}", output)

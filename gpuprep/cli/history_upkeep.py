@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from gpuprep.cli import options, tables
+from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit
 from gpuprep.cli.edge import drop_stdout
-from gpuprep.untrusted.plaintext import visible
 
 
 @click.command("prune", short_help="Delete old runs that nothing refers to")
@@ -61,7 +59,9 @@ def prune(
     if not dry_run:
         remove(folders)
     if as_json:
-        emit(tables.document(before=before, dry_run=dry_run, runs=gone, log_folders=len(folders)), output)
+        from gpuprep.reports import documents
+
+        emit(documents.document(documents.Pruned(before, dry_run, tuple(gone), len(folders))), output)
         return
     told = list(gone) if verbose else []
     would = "would be deleted" if dry_run else "deleted"
@@ -109,7 +109,9 @@ def export(host: str | None, style: str, what: str | None, output: Path | None, 
         if style == "jsonl":
             _write((f"{_strict(record)}\n" for record in opened.export_records(host)), output)
         else:
-            _write(_csv(opened.export_rows(what or "runs", host)), output)
+            from gpuprep.reports.csv import lines
+
+            _write(lines(opened.export_rows(what or "runs", host)), output)
     finally:
         opened.close()
 
@@ -123,28 +125,6 @@ def _strict(record: str) -> str:
     from gpuprep.records.showable import strict_json
 
     return strict_json(json.loads(record))
-
-
-# What a spreadsheet takes for the begin of a formula, and what some of them take for the end of a cell (OWASP, "CSV
-# injection"): numbers of ours are no texts, and stay as they are.
-FORMULA = re.compile("(^|[;\t\r\n])(?=[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
-
-
-def _cell(value: object) -> object:
-    return FORMULA.sub(r"\1'", visible(value)) if isinstance(value, str) else value
-
-
-def _csv(rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
-    import csv
-    import io
-
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-        yield buffer.getvalue()
-        buffer.seek(0)
-        buffer.truncate()
 
 
 def _write(pieces: Iterable[str], output: Path | None) -> None:

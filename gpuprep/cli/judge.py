@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options
+from gpuprep.cli import page as pages_of
 from gpuprep.cli.console import check_output, emit, page_width, want_color
+from gpuprep.reports import RECORDS
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     help="Print a file of figures to fill in, and judge nothing. With --profile for its GPU.",
 )
 @click.option("--keep", is_flag=True, help="Store the new verdict as a new run.")
-@options.output
+@options.results(*RECORDS)
 @options.store
 def judge(
     record: Path | None,
@@ -33,7 +36,9 @@ def judge(
     history: bool,
     template: str | None,
     keep: bool,
+    style: str,
     as_json: bool,
+    open_page: bool,
     output: Path | None,
     verbose: int,
     quiet: bool,  # noqa: ARG001
@@ -51,6 +56,7 @@ def judge(
     from gpuprep.desired import loading
     from gpuprep.errors import UsageError
 
+    form = options.chosen(style, as_json, open_page)
     check_output(output)
     if template is not None:
         from gpuprep.workflows import judge_template
@@ -65,7 +71,8 @@ def judge(
     chosen = loading.load(profile)
 
     from gpuprep.records import showable
-    from gpuprep.reports import json, text
+    from gpuprep.records.ids import new_run_id
+    from gpuprep.reports import text
     from gpuprep.store import Store
     from gpuprep.workflows import provision, rejudge
 
@@ -73,6 +80,9 @@ def judge(
     try:
         past = (lambda host, measured: opened.baseline(host, list(measured))) if opened and history else None
         records = rejudge.judge_file(record, chosen, past)
+        if len(records) > 1:
+            batch = new_run_id()
+            records = [dataclasses.replace(one, batch_id=batch) for one in records]
         if opened is not None and keep:
             for one in records:
                 opened.append(one)
@@ -80,9 +90,8 @@ def judge(
         if opened is not None:
             opened.close()
     code = provision.gravest([one.exit_code for one in records])
-    if as_json:
-        whole = showable.document(lambda shown: json.render_several(shown, code), records, whole=True)
-        emit(whole, output)
+    if form != "text":
+        pages_of.show(records, form, output, open_page=open_page, code=lambda _: code)
         return code
     import sys
 

@@ -11,10 +11,13 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+def _note_json(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """--json or --format json: errors are JSON, too (cli/edge.py)."""
     session = ctx.find_root().obj
+    asked = ctx.meta.setdefault("gpuprep.json", {})
+    asked[parameter.name] = value is True or value == "json"
     if session is not None:
-        session.json = bool(value)
+        session.json = any(asked.values())
     return value
 
 
@@ -32,10 +35,7 @@ def names(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, .
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-output = _stack(
-    click.option(
-        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print one JSON document on stdout."
-    ),
+_destination = _stack(
     click.option(
         "--output",
         metavar="FILE",
@@ -46,6 +46,56 @@ output = _stack(
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr; errors are still shown."),
     click.option("--no-color", is_flag=True, help="No colour. The NO_COLOR variable does the same."),
 )
+
+output = _stack(
+    click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print one JSON document on stdout."
+    ),
+    _destination,
+)
+
+
+def results(*formats: str) -> Callable[[F], F]:
+    """For a command that ends in records: --format with these formats, its short form --json, --open, and `output`.
+
+    The command gets `style`, `as_json`, with html `open_page`, and what `output` gives; `chosen` makes one format of
+    the first three.
+    """
+    page = click.option(
+        "--open", "open_page", is_flag=True, help="With --format html: write the page to a file and open a browser."
+    )
+    return _stack(
+        click.option(
+            "--format",
+            "style",
+            type=click.Choice(formats),
+            default="text",
+            show_default=True,
+            is_eager=True,
+            callback=_note_json,
+            help="Output format, one document for all hosts (docs/reports.md)."
+            + (" On a terminal html goes to a file." if "html" in formats else ""),
+        ),
+        click.option(
+            "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="The same as --format json."
+        ),
+        *([page] if "html" in formats else []),
+        _destination,
+    )
+
+
+def chosen(style: str, as_json: bool, open_page: bool) -> str:
+    """The format that --format, --json and --open mean together. Raises UsageError where they exclude each other."""
+    from gpuprep.errors import UsageError
+
+    wanted = [(as_json, "--json", "json"), (open_page, "--open", "html")]
+    given = [(word, means) for is_given, word, means in wanted if is_given]
+    for word, means in given:
+        if style not in ("text", means):
+            raise UsageError(f"{word} means --format {means}, and --format {style} is given", f"leave out {word}")
+        style = means
+    return style
+
 
 store = click.option(
     "--store",

@@ -8,12 +8,13 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
+from gpuprep.reports import PLANS
 
 
 @click.command()
 @options.hosts
 @options.profile
-@options.output
+@options.results(*PLANS)
 def plan(**shared: Any) -> int:
     """Show what provision would do and why; change nothing.
 

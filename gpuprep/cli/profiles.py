@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gpuprep.cli import tables
 from gpuprep.cli.console import emit
 from gpuprep.untrusted.plaintext import command, visible
 
@@ -21,7 +22,6 @@ def list_profiles(as_json: bool) -> None:
     """List all profiles: those of gpuprep and your own."""
     from gpuprep.desired.loading import available, document
     from gpuprep.errors import ProfileError
-    from gpuprep.records.showable import strict_json
 
     rows = []
     for name, path in available().items():
@@ -35,7 +35,7 @@ def list_profiles(as_json: bool) -> None:
             row = {"name": name, "gpus": [], "description": note, "path": str(path)}
         rows.append(row)
     if as_json:
-        emit(strict_json(rows, indent=2), None)
+        emit(tables.document(profiles=rows), None)
         return
     table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], ", ".join(r["gpus"]), r["description"]) for r in rows)]
     widths = [max(len(row[column]) for row in table) for column in (0, 1)]

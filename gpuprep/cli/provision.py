@@ -8,6 +8,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
+from gpuprep.reports import RECORDS
 
 STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, containers, extras. Repeat the option, or write a,b."
 
@@ -28,7 +29,7 @@ STEP_HELP = "driver, agent, tuning, cuda, cudnn, nccl, codec, containers, extras
     "--no-validate", is_flag=True, help="Do not check the machine after the last step; the run ends without a verdict."
 )
 @click.option("--deep", is_flag=True, help="Run every role, even if the host's facts already match.")
-@options.output
+@options.results(*RECORDS)
 @options.store
 def provision(
     check: bool,

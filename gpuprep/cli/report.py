@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options
+from gpuprep.cli import options, page
 from gpuprep.cli.console import check_output, emit, page_width, want_color
 from gpuprep.reports import FORMATS, render
 
+if TYPE_CHECKING:
+    from gpuprep.records import RunRecord
+
 
 @click.command()
-@click.argument("run")
+@click.argument("run", required=False)
 @click.option(
-    "--format",
-    "style",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format (docs/reports.md). json is the whole record, html a page to look at.",
+    "--batch",
+    metavar="BATCH",
+    help="All hosts of one command as one document, in place of RUN: a batch id of `gpuprep history`, or `last`.",
 )
-@options.output
+@options.results(*FORMATS)
 @options.store
 def report(
-    run: str,
+    run: str | None,
+    batch: str | None,
     style: str,
     as_json: bool,
+    open_page: bool,
     output: Path | None,
     verbose: int,  # noqa: ARG001  taken for the sake of one set of flags; there is nothing more to say
     quiet: bool,  # noqa: ARG001
@@ -35,26 +39,54 @@ def report(
 ) -> None:
     """Show the report of a recorded run.
 
-    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. The exit code is 0 whatever the result
-    of the run was.
+    RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`. With --batch: all hosts of one command.
+    The exit code is 0 whatever the results of the runs were.
     """
     import sys
 
-    from gpuprep import settings
-    from gpuprep.store import Store
-
+    form = options.chosen(style, as_json, open_page)
     check_output(output)
-    opened = Store.open(store or settings.load().store)
-    try:
-        record = opened.get(run)
-    finally:
-        opened.close()
-    style = "json" if as_json else style
-    if style != "text":
-        emit(render(record, style), output, markup=style == "html")
+    records = _records(run, batch, form, store)
+    if form != "text" and batch is None:
+        page.deliver(render(records[0], form), form, output, open_page=open_page, name=page.name_of(records))
+        return
+    if form != "text":
+        page.show(records, form, output, open_page=open_page, code=_worst)
         return
     from gpuprep.records import showable
-    from gpuprep.reports import text
+    from gpuprep.reports import fleet, text
 
     color = output is None and want_color(sys.stdout, no_color)
-    emit(showable.document(lambda shown: text.render(shown[0], color=color, width=page_width()), [record]), output)
+
+    def told(shown: Sequence[RunRecord]) -> str:
+        if batch is not None:
+            return fleet.text(shown, color=color, width=page_width())
+        return text.render(shown[0], color=color, width=page_width())
+
+    emit(showable.document(told, records), output)
+
+
+def _records(run: str | None, batch: str | None, form: str, store: str | None) -> list[RunRecord]:
+    from gpuprep import settings
+    from gpuprep.errors import UsageError
+    from gpuprep.store import Store
+
+    if (run is None) == (batch is None):
+        said = "RUN and --batch exclude each other" if run else "`gpuprep report` needs a RUN, or --batch"
+        raise UsageError(said, "gpuprep report last, or gpuprep report --batch last")
+    if batch is not None and form == "sbom":
+        raise UsageError("--format sbom is of one host", "give its RUN; `gpuprep history --batch last` lists them")
+    opened = Store.open(store or settings.load().store)
+    try:
+        if batch is not None:
+            return opened.batch(batch)
+        assert run is not None
+        return [opened.get(run)]
+    finally:
+        opened.close()
+
+
+def _worst(records: Sequence[RunRecord]) -> int:
+    from gpuprep.workflows import provision
+
+    return provision.gravest([record.exit_code for record in records])

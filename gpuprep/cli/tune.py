@@ -8,6 +8,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
+from gpuprep.reports import RECORDS
 
 
 @click.command()
@@ -17,7 +18,7 @@ from gpuprep.cli.work import Request, execute
 @click.option("--diff", is_flag=True, help="Show the lines of files that change; with --check, that would change.")
 @click.option("--no-reboot", is_flag=True, help="Never reboot the machine. If a reboot is needed, stop and say so.")
 @click.option("--deep", is_flag=True, help="Run the roles, even if the host's facts already match.")
-@options.output
+@options.results(*RECORDS)
 @options.store
 def tune(check: bool, diff: bool, no_reboot: bool, deep: bool, **shared: Any) -> int:
     """Set only persistence mode, clocks, power limit, ECC and compute mode.

@@ -8,6 +8,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
+from gpuprep.reports import RECORDS
 
 PROBE_HELP = (
     "toolkit, codec, cudnn, gemm, bandwidth, nccl, transcode, throughput, or facts (no probe); "
@@ -20,7 +21,7 @@ PROBE_HELP = (
 @options.profile
 @click.option("--only", multiple=True, metavar="PROBE", callback=options.names, help=f"Only these probes: {PROBE_HELP}")
 @click.option("--quick", is_flag=True, help="Short measurements, about ten seconds per GPU and probe.")
-@options.output
+@options.results(*RECORDS)
 @options.store
 def validate(only: tuple[str, ...], quick: bool, **shared: Any) -> int:
     """Measure machines and judge them by a profile; change nothing.

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprep.cli import page as pages_of
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
+from gpuprep.cli.options import chosen as one_format
 from gpuprep.untrusted.masking import keep_secret, masked, masked_words
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import visible
@@ -49,12 +51,20 @@ class Request:
     quiet: bool
     no_color: bool
     store: str | None = None
+    style: str = "text"
+    open_page: bool = False
+
+    @property
+    def form(self) -> str:
+        """The output format. Raises UsageError where the options exclude each other."""
+        return one_format(self.style, self.as_json, self.open_page)
 
 
-def execute(command: str, request: Request, *, stored: bool = True, style: str = "text", **chosen: Any) -> int:
-    """Run one workflow on every host and show the result in the format `style`; returns the exit code."""
+def execute(command: str, request: Request, *, stored: bool = True, **chosen: Any) -> int:
+    """Run one workflow on every host and show the result in the format of the request; returns the exit code."""
     from gpuprep import settings
 
+    style = request.form
     check_output(request.output)
     site = settings.load()
     profile = load_profile(command, request)
@@ -122,6 +132,7 @@ def on_hosts(
     command: str, request: Request, site: SiteConfig, workflow: Workflow, options: Options, *, stored: bool = True
 ) -> list[RunRecord]:
     """Run `workflow` on every host that the request names; the sudo password is asked for once, before the first."""
+    from gpuprep.records.ids import new_run_id
     from gpuprep.store import Store
     from gpuprep.workflows import targets
     from gpuprep.workflows.runs import UNEXPECTED, Line, on_each
@@ -138,6 +149,8 @@ def on_hosts(
     if options.become_password:
         keep_secret(options.become_password)
     store = Store.open(request.store or site.store) if stored else None
+    # An inventory's hosts are a batch even where only one of them is left.
+    batch = new_run_id() if len(found) > 1 or request.inventory is not None else ""
     cancel = threading.Event()
     try:
         with Console(
@@ -146,7 +159,7 @@ def on_hosts(
             quiet=request.quiet,
             no_color=request.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set, console.live)
+            line = Line(console.progress, store, cancel.is_set, console.live, batch_id=batch)
 
             def work(target: Target) -> RunRecord:
                 code = UNEXPECTED
@@ -262,11 +275,11 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
 
 
 def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
-    """Drift checks of hosts as one document, worst first; returns the exit code."""
+    """Runs of hosts as one document, worst first; returns the exit code."""
     import sys
 
     from gpuprep.records import showable
-    from gpuprep.reports import PROGRAMS, fleet, fleet_page
+    from gpuprep.reports import fleet
 
     style = "json" if request.as_json else style
     if style == "text":
@@ -274,10 +287,7 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
         whole, shown = showable.each(lambda those: fleet.text(those, color=color, width=page_width()), records)
         emit(whole, request.output)
         return _gravest(shown)  # the page has the errors of all hosts
-    whole, shown = showable.each(
-        lambda those: fleet_page(those, style, _gravest(those)), records, whole=style in PROGRAMS
-    )
-    emit(whole, request.output, markup=style == "html")
+    shown = pages_of.show(records, style, request.output, open_page=request.open_page, code=_gravest)
     errors_to_stderr(shown)
     return _gravest(shown)
 

@@ -648,3 +648,4 @@ class RunRecord:
     drift: Optional[DriftFacts] = None
     nightly: Optional[NightlyFacts] = None
     history: Optional[HistoryFacts] = None
+    batch_id: OptRunId = ""  # the same for all hosts of one command; "": a command on one host

@@ -40,13 +40,20 @@ VALUES = {
 
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of `gpuprep report RUN --format json`."""
+    return schema_of(RunRecord, "gpuprep run record")
+
+
+def schema_of(kind: Any, title: str) -> dict[str, Any]:
+    """The same of a dataclass that may hold records."""
     definitions: dict[str, Any] = {}
-    root = _of(RunRecord, definitions)
-    definitions["Absent"] = {"anyOf": [{"type": "null"}, _of(Missing, definitions)]}
-    definitions[ProbeResult.__name__]["allOf"] = [_values(probe, kind, definitions) for probe, kind in VALUES.items()]
+    root = _of(kind, definitions)
+    if ProbeResult.__name__ in definitions:
+        values = [_values(probe, each, definitions) for probe, each in VALUES.items()]
+        definitions["Absent"] = {"anyOf": [{"type": "null"}, _of(Missing, definitions)]}
+        definitions[ProbeResult.__name__]["allOf"] = values
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "gpuprep run record",
+        "title": title,
         **root,
         "$defs": dict(sorted(definitions.items())),
     }

@@ -1,7 +1,8 @@
 """How is a recorded run shown? RunRecord ─► text. Reports show the verdict; they never judge.
 
 render(record, "markdown")                one run in one of FORMATS, a module each
-render_fleet(records, "markdown", code)   drift of any number of hosts in one of FLEET_FORMATS, one document
+several(records, "markdown", code)        runs of any number of hosts in one of RECORDS, one document
+render_fleet(records, "markdown", code)   the same, whatever the records hold
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
 
-FORMATS = ("text", "json", "junit", "markdown", "prometheus", "html", "sbom")
+RECORDS = ("text", "json", "junit", "markdown", "html", "prometheus", "csv")  # of every command that ends in records
+PLANS = ("text", "json", "markdown", "html", "csv")  # a plan judges nothing and measures nothing
+FORMATS = (*RECORDS, "sbom")
+FLEET_FORMATS = RECORDS
 PROGRAMS = ("json", "prometheus", "sbom")  # read by programs, with all findings counted
-FLEET_FORMATS = ("text", "json", "junit", "prometheus", "markdown", "html")
+DRIFT = "drift"
 
 
 def render(record: RunRecord, style: str) -> str:
@@ -32,7 +36,7 @@ def render(record: RunRecord, style: str) -> str:
 
 
 def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
-    """Drift checks of several hosts in one document of the format `style`; `exit_code` is that of the command.
+    """Runs of several hosts in one document of the format `style`; `exit_code` is that of the command.
 
     A record that cannot be shown becomes UNKNOWN, with the reason; all other records are shown.
     """
@@ -41,19 +45,32 @@ def render_fleet(records: Sequence[RunRecord], style: str, exit_code: int) -> st
     return showable.document(lambda shown: fleet_page(shown, style, exit_code), records, whole=style in PROGRAMS)
 
 
+def several(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
+    """What a command prints, of records that are safe to show: one host has the page of a run, JSON has one form.
+
+    Of drift checks there is a page of hosts even for one host.
+    """
+    if len(records) > 1 or style in ("text", "json") or records[0].command == DRIFT:
+        return fleet_page(records, style, exit_code)
+    made: str = importlib.import_module(f"gpuprep.reports.{style}").render(records[0])
+    return made
+
+
 def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
-    """The same for records that are safe to show (records.showable)."""
+    """A document of hosts, of records that are safe to show (records.showable)."""
     from gpuprep.nightly import metrics
-    from gpuprep.reports import fleet, json, junit
+    from gpuprep.reports import csv, fleet, json, junit, markdown, prometheus
 
     if style == "json":
         return json.render_several(records, exit_code)
     if style == "junit":
         return junit.render_several(fleet.order(records))
+    if style == "csv":
+        return csv.render_several(records)
     if style == "prometheus":
-        return metrics.render(records)
+        return metrics.render(records) if all(one.command == DRIFT for one in records) else prometheus.several(records)
     if style == "markdown":
-        return fleet.markdown(records)
+        return markdown.several(records)
     if style == "html":
         from gpuprep.reports import html
 

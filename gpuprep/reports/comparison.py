@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprep.checks.baseline import figures_of
+from gpuprep.checks.baseline import NOBODY_KNOWS, QUICK, figures_of
 from gpuprep.records import GpuFacts, Missing, RunRecord, Snapshot, Status, to_json_value
 from gpuprep.records.baseline import BaselineKey, Figures
 from gpuprep.records.findings import PROBLEMS, findings_of
@@ -24,6 +24,8 @@ MOMENTARY = {
 # By which of its fields an object of a list is known.
 NAMED_BY = ("index", "address", "uuid", "path", "module", "code")
 ABSENT = "absent"
+DEPTH = ""  # the key of "quick" or "full" among versions: no library has this name
+NAMED = 3  # figures named in one sentence
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,33 @@ class FigureChange:
 
 
 @dataclass(frozen=True)
+class NotCompared:
+    """Figures that are in a run and were not compared, and why."""
+
+    gpu: str  # "gpu 0"; "": of all GPUs
+    probe: str  # "": of all probes
+    figures: tuple[str, ...]  # (): all that this probe measured
+    reasons: tuple[str, ...]  # of REASONS
+    words: str  # a sentence for people
+
+
+# Why figures were not compared.
+NOT_MEASURED = "not measured"
+OTHER_GPU = "other GPU"
+OTHER_VERSIONS = "other versions"
+QUICK_AND_FULL = "quick and full"
+SIMULATED_AND_REAL = "simulated and measured"
+REASONS = (NOT_MEASURED, OTHER_GPU, OTHER_VERSIONS, QUICK_AND_FULL, SIMULATED_AND_REAL)
+
+
+@dataclass(frozen=True)
 class Comparison:
     notes: tuple[str, ...]  # what a reader must know: other hosts, other profiles, simulated
     facts: tuple[FactChange, ...]
     findings: tuple[FindingChange, ...]
     figures: tuple[FigureChange, ...]  # all that can be compared, the greatest loss first
     not_comparable: tuple[str, ...]  # sentences: which figures, and why
+    not_compared: tuple[NotCompared, ...] = ()  # the same for programs
 
 
 def compare(one: RunRecord, two: RunRecord) -> Comparison:
@@ -68,7 +91,8 @@ def compare(one: RunRecord, two: RunRecord) -> Comparison:
     notes = list(_notes(one, two, here, there))
     facts = _facts(here, there) if here and there else ()
     figures, why_not = _figures(one, two, here, there)
-    return Comparison(tuple(notes), tuple(facts), tuple(_findings(one, two)), tuple(figures), tuple(why_not))
+    said = tuple(f"{one.gpu} {one.probe}".strip() + (": " if one.gpu else "") + one.words for one in why_not)
+    return Comparison(tuple(notes), tuple(facts), tuple(_findings(one, two)), tuple(figures), said, tuple(why_not))
 
 
 def _notes(one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapshot | None) -> Iterator[str]:
@@ -80,11 +104,16 @@ def _notes(one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapsho
         yield f"run {one.run_id} is {one.source.value} and run {two.run_id} {two.source.value}"
     if one.command != two.command:
         yield f"different commands: {one.command} and {two.command} do not check the same"
+    depths = [record.options.get("quick") for record in (one, two)]
+    if one.measurements and two.measurements and sorted(map(repr, depths)) == ["False", "True"]:
+        quick, full = (one, two) if depths[0] else (two, one)
+        yield f"run {quick.run_id} is quick and run {full.run_id} full: what they measured is not compared"
     if one.profile and two.profile and one.profile.sha256 != two.profile.sha256:
         if one.profile.name == two.profile.name:
-            yield f"profile {one.profile.name} was edited in between"
+            yield f"profile {one.profile.name} was edited in between: its findings may have other thresholds"
         else:
-            yield f"different profiles: {one.profile.name} and {two.profile.name}"
+            judged = "each run was judged by its own"
+            yield f"different profiles: {one.profile.name} and {two.profile.name}; {judged}"
     for record, snapshot in ((one, here), (two, there)):
         if snapshot is None:
             yield f"run {record.run_id} has no facts: it ended before any were read"
@@ -190,27 +219,31 @@ def _by_key(record: RunRecord) -> dict[str, Any]:
 
 def _figures(
     one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapshot | None
-) -> tuple[list[FigureChange], list[str]]:
+) -> tuple[list[FigureChange], list[NotCompared]]:
     was, now = _measured(one, here), _measured(two, there)
     if not was or not now:
         silent = [record.run_id for record, figures in ((one, was), (two, now)) if not figures]
-        return [], [f"run {run_id} measured nothing that can be compared" for run_id in dict.fromkeys(silent)]
+        return [], [
+            NotCompared("", "", (), (NOT_MEASURED,), f"run {run_id} measured nothing that can be compared")
+            for run_id in dict.fromkeys(silent)
+        ]
     if one.source is not two.source:
-        return [], [f"figures of a {one.source.value} run and a {two.source.value} one are not compared"]
+        words = f"figures of a {one.source.value} run and a {two.source.value} one are not compared"
+        return [], [NotCompared("", "", (), (SIMULATED_AND_REAL,), words)]
     found: list[FigureChange] = []
-    why_not: list[str] = []
+    why_not: list[NotCompared] = []
     gpus_here, gpus_there = _gpus(here), _gpus(there)
     for uuid in dict.fromkeys(key.gpu_uuid for key in was):
-        label, other, why = _pair(uuid, gpus_here, gpus_there, {key.gpu_uuid for key in now})
+        label, other, why, reason = _pair(uuid, gpus_here, gpus_there, {key.gpu_uuid for key in now})
         if other is None:
-            why_not.append(f"{label}: {why}")
+            why_not.append(NotCompared(label, "", (), (reason,), why))
             continue
         for probe in dict.fromkeys(key.probe for key in was if key.gpu_uuid == uuid):
-            changes, why = _of_probe(label, probe, _versions(was, uuid, probe), _versions(now, other, probe))
+            changes, left = _of_probe(label, probe, _versions(was, uuid, probe), _versions(now, other, probe))
             found += changes
-            why_not += [f"{label} {probe}: {why}"] if why else []
+            why_not += left
         why_not += [
-            f"{label} {probe}: run {one.run_id} did not measure it"
+            NotCompared(label, probe, (), (NOT_MEASURED,), f"run {one.run_id} did not measure it")
             for probe in dict.fromkeys(key.probe for key in now if key.gpu_uuid == other)
             if not _versions(was, uuid, probe)
         ]
@@ -228,20 +261,22 @@ def _gpus(snapshot: Snapshot | None) -> Sequence[GpuFacts]:
 
 def _pair(
     uuid: str, here: Sequence[GpuFacts], there: Sequence[GpuFacts], measured: set[str]
-) -> tuple[str, str | None, str]:
-    """The GPU's name, the UUID of its counterpart or None, and why there is none."""
+) -> tuple[str, str | None, str, str]:
+    """The GPU's name, the UUID of its counterpart or None; why there is none, in words and as one of REASONS."""
     mine = next((gpu for gpu in here if gpu.uuid == uuid), None)
     label = f"gpu {mine.index}" if mine else uuid
     if uuid in measured:
-        return label, uuid, ""
+        return label, uuid, "", ""
     other = next((gpu for gpu in there if mine is not None and gpu.index == mine.index), None)
-    if mine is None or other is None:
-        return label, None, "the other run has no such GPU"
+    if mine is None:
+        return label, None, "the facts do not say which board this is, and the other run has no such GPU", OTHER_GPU
+    if other is None:
+        return label, None, "the other run has no such GPU", OTHER_GPU
     if (mine.name, mine.pci_device_id) != (other.name, other.pci_device_id):
-        return label, None, f"{mine.name} in one run and {other.name} in the other"
+        return label, None, f"{mine.name} in one run and {other.name} in the other", OTHER_GPU
     if other.uuid not in measured:
-        return label, None, "the other run did not measure it"
-    return label, other.uuid, ""
+        return label, None, "the other run did not measure it", NOT_MEASURED
+    return label, other.uuid, "", ""
 
 
 def _versions(measured: Mapping[BaselineKey, Figures], uuid: str, probe: str) -> dict[str, Figures]:
@@ -250,16 +285,52 @@ def _versions(measured: Mapping[BaselineKey, Figures], uuid: str, probe: str) ->
 
 def _of_probe(
     label: str, probe: str, was: Mapping[str, Figures], now: Mapping[str, Figures]
-) -> tuple[list[FigureChange], str]:
+) -> tuple[list[FigureChange], list[NotCompared]]:
     if not now:
-        return [], "the other run did not measure it"
+        return [], [NotCompared(label, probe, (), (NOT_MEASURED,), "the other run did not measure it")]
     shared = [versions for versions in was if versions in now]
     if not shared:
-        return [], f"measured with {'; '.join(was)} and with {'; '.join(now)}"
+        return [], [NotCompared(label, probe, (), *_other_versions(next(iter(was)), next(iter(now))))]
     found = [
         FigureChange(label, probe, name, before, now[versions][name], 100.0 * (now[versions][name] / before - 1.0))
         for versions in shared
         for name, before in was[versions].items()
         if name in now[versions] and before > 0
     ]
-    return found, "" if found else "no figure is in both"
+    alone = [(which, _only(mine, other, shared)) for which, mine, other in (("one", was, now), ("two", now, was))]
+    left = [
+        NotCompared(label, probe, names, (NOT_MEASURED,), f"only run {which} measured {_named(names)}")
+        for which, names in alone
+        if names
+    ]
+    return found, left
+
+
+def _only(mine: Mapping[str, Figures], other: Mapping[str, Figures], shared: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for versions in shared for name in mine[versions] if name not in other[versions])
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _other_versions(was: str, now: str) -> tuple[tuple[str, ...], str]:
+    """Why two measurements with these versions are not compared: as REASONS, and in words."""
+    before, after = _parted(was), _parted(now)
+    differ = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    reasons, said = [], []
+    if DEPTH in differ:
+        reasons.append(QUICK_AND_FULL)
+        said.append(f"{before[DEPTH]} in one, {after[DEPTH]} in two")
+    if others := [name for name in differ if name != DEPTH]:
+        reasons.append(OTHER_VERSIONS)
+        said += [f"{name} {before.get(name, ABSENT)} in one, {after.get(name, ABSENT)} in two" for name in others]
+    return tuple(reasons), "; ".join(said)
+
+
+def _parted(versions: str) -> dict[str, str]:
+    """ "gpuprep 0.1.0, cublasLt 13.1.0, quick" ► each by its name; DEPTH is whether it was quick."""
+    first, *rest = versions.split(", ")
+    depth = rest.pop() if rest and rest[-1] in (QUICK, NOBODY_KNOWS) else "full"
+    return {DEPTH: depth, **{name: version for name, _, version in (one.partition(" ") for one in (first, *rest))}}

@@ -52,7 +52,8 @@ def markdown(records: Sequence[RunRecord]) -> str:
         word = outcome(record)[0]
         mark = f"{MARKS[Status[word]]} {word}" if word in Status.__members__ else word
         rows.append((plain(record.host), mark, since(record), plain(profile_of(record)), plain(what(record))))
-    parts = [f"# gpuprep drift: {counts(records)}"]
+    commands = " ".join(dict.fromkeys(plain(record.command) for record in records))
+    parts = [f"# gpuprep {commands}: {counts(records)}"]
     if any(simulated(record) for record in records):
         parts.append(f"> **{SIMULATED}**")
     parts.append(table([head.capitalize() for head in HEADS], rows))

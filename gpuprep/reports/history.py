@@ -18,6 +18,11 @@ WIDEST = 60
 # Figures that differ by less are alike: two runs of one machine do.
 ALIKE_PERCENT = 1.0
 UUID_SHOWN = 12
+BARS = "▁▂▃▄▅▆▇█"
+LOW = 0.8
+# By exit code, the same words as in reports.
+WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
+JUDGED = (0, 1, 3)  # exit codes of a verdict; the others say that a run ended before it or with an error
 NO_FIGURES = "no baseline figures: the first run that passes sets them, on a real GPU"
 
 
@@ -26,7 +31,8 @@ def trend_table(
 ) -> tuple[str, Rows, list[str]]:
     """A headline, a table, and notes.
 
-    Without `whole`, steady figures are only counted, and so are superseded figures that did not fall.
+    Without `whole`, steady figures are only counted, figures with too few nights are a row a probe, and superseded
+    figures are shown where they fell.
     """
     first, last = min(one.first for one in found), max(one.last for one in found)
     current = [one for one in found if not one.superseded]
@@ -35,8 +41,12 @@ def trend_table(
     counted = [f"{count[direction]} {direction.value}" for direction in Direction if count[direction]]
     told = ", ".join([*counted, f"{old} superseded"] if old else counted)
     head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {told}"
+    if current and count[Direction.UNKNOWN] == len(current):
+        most = max(one.nights for one in current)
+        head += f"; {most} of {FEWEST_NIGHTS} nights that a trend needs"
     quiet = {False: [Direction.STEADY], True: [Direction.STEADY, Direction.UNKNOWN]}
     shown = [one for one in found if whole or one.direction not in quiet[one.superseded]]
+    alone = [one for one in shown if whole or one.direction is not Direction.UNKNOWN]
     rows: Rows = [("RESULT", "GPU", "PROBE", "FIGURE", "NIGHTS", "NEWEST", "LOSS", "A WEEK", "P")] if shown else []
     rows += [
         (
@@ -44,14 +54,15 @@ def trend_table(
             one.gpu_uuid if whole else one.gpu_uuid[:UUID_SHOWN],
             one.probe,
             one.figure,
-            str(one.nights),
+            _nights(one),
             f"{one.newest:.4g}",
             "" if one.loss_percent is None else f"{one.loss_percent:.1f} %",
             "" if one.percent_per_week is None else f"{one.percent_per_week:+.2f} %",
             "" if one.p is None else f"{one.p:.2g}",
         )
-        for one in shown
+        for one in alone
     ]
+    rows += _too_few([one for one in shown if one not in alone])
     notes = []
     if count[Direction.UNKNOWN]:
         notes.append(f"UNKNOWN: measured in fewer than {FEWEST_NIGHTS} nights with the same versions")
@@ -62,6 +73,54 @@ def trend_table(
     if any(one.source is Source.SIMULATED for one in found):
         notes.append(SIMULATED)
     return head, rows, notes
+
+
+def _nights(one: Trend) -> str:
+    """Of a figure that has too few, also how many a trend needs."""
+    return f"{one.nights} of {FEWEST_NIGHTS}" if one.nights < FEWEST_NIGHTS else str(one.nights)
+
+
+def _too_few(found: Sequence[Trend]) -> Rows:
+    """A row for each probe and number of nights: that nothing is known of 49 figures is one thing to say."""
+    groups: dict[tuple[str, str], list[Trend]] = {}
+    for one in found:
+        groups.setdefault((one.probe, _nights(one)), []).append(one)
+    rows: Rows = []
+    for (probe, nights), of in groups.items():
+        gpus = list(dict.fromkeys(one.gpu_uuid for one in of))
+        gpu = gpus[0][:UUID_SHOWN] if len(gpus) == 1 else f"{len(gpus)} GPUs"
+        one = of[0]
+        what, newest = (one.figure, f"{one.newest:.4g}") if len(of) == 1 else (f"{len(of)} figures", "")
+        rows.append((Direction.UNKNOWN.value, gpu, probe, what, nights, newest, "", "", ""))
+    return rows
+
+
+def trend_summary(found: Sequence[Trend]) -> str:
+    """ "1 DOWN, 2 STEADY of 3 figures", superseded ones not counted."""
+    current = [one for one in found if not one.superseded]
+    counts = [(direction.value, sum(one.direction is direction for one in current)) for direction in Direction]
+    told = ", ".join(f"{count} {word}" for word, count in counts if count)
+    return f"{told} of {len(current)} figures" if current else "no figures"
+
+
+def word(verdict: Status | None, exit_code: int) -> str:
+    """How a run of a list ended, in the words of reports: its verdict, or what its exit code says."""
+    if verdict is not None and exit_code in JUDGED:
+        return verdict.value
+    return WITHOUT_VERDICT.get(exit_code, Status.UNKNOWN.value)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One letter a figure; "" for fewer than two. The lowest letter is LOW of the highest figure, or less.
+
+    So a change of a few per cent is a step, and noise is none.
+    """
+    if len(values) < 2:
+        return ""
+    high = max(values)
+    low = min(*values, LOW * high)
+    steps = len(BARS) - 1
+    return "".join(BARS[round(steps * (value - low) / (high - low))] if high > low else BARS[-1] for value in values)
 
 
 def baseline_table(figures: Baseline) -> Rows:
@@ -113,6 +172,19 @@ def figures_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
     """The figures that differ, or with `whole` all figures; and how many are left out."""
     shown = [change for change in found.figures if whole or abs(change.percent) >= ALIKE_PERCENT]
     return [_figure(change) for change in shown], len(found.figures) - len(shown)
+
+
+def not_compared(found: Comparison) -> list[str]:
+    """Sentences: which figures were not compared, and why; GPUs with the same reason together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in found.not_compared:
+        groups.setdefault((one.probe, one.words), []).append(one.gpu)
+    lines = []
+    for (probe, words), gpus in groups.items():
+        who = ", ".join([gpus[0], *(gpu.removeprefix("gpu ") for gpu in gpus[1:])])
+        named = f"{who} {probe}".strip()
+        lines.append(f"{named}: {words}" if named else words)
+    return lines
 
 
 def _figure(change: FigureChange) -> tuple[str, ...]:

@@ -38,8 +38,12 @@ def render(record: RunRecord) -> str:
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = findings_of(record)
+    planned = _is_plan(record)
+    if planned and record.plan is not None:
+        parts += _plan(record)
     if rest := in_order(findings, PROBLEMS):
-        parts.append(f"## Did not pass\n\n{findings_table(rest, record.started_at)}")
+        title = "Differs from the profile" if planned else "Did not pass"
+        parts.append(f"## {title}\n\n{findings_table(rest, record.started_at)}")
     glanced = [(plain(name), plain(words)) for name, words in glance.lines(record)]
     beside = columns(record)
     parts += _beside(beside) if beside.labels else _section("At a glance", ("", ""), glanced)
@@ -65,6 +69,33 @@ def render(record: RunRecord) -> str:
         f"gpuprep {plain(record.gpuprep_version)}, {record.source.value}."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def several(records: Sequence[RunRecord]) -> str:
+    """Runs of several hosts: a row a host, then what did not pass; of plans, the page of each."""
+    from gpuprep.reports import fleet
+
+    if all(map(_is_plan, records)):
+        return "\n".join(render(record) for record in records)
+    return fleet.markdown(records)
+
+
+def _is_plan(record: RunRecord) -> bool:
+    """Whether the run only looked: `plan`, or another command with --check."""
+    return record.command == "plan" or record.options.get("check") is True
+
+
+def _plan(record: RunRecord) -> list[str]:
+    """What would be done, and why."""
+    assert record.plan is not None
+    rows = [
+        (
+            str(number), plain(step.title), plain(step.role.removeprefix("gpu_")), plain("; ".join(step.reasons)),
+            "may reboot" if step.may_reboot else "",
+        )
+        for number, step in enumerate(record.plan.steps, 1)
+    ]  # fmt: skip
+    return _section("Plan", ("", "What", "Step", "Why", ""), rows) + [paragraph(note) for note in record.plan.notes]
 
 
 def _drift(record: RunRecord) -> list[str]:

@@ -6,6 +6,7 @@ For a drift check it also has the metrics of nightly/metrics.py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from gpuprep.nightly import metrics
 from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
@@ -48,12 +49,20 @@ METRICS = {
 
 
 def render(record: RunRecord) -> str:
-    return _Run(record).exposition.text()
+    return several([record])
+
+
+def several(records: Sequence[RunRecord]) -> str:
+    """Each metric's HELP and TYPE once, the series of all runs below it."""
+    exposition = Exposition(METRICS)
+    for record in records:
+        _Run(record, exposition)
+    return exposition.text()
 
 
 class _Run:
-    def __init__(self, record: RunRecord) -> None:
-        self.exposition = Exposition(METRICS)
+    def __init__(self, record: RunRecord, exposition: Exposition) -> None:
+        self.exposition = exposition
         self._common = metrics.common(record)
         self._run(record)
         self._gemms(record)

@@ -27,6 +27,7 @@ from gpuprep.store import certified as certified_rows
 from gpuprep.store import engine as database
 from gpuprep.store import measurements as measurement_rows
 from gpuprep.store.hostnames import Known, Named
+from gpuprep.store.measurements import Headline, Series
 from gpuprep.store.tables import findings, fitting, insert_new, latest, measurements, runs, storable
 
 # What `history export --format csv` can write.
@@ -53,6 +54,7 @@ class RunSummary:
     exit_code: int
     summary: str  # the verdict's line, or the first line of the error
     failed: int  # findings that failed
+    batch_id: str = ""  # the same for all hosts of one command; "": a command on one host
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class Store:
             "summary": storable(error_line or (verdict.summary if verdict else "")),
             "record": to_json(record),
             "certifies": record.history.certifies if record.history else None,
+            "batch_id": storable(record.batch_id) or None,
         }
         rows = [
             {
@@ -155,19 +158,40 @@ class Store:
             found: str | None = connection.execute(sa.select(runs.c.host).where(runs.c.run_id == run_id)).scalar()
             return found
 
-    def runs(self, host: str | None = None, limit: int = 50) -> list[RunSummary]:
-        """The newest runs first, of all hosts or of one; after them those that a wrong clock dated into the future."""
-        failed = (
+    def runs(
+        self,
+        host: str | None = None,
+        limit: int = 50,
+        *,
+        hosts: Collection[str] = (),
+        since: str = "",
+        failed: bool = False,
+        batch: str | None = None,
+    ) -> list[RunSummary]:
+        """The newest runs first, of all hosts or of some; after them those that a wrong clock dated into the future.
+
+        `host` or any of `hosts`; `since` a moment in UTC, ISO 8601; `failed`: exit code not 0; `batch`: its id, the
+        beginning of it, or "last". Raises UsageError where there is no such batch, or more than one.
+        """
+        count = (
             sa.select(sa.func.count())
             .where(findings.c.run_id == runs.c.run_id, findings.c.status == Status.FAIL.value)
             .scalar_subquery()
         )
         columns = [column for column in runs.c if column.name != "record"]
-        query = sa.select(*columns, failed.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        query = sa.select(*columns, count.label("failed")).order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+        if since:
+            query = query.where(runs.c.started_at >= since)
+        if failed:
+            query = query.where(runs.c.exit_code != 0)
+        asked = {*hosts, *([] if host is None else [host])}
         found: list[RunSummary] = []
         with self._transaction(write=False) as connection:
-            if host is not None:
-                query = query.where(runs.c.host.in_(hostnames.of_host(connection, host)))
+            if asked:
+                names = {name for one in asked for name in hostnames.of_host(connection, one)}
+                query = query.where(runs.c.host.in_(sorted(names)))
+            if batch is not None:
+                query = query.where(runs.c.batch_id == self._batch_id(connection, batch))
             moment = latest()
             for when in (runs.c.started_at <= moment, runs.c.started_at > moment):
                 rows = connection.execute(query.where(when).limit(limit - len(found)))
@@ -178,6 +202,44 @@ class Store:
         """The newest provision, validate or drift of each host, by the name of that run; for `gpuprep status`."""
         with self._transaction(write=False) as connection:
             return [_summary(row) for row in fleet.newest_of_each(connection)]
+
+    def batch(self, batch: str) -> list[RunRecord]:
+        """The records of a batch: by its id, by the beginning of it, or "last".
+
+        Raises UsageError where there is none or more than one, StoreError where a record cannot be read.
+        """
+        with self._transaction(write=False) as connection:
+            batch_id = self._batch_id(connection, batch)
+            query = (
+                sa.select(runs.c.run_id).where(runs.c.batch_id == batch_id).order_by(runs.c.started_at, runs.c.run_id)
+            )
+            found = [self._record(connection, run_id) for run_id in connection.execute(query).scalars().all()]
+        return [record for record in found if record is not None]
+
+    def _batch_id(self, connection: Connection, batch: str) -> str:
+        batch = storable(batch)
+        if batch == "last":
+            # By the index of batches alone: rows of runs are large.
+            known = (runs.c.batch_id.is_not(None), runs.c.started_at <= latest())
+            began = sa.func.max(runs.c.started_at)
+            newest = sa.select(runs.c.batch_id).where(*known).group_by(runs.c.batch_id)
+            ordered = newest.order_by(began.desc(), runs.c.batch_id.desc()).limit(1)
+            found = connection.execute(ordered).scalars().all()
+        else:
+            alike = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
+            query = sa.select(runs.c.batch_id).where(*alike).distinct().order_by(runs.c.batch_id).limit(6)
+            found = connection.execute(query).scalars().all()
+        if batch in found:
+            found = [batch]
+        if not found:
+            raise UsageError(
+                f"no batch {batch!r} in {self._shown_url}",
+                "a command on several hosts makes one; see `gpuprep history`",
+            )
+        if len(found) > 1:
+            ids = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+            raise UsageError(f"{batch!r} fits several batches: {ids}", "give more of the id")
+        return str(found[0])
 
     def get(self, run_id: str) -> RunRecord:
         """The record of a run by its id, by a prefix of it that only one run has, or by "last".
@@ -352,6 +414,16 @@ class Store:
         with self._transaction(write=False) as connection:
             return measurement_rows.newest(connection, host)
 
+    def headlines(self, run_ids: Sequence[str]) -> dict[str, Headline]:
+        """The figures that lists show, of those of these runs that measured any."""
+        with self._transaction(write=False) as connection:
+            return measurement_rows.headlines(connection, run_ids)
+
+    def recent(self, host: str, series: Series, limit: int = 12) -> list[tuple[str, float]]:
+        """(started_at, value) of the newest figures of one series of a host, oldest first."""
+        with self._transaction(write=False) as connection:
+            return measurement_rows.recent(connection, host, series, limit)
+
     def prunable(self, before: str, keep_last: int) -> list[str]:
         """Runs that began before `before` and may go (store/retention.py), oldest first."""
         with self._transaction(write=False) as connection:
@@ -423,4 +495,5 @@ def _summary(row: Any) -> RunSummary:
         exit_code=row["exit_code"],
         summary=row["summary"],
         failed=row["failed"],
+        batch_id=row["batch_id"] or "",
     )

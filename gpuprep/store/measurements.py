@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +21,9 @@ from gpuprep.store.tables import fitting, latest, measurements
 
 # Judging again measures nothing: its figures are those of the run that it judges.
 WITHOUT = ("judge",)
+# Of which series a list shows the frames per second: the first kind that was measured.
+VIDEO = ("transcode", "encode", "decode")
+AT_A_TIME = 500  # ids in one query
 
 
 def rows(record: RunRecord) -> list[dict[str, Any]]:
@@ -62,6 +66,83 @@ def read(connection: Connection, host: str, since: str) -> list[Measurement]:
         )
         for row in connection.execute(ordered).mappings()
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures of one run that lists show; None: it did not measure them. Of several GPUs the highest."""
+
+    fp16_tflops: float | None = None
+    bf16_tflops: float | None = None
+    memory_gb_per_s: float | None = None
+    video_fps: float | None = None
+    video: str = ""  # the series with these frames per second: "transcode h264 p4 1920x1080"
+    leading: Series | None = None  # the first of these that there is: what a host's sparkline is of
+
+
+@dataclass(frozen=True)
+class Series:
+    """One figure of one GPU, measured with the same versions again and again."""
+
+    gpu_uuid: str
+    probe: str
+    versions: str
+    figure: str
+    source: Source
+
+
+def headlines(connection: Connection, run_ids: Sequence[str]) -> dict[str, Headline]:
+    """Of each of these runs that measured something that lists show."""
+    wanted = sa.or_(
+        measurements.c.figure.startswith("fp16", autoescape=True),
+        measurements.c.figure.startswith("bf16", autoescape=True),
+        measurements.c.figure.startswith("device ", autoescape=True),
+        measurements.c.probe == "throughput",
+    )
+    rows: dict[str, list[Any]] = {}
+    for start in range(0, len(run_ids), AT_A_TIME):
+        mine = measurements.c.run_id.in_(run_ids[start : start + AT_A_TIME])
+        for row in connection.execute(sa.select(measurements).where(mine, wanted)):
+            rows.setdefault(row.run_id, []).append(row)
+    return {run_id: _headline(found) for run_id, found in rows.items()}
+
+
+def _headline(rows: Sequence[Any]) -> Headline:
+    products = [row for row in rows if row.probe == "gemm" and not row.figure.endswith(" sustained")]
+    fp16 = _highest(row for row in products if _type(row.figure) == "fp16")
+    bf16 = _highest(row for row in products if _type(row.figure) == "bf16")
+    memory = _highest(row for row in rows if row.probe == "bandwidth" and row.figure.startswith("device "))
+    of_video = [row for row in rows if row.probe == "throughput"]
+    kinds = [[row for row in of_video if row.figure.startswith(kind)] for kind in VIDEO]
+    video = _highest(next(filter(None, kinds), []))
+    first = next((row for row in (fp16, bf16, memory, video) if row is not None), None)
+    leading = None
+    if first is not None:
+        leading = Series(first.gpu_uuid, first.probe, first.versions, first.figure, Source(first.source))
+    values = [row.value if row is not None else None for row in (fp16, bf16, memory, video)]
+    return Headline(values[0], values[1], values[2], values[3], video.figure if video is not None else "", leading)
+
+
+def _type(figure: str) -> str:
+    """ "fp16 8192x8192x8192 TN" ► "fp16"; "fp16/fp16 ..." is another type."""
+    return figure.partition(" ")[0]
+
+
+def _highest(rows: Iterable[Any]) -> Any:
+    return max(rows, key=lambda row: row.value, default=None)
+
+
+def recent(connection: Connection, host: str, series: Series, limit: int) -> list[tuple[str, float]]:
+    """(started_at, value) of the newest `limit` figures of one series of a host, oldest first."""
+    mine = measurements.c.host.in_(hostnames.of_host(connection, host))
+    same = [
+        measurements.c.gpu_uuid == series.gpu_uuid, measurements.c.probe == series.probe,
+        measurements.c.versions == series.versions, measurements.c.figure == series.figure,
+        measurements.c.source == series.source.value, measurements.c.started_at <= latest(),
+    ]  # fmt: skip
+    query = sa.select(measurements.c.started_at, measurements.c.value).where(mine, *same)
+    ordered = query.order_by(measurements.c.started_at.desc(), measurements.c.run_id.desc()).limit(limit)
+    return [(row.started_at, row.value) for row in reversed(connection.execute(ordered).all())]
 
 
 def newest(connection: Connection, host: str) -> str | None:

@@ -49,8 +49,10 @@ runs = sa.Table(
     sa.Column("record", sa.Text, nullable=False),
     # Whether it may be what its host is held to (RunRecord.history); NULL: nobody asked, as in earlier versions.
     sa.Column("certifies", sa.Boolean),
+    sa.Column("batch_id", _text(64)),  # the same for all hosts of one command; NULL: a command on one host
     sa.Index("runs_newest", "started_at", "run_id"),
     sa.Index("runs_newest_of_host", "host", "started_at", "run_id"),
+    sa.Index("runs_by_batch", "batch_id", "started_at", "run_id"),
     sa.Index("runs_newest_of_command", "host", "command", "started_at", "run_id", "verdict"),
 )
 

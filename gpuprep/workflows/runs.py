@@ -101,6 +101,7 @@ class Line:
     store: Store | None
     cancelled: Callable[[], bool]
     estimates: bool = False  # whether somebody sees how long a run is still going to take
+    batch_id: str = ""  # the same for all hosts of one command; "": a command on one host
 
 
 @dataclass
@@ -223,6 +224,7 @@ class Run:
             drift=draft.drift,
             nightly=draft.nightly,
             history=draft.history,
+            batch_id=self._line.batch_id,
         )
 
     @contextmanager

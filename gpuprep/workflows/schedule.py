@@ -457,7 +457,9 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
     options = {name: value for name, value in record.options.items() if name != "asked"}
     if run.options.asked:
         options["asked"] = dict(run.options.asked)
-    return believed(dataclasses.replace(record, host=run.target.name, source=source, history=None, options=options))
+    return believed(
+        dataclasses.replace(record, host=run.target.name, source=source, history=None, options=options, batch_id="")
+    )
 
 
 def _refuse_other(record: RunRecord) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 from collections.abc import Callable
 from functools import cache
@@ -42,6 +44,14 @@ class _Page(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
 
 
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def parsed(text: str, style: str) -> str:
     """`text` read by a parser of its format; what a reader of it sees."""
     text.encode()
@@ -52,6 +62,10 @@ def parsed(text: str, style: str) -> str:
         ET.fromstring(text.encode())
     elif style == "prometheus":
         list(text_string_to_metric_families(text))
+    elif style == "csv":
+        rows = list(csv.reader(io.StringIO(text)))
+        assert all(len(row) == len(rows[0]) for row in rows)
+        assert not [cell for row in rows for cell in row if cell[:1] in "=+-@\t\r" and cell and not _is_number(cell)]
     elif style == "html":
         page = _Page()
         page.feed(without_script(text))

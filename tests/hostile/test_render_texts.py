@@ -14,7 +14,7 @@ import pytest
 from test_textmetrics import drifted
 from validations_for_tests import h200, t4
 
-from gpuprep.cli import edge, history, history_upkeep, tables
+from gpuprep.cli import edge, history_list, history_upkeep, tables
 from gpuprep.cli.console import Console, emit
 from gpuprep.cli.work import _show, errors_to_stderr, show_fleet
 from gpuprep.errors import HostError
@@ -22,6 +22,7 @@ from gpuprep.nightly import journal, last, notify
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import RunRecord, Source, Status
 from gpuprep.reports import FLEET_FORMATS, FORMATS, render, render_fleet
+from gpuprep.reports import csv as csv_report
 from gpuprep.reports.html import fleet as html_fleet
 from gpuprep.store import RunSummary
 from hostile import hostilerecords
@@ -197,8 +198,8 @@ def test_errors_show_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_lists_show_it(name: str) -> None:
     said = PAYLOADS[name]
     run = RunSummary(said, said, said, said, "", "", Source.MEASURED, Status.PASS, 0, said, 0)
-    harmless(history._table([run, run], False, 1))
-    assert len(history._table([run, run], False, 0).splitlines()) == 3
+    harmless(history_list.table(history_list.Listed([run, run], {}, {}), False, 1))
+    assert len(history_list.table(history_list.Listed([run, run], {}, {}), False, 0).splitlines()) == 3
     assert len(tables.lines([(said, "x"), ("a" * 100_000, "y")])) == 2
     assert max(map(len, tables.lines([("a" * 100_000, "y")]))) < 1000
     parsed(tables.document(runs=[run], host=said), "json")
@@ -250,7 +251,7 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_cell_is_a_formula(cell: str) -> None:
-    text = "".join(history_upkeep._csv([("host", "value", "code"), (cell, -1.5, -2)]))
+    text = "".join(csv_report.lines([("host", "value", "code"), (cell, -1.5, -2)]))
     harmless(text.replace("\t", ""))
     [_, (read, value, code)] = list(csv.reader(io.StringIO(text)))
     assert (value, code) == ("-1.5", "-2"), "numbers stay numbers"

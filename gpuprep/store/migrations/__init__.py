@@ -29,6 +29,7 @@ REVISIONS = (
     "create_certified",
     "alembic_versions",
     "name_hosts",
+    "batches",
 )
 HEAD = REVISIONS[-1]
 # Where a store notes its version: Alembic's table, and the one of stores made before Alembic.

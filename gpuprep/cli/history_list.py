@@ -1,0 +1,250 @@
+"""gpuprep history list: the newest runs as rows, with their headline figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options, tables
+from gpuprep.cli.console import check_output, emit, table_columns, want_color
+from gpuprep.untrusted.plaintext import one_line
+
+if TYPE_CHECKING:
+    from gpuprep.store import RunSummary, Store
+    from gpuprep.store.measurements import Headline, Series
+
+    Points = Sequence[tuple[str, float]]
+
+AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([+-]\d\d:\d\d|Z)?)?", re.ASCII)
+STREAM_FPS = 30
+# Columns that a narrow terminal may not show, the most important first. The moment is in the id of a run, too.
+OPTIONAL = ("FP16", "TOOK", "TREND", "TIME (UTC)", "STREAMS", "GB/s", "BF16")
+HOST = 2  # place of the column
+
+
+def since(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """7d, 12h, 2w, 2026-11-01 or 2026-11-01T12:00 as a moment in UTC, ISO 8601."""
+    if value is None:
+        return None
+    if ago := AGO.fullmatch(value):
+        began = datetime.now(timezone.utc) - int(ago[1]) * UNITS[ago[2]]
+        return began.isoformat(timespec="seconds")
+    try:
+        if not MOMENT.fullmatch(value):
+            raise ValueError
+        written = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no moment; allowed: 12h, 7d, 2w (so long ago), 2026-11-01 or 2026-11-01T12:00 (UTC)"
+        ) from None
+    written = written if written.tzinfo else written.replace(tzinfo=timezone.utc)
+    return written.astimezone(timezone.utc).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What the store knows of the runs of a list."""
+
+    runs: Sequence[RunSummary]
+    figures: Mapping[str, Headline]  # by run
+    series: Mapping[str, tuple[Series, Points]]  # by host, of its newest run of the list with a figure
+
+
+@click.command("list", short_help="List recorded runs, newest first")
+@click.argument("host", required=False)
+@click.option("--host", "hosts", metavar="HOST", multiple=True, help="Only runs of this host; may be repeated.")
+@click.option("--failed", is_flag=True, help="Only runs whose exit code was not 0.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    callback=since,
+    help="Only runs that began since then: 12h, 7d or 2w ago, or a moment in UTC such as 2026-11-01.",
+)
+@click.option("--batch", metavar="BATCH", help="Only runs of one command on several hosts: its batch id, or `last`.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many runs to list.")
+@options.output
+@options.store
+def list_runs(
+    host: str | None,
+    hosts: tuple[str, ...],
+    failed: bool,
+    since: str | None,
+    batch: str | None,
+    limit: int,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,
+    quiet: bool,
+    no_color: bool,
+    store: str | None,
+) -> None:
+    """List recorded runs, newest first, with the figures that people look for first.
+
+    HOST is a name that you gave to the command of a run; the runs of all names of that host are listed. FP16 and BF16
+    are TFLOPS, GB/s is the GPU's memory, STREAMS are streams of 30 frames per second. TREND shows the newest figures of
+    the host, oldest first.
+    """
+    import sys
+
+    from gpuprep import settings
+    from gpuprep.store import Store
+
+    check_output(output)
+    opened = Store.open(store or settings.load().store)
+    try:
+        found = opened.runs(host, limit, hosts=hosts, since=since or "", failed=failed, batch=batch)
+        listed = _listed(opened, found)
+    finally:
+        opened.close()
+    if as_json:
+        emit(_document(listed), output)
+        return
+    if not found and not quiet:
+        asked = [*hosts, *([host] if host else [])]
+        narrowed = " like that" if failed or since or batch else ""
+        named = f"no runs{narrowed} of {', '.join(map(one_line, asked))} are recorded"
+        click.echo(named if asked else f"no runs{narrowed} are recorded{'' if narrowed else ' yet'}", err=True)
+    if found:
+        color = output is None and want_color(sys.stdout, no_color)
+        emit(table(listed, color, verbose, table_columns(output)), output)
+
+
+def _listed(store: Store, found: Sequence[RunSummary]) -> Listed:
+    figures = store.headlines([run.run_id for run in found])
+    series: dict[str, tuple[Series, Points]] = {}
+    for run in found:
+        known = figures.get(run.run_id)
+        if known is not None and known.leading is not None and run.host not in series:
+            series[run.host] = (known.leading, store.recent(run.host, known.leading))
+    return Listed(found, figures, series)
+
+
+def table(listed: Listed, color: bool, verbose: int, columns: int | None = None) -> str:
+    """Rows; columns that no row fills are left out, and on a narrow terminal those of LEFT_OUT."""
+    rows = _fitting(_rows(listed), None if verbose else columns)
+    if not verbose:
+        return "\n".join(tables.lines(rows, color=color, columns=columns))
+    head, *lines = tables.lines(rows, color=color)
+    told = [head]
+    for run, line in zip(listed.runs, lines, strict=True):
+        batch = f"batch {run.batch_id}" if run.batch_id else ""
+        more = "; ".join(filter(None, [one_line(run.summary), batch]))
+        told += [line, f"    {more}"] if more else [line]
+    return "\n".join(told)
+
+
+def _rows(listed: Listed) -> list[tuple[str, ...]]:
+    from gpuprep.records.moments import moment, seconds_between
+    from gpuprep.reports import history as pages
+
+    rows: list[tuple[str, ...]] = [
+        ("RUN", "TIME (UTC)", "HOST", "COMMAND", "TOOK", "RESULT", "FP16", "BF16", "GB/s", "STREAMS", "TREND", "")
+    ]
+    drawn: set[str] = set()
+    for run in listed.runs:
+        began = moment(run.started_at)
+        known, trend = listed.figures.get(run.run_id), ""
+        if known is not None and run.host not in drawn and run.host in listed.series:
+            drawn.add(run.host)
+            trend = pages.sparkline([value for _, value in listed.series[run.host][1]])
+        rows.append(
+            (
+                run.run_id,
+                f"{began:%Y-%m-%d %H:%M}" if began else run.started_at,
+                run.host,
+                run.command,
+                _took(seconds_between(run.started_at, run.ended_at)),
+                pages.word(run.verdict, run.exit_code),
+                _figure(known.fp16_tflops if known else None),
+                _figure(known.bf16_tflops if known else None),
+                _figure(known.memory_gb_per_s if known else None),
+                _streams(known),
+                trend,
+                "simulated" if run.source.value == "simulated" else "",
+            )
+        )
+    return rows
+
+
+def _fitting(rows: list[tuple[str, ...]], columns: int | None) -> list[tuple[str, ...]]:
+    """Without columns that are empty; where not all fit, those of OPTIONAL that do."""
+    heads = rows[0]
+    filled = [place for place, _ in enumerate(heads) if any(row[place] for row in rows[1:])]
+    widths = [max(len(row[place]) for row in rows) + 2 for place, _ in enumerate(heads)]
+    # A long name goes on in the next line (cli/drawing.py folds the widest cell): it does not push figures out.
+    widths[HOST] = min(widths[HOST], max(width for place, width in enumerate(widths) if place != HOST) + 1)
+    keep = {place for place in filled if heads[place] not in OPTIONAL}
+    for place in sorted(set(filled) - keep, key=lambda place: OPTIONAL.index(heads[place])):
+        if columns is None or sum(widths[one] for one in (*keep, place)) <= columns:
+            keep.add(place)
+    return [tuple(row[place] for place in sorted(keep)) for row in rows]
+
+
+def _took(seconds: float | None) -> str:
+    """ "0:41", "12:05", "1:02:05" """
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _streams(known: Headline | None) -> str:
+    """ "20 transcode": whole streams, and of which kind."""
+    if known is None or known.video_fps is None:
+        return ""
+    return f"{int(known.video_fps // STREAM_FPS)} {known.video.partition(' ')[0]}"
+
+
+def _document(listed: Listed) -> str:
+    from gpuprep.reports import documents
+    from gpuprep.reports import history as pages
+
+    lines = []
+    for run in listed.runs:
+        known = listed.figures.get(run.run_id)
+        figures = None
+        if known is not None:
+            figures = documents.HeadFigures(
+                known.fp16_tflops, known.bf16_tflops, known.memory_gb_per_s, known.video_fps, known.video
+            )
+        word = pages.word(run.verdict, run.exit_code)
+        judged = run.verdict is not None and word == run.verdict.value  # else the summary is of an error
+        verdict = documents.VerdictLine(run.verdict, run.summary if judged else "") if run.verdict else None
+        lines.append(
+            documents.ListedRun(
+                run_id=run.run_id,
+                batch_id=run.batch_id,
+                command=run.command,
+                host=run.host,
+                started_at=run.started_at,
+                ended_at=run.ended_at,
+                source=run.source,
+                exit_code=run.exit_code,
+                profile=documents.ProfileName(run.profile) if run.profile else None,
+                verdict=verdict,
+                result=word,
+                error=None if judged else run.summary or None,
+                failed=run.failed,
+                figures=figures,
+            )
+        )
+    series = tuple(
+        documents.HostSeries(
+            host, of.gpu_uuid, of.probe, of.versions, of.figure, tuple(documents.Point(*one) for one in points)
+        )
+        for host, (of, points) in listed.series.items()
+    )
+    return documents.document(documents.History(tuple(lines), series))

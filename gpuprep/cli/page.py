@@ -1,0 +1,90 @@
+"""Where does a page of HTML go? To --output, to a file where stdout is a terminal, else to stdout; and the browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli.console import emit
+from gpuprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuprep.records import RunRecord
+
+    Records = Sequence[RunRecord]
+
+MOST_PAGES = 50  # that are kept; each can be made again from its record
+NOT_PLAIN = re.compile("[^0-9A-Za-z._-]+")  # ids and commands may come from another machine
+MOST_LETTERS = 80
+
+
+def show(
+    records: Sequence[RunRecord], style: str, output: Path | None, *, open_page: bool, code: Callable[[Records], int]
+) -> list[RunRecord]:
+    """Records as one document in a format that is not text; returns them as shown. `code` gives the exit code."""
+    from gpuprep.records import showable
+    from gpuprep.reports import PROGRAMS, several
+
+    whole, shown = showable.each(lambda those: several(those, style, code(those)), records, whole=style in PROGRAMS)
+    deliver(whole, style, output, open_page=open_page, name=name_of(shown))
+    return shown
+
+
+def deliver(text: str, style: str, output: Path | None, *, open_page: bool, name: str) -> None:
+    """The document of a command. A page for people that nobody redirected becomes a file, whose path is printed."""
+    if style != "html":
+        emit(text, output)
+        return
+    to_file = output is None and (open_page or sys.stdout.isatty())
+    if not to_file:
+        emit(text, output, markup=True)
+    path = _write(text, name) if to_file else output
+    if to_file:
+        emit(str(path), None)
+    if open_page and path is not None:
+        browse(path)
+
+
+def name_of(records: Sequence[RunRecord]) -> str:
+    """A name for the page of these records: "validate-20261120-100000-abc123"; of several, with their batch."""
+    first = records[0]
+    told = (first.batch_id if len(records) > 1 else "") or first.run_id
+    return f"{first.command}-{told}"
+
+
+def browse(path: Path) -> None:
+    """Open a page in the user's browser; says where there is none."""
+    import webbrowser
+
+    # Without a display webbrowser would start a browser inside the terminal, or wait for one.
+    seen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not seen:
+        click.echo(f"There is no display here, so no browser was opened. The page is {path}", err=True)
+    elif not webbrowser.open(path.absolute().as_uri()):
+        click.echo(f"No browser could be opened. The page is {path}", err=True)
+
+
+def _write(text: str, name: str) -> Path:
+    from gpuprep.paths import private_folder, private_text, state_dir
+
+    path = state_dir() / "pages" / f"{NOT_PLAIN.sub('_', name)[:MOST_LETTERS]}.html"
+    try:
+        private_folder(path.parent)
+        private_text(path, text)
+        _tidy(path.parent)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", "give a file with --output") from error
+    return path
+
+
+def _tidy(folder: Path) -> None:
+    """Keep the newest pages."""
+    pages = sorted(folder.glob("*.html"), key=lambda page: page.stat().st_mtime, reverse=True)
+    for page in pages[MOST_PAGES:]:
+        page.unlink(missing_ok=True)

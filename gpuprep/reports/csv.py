@@ -1,0 +1,150 @@
+"""CSV for spreadsheets: one row per run, per finding and per figure, all with the same columns.
+
+The column `kind` is "run", "finding", "figure", or in a plan "step". Each row says which run and host it is of, so that
+rows of many hosts can be filtered, and made into a pivot table, without a join. docs/reports.md lists the columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuprep.records import Finding, Missing, RunRecord, Source
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.findings import findings_of
+from gpuprep.records.moments import seconds_between
+from gpuprep.reports import measured
+from gpuprep.reports.rows import Gemm, Gpu
+from gpuprep.reports.text import outcome
+from gpuprep.untrusted.plaintext import visible
+
+COLUMNS = (
+    "kind", "host", "run_id", "batch_id", "command", "profile", "started_at", "source", "subject", "name", "status",
+    "value", "unit", "expected", "found", "reason", "remedy",
+)  # fmt: skip
+# What a spreadsheet takes for the begin of a formula, and what some of them take for the end of a cell (OWASP, "CSV
+# injection"): numbers of ours are no texts, and stay as they are.
+FORMULA = re.compile("(^|[;\t\r\n])(?=[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
+MOST_LETTERS = 32_000  # a cell of a spreadsheet holds 32 767
+
+Cells = tuple[object, ...]  # from "subject" on
+
+
+def render(record: RunRecord) -> str:
+    return render_several([record])
+
+
+def render_several(records: Sequence[RunRecord]) -> str:
+    """The rows of all runs below one line of heads, in the order of `records`."""
+    return "".join(lines([COLUMNS, *(row for record in records for row in _rows(record))]))
+
+
+def lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """A line of CSV for each row, with cells that no spreadsheet runs."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    for row in rows:
+        writer.writerow([cell(value) for value in row])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def cell(value: object) -> object:
+    """A number as it is; a text without control characters, and with a ' before what would be a formula."""
+    return FORMULA.sub(r"\1'", visible(value)) if isinstance(value, str) else value
+
+
+def _rows(record: RunRecord) -> Iterator[Cells]:
+    named = (
+        record.host, record.run_id, record.batch_id, record.command, record.profile.name if record.profile else "",
+        record.started_at,
+    )  # fmt: skip
+    own = _source(record, None)
+    for kind, source, cells in _all(record, own):
+        yield (kind, *named, source, *(_short(one) for one in cells))
+
+
+def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
+    word, line = outcome(record)
+    took = seconds_between(record.started_at, record.ended_at)
+    yield (
+        "run",
+        own,
+        (
+            "run",
+            "result",
+            word,
+            "" if took is None else took,
+            "" if took is None else "s",
+            "",
+            line,
+            record.error or "",
+            "",
+        ),
+    )
+    for step in record.plan.steps if record.plan and not record.verdict else ():
+        reboots = "may reboot" if step.may_reboot else ""
+        yield "step", own, (step.role, step.title, "", "", "", "", reboots, "; ".join(step.reasons), "")
+    for finding in findings_of(record):
+        yield "finding", own, _finding(finding)
+    for probe, subject, name, value, unit in _figures(record):
+        if value is not None and not isinstance(value, Missing):
+            yield "figure", _source(record, probe), (subject, name, "", float(f"{value:.6g}"), unit, "", "", "", "")
+
+
+def _finding(one: Finding) -> Cells:
+    return (one.subject, one.property, one.status.value, "", "", one.expected, one.actual, one.reason, one.remedy)
+
+
+def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, str]]:
+    """(probe, subject, name, value, unit) of all that was measured; the units are those of docs/records.md."""
+    for gemm in measured.gemms(record):
+        name, rate = f"{gemm.type} {_shape(gemm)}", "TOPS" if gemm.dtype == "int8" else "TFLOPS"
+        yield "gemm", _gpu(gemm.gpu), name, gemm.tflops, rate
+        yield "gemm", _gpu(gemm.gpu), f"{name} of peak", gemm.percent, "%"
+        yield "gemm", _gpu(gemm.gpu), f"{name} sustained", gemm.sustained_tflops, rate
+        yield "gemm", _gpu(gemm.gpu), f"{name} graphics clock", gemm.graphics_clock_mhz, "MHz"
+        yield "gemm", _gpu(gemm.gpu), f"{name} power", gemm.power_watts, "W"
+        yield "gemm", _gpu(gemm.gpu), f"{name} temperature", gemm.temperature_c, "degC"
+    for moved in measured.bandwidths(record):
+        yield "bandwidth", _gpu(moved.gpu), moved.what, moved.gb_per_s, "GB/s"
+        yield "bandwidth", _gpu(moved.gpu), f"{moved.what} of peak", moved.percent, "%"
+    for one in measured.collectives(record):
+        name = f"{one.operation} {one.bytes} bytes"
+        yield "nccl", f"{one.gpus} GPUs", f"{name} bus bandwidth", one.busbw_gb_per_s, "GB/s"
+        yield "nccl", f"{one.gpus} GPUs", f"{name} duration", one.microseconds, "us"
+    for made in measured.convolutions(record):
+        yield "cudnn", _gpu(made.gpu), f"convolution {made.dtype} {made.layout} {made.shape}", made.tflops, "TFLOPS"
+    for case in measured.transcodes(record):
+        subject = measured.transcode_subject(case)
+        yield "transcode", subject, "speed", case.fps, "fps"
+        yield "transcode", subject, "duration", case.seconds, "s"
+        yield "transcode", subject, "PSNR", case.psnr_db, "dB"
+    for series in measured.throughputs(record):
+        if series.best:
+            name = f"{series.name} {series.size}".strip().replace("×", "x")
+            yield "throughput", _gpu(series.gpu), name, series.best.fps, "fps"
+            yield "throughput", _gpu(series.gpu), f"{name} sessions", series.best.sessions, "sessions"
+
+
+def _shape(gemm: Gemm) -> str:
+    """As in the history of figures, and without letters that a spreadsheet may take for another code page's."""
+    return "x".join("?" if size is None else str(size) for size in (gemm.m, gemm.n, gemm.k))
+
+
+def _gpu(gpu: Gpu) -> str:
+    return gpu.label.lower() if gpu.index is not None else gpu.label
+
+
+def _source(record: RunRecord, probe: str | None) -> str:
+    """Of a figure its probe's; of the rest the run's, which is simulated where any part is."""
+    if probe is not None:
+        return measured.source_of(record, probe).value
+    return (Source.SIMULATED if measured.simulated(record) else record.source).value
+
+
+def _short(value: object) -> object:
+    return value if not isinstance(value, str) or len(value) <= MOST_LETTERS else f"{value[:MOST_LETTERS]}…"

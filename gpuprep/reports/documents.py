@@ -1,0 +1,356 @@
+"""The JSON documents of commands, beside the record itself: one dataclass each, and a JSON Schema made of it.
+
+document(History(...)) ─► JSON with `schema_version` first. Words and names are those of a record: a verdict is
+{"status", "summary"} and a profile {"name"} wherever a run is named.
+
+To write schemas/*.schema.json again: python -m gpuprep.reports.documents
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gpuprep.performance.trend import Direction, Trend
+from gpuprep.records import RunRecord, Source, Status
+from gpuprep.records.schema import schema_of
+from gpuprep.records.showable import strict_json
+from gpuprep.reports.comparison import Comparison
+from gpuprep.reports.text import outcome
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    status: Status
+    summary: str
+
+
+@dataclass(frozen=True)
+class ProfileName:
+    name: str
+
+
+@dataclass(frozen=True)
+class HeadFigures:
+    """The figures of a run that lists show; null: not measured. Of several GPUs the highest."""
+
+    fp16_tflops: float | None
+    bf16_tflops: float | None
+    memory_gb_per_s: float | None
+    video_fps: float | None
+    video: str  # the series with these frames per second: "transcode h264 p4 1920x1080"
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run in a list. Names and words are those of a record."""
+
+    run_id: str
+    batch_id: str
+    command: str
+    host: str
+    started_at: str
+    ended_at: str
+    source: Source
+    exit_code: int
+    profile: ProfileName | None
+    verdict: VerdictLine | None
+    result: str  # the word of lists and reports: the verdict's status, or REFUSED, FAILED, STOPPED, DONE, UNKNOWN
+    error: str | None  # its first line
+    failed: int  # findings that failed
+
+
+@dataclass(frozen=True)
+class ListedRun(RunLine):
+    figures: HeadFigures | None
+
+
+@dataclass(frozen=True)
+class Point:
+    started_at: str
+    value: float
+
+
+@dataclass(frozen=True)
+class HostSeries:
+    """The newest figures of one host under one name: what its sparkline shows."""
+
+    host: str
+    gpu_uuid: str
+    probe: str
+    versions: str
+    figure: str
+    points: tuple[Point, ...]  # oldest first
+
+
+@dataclass(frozen=True)
+class Runs:
+    """provision, plan, tune, validate, drift, judge, report --batch: the records of all hosts."""
+
+    runs: tuple[RunRecord, ...]
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class What:
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Error:
+    """Any command, where an error comes before there is a result."""
+
+    error: What
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class History:
+    """history"""
+
+    runs: tuple[ListedRun, ...]
+    series: tuple[HostSeries, ...]
+
+
+@dataclass(frozen=True)
+class Trends:
+    """history trend"""
+
+    host: str
+    nights: int  # that were looked back
+    nights_needed: int  # with figures of the same versions, for a trend
+    percent: float
+    direction: Direction
+    verdict: VerdictLine  # DOWN is FAIL, STEADY is PASS
+    trends: tuple[Trend, ...]
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class Compared:
+    """compare"""
+
+    one: RunLine
+    two: RunLine
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class CertifiedRun:
+    run_id: str
+    started_at: str
+    set_at: str | None  # null: not set by hand
+    reason: str
+
+
+@dataclass(frozen=True)
+class BaselineFigure:
+    gpu_uuid: str
+    probe: str
+    versions: str
+    figure: str
+    value: float
+    run_id: str
+    set_at: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """baseline show"""
+
+    host: str
+    also_called: tuple[str, ...]
+    certified: CertifiedRun | None
+    figures: tuple[BaselineFigure, ...]
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class BaselineSet:
+    """baseline set"""
+
+    host: str
+    run_id: str
+    before: str | None
+    reason: str
+    figures: int
+
+
+@dataclass(frozen=True)
+class BaselineCleared:
+    """baseline clear"""
+
+    host: str
+    figures: int
+    certified: bool
+
+
+@dataclass(frozen=True)
+class NameLine:
+    name: str
+    host: str
+    gpu_uuids: tuple[str, ...]
+    ssh_host_key: str
+    seen_at: str
+    by_hand: str
+
+
+@dataclass(frozen=True)
+class Names:
+    """history names"""
+
+    names: tuple[NameLine, ...]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """history join"""
+
+    host: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parted:
+    """history part"""
+
+    host: str
+    apart_from: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """history prune"""
+
+    before: str
+    dry_run: bool
+    runs: tuple[str, ...]
+    log_folders: int
+
+
+@dataclass(frozen=True)
+class ProfileLine:
+    name: str
+    gpus: tuple[str, ...]
+    description: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """profiles list"""
+
+    profiles: tuple[ProfileLine, ...]
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    os: str
+    gpus: tuple[str, ...]
+    address: str
+    port: int
+    user: str
+    identity_file: str
+    known_hosts: str
+    running: bool
+
+
+@dataclass(frozen=True)
+class Machines:
+    """sim list"""
+
+    machines: tuple[Machine, ...]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """explain; docs/explain.md names what is inside."""
+
+    gpu: dict[str, Any] | None
+    meant: tuple[str, ...]
+    products: tuple[dict[str, Any], ...]
+    attentions: tuple[dict[str, Any], ...]
+    board: dict[str, Any] | None
+    model: dict[str, Any] | None
+    exit_code: int
+
+
+# Name of the schema's file: (what the document is, its version).
+DOCUMENTS: dict[str, tuple[Any, int]] = {
+    "runs": (Runs, 1),
+    "error": (Error, 1),
+    "history": (History, 2),  # 1: verdict and profile were words
+    "trend": (Trends, 2),  # 1: verdict was a word
+    "compare": (Compared, 2),  # 1: verdict was a word
+    "baseline-show": (Baseline, 1),
+    "baseline-set": (BaselineSet, 1),
+    "baseline-clear": (BaselineCleared, 1),
+    "history-names": (Names, 1),
+    "history-join": (Joined, 1),
+    "history-part": (Parted, 1),
+    "history-prune": (Pruned, 1),
+    "profiles-list": (Profiles, 1),
+    "sim-list": (Machines, 1),
+    "explain": (Explained, 1),
+}
+VERSIONS = {kind: version for kind, version in DOCUMENTS.values()}
+
+
+def document(made: Any, indent: int | None = 2) -> str:
+    """One of these as JSON."""
+    fields = {each.name: getattr(made, each.name) for each in dataclasses.fields(made)}
+    return strict_json({"schema_version": VERSIONS[type(made)], **fields}, indent=indent)
+
+
+def of_record(record: RunRecord) -> RunLine:
+    word, line = outcome(record)
+    verdict = VerdictLine(record.verdict.status, record.verdict.summary) if record.verdict else None
+    findings = record.verdict.findings if record.verdict else record.findings
+    return RunLine(
+        run_id=record.run_id,
+        batch_id=record.batch_id,
+        command=record.command,
+        host=record.host,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        source=record.source,
+        exit_code=record.exit_code,
+        profile=ProfileName(record.profile.name) if record.profile else None,
+        verdict=verdict,
+        result=word,
+        error=line if record.error else None,
+        failed=sum(finding.status is Status.FAIL for finding in findings),
+    )
+
+
+def schema(name: str) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one of DOCUMENTS."""
+    kind, version = DOCUMENTS[name]
+    made = schema_of(kind, f"gpuprep {name}")
+    reference = made.pop("$ref").rpartition("/")[2]
+    root = made["$defs"].pop(reference)
+    root["properties"] = {"schema_version": {"const": version}, **root["properties"]}
+    root["required"] = ["schema_version", *root["required"]]
+    return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
+
+
+def text(name: str) -> str:
+    return json.dumps(schema(name), indent=2) + "\n"
+
+
+def shipped(name: str) -> str:
+    """The schema as the package has it."""
+    return (resources.files(__package__) / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parent / "schemas"
+    folder.mkdir(exist_ok=True)
+    for each in DOCUMENTS:
+        (folder / f"{each}.schema.json").write_text(text(each), encoding="utf-8")
