@@ -140,8 +140,9 @@ def on_hosts(
                 cancel=cancel,
                 command=command,
                 interrupted=lambda: console.say(
-                    "Interrupted: ending what runs and writing the record; this takes a few seconds"
+                    "Interrupted: ending what runs and writing the record; this takes a few seconds (Ctrl-C again: at once)"
                 ),
+                runs=line.runs,
             )
     finally:
         if store is not None:

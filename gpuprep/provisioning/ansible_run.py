@@ -32,7 +32,7 @@ NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, task
 
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
-KEEPER_SECONDS = 10.0  # after which a keeper that was told to end is no longer waited for
+KEEPER_SECONDS = 4.0  # after which a keeper that was told to end is no longer waited for
 TAIL_BYTES = 64 << 10
 
 
@@ -131,7 +131,7 @@ def _execute(
     (private / "env").mkdir()
     # How long ansible-runner waits before it asks again whether the user has cancelled; and no output file:
     # Events keeps one.
-    settings = {"pexpect_timeout": 1, "suppress_output_file": True}
+    settings = {"pexpect_timeout": 0.5, "suppress_output_file": True}
     (private / "env" / "settings").write_text(json.dumps(settings), encoding="utf-8")
     if become_password is not None:
         flags = [*flags, "--ask-become-pass"]
@@ -194,7 +194,7 @@ def _execute(
 
 
 def _tell_keeper(pid_file: Path) -> int | None:
-    """Send SIGTERM to the keeper, which ends within about four seconds. Its process id; None: not started yet."""
+    """Send SIGTERM to the keeper, which ends within about three seconds. Its process id; None: not started yet."""
     try:
         pid = int(pid_file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):

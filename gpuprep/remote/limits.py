@@ -17,7 +17,9 @@ COMMAND_SECONDS = 600.0  # a command whose caller says nothing
 FILE_SECONDS = 300.0  # one file there or back
 SEND_SECONDS = 30.0  # a few bytes to a command that goes on
 CONNECT_TIMES = 4  # connecting as a whole, in connect time-outs: each of its parts has one of its own
-GRACE_SECONDS = 3.0  # for what is at work when its time is over, or when the user stops the run
+GRACE_SECONDS = 3.0  # for what is at work when its time is over
+STOP_SECONDS = 1.5  # the same when the user stops the run, which ends within 5 s
+STOPPED_SECONDS = 1.0  # for a command that was killed then to be gone
 FAREWELL_SECONDS = 5.0  # for a command to be gone after its input has ended
 
 # ---------------------------------------------------------------- what the protocol may carry

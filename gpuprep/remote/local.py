@@ -15,7 +15,14 @@ from typing import IO
 
 from gpuprep.errors import HostError
 from gpuprep.remote.connection import Process, RawResult, Tail, said_too_much, took_too_long
-from gpuprep.remote.limits import COMMAND_SECONDS, ERROR_BYTES, FAREWELL_SECONDS, GRACE_SECONDS, OUTPUT_BYTES
+from gpuprep.remote.limits import (
+    COMMAND_SECONDS,
+    ERROR_BYTES,
+    FAREWELL_SECONDS,
+    OUTPUT_BYTES,
+    STOP_SECONDS,
+    STOPPED_SECONDS,
+)
 from gpuprep.remote.lines import Lines
 from gpuprep.remote.watch import LOOK_SECONDS, interrupted, never
 
@@ -49,7 +56,7 @@ class LocalConnection:
             while not talk.over:
                 now = time.monotonic()
                 if self._stopped():
-                    stop_at = min(stop_at, now + GRACE_SECONDS)
+                    stop_at = min(stop_at, now + STOP_SECONDS)
                 if now >= min(deadline, stop_at):
                     raise TimeoutError
                 talk.step(min(LOOK_SECONDS, deadline - now))
@@ -58,8 +65,9 @@ class LocalConnection:
             process.wait(max(deadline - time.monotonic(), 0))
             _close_pipes(process)
         except (TimeoutError, subprocess.TimeoutExpired):
-            gone = _give_up(process)
-            if self._stopped():
+            stopped = self._stopped()
+            gone = _give_up(process, STOPPED_SECONDS if stopped else FAREWELL)
+            if stopped:
                 raise interrupted(self.where) from None
             raise took_too_long(
                 self.where,
@@ -190,12 +198,12 @@ class LocalProcess:
         self._stderr.close()
 
 
-def _give_up(process: subprocess.Popen[bytes]) -> bool:
-    """Kill the command and what it started, close its pipes. Waits at most FAREWELL; returns whether it is gone."""
+def _give_up(process: subprocess.Popen[bytes], farewell: float = FAREWELL) -> bool:
+    """Kill the command and what it started, close its pipes. Waits at most `farewell`; returns whether it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(FAREWELL)
+        process.wait(farewell)
     _close_pipes(process)
     return process.returncode is not None
 

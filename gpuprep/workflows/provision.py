@@ -17,11 +17,12 @@ from gpuprep.checks.judgement import Adjust, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
-from gpuprep.errors import AgentFailed, PlanRefused, UsageError
+from gpuprep.errors import AgentFailed, Interrupted, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
+from gpuprep.records.baseline import Measured
 from gpuprep.remote import Host, Target, agent_client
 from gpuprep.workflows import certify
 from gpuprep.workflows.run_variables import run_variables
@@ -175,38 +176,58 @@ def try_play(
 
 def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, measure: bool) -> None:
     run.stop_if_cancelled()
-    measurements = run.draft.measurements = _measure(run, host, wanted, facts.source, measure)
-    asked = [result.probe for result in measurements]
+    kinds = _probes(run, wanted, measure=measure)
     before = facts
-    if any(kind.measures and kind.name in asked for kind in probes.KINDS):
-        # Errors that only work brings about.
-        facts = run.draft.after = run.look(host, "reading facts again, after the load")
-    measured = checks.comparable(facts, measurements)
-    findings = checks.compare(
-        wanted,
-        facts,
-        measurements,
-        asked=asked,
-        thresholds=run.profile.thresholds,
-        baseline=run.past(measured),
-        before=before,
-    )
-    judgement = run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+    try:
+        _measure(run, host, wanted, facts.source, kinds)
+        if any(kind.measures for kind in kinds):
+            # Errors that only work brings about.
+            facts = run.draft.after = run.look(host, "reading facts again, after the load")
+    except Interrupted:
+        # What was measured is judged as ever; of the rest the findings say that it was interrupted.
+        rest = [kind for kind in kinds if kind.name not in {result.probe for result in run.draft.measurements}]
+        run.draft.measurements += tuple(quick.interrupted(kind, facts.source) for kind in rest)
+        _judge_measured(run, wanted, facts, before, kinds)
+        raise
+    findings, measured = _judge_measured(run, wanted, facts, before, kinds)
+    judgement = run.draft.judgement
+    assert judgement is not None
     # What was measured while its judgement is waived is no measure for later runs.
-    of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, measurements, asked=asked)}
+    asked = [kind.name for kind in kinds]
+    of_probes = {
+        finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)
+    }
     waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in judgement.findings)
     if judgement.verdict.status is Status.PASS:
         doubts = certify.standing(run, wanted, facts, findings)
         run.baseline = {} if waived or doubts.worse else measured
 
 
-def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, measure: bool) -> tuple[ProbeResult, ...]:
+def _judge_measured(
+    run: ProfileRun, wanted: Wanted, facts: Snapshot, before: Snapshot, kinds: Sequence[probes.Kind]
+) -> tuple[list[Finding], Measured]:
+    """Judge what is in the draft: (the findings before waivers, the figures that later runs are compared with)."""
+    measurements = run.draft.measurements
+    measured = checks.comparable(facts, measurements)
+    findings = checks.compare(
+        wanted,
+        facts,
+        measurements,
+        asked=[kind.name for kind in kinds],
+        thresholds=run.profile.thresholds,
+        baseline=run.past(measured),
+        before=before,
+    )
+    run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+    return findings, measured
+
+
+def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds: Sequence[probes.Kind]) -> None:
+    """Each result is in the draft as soon as it is there."""
     arguments = probes.arguments(run.profile, wanted, quick=run.options.quick)
-    results = []
-    for kind in _probes(run, wanted, measure=measure):
-        results.append(one_probe(run, host, kind, arguments, source))
+    for kind in kinds:
+        run.draft.measurements += (one_probe(run, host, kind, arguments, source),)
         run.stop_if_cancelled()
-    return tuple(results)
 
 
 def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
