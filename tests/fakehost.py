@@ -11,6 +11,7 @@ from typing import Any
 from gpuprep.errors import GpuprepError
 from gpuprep.records import ProbeResult, Snapshot, to_json
 from gpuprep.remote import CommandResult, LockOwner, Target
+from gpuprep.remote.told import Doing
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Script:
     commands: dict[str, CommandResult] = field(default_factory=dict)
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
+    doing: dict[str, list[Doing]] = field(default_factory=dict)  # what a probe tells while it runs
     lost: GpuprepError | None = None  # of the lock, once it is held
     events: list[str] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
@@ -60,7 +62,13 @@ class FakeHost:
         self.script.events.append("unlocked")
 
     def run(
-        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
+        self,
+        command: str,
+        *,
+        stdin: bytes = b"",
+        become: bool = False,
+        timeout: float | None = None,
+        heard: Callable[[Doing], None] | None = None,
     ) -> CommandResult:
         self._reach()
         assert timeout
@@ -75,5 +83,7 @@ class FakeHost:
         for name, result in self.script.probes.items():
             if f" probe {name} " in command:
                 self.script.events.append(f"probe {name}")
+                for doing in self.script.doing.get(name, ()) if heard else ():
+                    heard(doing)
                 return CommandResult(0, to_json(result), "")
         raise AssertionError(f"nobody prepared an answer to {command!r}")

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Connection, Process, RawResult
+from gpuprep.remote.connection import Connection, Errors, Process, RawResult, all_of_it
 from gpuprep.remote.limits import COMMAND_SECONDS, FILE_SECONDS, TOLD_LETTERS
 from gpuprep.remote.local import LocalConnection
 from gpuprep.remote.lock import HostLock
 from gpuprep.remote.privilege import AT_ONCE, Privilege, learn_privilege
+from gpuprep.remote.told import Doing, Told
 from gpuprep.remote.types import CommandResult, LockOwner, Target
 from gpuprep.remote.watch import never
 from gpuprep.untrusted.plaintext import one_line
@@ -57,13 +58,20 @@ class Host:
         self._connection.close()
 
     def run(
-        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float = COMMAND_SECONDS
+        self,
+        command: str,
+        *,
+        stdin: bytes = b"",
+        become: bool = False,
+        timeout: float = COMMAND_SECONDS,
+        heard: Callable[[Doing], None] | None = None,
     ) -> CommandResult:
         """Run `command` by the host's shell and wait, at most `timeout` seconds. A non-zero exit is not an error.
 
-        Raises HostError, also for more output than limits.OUTPUT_BYTES; Interrupted if the user ended the run.
+        `heard` is told, in any thread, what a probe says that it is doing. Raises HostError, also for more output than
+        limits.OUTPUT_BYTES; Interrupted if the user ended the run.
         """
-        raw = self._execute(command, stdin, become, timeout)
+        raw = self._execute(command, stdin, become, timeout, all_of_it if heard is None else Told(heard).take)
         return CommandResult(
             raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
         )
@@ -99,15 +107,17 @@ class Host:
         """The host's lock as a context manager. Raises HostLocked, naming who holds it."""
         return HostLock(self.name, owner, self._start_as_root)
 
-    def _execute(self, command: str, stdin: bytes, become: bool, timeout: float) -> RawResult:
+    def _execute(
+        self, command: str, stdin: bytes, become: bool, timeout: float, errors: Errors = all_of_it
+    ) -> RawResult:
         if become:
             if self._privilege is None and self._become_password is None:
-                raw = self._connection.execute(AT_ONCE.wrap(command), stdin, timeout)
+                raw = self._connection.execute(AT_ONCE.wrap(command), stdin, timeout, errors=errors)
                 if not AT_ONCE.refused(raw):
                     return raw
             privilege = self._need_privilege()
             command, stdin = privilege.wrap(command), privilege.stdin_prefix + stdin
-        return self._connection.execute(command, stdin, timeout)
+        return self._connection.execute(command, stdin, timeout, errors=errors)
 
     def _start_as_root(self, command: str) -> Process:
         privilege = self._need_privilege()

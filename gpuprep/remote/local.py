@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import IO
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Process, RawResult, Tail, said_too_much, took_too_long
+from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, said_too_much, took_too_long
 from gpuprep.remote.limits import (
     COMMAND_SECONDS,
     ERROR_BYTES,
@@ -39,7 +39,13 @@ class LocalConnection:
         self._stopped = stopped
 
     def execute(
-        self, command: str, stdin: bytes, timeout: float = COMMAND_SECONDS, *, most: int = OUTPUT_BYTES
+        self,
+        command: str,
+        stdin: bytes,
+        timeout: float = COMMAND_SECONDS,
+        *,
+        most: int = OUTPUT_BYTES,
+        errors: Errors = all_of_it,
     ) -> RawResult:
         process = subprocess.Popen(
             [SHELL, "-c", command],
@@ -50,7 +56,7 @@ class LocalConnection:
             start_new_session=True,
         )
         try:
-            talk = _Talk(process, stdin, most)
+            talk = _Talk(process, stdin, most, errors)
             deadline = time.monotonic() + timeout
             stop_at = float("inf")
             while not talk.over:
@@ -93,14 +99,14 @@ class LocalConnection:
 class _Talk:
     """Feeds a process its input and takes both its outputs, a step at a time; memory stays at the limits."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, most: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, most: int, errors: Errors) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.stdout, self.stderr = bytearray(), Tail()
         self._input, self._stdin = memoryview(stdin), process.stdin
         self._most = most
-        self._open = {process.stdout: self.stdout.extend, process.stderr: self.stderr.add}
+        self._open = {process.stdout: self.stdout.extend, process.stderr: lambda piece: self.stderr.add(errors(piece))}
         self._selector = selectors.DefaultSelector()
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe.fileno(), False)

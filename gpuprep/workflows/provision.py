@@ -7,6 +7,7 @@ It is stored all the same, so that history shows failures and interruptions too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -238,8 +239,11 @@ def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.K
 def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: dict[str, Any], source: Source) -> ProbeResult:
     """Its result; a probe that broke is evidence that is missing, and the others go on."""
     run.stage(kind.what, kind.name)
+    heard = functools.partial(run.doing, kind.name)
     try:
-        return agent_client.probe(host, kind.name, arguments, become=True, timeout=kind.timeout_seconds)
+        return agent_client.probe(
+            host, kind.name, arguments, become=True, timeout=kind.timeout_seconds, heard=heard
+        )
     except AgentFailed as error:
         run.stop_if_cancelled()
         return quick.broken(kind, source, error)

@@ -41,6 +41,7 @@ from gpuprep.records import (
 from gpuprep.records.baseline import Baseline, Measured
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
+from gpuprep.remote.told import Doing
 from gpuprep.settings import Builds
 from gpuprep.workflows import remaining
 from gpuprep.workflows.pool import Pool
@@ -311,6 +312,11 @@ class Run:
 
     def stage(self, what: str, probe: str = "") -> None:
         self.tell(Progress("stage", "", probe, what, time.monotonic() - self._began))
+
+    def doing(self, probe: str, doing: Doing) -> None:
+        """What a probe tells while it runs. From any thread."""
+        elapsed = time.monotonic() - self._began
+        self.tell(Progress("doing", "", probe, doing.what, elapsed, done=doing.done, of=doing.of, unit=doing.unit))
 
     def tell(self, progress: Progress) -> None:
         self._line.progress(self.target.name, progress)

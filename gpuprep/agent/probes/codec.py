@@ -9,12 +9,14 @@ from typing import Any, Dict, List, Union
 from gpuprep.agent import parse
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing
 
 # Rows of -encoders and -decoders: six flags and a name; of -filters: two or three flags (three before 7.1), a name
 # and its pads.
 CODER_ROW = re.compile(r"^ [A-Z.]{6} (\S+) ", re.MULTILINE)
 FILTER_ROW = re.compile(r"^ [A-Z.]{2,3} (\S+) +\S+->\S+", re.MULTILINE)
+LISTS = ("version", "encoders", "decoders", "filters", "hwaccels", "buildconf")
 LEGEND = "="  # the rows that explain the flags look like rows of a coder named "="
 
 
@@ -30,7 +32,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     if path is None:
         return Missing("not_installed", "no ffmpeg on the PATH of a login shell")
     texts = {}
-    for option in ("version", "encoders", "decoders", "filters", "hwaccels", "buildconf"):
+    for number, option in enumerate(LISTS):
+        tell(f"ffmpeg -{option}", done=number, of=len(LISTS), unit="lists")
         text = run([path, "-hide_banner", f"-{option}"])
         if isinstance(text, Missing):
             return text
