@@ -62,13 +62,7 @@ class FakeHost:
         self.script.events.append("unlocked")
 
     def run(
-        self,
-        command: str,
-        *,
-        stdin: bytes = b"",
-        become: bool = False,
-        timeout: float | None = None,
-        heard: Callable[[Doing], None] | None = None,
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float | None = None
     ) -> CommandResult:
         self._reach()
         assert timeout
@@ -83,7 +77,11 @@ class FakeHost:
         for name, result in self.script.probes.items():
             if f" probe {name} " in command:
                 self.script.events.append(f"probe {name}")
-                for doing in self.script.doing.get(name, ()) if heard else ():
-                    heard(doing)
                 return CommandResult(0, to_json(result), "")
         raise AssertionError(f"nobody prepared an answer to {command!r}")
+
+    def listen(self, heard: Callable[[Doing], None], command: str, **options: Any) -> CommandResult:
+        for name, told in self.script.doing.items():
+            for doing in told if f" probe {name} " in command else ():
+                heard(doing)
+        return self.run(command, **options)

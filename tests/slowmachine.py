@@ -88,8 +88,9 @@ class SlowMachine:
         }
 
     def words(self, command: str, *more: str) -> list[str]:
-        program = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from gpuprep.cli import main; main({self.arguments(command, *more)!r})"
-        return [sys.executable, "-c", program]
+        # A shell that starts tests in the background has them ignore SIGINT.
+        ours = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from gpuprep.cli import main"
+        return [sys.executable, "-c", f"{ours}; main({self.arguments(command, *more)!r})"]
 
     def arguments(self, command: str, *more: str) -> list[str]:
         host = f"{self.sshd.user}@127.0.0.1:{self.sshd.port}"

@@ -28,7 +28,7 @@ def begin(wanted: bool) -> None:
 
 
 def tell(what: str, *, done: int = 0, of: int = 0, unit: str = "") -> None:
-    """`what` is at work; `done` of `of` pieces have ended, which are called `unit` ("transcodes"); 0 of 0: no number."""
+    """`what` is at work; `done` of `of` pieces have ended, called `unit` ("transcodes"); 0 of 0: no number."""
     now = time.monotonic()
     if not _Teller.wanted or now - _Teller.told < EVERY_SECONDS:
         return

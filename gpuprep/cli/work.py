@@ -141,7 +141,8 @@ def on_hosts(
                 cancel=cancel,
                 command=command,
                 interrupted=lambda: console.say(
-                    "Interrupted: ending what runs and writing the record; this takes a few seconds (Ctrl-C again: at once)"
+                    "Interrupted: ending what runs and writing the record; this takes a few seconds. "
+                    "Ctrl-C again ends at once, without a record"
                 ),
                 runs=line.runs,
             )

@@ -64,6 +64,7 @@ runpy.run_module("gpuprep.agent", run_name="__main__", alter_sys=False)
 
 _Record = TypeVar("_Record", Snapshot, ProbeResult)
 Heard = Callable[[Doing], None]
+Run = Callable[..., CommandResult]  # Host.run, or listen
 
 
 def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
@@ -80,7 +81,7 @@ def probe(
     timeout: float = PROBE_TIMEOUT,
     heard: Heard | None = None,
 ) -> ProbeResult:
-    """The evidence of the probe `name` ("toolkit", "codec"), measured on `host`. `heard` gets what it tells meanwhile."""
+    """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` gets what it tells meanwhile."""
     request = json.dumps({**arguments, "tell": heard is not None})
     return _ask(host, ProbeResult, ["probe", name], request, become=become, timeout=timeout, heard=heard)
 
@@ -96,16 +97,14 @@ def _ask(
     heard: Heard | None = None,
 ) -> _Record:
     asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
-    listening: dict[str, Heard] = {} if heard is None else {"heard": heard}
-    result = host.run(
-        _as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout, **listening
-    )
+    run: Run = host.run if heard is None else functools.partial(host.listen, heard)
+    result = run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
     allowed = not (become and _refused(result))
     try:
         if not allowed:
-            result = host.run(_here(asked), stdin=request.encode(), become=True, timeout=timeout, **listening)
+            result = run(_here(asked), stdin=request.encode(), become=True, timeout=timeout)
         if result.exit_code in NOT_OURS:
-            result = _stream(host, words, request, become=become, timeout=timeout, listening=listening)
+            result = _stream(run, words, request, become=become, timeout=timeout, compiled=host.target.local)
     except NoPrivilege as refused:
         raise _lacking(host, refused, words, another=allowed) from refused
     return _decode(host, record, result)
@@ -155,17 +154,14 @@ def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another:
     )
 
 
-def _stream(
-    host: Host, words: list[str], request: str, *, become: bool, timeout: float, listening: dict[str, Heard]
-) -> CommandResult:
-    archive = agent_archive(compiled=host.target.local)
+def _stream(run: Run, words: list[str], request: str, *, become: bool, timeout: float, compiled: bool) -> CommandResult:
+    archive = agent_archive(compiled=compiled)
     arguments = " ".join(shlex.quote(word) for word in words)
-    return host.run(
+    return run(
         f"exec python3 -I -c {shlex.quote(BOOTSTRAP)} {arguments}",
         stdin=struct.pack(">Q", len(archive)) + archive + request.encode(),
         become=become,
         timeout=timeout,
-        **listening,
     )
 
 

@@ -9,7 +9,6 @@ from typing import Protocol
 from gpuprep.errors import HostError
 from gpuprep.remote.limits import ERROR_BYTES, MIB
 
-
 Errors = Callable[[bytes], bytes]
 
 

@@ -58,23 +58,25 @@ class Host:
         self._connection.close()
 
     def run(
+        self, command: str, *, stdin: bytes = b"", become: bool = False, timeout: float = COMMAND_SECONDS
+    ) -> CommandResult:
+        """Run `command` by the host's shell and wait, at most `timeout` seconds. A non-zero exit is not an error.
+
+        Raises HostError, also for more output than limits.OUTPUT_BYTES; Interrupted if the user ended the run.
+        """
+        return _decoded(self._execute(command, stdin, become, timeout))
+
+    def listen(
         self,
+        heard: Callable[[Doing], None],
         command: str,
         *,
         stdin: bytes = b"",
         become: bool = False,
         timeout: float = COMMAND_SECONDS,
-        heard: Callable[[Doing], None] | None = None,
     ) -> CommandResult:
-        """Run `command` by the host's shell and wait, at most `timeout` seconds. A non-zero exit is not an error.
-
-        `heard` is told, in any thread, what a probe says that it is doing. Raises HostError, also for more output than
-        limits.OUTPUT_BYTES; Interrupted if the user ended the run.
-        """
-        raw = self._execute(command, stdin, become, timeout, all_of_it if heard is None else Told(heard).take)
-        return CommandResult(
-            raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
-        )
+        """As run, for a probe: `heard` is told what it says that it is doing. It may be called in any thread."""
+        return _decoded(self._execute(command, stdin, become, timeout, Told(heard).take))
 
     def put(self, data: bytes, remote: str, *, become: bool = False) -> None:
         """Write `data` to the file `remote`, completely or not at all. Mode 0644."""
@@ -136,3 +138,9 @@ class Host:
             said = raw.stderr.decode(errors="backslashreplace").strip().splitlines()
             cause = one_line(said[-1], TOLD_LETTERS) if said else f"exit code {raw.exit_code}"
             raise HostError(f"{what}: {cause}", "check that the path exists and who may use it", where=self.name)
+
+
+def _decoded(raw: RawResult) -> CommandResult:
+    return CommandResult(
+        raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
+    )

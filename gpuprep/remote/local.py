@@ -106,7 +106,8 @@ class _Talk:
         self.stdout, self.stderr = bytearray(), Tail()
         self._input, self._stdin = memoryview(stdin), process.stdin
         self._most = most
-        self._open = {process.stdout: self.stdout.extend, process.stderr: lambda piece: self.stderr.add(errors(piece))}
+        self._errors = errors
+        self._open = {process.stdout: self.stdout.extend, process.stderr: self._complain}
         self._selector = selectors.DefaultSelector()
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe.fileno(), False)
@@ -133,6 +134,9 @@ class _Talk:
                     del self._open[pipe]
         if self.over:
             self._selector.close()
+
+    def _complain(self, piece: bytes) -> None:
+        self.stderr.add(self._errors(piece))
 
     def _feed(self) -> None:
         try:

@@ -40,14 +40,10 @@ class Pool(Generic[_Result]):
                 number, work = self._works.popleft()
             except IndexError:
                 return
-            result: list[_Result] = []
-            broke: BaseException | None = None
             try:
-                result.append(work())
+                self.results[number] = work()
             except BaseException as error:  # noqa: BLE001  raised again by wait()
-                broke = error
+                self._broke = self._broke or error
             with self._changed:
-                self.results.update({number: one for one in result})
-                self._broke = self._broke or broke
                 self._left -= 1
                 self._changed.notify_all()

@@ -195,9 +195,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
     assert judgement is not None
     # What was measured while its judgement is waived is no measure for later runs.
     asked = [kind.name for kind in kinds]
-    of_probes = {
-        finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)
-    }
+    of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)}
     waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in judgement.findings)
     if judgement.verdict.status is Status.PASS:
         doubts = certify.standing(run, wanted, facts, findings)
@@ -206,7 +204,7 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
 
 def _judge_measured(
     run: ProfileRun, wanted: Wanted, facts: Snapshot, before: Snapshot, kinds: Sequence[probes.Kind]
-) -> tuple[list[Finding], Measured]:
+) -> tuple[Sequence[Finding], Measured]:
     """Judge what is in the draft: (the findings before waivers, the figures that later runs are compared with)."""
     measurements = run.draft.measurements
     measured = checks.comparable(facts, measurements)
@@ -241,9 +239,7 @@ def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: dict[str, Any]
     run.stage(kind.what, kind.name)
     heard = functools.partial(run.doing, kind.name)
     try:
-        return agent_client.probe(
-            host, kind.name, arguments, become=True, timeout=kind.timeout_seconds, heard=heard
-        )
+        return agent_client.probe(host, kind.name, arguments, become=True, timeout=kind.timeout_seconds, heard=heard)
     except AgentFailed as error:
         run.stop_if_cancelled()
         return quick.broken(kind, source, error)

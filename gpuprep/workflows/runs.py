@@ -104,7 +104,9 @@ class Line:
     store: Store | None
     cancelled: Callable[[], bool]
     estimates: bool = False  # whether somebody sees how long a run is still going to take
-    runs: dict[str, Run] = field(default_factory=dict)  # of each host, by its name: a run that hangs is ended from outside
+    runs: dict[str, Run] = field(
+        default_factory=dict
+    )  # of each host, by its name: a run that hangs is ended from outside
 
 
 @dataclass
@@ -171,7 +173,7 @@ class Run:
         return self._stored(made, keep)
 
     def abandon(self) -> RunRecord:
-        """The record of a run that the user stopped and that does not end: what it had found by then. From any thread."""
+        """The record of a run that the user stopped and that does not end: what it had found by then."""
         error = watch.interrupted(self.target.name, "; what ran there did not end in time, and is not waited for")
         return self._stored(self.as_record(error.explain(), error.exit_code), self.keeps, STORING_SECONDS)
 
