@@ -2,8 +2,8 @@
 
     gpuprep-doing {"what": "scale-cuda", "done": 12, "of": 30, "unit": "transcodes"}
 
-Only where the arguments of the probe ask for it ("tell": true). To tell costs nothing of what is measured: a line every
-EVERY_SECONDS at most, and what cannot be written is left out.
+Only where the arguments of the probe ask for it ("tell": true). It is told between measurements, never in one. What
+cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -11,28 +11,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 
 MARK = "gpuprep-doing "
-EVERY_SECONDS = 0.2
 STDERR = 2
 
 
 class _Teller:
     wanted = False
-    told = float("-inf")
 
 
 def begin(wanted: bool) -> None:
-    _Teller.wanted, _Teller.told = wanted, float("-inf")
+    _Teller.wanted = wanted
 
 
 def tell(what: str, *, done: int = 0, of: int = 0, unit: str = "") -> None:
     """`what` is at work; `done` of `of` pieces have ended, called `unit` ("transcodes"); 0 of 0: no number."""
-    now = time.monotonic()
-    if not _Teller.wanted or now - _Teller.told < EVERY_SECONDS:
+    if not _Teller.wanted:
         return
-    _Teller.told = now
     line = MARK + json.dumps({"what": what, "done": done, "of": of, "unit": unit}) + "\n"
     with contextlib.suppress(OSError):
         os.write(STDERR, line.encode())  # in one piece, between what others write there

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli.console import emit
+from gpuprep.cli.steps import steps
 
 
 @click.group(short_help="Build FFmpeg with NVENC for machines that gpuprep does not provision")
@@ -35,10 +36,7 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
     from gpuprep.codecbuild import build as builder
     from gpuprep.desired import loading
 
-    def say(text: str) -> None:
-        if not quiet:
-            click.echo(text, err=True)
-
     wish = loading.load(profile).codec
-    path = builder.build(wish, target, output.resolve(), settings.load().mirrors, say)
+    with steps(f"codec build --target {target}", quiet=quiet) as say:
+        path = builder.build(wish, target, output.resolve(), settings.load().mirrors, say, say.count)
     emit(str(path), None)

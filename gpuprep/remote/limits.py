@@ -12,7 +12,7 @@ NOISE_BYTES = 64 << 10  # what a login shell may print before our command begins
 TOLD_LETTERS = 300  # of a host's own words in one of our messages
 DOING_BYTES = 1000  # of a line in which a probe says what it is doing
 DOING_LETTERS = 80  # of its words that are shown
-DOING_EVERY_SECONDS = 0.1  # more often it is not looked at
+DOING_A_SECOND = 50  # of these lines; more are left out
 NAME_LETTERS = 100  # of a user, a machine or a run that a host names
 
 # ---------------------------------------------------------------- how long it may take

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuprep.agent.telling import MARK
-from gpuprep.remote.limits import DOING_BYTES, DOING_EVERY_SECONDS, DOING_LETTERS
+from gpuprep.remote.limits import DOING_A_SECOND, DOING_BYTES, DOING_LETTERS
 from gpuprep.untrusted.plaintext import one_line
 
 MOST = 1_000_000
@@ -34,7 +34,7 @@ class Told:
     def __init__(self, heard: Callable[[Doing], None]) -> None:
         self._heard = heard
         self._line: bytearray | None = bytearray()  # the line that may be one of these, so far; None: it is not
-        self._last = float("-inf")
+        self._second, self._heard_in_it = 0, 0
 
     def take(self, chunk: bytes) -> bytes:
         left = bytearray()
@@ -62,9 +62,10 @@ class Told:
         found = doing(line[len(PREFIX) :])
         if found is None:
             return line
-        now = time.monotonic()
-        if now - self._last >= DOING_EVERY_SECONDS:
-            self._last = now
+        second = int(time.monotonic())
+        self._heard_in_it = self._heard_in_it + 1 if second == self._second else 1
+        self._second = second
+        if self._heard_in_it <= DOING_A_SECOND:
             self._heard(found)
         return b""
 

@@ -24,7 +24,7 @@ from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
-from gpuprep.remote import Host, Target, agent_client
+from gpuprep.remote import Host, Target, agent_client, watch
 from gpuprep.workflows import certify
 from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
@@ -189,7 +189,9 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
         rest = [kind for kind in kinds if kind.name not in {result.probe for result in run.draft.measurements}]
         run.draft.measurements += tuple(quick.interrupted(kind, facts.source) for kind in rest)
         _judge_measured(run, wanted, facts, before, kinds)
-        raise
+        kept = len(kinds) - len(rest)
+        more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept" if kinds else ""
+        raise watch.interrupted(run.target.name, more) from None
     findings, measured = _judge_measured(run, wanted, facts, before, kinds)
     judgement = run.draft.judgement
     assert judgement is not None

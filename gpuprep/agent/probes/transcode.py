@@ -119,20 +119,24 @@ class Runner:
         with ThreadPoolExecutor(provers) as pool:
             try:
                 for number, case in enumerate(cases):
-                    tell(case.id, done=number, of=len(cases), unit="transcodes")
+                    tell(case.id, done=number - len(pending), of=len(cases), unit="transcodes")
                     row, proof = self._case(case, pool)
                     rows.append(row)
                     if proof is not None:
                         pending.append((row, proof))
                     while len(pending) > provers:  # raw outputs are large: only as many on disk as are being read
-                        _settle(*pending.popleft())
+                        self._settle_first(pending, len(rows), len(cases))
                 while pending:
-                    tell("comparing outputs with their sources", done=len(rows), of=len(cases), unit="transcodes")
-                    _settle(*pending.popleft())
+                    self._settle_first(pending, len(rows), len(cases))
             except BaseException:  # told to end: what has not begun does not begin
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return rows
+
+    @staticmethod
+    def _settle_first(pending: "Deque[Tuple[Dict[str, Any], Future[List[Any]]]]", done: int, of: int) -> None:
+        tell("comparing outputs with their sources", done=done - len(pending), of=of, unit="transcodes")
+        _settle(*pending.popleft())
 
     def _case(self, case: Case, pool: ThreadPoolExecutor) -> "Tuple[Dict[str, Any], Optional[Future[List[Any]]]]":
         lacking = missing_parts(case, self.parts)
