@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 
 
 class Pool(Generic[_Result]):
-    """Each of `works` is called once, `threads` of them at a time; `results` fills by their numbers."""
+    """Each of `works` is called once, `threads` of them at a time; `results` fills by their numbers. wait() begins."""
 
     def __init__(self, works: list[Callable[[], _Result]], threads: int) -> None:
         self.results: dict[int, _Result] = {}
@@ -23,11 +23,17 @@ class Pool(Generic[_Result]):
         self._left = len(works)
         self._broke: BaseException | None = None
         self._changed = threading.Condition()
-        for number in range(max(1, min(threads, len(works)))):
-            threading.Thread(target=self._work, name=f"host {number}", daemon=True).start()
+        self._threads = max(1, min(threads, len(works)))
+        self._begun = 0
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether all have ended; waits for it, at most `seconds`. Raises what ended a work that is no Exception."""
+        """Whether all have ended; waits for it, at most `seconds`. Raises what ended a work that is no Exception.
+
+        It may be called again after a KeyboardInterrupt, wherever in it that came.
+        """
+        while self._begun < self._threads:
+            self._begun += 1
+            threading.Thread(target=self._work, name=f"host {self._begun}", daemon=True).start()
         with self._changed:
             ended = self._changed.wait_for(lambda: self._left == 0, seconds)
             if ended and self._broke is not None:
