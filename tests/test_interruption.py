@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a run ends within 5 s with all that it started, and keeps what was measured; a second ends at once.
+"""Ctrl-C, SIGTERM: a run ends within 5 s with all that it started, and keeps what was measured; a second ends at once.
 
 Over a real sshd, with the agent's own processes; the GPU is made up (slowmachine.py).
 """
@@ -203,7 +203,7 @@ def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp
     assert {"toolkit", "codec", "gemm", "bandwidth"} <= {result.probe for result in made.measurements}
 
 
-def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage) -> None:
+def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, RunRecord] = {}
 
     class Late(FakeHost):
@@ -214,7 +214,7 @@ def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage) -> None:
             return super().run(command, **options)  # type: ignore[arg-type]
 
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
-    runs.Host = lambda target, **options: Late(script, target, options)  # type: ignore[assignment, misc]
+    monkeypatch.setattr(runs, "Host", lambda target, **options: Late(script, target, options))
     line_runs: dict[str, runs.Run] = {}
     line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
     from test_workflows import HERE, T4
@@ -225,7 +225,9 @@ def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage) -> None:
     assert [result.probe for result in ended.measurements] == ["toolkit", "codec", "cudnn"]
 
 
-def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(stage: Stage) -> None:
+def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Stopped(FakeHost):
         def run(self, command: str, **options: object) -> CommandResult:
             if " probe gemm" in command:
@@ -234,7 +236,7 @@ def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(stage: Stage
             return super().run(command, **options)  # type: ignore[arg-type]
 
     script = Script(snapshots=[FINISHED], probes=ANSWERS)
-    runs.Host = lambda target, **options: Stopped(script, target, options)  # type: ignore[assignment, misc]
+    monkeypatch.setattr(runs, "Host", lambda target, **options: Stopped(script, target, options))
     made = stage(provision.validate)
     assert made.exit_code == 130
     assert made.verdict is not None

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,10 +57,14 @@ def run(
     log_dir: Path,
     on_event: Callable[[Progress], None],
     cancelled: Callable[[], bool] = lambda: False,
+    on_cancel: Callable[[], None] = lambda: None,
     playbook: str | Path = "provision.yml",
     verbosity: int = 0,
 ) -> PlaybookResult | Failure:
     """Run `playbook` (a name in the playbooks folder, or a path) on `target`, limited to `roles` by their tags.
+
+    `on_cancel` is called in a thread of its own when the user has cancelled, and waited for: it ends what tasks have
+    started on the host.
 
     A failed task, a lost host and an interruption are returned as a Failure, so that the record can contain what
     was done.
@@ -88,6 +93,7 @@ def run(
             ),
             events=events,
             cancelled=cancelled,
+            on_cancel=on_cancel,
             verbosity=verbosity,
         )
     finally:
@@ -119,6 +125,7 @@ def _execute(
     environment: dict[str, str],
     events: Events,
     cancelled: Callable[[], bool],
+    on_cancel: Callable[[], None],
     verbosity: int,
 ) -> str:
     """One ansible-runner run in `private`; returns successful | failed | unreachable | canceled."""
@@ -161,6 +168,7 @@ def _execute(
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
     asked: list[float] = []
+    tidying = threading.Thread(target=on_cancel, daemon=True, name="what tasks left running")
 
     def end_if_cancelled() -> bool:
         """Tell the keeper to end all processes. True (which kills only the keeper) if the keeper does not do it."""
@@ -168,6 +176,7 @@ def _execute(
             return False
         if not asked and _tell_keeper(pid_file) is not None:
             asked.append(time.monotonic())
+            tidying.start()
         return bool(asked) and time.monotonic() - asked[0] > KEEPER_SECONDS
 
     runner = Runner(
@@ -185,6 +194,7 @@ def _execute(
         _end_keeper(pid_file)
         raise
     if asked:
+        tidying.join(KEEPER_SECONDS)
         return "canceled"
     if runner.status == "successful" and not events.reached_host:
         return "failed"

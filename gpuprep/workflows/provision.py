@@ -24,7 +24,7 @@ from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
-from gpuprep.remote import Host, Target, agent_client, watch
+from gpuprep.remote import Host, Target, agent_client, leftovers, watch
 from gpuprep.workflows import certify
 from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
@@ -32,6 +32,7 @@ from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
 # Names a user gives to --only and --skip, in the order in which the roles run.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 TUNE_STEPS = ("agent", "tuning")
+CODEC_BUILD = "gpuprep-ffmpeg-build.service"  # gpu_codec_unit of the role: it outlives a connection, but not the user
 
 
 def check_request(profile: Profile, options: Options) -> None:
@@ -168,11 +169,18 @@ def try_play(
         log_dir=run.log_dir,
         on_event=run.tell,
         cancelled=run.cancelled,
+        on_cancel=functools.partial(_end_leftovers, run),
         playbook=book,
         verbosity=options.verbosity,
     )
     run.draft.playbook = outcome.result if isinstance(outcome, ansible_run.Failure) else outcome
     return outcome
+
+
+def _end_leftovers(run: ProfileRun) -> None:
+    """The user stopped the playbook: end what it had started on the host."""
+    if run.host is not None and (left := leftovers.end(run.host, run.run_id, (CODEC_BUILD,))):
+        run.stage(f"a package manager ends by itself what it has begun there: {left}")
 
 
 def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, measure: bool) -> None:

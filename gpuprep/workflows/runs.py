@@ -146,6 +146,7 @@ class Run:
         self.log_dir: Path = state_dir() / "runs" / self.run_id
         self.draft = Draft()
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
+        self.host: Host | None = None  # once it is connected to
         self._identity = Identity()  # what the host last said of itself
         self.keeps = True  # in the store
         self._keeping = threading.Lock()
@@ -264,6 +265,7 @@ class Run:
             accept_new_host_key=self.options.accept_new_host_key,
             stopped=self.cancelled,
         ) as host:
+            self.host = host
             yield host
 
     def know(self, host: Host, facts: Snapshot) -> None:
