@@ -44,6 +44,7 @@ def started() -> Iterator[list[psutil.Popen]]:
             for one in [*process.children(recursive=True), process]:
                 one.kill()
         process.wait()
+        process.stdout.close()
 
 
 def test_compilers_end_and_package_managers_do_not(started: list[psutil.Popen]) -> None:
