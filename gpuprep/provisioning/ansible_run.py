@@ -33,7 +33,7 @@ NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, task
 
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
-KEEPER_SECONDS = 4.0  # after which a keeper that was told to end is no longer waited for
+KEEPER_SECONDS = 3.0  # after which a keeper that was told to end is no longer waited for
 TAIL_BYTES = 64 << 10
 
 
@@ -204,7 +204,7 @@ def _execute(
 
 
 def _tell_keeper(pid_file: Path) -> int | None:
-    """Send SIGTERM to the keeper, which ends within about three seconds. Its process id; None: not started yet."""
+    """Send SIGTERM to the keeper, which ends within about two seconds. Its process id; None: not started yet."""
     try:
         pid = int(pid_file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 UNEXPECTED = 3
 # From the user's Ctrl-C until a host whose run has not ended is no longer waited for. What runs on a host has 2.5 s of
 # it (remote/limits.py); writing records needs the rest.
-ENDING_SECONDS = 3.5
+ENDING_SECONDS = 3.0
 STORING_SECONDS = 0.5  # for a record that another thread is writing, when its run is no longer waited for
 
 _Run = TypeVar("_Run", bound="Run")
