@@ -11,6 +11,7 @@ from typing import Any
 from gpuprep.errors import GpuprepError
 from gpuprep.records import ProbeResult, Snapshot, to_json
 from gpuprep.remote import CommandResult, LockOwner, Target
+from gpuprep.remote.told import Doing
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Script:
     commands: dict[str, CommandResult] = field(default_factory=dict)
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
+    doing: dict[str, list[Doing]] = field(default_factory=dict)  # what a probe tells while it runs
     lost: GpuprepError | None = None  # of the lock, once it is held
     events: list[str] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
@@ -77,3 +79,9 @@ class FakeHost:
                 self.script.events.append(f"probe {name}")
                 return CommandResult(0, to_json(result), "")
         raise AssertionError(f"nobody prepared an answer to {command!r}")
+
+    def listen(self, heard: Callable[[Doing], None], command: str, **options: Any) -> CommandResult:
+        for name, told in self.script.doing.items():
+            for doing in told if f" probe {name} " in command else ():
+                heard(doing)
+        return self.run(command, **options)

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from rich.cells import cell_len
 
 from gpuprep.cli import tables
 from gpuprep.cli.console import Console
+from gpuprep.cli.stopping import ONE_WISH_SECONDS
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import ProfileRef, RunRecord
 from gpuprep.store import Store
@@ -106,6 +108,23 @@ def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> N
     assert json.loads(out)["exit_code"] == code == 0
     assert not any("left" in row for row in screen.everything), "nothing is left of it"
     assert [row.split(None, 1)[1] for row in screen.shown][:2] == ["connecting", "reading facts"]
+
+
+def test_a_probe_says_how_far_it_is(tmp_path: Path, gate: Path) -> None:
+    told = (
+        "from gpuprep.remote.told import Doing\nscript.doing['toolkit'] = [Doing('scale-cuda', 12, 30, 'transcodes')]\n"
+    )
+    slow = program(validate(tmp_path, "gpu-01"), gate).replace("runs.Host =", f"{told}runs.Host =")
+    with Program(slow, tmp_path / "out", folders(tmp_path)) as running:
+        writer = os.open(gate, os.O_WRONLY)
+        screen = running.until(lambda screen: any("transcodes" in row for row in screen.rows))
+        [line] = [row for row in screen.rows if "transcodes" in row]
+        assert re.fullmatch(r"toolkit +━+╸?(?:╺?━+)? +0:\d\d +transcodes 12/30, scale-cuda 0:\d\d", line), line
+        os.write(writer, b"x")
+        os.close(writer)
+        code, _, screen = running.end()
+    assert code == 0
+    assert not any("12/30" in row for row in screen.everything), "the next step says nothing of it"
 
 
 @pytest.mark.parametrize(
@@ -366,3 +385,19 @@ def test_records_of_this_file_are_like_those_of_the_program(tmp_path: Path) -> N
     assert store.ended_well("validate", made.source, host="gpu-01") == [made]
     assert store.ended_well("validate", made.source, profile="t4") == [made]
     store.close()
+
+
+def test_a_second_ctrl_c_ends_at_once_and_leaves_no_display(tmp_path: Path, gate: Path) -> None:
+    with Program(program(validate(tmp_path, "gpu-01"), gate), tmp_path / "out", folders(tmp_path)) as running:
+        os.open(gate, os.O_WRONLY)  # nothing is ever written: the host does not end
+        running.until(lambda screen: any(row.startswith("toolkit ") for row in screen.rows))
+        running.type(INTERRUPT)
+        running.until(lambda screen: any("Interrupted: ending what runs" in row for row in screen.everything))
+        time.sleep(ONE_WISH_SECONDS)
+        began = time.monotonic()
+        running.type(INTERRUPT)
+        code, _, screen = running.end()
+    assert time.monotonic() - began < 2.0
+    assert code == 130
+    assert any("ended at once" in row for row in screen.everything)
+    assert not any(row.startswith("toolkit ") for row in screen.rows)

@@ -24,6 +24,7 @@ from test_sampler import Scripted, loaded_answers, row
 from gpuprep.agent import cudacalls, libraries, nvml, probes
 from gpuprep.agent.probes import gemm, gemmtypes, simulated
 from gpuprep.agent.probes.burst import Rule
+from gpuprep.agent.probes.gemmpace import Pace
 from gpuprep.agent.probes.gemmshapes import Shape
 from gpuprep.records import GpuFacts, Missing
 
@@ -195,7 +196,7 @@ def session(world: World, **settings: Any) -> Any:
 
 def test_every_type_and_shape_is_measured(world: World) -> None:
     gemms: list[dict[str, Any]] = []
-    assert session(world).measure(gemms) is None
+    assert session(world).measure(gemms, Pace(0, 1)) is None
     assert [(one["dtype"], one["m"]) for one in gemms[:2]] == [("bf16", 256), ("bf16", 512)]
     assert len(gemms) == 2 * len(gemmtypes.of_gpu((8, 0)))
     assert {one["graphics_clock_mhz"] for one in gemms} == {1410.0}
@@ -259,7 +260,7 @@ def test_a_product_that_outlasts_the_host_is_timed_alone(world: World) -> None:
 
 def test_the_main_type_is_also_measured_at_length(world: World) -> None:
     gemms: list[dict[str, Any]] = []
-    session(world, main_dtype="tf32", sustained_seconds=0.02).measure(gemms)
+    session(world, main_dtype="tf32", sustained_seconds=0.02).measure(gemms, Pace(0, 1))
     sustained = [(one["dtype"], one["m"]) for one in gemms if one["sustained"]]
     assert sustained == [("tf32", 256)]
     assert gemms[0]["sustained"]["tflops"] == pytest.approx(2 * 256**3 / 1e9, abs=0.01)
@@ -268,7 +269,7 @@ def test_the_main_type_is_also_measured_at_length(world: World) -> None:
 def test_no_memory_for_one_product_leaves_the_others(world: World) -> None:
     world.refuse["fp64/fp64", 512] = CUDAError("CUDA_ERROR_OUT_OF_MEMORY")
     gemms: list[dict[str, Any]] = []
-    assert session(world).measure(gemms) is None
+    assert session(world).measure(gemms, Pace(0, 1)) is None
     failed = [one for one in gemms if one["error"]]
     assert [(one["dtype"], one["m"], one["error"]) for one in failed] == [
         ("fp64", 512, "CUDAError: CUDA_ERROR_OUT_OF_MEMORY")
@@ -281,7 +282,7 @@ def test_no_memory_for_one_product_leaves_the_others(world: World) -> None:
 def test_a_gpu_that_is_gone_ends_its_measurements(world: World) -> None:
     world.gone_after = 3
     gemms: list[dict[str, Any]] = []
-    assert session(world).measure(gemms) == "CUDAError: CUDA_ERROR_DEVICE_UNAVAILABLE"
+    assert session(world).measure(gemms, Pace(0, 1)) == "CUDAError: CUDA_ERROR_DEVICE_UNAVAILABLE"
     assert len(gemms) == 3
 
 

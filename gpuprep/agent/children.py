@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from gpuprep.agent import trusted
 
 MARK = "GPUPREP_AGENT"  # in the environment of what the agent starts: whatever that starts in turn has it, too
-GRACE_MS = 3000  # for an agent that was told to end
+GRACE_MS = 1500  # for an agent that was told to end: a Ctrl-C at the controller has ended all within 5 s
 FAREWELL_MS = 2000  # for a killed process to be gone: one in the middle of writing to a disk takes a moment
 PROC = Path("/proc")
 

@@ -24,6 +24,7 @@ MISSING_REASONS = {
     "not_recorded": "the record does not have it",
     "not_in_catalogue": "the catalogue does not know it",
     "impossible": "the reading cannot be true",
+    "interrupted": "the run was interrupted before it was measured",
 }
 REMEDIES = {
     "gpu_is_lost": (
@@ -31,6 +32,7 @@ REMEDIES = {
     ),
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
+    "interrupted": "run the same command again and let it end",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
 PROVISION = "gpuprep provision HOST --profile PROFILE"

@@ -8,6 +8,7 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.console import emit
+from gpuprep.cli.steps import steps
 
 
 @click.group(short_help="Check an ffmpeg command against a build, and build FFmpeg for other machines")
@@ -36,12 +37,9 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
     from gpuprep.codecbuild import build as builder
     from gpuprep.desired import loading
 
-    def say(text: str) -> None:
-        if not quiet:
-            click.echo(text, err=True)
-
     wish = loading.load(profile).codec
-    path = builder.build(wish, target, output.resolve(), settings.load().mirrors, say)
+    with steps(f"codec build --target {target}", quiet=quiet) as say:
+        path = builder.build(wish, target, output.resolve(), settings.load().mirrors, say, say.count)
     emit(str(path), None)
 
 

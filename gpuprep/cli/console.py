@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -16,7 +17,9 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
+from gpuprep.cli.alike import Alike, Failed
 from gpuprep.cli.edge import drop_stdout
+from gpuprep.cli.stopping import STOPPING
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line, visible
 
@@ -29,10 +32,13 @@ if TYPE_CHECKING:
 
 # A task that changes nothing is worth a line only when it took this long.
 SLOW_SECONDS = 2.0
-# How often a log shows that a long task is still at work.
-STILL_SECONDS = 60.0
-# And how often what a task waits for (compiled 412 of 980 files).
+# A log without a line for this long gets one that says what is at work: never is it silent for more than 15 s.
+SILENT_SECONDS = 12.0
+# How often a log shows what a task waits for (compiled 412 of 980 files).
 WAITING_SECONDS = 15.0
+# How long hosts are collected that failed as another one did, before a line tells them.
+ALIKE_SECONDS = 5.0
+MOST_AT_WORK = 3  # hosts in that line
 # How often the live display is drawn.
 DRAWN_SECONDS = 0.5
 NEVER = float("-inf")
@@ -58,24 +64,36 @@ class Console:
     """
 
     def __init__(
-        self, hosts: Sequence[str], *, verbose: int, quiet: bool, no_color: bool, stream: TextIO | None = None
+        self,
+        hosts: Sequence[str],
+        *,
+        verbose: int,
+        quiet: bool,
+        no_color: bool,
+        stream: TextIO | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream or sys.stderr
+        self._stream, self._now = stream or sys.stderr, now
         self._verbose, self._quiet, self._several = verbose, quiet, len(hosts) > 1
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb" and not quiet
+        self.tells = not quiet  # how long a run is still going to take, too
         self._hosts: dict[str, _Host] = {}
-        self._began = time.monotonic()
+        self._began = self._said = now()
+        self._alike = Alike()
+        self._leaving = contextlib.ExitStack()
         self._lock = threading.RLock()
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="progress")
         self._broken = False
         self._display: Display | None = None
         self._running: dict[str, Running] = {}
-        if self.live:
-            from gpuprep.cli.drawing import Display
+        if self.tells:
             from gpuprep.cli.running import Running
 
             self._running = {one_line(host): Running(one_line(host)) for host in hosts}
+        if self.live:
+            from gpuprep.cli.drawing import Display
+
             color = want_color(self._stream, no_color)
             self._display = Display(
                 cast("IO[str]", _Patient(self._stream, self._write)), color, lambda: [*self._running.values()]
@@ -86,6 +104,7 @@ class Console:
             self._display.start()
         if not self._quiet:
             self._ticker.start()
+        self._leaving.enter_context(STOPPING.tidying(self._take_away))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,10 +112,20 @@ class Console:
         try:
             if self._ticker.is_alive():
                 self._ticker.join()
-        finally:  # a second Ctrl-C leaves no display behind either
+        finally:
             with self._lock:
+                self._tell_alike()
+            self._take_away()
+            self._leaving.close()
+
+    def _take_away(self) -> None:
+        """Leave no display behind, also where a second Ctrl-C ends the program at once."""
+        if self._lock.acquire(timeout=1.0):
+            try:
                 if self._display:
                     self._display.stop()
+            finally:
+                self._lock.release()
 
     def progress(self, host: str, event: Progress) -> None:
         """Show one event of one host. Called from the thread that works on that host."""
@@ -105,12 +134,12 @@ class Console:
         host, event = one_line(host), _plain(event)
         with self._lock:
             if host in self._running:
-                self._running[host].take(event, time.monotonic())
+                self._running[host].take(event, self._now())
             state = self._hosts.setdefault(host, _Host())
             if event.kind in ("stage", "note"):
                 self._line(host, (event.detail, ""))
             elif event.kind == "task_start":
-                state.role, state.task, state.task_began = event.role, event.task, time.monotonic()
+                state.role, state.task, state.task_began = event.role, event.task, self._now()
                 state.waiting, state.announced = "", NEVER
             elif event.kind == "waiting":
                 self._waiting(host, state, event.detail)
@@ -121,11 +150,16 @@ class Console:
             elif event.kind == "task_end":
                 self._task_end(host, state, event)
 
-    def ended(self, host: str, exit_code: int) -> None:
-        """The run on one host is over."""
+    def ended(self, host: str, exit_code: int, error: str | None = None, run_id: str = "") -> None:
+        """The run on one host is over. Of several hosts an `error` is told at once, an equal one of others in a row."""
         with self._lock:
             if one_line(host) in self._running:
-                self._running[one_line(host)].end(exit_code, time.monotonic())
+                self._running[one_line(host)].end(exit_code, self._now())
+            if not error or self._quiet or not self._several:
+                return
+            words = self._alike.first(Failed(one_line(host), error, run_id), self._now())
+            if words:
+                self._line(one_line(host), (words, COLORS["failed"]))
 
     def say(self, text: str) -> None:
         """A line that is no progress of a host; shown with --quiet too."""
@@ -143,13 +177,13 @@ class Console:
         if detail == state.waiting:
             return
         first, state.waiting = not state.waiting, detail
-        now = time.monotonic()
+        now = self._now()
         if not self.live and (first or now - state.announced >= WAITING_SECONDS):
             self._task_line(host, state, (f"{state.task}: {detail}", ""))
             state.announced = now
 
     def _task_end(self, host: str, state: _Host, event: Progress) -> None:
-        took = time.monotonic() - state.task_began if state.task else 0.0
+        took = self._now() - state.task_began if state.task else 0.0
         notable = event.detail in ("changed", "failed", "unreachable") or took >= SLOW_SECONDS
         if (notable and event.detail != "skipped") or self._verbose:
             lasted = f" ({clock(took)})" if took >= SLOW_SECONDS else ""
@@ -158,29 +192,60 @@ class Console:
         state.task = ""
 
     def _tick(self) -> None:
-        while not self._done.wait(DRAWN_SECONDS if self.live else 1.0):
-            with self._lock:
-                if self._display:
-                    self._display.refresh()
-                else:
-                    self._announce()
+        while not self._done.wait(DRAWN_SECONDS):
+            self.tick()
+
+    def tick(self) -> None:
+        """What has to be shown by now, whatever happens on the hosts."""
+        with self._lock:
+            if self._now() - self._alike.since >= ALIKE_SECONDS:
+                self._tell_alike()
+            if self._display:
+                self._display.refresh()
+                return
+            self._announce()
+            if self._now() - self._said >= SILENT_SECONDS:
+                self._still()
 
     def _announce(self) -> None:
-        """Without a terminal to redraw: a task that takes its time gets a line once it does, and one a minute."""
-        now = time.monotonic()
+        """Without a terminal to redraw: a task that takes its time gets a line once it does."""
+        now = self._now()
         for host, state in self._hosts.items():
-            took = now - state.task_began
-            if not state.task or took < SLOW_SECONDS or now - state.announced < STILL_SECONDS:
-                continue
-            again = f" ({clock(took)})" if state.announced > NEVER else ""
-            self._task_line(host, state, (f"{state.task} ...{again}", ""))
-            state.announced = now
+            if state.task and now - state.task_began >= SLOW_SECONDS and state.announced == NEVER:
+                self._task_line(host, state, (f"{state.task} ...", ""))
+                state.announced = now
+
+    def _still(self) -> None:
+        """What runs, for how long, and what is left; of several hosts in one line."""
+        from gpuprep.cli.running import counted
+
+        now = self._now()
+        hosts = [*self._running.values()]
+        at_work = [host for host in hosts if host.at_work]
+        if not self._several:
+            words = "; ".join(host.line(now) for host in at_work) or "writing down what was found"
+            self._stamped("  ", words)
+            return
+        shown = [f"{host.host}: {host.line(now)}" for host in at_work[:MOST_AT_WORK]]
+        more = [f"and {len(at_work) - len(shown)} more at work"] if len(at_work) > len(shown) else []
+        self._stamped("; ".join([counted(hosts), *shown, *more]))
+
+    def _tell_alike(self) -> None:
+        for words in self._alike.others():
+            self._show((self._stamp(), ""), (words, COLORS["failed"]))
 
     def _line(self, host: str, *parts: Part) -> None:
         prefix = f"{host} | " if self._several else ""
-        self._show((f"{clock(time.monotonic() - self._began):>6} {prefix}", ""), *parts)
+        self._show((f"{self._stamp()}{prefix}", ""), *parts)
+
+    def _stamped(self, *words: str) -> None:
+        self._show((self._stamp(), ""), ("".join(words), ""))
+
+    def _stamp(self) -> str:
+        return f"{clock(self._now() - self._began):>6} "
 
     def _show(self, *parts: Part) -> None:
+        self._said = self._now()
         if self._display:
             self._display.line(parts)
         else:

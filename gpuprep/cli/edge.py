@@ -9,18 +9,16 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import sys
 from dataclasses import dataclass
-from types import FrameType
 
 import click
 
+from gpuprep.cli.stopping import INTERRUPTED, STOPPING
 from gpuprep.errors import GpuprepError
 from gpuprep.untrusted.masking import masked, masked_words, remember
 from gpuprep.untrusted.plaintext import command, visible
 
-INTERRUPTED = 130
 UNEXPECTED = 3
 
 
@@ -32,11 +30,11 @@ class Session:
 
 
 def run(cli: click.Group, arguments: list[str]) -> int:
-    """Run one command line and return its exit code. Raises only on a second interrupt."""
+    """Run one command line and return its exit code. A second interrupt ends the process (stopping.py)."""
     session = Session(json=_asks_for_json(arguments))
     for word in arguments:
         remember(word)
-    _terminate_as_interrupt()
+    STOPPING.install()
     stdout = sys.stdout
     try:
         code = cli.main(args=arguments, prog_name="gpuprep", obj=session, standalone_mode=False)
@@ -123,15 +121,3 @@ def drop_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # stdout is no real file, as under a test runner
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-
-
-def _terminate_as_interrupt() -> None:
-    """Let SIGTERM stop a run as Ctrl-C does: the record is still written and the lock released."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:
-        return  # not in the main thread: whoever started us handles signals

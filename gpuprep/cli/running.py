@@ -30,6 +30,9 @@ class Running:
     title: str = ""  # of the stage or the task that runs
     title_began: float = 0.0
     waiting: str = ""  # what the task says it waits for
+    pieces: str = ""  # of a probe, those that have ended: "transcodes 12/30"
+    pace: float | None = None  # the part of the probe that has ended: 0.4
+    pace_at: float = 0.0  # when it was told
     steps: tuple[ExpectedStep, ...] = ()
     spent: dict[str, float] = field(default_factory=dict)
 
@@ -48,6 +51,10 @@ class Running:
             self._begin(step_of(event.role), event.task, now)
         elif event.kind == "waiting":
             self.waiting = event.detail
+        elif event.kind == "doing":
+            self.waiting = event.detail
+            self.pieces = f"{event.unit} {event.done}/{event.of}" if event.of else ""
+            self.pace, self.pace_at = (event.done / event.of if event.of else None), now
 
     def end(self, exit_code: int, now: float) -> None:
         self.began = now if self.began is None else self.began
@@ -70,13 +77,40 @@ class Running:
         if left is not None and left + elapsed > 0:
             return elapsed / (elapsed + left)
         begun = max((place for place, (step, _) in enumerate(self.steps) if step in self._spent(now)), default=0)
-        return begun / len(self.steps) if self.steps else 0.0
+        return min(1.0, (begun + (self.pace or 0.0)) / len(self.steps)) if self.steps else 0.0
 
     def what(self, now: float) -> str:
-        """The task, since when it runs, and what it waits for."""
+        """The task, since when it runs, and what it waits for; of a probe what it is doing."""
         if not self.title or not self.at_work:
             return ""
-        return f"{self.title} {clock(now - self.title_began)}" + (f": {self.waiting}" if self.waiting else "")
+        since = clock(now - self.title_began)
+        if self.pieces:
+            return f"{self.pieces}, {self.waiting} {since}"
+        return f"{self.title} {since}" + (f": {self.waiting}" if self.waiting else "")
+
+    def line(self, now: float) -> str:
+        """The same for a log: what runs, for how long, and what is left of it and of the run."""
+        if not self.at_work:
+            return ""
+        words = [self.pieces or self.title, self.waiting, clock(now - self.title_began)] if self.title else ["starting"]
+        step, run = self.step_left(now), self.left(now)
+        if step is not None and step >= 1:
+            words.append(f"about {clock(step)} left")
+        if run is not None and run >= 1 and (step is None or run - step >= 1):
+            words.append(f"about {clock(run)} left of the run")
+        elif run is not None and run < 1:
+            words.append("longer than before")
+        return ", ".join(filter(None, words))
+
+    def step_left(self, now: float) -> float | None:
+        """Seconds until the step at work has ended, by earlier runs; of a probe else by what it has done so far."""
+        spent = self._spent(now)[self.step]
+        before = dict(self.steps).get(self.step)
+        if before is not None and before > spent and self.step != FACTS:
+            return before - spent
+        if self.pace and self.pace_at > self.step_began:
+            return max(0.0, (self.pace_at - self.step_began) / self.pace - spent)
+        return None
 
     def time_left(self, now: float) -> str:
         """ "about 3:10 left"; "" where nothing is known of it."""
@@ -93,6 +127,7 @@ class Running:
             self.spent = self._spent(now)
             self.step, self.step_began = step, now
         self.title, self.title_began, self.waiting = title, now, ""
+        self.pieces, self.pace = "", None
 
 
 def counted(hosts: list[Running]) -> str:

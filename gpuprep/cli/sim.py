@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
+
+from gpuprep.cli.steps import steps
 
 
 @click.group("sim", short_help="Start and stop simulated GPU VMs: real Linux machines with a simulated GPU")
@@ -15,10 +15,6 @@ def sim() -> None:
     its running kernel and NVML are simulated. The driver loads only after a reboot, and only if DKMS built it.
     Other commands reach the machine as sim:NAME. Needs root on Linux.
     """
-
-
-def _say(quiet: bool) -> Callable[[str], None]:
-    return (lambda _line: None) if quiet else (lambda line: click.echo(line, err=True))
 
 
 def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -62,7 +58,8 @@ def up(name: str, os_name: str, gpu_names: tuple[str, ...], clone_of: str | None
     from gpuprep import sim as rooms
 
     gpus = _gpus_of(name, gpu_names)
-    machine = rooms.up(name, os=os_name, gpus=gpus, progress=_say(quiet), clone_of=clone_of, nouveau=nouveau)
+    with steps(f"sim up {name}", quiet=quiet) as say:
+        machine = rooms.up(name, os=os_name, gpus=gpus, progress=say, clone_of=clone_of, nouveau=nouveau)
     state = "is up" if machine.booted else "was up already"
     click.echo(
         f"{name} {state}: {machine.os}, GPUs {', '.join(machine.gpus) or 'none'}, SSH on 127.0.0.1:{machine.port}"
@@ -79,7 +76,8 @@ def down(names: tuple[str, ...], keep: bool, quiet: bool) -> None:
     from gpuprep import sim as rooms
 
     for name in names:
-        rooms.down(name, keep=keep, progress=_say(quiet))
+        with steps(f"sim down {name}", quiet=quiet) as say:
+            rooms.down(name, keep=keep, progress=say)
         click.echo(f"{name} is {'stopped, its disk kept' if keep else 'gone'}")
 
 

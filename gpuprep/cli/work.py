@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli import page as pages_of
+from gpuprep.cli.alike import Failed, groups, names
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
 from gpuprep.cli.options import chosen as one_format
 from gpuprep.untrusted.masking import keep_secret, masked, masked_words
@@ -159,16 +160,16 @@ def on_hosts(
             quiet=request.quiet,
             no_color=request.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set, console.live, batch_id=batch)
+            line = Line(console.progress, store, cancel.is_set, console.tells, batch_id=batch)
 
             def work(target: Target) -> RunRecord:
-                code = UNEXPECTED
+                ended: tuple[int, str | None, str] = (UNEXPECTED, None, "")
                 try:
                     record = workflow(target, options, line)
-                    code = record.exit_code
+                    ended = (record.exit_code, record.error, record.run_id)
                     return record
                 finally:
-                    console.ended(target.name, code)
+                    console.ended(target.name, *ended)
 
             return on_each(
                 found,
@@ -177,8 +178,10 @@ def on_hosts(
                 cancel=cancel,
                 command=command,
                 interrupted=lambda: console.say(
-                    "Interrupted: ending what runs and writing the record; this takes a few seconds"
+                    "Interrupted: ending what runs and writing the record; this takes a few seconds. "
+                    "Ctrl-C again ends at once, without a record"
                 ),
+                runs=line.runs,
             )
     finally:
         if store is not None:
@@ -293,13 +296,19 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
 
 
 def errors_to_stderr(records: Sequence[RunRecord]) -> None:
-    for record in records:
-        if record.error:
-            first, *rest = masked(visible(record.error)).splitlines()
-            lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
-            if record.command not in ("plan", "last"):
-                lines.append(f"  report: {_report_of(record)}")
-            click.echo("\n".join(lines), err=True)
+    """Errors that are one for several hosts are told once (alike.py)."""
+    failed = {record.run_id: record for record in records if record.error}
+    for alike in groups([Failed(record.host, record.error or "", run_id) for run_id, record in failed.items()]):
+        record = failed[alike[0].run_id]
+        what = alike[0].error if len(alike) == 1 else alike[0].plain
+        first, *rest = masked(visible(what)).splitlines()
+        if len(alike) > 1:
+            first = f"{len(alike)} hosts: {first}: {visible(names([one.host for one in alike]))}"
+        lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
+        if record.command not in ("plan", "last"):
+            whose = f" of {visible(record.host)}" if len(alike) > 1 else ""
+            lines.append(f"  report{whose}: {_report_of(record)}")
+        click.echo("\n".join(lines), err=True)
 
 
 def _report_of(record: RunRecord) -> str:

@@ -22,13 +22,27 @@ from gpuprep.codecbuild.target import Target, targets
 from gpuprep.desired.profile import CodecWish
 from gpuprep.errors import GpuprepError, UsageError
 from gpuprep.paths import cache_dir
+from gpuprep.untrusted.limits import file_text
 
 PROGRAMS = ("build.sh", "parts.py", "release-key.asc", "sealing.py", "state.py")
 Progress = Callable[[str], None]
+Count = Callable[[str, int, int], None]  # of what, how many are done, of how many
+COMPILED = re.compile(r"(?m)^(?:CC|X86ASM|AS|NVCC|HOSTCC)\t")
+LINE_BYTES = 100
 
 
-def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str, str], progress: Progress) -> Path:
-    """Builds and returns the archive, a new file in the folder `output`. Raises GpuprepError with what failed."""
+def build(
+    codec: CodecWish,
+    target_name: str,
+    output: Path,
+    mirrors: Mapping[str, str],
+    progress: Progress,
+    count: Count = lambda _unit, _done, _of: None,
+) -> Path:
+    """Builds and returns the archive, a new file in the folder `output`. Raises GpuprepError with what failed.
+
+    `count` is told meanwhile how many files were compiled, of how many.
+    """
     target = targets()[target_name]
     if codec.ffmpeg == "none":
         raise UsageError("the profile asks for no FFmpeg (codec.ffmpeg: none)", "choose another profile")
@@ -49,7 +63,8 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
         scratch = Path(folder)
         flags = _prepare(scratch, codec, target, tarballs)
         progress(f"building FFmpeg {codec.ffmpeg} for {target.title}; this takes minutes")
-        done = buildroot.run(root, scratch, ["/bin/bash", "/build/build.sh", ffmpeg_release_key()])
+        words = ["/bin/bash", "/build/build.sh", ffmpeg_release_key()]
+        done = buildroot.run(root, scratch, words, meanwhile=lambda: _count(scratch / "work", count))
         _check(scratch, done)
         compilers = _compilers(root, scratch, target)
         about = {
@@ -70,6 +85,16 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
         }
         beside = libraries.gather(root, scratch, target) if codec.libraries else {}
         return bundle.write(scratch / "work/out", target, about, output, beside)
+
+
+def _count(work: Path, count: Count) -> None:
+    """How far the build is, by what it writes, as the role's progress.sh has it."""
+    try:
+        total = int(file_text(work / "total", LINE_BYTES, errors="replace", follow=False))
+        done = len(COMPILED.findall(file_text(work / "make.log", errors="replace", follow=False)))
+    except (OSError, ValueError):  # not there yet
+        return
+    count("files compiled", min(done, total), total)
 
 
 def _scratch() -> Path:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuprep.codecbuild.target import Target
 from gpuprep.sim import base, prerequisites
 
 NOBODY = 65534
+EVERY_SECONDS = 3.0
+LAST_SECONDS = 2.0
 
 
 def ensure(target: Target, more: Sequence[str], progress: base.Progress) -> Path:
@@ -33,8 +35,31 @@ def command(root: Path, scratch: Path, words: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def run(root: Path, scratch: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(root, scratch, words), capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-        check=False,
-    )  # fmt: skip
+def run(
+    root: Path, scratch: Path, words: Sequence[str], meanwhile: Callable[[], None] = lambda: None
+) -> subprocess.CompletedProcess[str]:
+    """`meanwhile` is called every few seconds. Whatever ends the waiting ends the build: its root is its pid 1's."""
+    asked = command(root, scratch, words)
+    process = subprocess.Popen(
+        asked, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        while True:
+            try:
+                said, complained = process.communicate(timeout=EVERY_SECONDS)
+                return subprocess.CompletedProcess(asked, process.returncode, said, complained)
+            except subprocess.TimeoutExpired:
+                meanwhile()
+    except BaseException:
+        _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """TERM, on which nspawn ends what runs in the root; KILL, with which its container ends, too."""
+    process.terminate()
+    try:
+        process.communicate(timeout=LAST_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()

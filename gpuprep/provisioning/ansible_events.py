@@ -48,7 +48,8 @@ ExpectedStep = tuple[str, Optional[float]]
 class Progress:
     """Something to show to the user now.
 
-    kind: "stage" (a stage of the workflow, in detail; task is the probe that it runs, if any), "task_start",
+    kind: "stage" (a stage of the workflow, in detail; task is the probe that it runs, if any), "doing" (what that probe
+    is doing, in detail; `done` of `of` pieces have ended, which are called `unit`), "task_start",
     "task_end" (detail is the outcome), "waiting" (detail says for what), "diff" (detail is the text of a change),
     "note", "steps" (all steps of the run in their order are known).
     """
@@ -59,6 +60,9 @@ class Progress:
     detail: str
     elapsed_seconds: float
     steps: tuple[ExpectedStep, ...] = ()
+    done: int = 0
+    of: int = 0
+    unit: str = ""
 
 
 class Log:

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ NOT_NEEDED = PlaybookResult(status="not needed", changed=0, ok=0, failed=0, task
 
 # Ansible asks with "BECOME password: " (older releases: "SUDO password: ").
 BECOME_PROMPT = r"^(BECOME|SUDO) password.*:\s*?$"
-KEEPER_SECONDS = 10.0  # after which a keeper that was told to end is no longer waited for
+KEEPER_SECONDS = 3.0  # after which a keeper that was told to end is no longer waited for
 TAIL_BYTES = 64 << 10
 
 
@@ -56,10 +57,14 @@ def run(
     log_dir: Path,
     on_event: Callable[[Progress], None],
     cancelled: Callable[[], bool] = lambda: False,
+    on_cancel: Callable[[], None] = lambda: None,
     playbook: str | Path = "provision.yml",
     verbosity: int = 0,
 ) -> PlaybookResult | Failure:
     """Run `playbook` (a name in the playbooks folder, or a path) on `target`, limited to `roles` by their tags.
+
+    `on_cancel` is called in a thread of its own when the user has cancelled, and waited for: it ends what tasks have
+    started on the host.
 
     A failed task, a lost host and an interruption are returned as a Failure, so that the record can contain what
     was done.
@@ -88,6 +93,7 @@ def run(
             ),
             events=events,
             cancelled=cancelled,
+            on_cancel=on_cancel,
             verbosity=verbosity,
         )
     finally:
@@ -119,6 +125,7 @@ def _execute(
     environment: dict[str, str],
     events: Events,
     cancelled: Callable[[], bool],
+    on_cancel: Callable[[], None],
     verbosity: int,
 ) -> str:
     """One ansible-runner run in `private`; returns successful | failed | unreachable | canceled."""
@@ -131,7 +138,7 @@ def _execute(
     (private / "env").mkdir()
     # How long ansible-runner waits before it asks again whether the user has cancelled; and no output file:
     # Events keeps one.
-    settings = {"pexpect_timeout": 1, "suppress_output_file": True}
+    settings = {"pexpect_timeout": 0.5, "suppress_output_file": True}
     (private / "env" / "settings").write_text(json.dumps(settings), encoding="utf-8")
     if become_password is not None:
         flags = [*flags, "--ask-become-pass"]
@@ -161,6 +168,7 @@ def _execute(
             Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
 
     asked: list[float] = []
+    tidying = threading.Thread(target=on_cancel, daemon=True, name="what tasks left running")
 
     def end_if_cancelled() -> bool:
         """Tell the keeper to end all processes. True (which kills only the keeper) if the keeper does not do it."""
@@ -168,6 +176,7 @@ def _execute(
             return False
         if not asked and _tell_keeper(pid_file) is not None:
             asked.append(time.monotonic())
+            tidying.start()
         return bool(asked) and time.monotonic() - asked[0] > KEEPER_SECONDS
 
     runner = Runner(
@@ -185,6 +194,7 @@ def _execute(
         _end_keeper(pid_file)
         raise
     if asked:
+        tidying.join(KEEPER_SECONDS)
         return "canceled"
     if runner.status == "successful" and not events.reached_host:
         return "failed"
@@ -194,7 +204,7 @@ def _execute(
 
 
 def _tell_keeper(pid_file: Path) -> int | None:
-    """Send SIGTERM to the keeper, which ends within about four seconds. Its process id; None: not started yet."""
+    """Send SIGTERM to the keeper, which ends within about two seconds. Its process id; None: not started yet."""
     try:
         pid = int(pid_file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):

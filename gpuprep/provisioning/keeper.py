@@ -5,7 +5,7 @@
 CALLER is the process id of the caller, PIDFILE the file for the keeper's own, MEMORY a limit in bytes for the data of
 each process, which also limits the files it writes (0: no limit of either). It ends with PROGRAM's exit code. When
 PROGRAM has ended, on SIGTERM, SIGHUP or SIGINT, and when CALLER is gone, every process that PROGRAM started is ended:
-SIGTERM first, SIGKILL after two seconds.
+SIGTERM first, SIGKILL after 1.2 s.
 
 Ansible's workers start new sessions, and the masters of ssh's shared connections are daemons, so no process group
 contains them all. On Linux the keeper adopts every descendant that loses its parent, so all stay in its tree.
@@ -27,8 +27,8 @@ from typing import NoReturn
 
 PROC = Path("/proc")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-POLITE_SECONDS = 2.0
-LAST_SECONDS = 2.0  # after SIGKILL, for one in the middle of a write to be gone
+POLITE_SECONDS = 1.2
+LAST_SECONDS = 0.8  # after SIGKILL, for one in the middle of a write to be gone
 MOST_FILE_BYTES = 1 << 30  # of a file written here: what Ansible fetches from a host is as large as the host likes
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 

@@ -11,7 +11,7 @@ import marshal
 import shlex
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
 from gpuprep.records.codec import from_last_line
 from gpuprep.remote import CommandResult, Host
+from gpuprep.remote.told import Doing
 from gpuprep.untrusted.plaintext import one_line
 
 FACTS_TIMEOUT = 180.0
@@ -62,6 +63,8 @@ runpy.run_module("gpuprep.agent", run_name="__main__", alter_sys=False)
 """
 
 _Record = TypeVar("_Record", Snapshot, ProbeResult)
+Heard = Callable[[Doing], None]
+Run = Callable[..., CommandResult]  # Host.run, or listen
 
 
 def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snapshot:
@@ -70,21 +73,38 @@ def snapshot(host: Host, request: FactsRequest, *, become: bool = False) -> Snap
 
 
 def probe(
-    host: Host, name: str, arguments: dict[str, Any], *, become: bool = False, timeout: float = PROBE_TIMEOUT
+    host: Host,
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    become: bool = False,
+    timeout: float = PROBE_TIMEOUT,
+    heard: Heard | None = None,
 ) -> ProbeResult:
-    """The evidence of the probe `name` ("toolkit", "codec"), measured on `host`."""
-    return _ask(host, ProbeResult, ["probe", name], json.dumps(arguments), become=become, timeout=timeout)
+    """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` gets what it tells meanwhile."""
+    request = json.dumps({**arguments, "tell": heard is not None})
+    return _ask(host, ProbeResult, ["probe", name], request, become=become, timeout=timeout, heard=heard)
 
 
-def _ask(host: Host, record: type[_Record], words: list[str], request: str, *, become: bool, timeout: float) -> _Record:
+def _ask(
+    host: Host,
+    record: type[_Record],
+    words: list[str],
+    request: str,
+    *,
+    become: bool,
+    timeout: float,
+    heard: Heard | None = None,
+) -> _Record:
     asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
-    result = host.run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
+    run: Run = host.run if heard is None else functools.partial(host.listen, heard)
+    result = run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
     allowed = not (become and _refused(result))
     try:
         if not allowed:
-            result = host.run(_here(asked), stdin=request.encode(), become=True, timeout=timeout)
+            result = run(_here(asked), stdin=request.encode(), become=True, timeout=timeout)
         if result.exit_code in NOT_OURS:
-            result = _stream(host, words, request, become=become, timeout=timeout)
+            result = _stream(run, words, request, become=become, timeout=timeout, compiled=host.target.local)
     except NoPrivilege as refused:
         raise _lacking(host, refused, words, another=allowed) from refused
     return _decode(host, record, result)
@@ -134,10 +154,10 @@ def _lacking(host: Host, refused: NoPrivilege, words: Sequence[str], *, another:
     )
 
 
-def _stream(host: Host, words: list[str], request: str, *, become: bool, timeout: float) -> CommandResult:
-    archive = agent_archive(compiled=host.target.local)
+def _stream(run: Run, words: list[str], request: str, *, become: bool, timeout: float, compiled: bool) -> CommandResult:
+    archive = agent_archive(compiled=compiled)
     arguments = " ".join(shlex.quote(word) for word in words)
-    return host.run(
+    return run(
         f"exec python3 -I -c {shlex.quote(BOOTSTRAP)} {arguments}",
         stdin=struct.pack(">Q", len(archive)) + archive + request.encode(),
         become=become,

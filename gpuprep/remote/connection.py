@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from gpuprep.errors import HostError
 from gpuprep.remote.limits import ERROR_BYTES, MIB
+
+Errors = Callable[[bytes], bytes]
+
+
+def all_of_it(piece: bytes) -> bytes:
+    return piece
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,14 @@ class Process(Protocol):
 
 
 class Connection(Protocol):
-    def execute(self, command: str, stdin: bytes, timeout: float, *, most: int = ...) -> RawResult:
+    def execute(
+        self, command: str, stdin: bytes, timeout: float, *, most: int = ..., errors: Errors = ...
+    ) -> RawResult:
         """Run `command` by a POSIX shell, feed it `stdin`, wait.
 
         Raises HostError after `timeout` seconds, and at once after more than `most` bytes of output; Interrupted
-        shortly after the user stopped the run. Of stderr the last limits.ERROR_BYTES are kept.
+        shortly after the user stopped the run. Of stderr the last limits.ERROR_BYTES are kept; `errors` is handed each
+        piece of it as it comes, in any thread, and returns what is kept of it.
         """
 
     def start(self, command: str) -> Process: ...

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Connection, Process, RawResult
+from gpuprep.remote.connection import Connection, Errors, Process, RawResult, all_of_it
 from gpuprep.remote.limits import COMMAND_SECONDS, FILE_SECONDS, TOLD_LETTERS
 from gpuprep.remote.local import LocalConnection
 from gpuprep.remote.lock import HostLock
 from gpuprep.remote.privilege import AT_ONCE, Privilege, learn_privilege
+from gpuprep.remote.told import Doing, Told
 from gpuprep.remote.types import CommandResult, LockOwner, Target
 from gpuprep.remote.watch import never
 from gpuprep.untrusted.plaintext import one_line
@@ -63,10 +64,19 @@ class Host:
 
         Raises HostError, also for more output than limits.OUTPUT_BYTES; Interrupted if the user ended the run.
         """
-        raw = self._execute(command, stdin, become, timeout)
-        return CommandResult(
-            raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
-        )
+        return _decoded(self._execute(command, stdin, become, timeout))
+
+    def listen(
+        self,
+        heard: Callable[[Doing], None],
+        command: str,
+        *,
+        stdin: bytes = b"",
+        become: bool = False,
+        timeout: float = COMMAND_SECONDS,
+    ) -> CommandResult:
+        """As run, for a probe: `heard` is told what it says that it is doing. It may be called in any thread."""
+        return _decoded(self._execute(command, stdin, become, timeout, Told(heard).take))
 
     def start(self, command: str, *, become: bool = False) -> Process:
         """A command that we talk to while it runs. Whoever starts it closes it."""
@@ -103,15 +113,17 @@ class Host:
         """The host's lock as a context manager. Raises HostLocked, naming who holds it."""
         return HostLock(self.name, owner, self._start_as_root)
 
-    def _execute(self, command: str, stdin: bytes, become: bool, timeout: float) -> RawResult:
+    def _execute(
+        self, command: str, stdin: bytes, become: bool, timeout: float, errors: Errors = all_of_it
+    ) -> RawResult:
         if become:
             if self._privilege is None and self._become_password is None:
-                raw = self._connection.execute(AT_ONCE.wrap(command), stdin, timeout)
+                raw = self._connection.execute(AT_ONCE.wrap(command), stdin, timeout, errors=errors)
                 if not AT_ONCE.refused(raw):
                     return raw
             privilege = self._need_privilege()
             command, stdin = privilege.wrap(command), privilege.stdin_prefix + stdin
-        return self._connection.execute(command, stdin, timeout)
+        return self._connection.execute(command, stdin, timeout, errors=errors)
 
     def _start_as_root(self, command: str) -> Process:
         privilege = self._need_privilege()
@@ -130,3 +142,9 @@ class Host:
             said = raw.stderr.decode(errors="backslashreplace").strip().splitlines()
             cause = one_line(said[-1], TOLD_LETTERS) if said else f"exit code {raw.exit_code}"
             raise HostError(f"{what}: {cause}", "check that the path exists and who may use it", where=self.name)
+
+
+def _decoded(raw: RawResult) -> CommandResult:
+    return CommandResult(
+        raw.exit_code, raw.stdout.decode(errors="backslashreplace"), raw.stderr.decode(errors="backslashreplace")
+    )

@@ -10,6 +10,9 @@ ERROR_BYTES = 1 * MIB  # stderr; of more the end stays, with a note
 LINE_BYTES = 64 << 10  # one line of a command that goes on
 NOISE_BYTES = 64 << 10  # what a login shell may print before our command begins
 TOLD_LETTERS = 300  # of a host's own words in one of our messages
+DOING_BYTES = 1000  # of a line in which a probe says what it is doing
+DOING_LETTERS = 80  # of its words that are shown
+DOING_A_SECOND = 50  # of these lines; more are left out
 NAME_LETTERS = 100  # of a user, a machine or a run that a host names
 
 # ---------------------------------------------------------------- how long it may take
@@ -17,7 +20,9 @@ COMMAND_SECONDS = 600.0  # a command whose caller says nothing
 FILE_SECONDS = 300.0  # one file there or back
 SEND_SECONDS = 30.0  # a few bytes to a command that goes on
 CONNECT_TIMES = 4  # connecting as a whole, in connect time-outs: each of its parts has one of its own
-GRACE_SECONDS = 3.0  # for what is at work when its time is over, or when the user stops the run
+GRACE_SECONDS = 3.0  # for what is at work when its time is over
+STOP_SECONDS = 1.5  # the same when the user stops the run, which ends within 5 s
+STOPPED_SECONDS = 1.0  # for a command that was killed then to be gone
 FAREWELL_SECONDS = 5.0  # for a command to be gone after its input has ended
 
 # ---------------------------------------------------------------- what the protocol may carry

@@ -14,8 +14,15 @@ from collections.abc import Callable
 from typing import IO
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Process, RawResult, Tail, said_too_much, took_too_long
-from gpuprep.remote.limits import COMMAND_SECONDS, ERROR_BYTES, FAREWELL_SECONDS, GRACE_SECONDS, OUTPUT_BYTES
+from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, said_too_much, took_too_long
+from gpuprep.remote.limits import (
+    COMMAND_SECONDS,
+    ERROR_BYTES,
+    FAREWELL_SECONDS,
+    OUTPUT_BYTES,
+    STOP_SECONDS,
+    STOPPED_SECONDS,
+)
 from gpuprep.remote.lines import Lines
 from gpuprep.remote.watch import LOOK_SECONDS, interrupted, never
 
@@ -32,7 +39,13 @@ class LocalConnection:
         self._stopped = stopped
 
     def execute(
-        self, command: str, stdin: bytes, timeout: float = COMMAND_SECONDS, *, most: int = OUTPUT_BYTES
+        self,
+        command: str,
+        stdin: bytes,
+        timeout: float = COMMAND_SECONDS,
+        *,
+        most: int = OUTPUT_BYTES,
+        errors: Errors = all_of_it,
     ) -> RawResult:
         process = subprocess.Popen(
             [SHELL, "-c", command],
@@ -43,13 +56,13 @@ class LocalConnection:
             start_new_session=True,
         )
         try:
-            talk = _Talk(process, stdin, most)
+            talk = _Talk(process, stdin, most, errors)
             deadline = time.monotonic() + timeout
             stop_at = float("inf")
             while not talk.over:
                 now = time.monotonic()
                 if self._stopped():
-                    stop_at = min(stop_at, now + GRACE_SECONDS)
+                    stop_at = min(stop_at, now + STOP_SECONDS)
                 if now >= min(deadline, stop_at):
                     raise TimeoutError
                 talk.step(min(LOOK_SECONDS, deadline - now))
@@ -58,8 +71,9 @@ class LocalConnection:
             process.wait(max(deadline - time.monotonic(), 0))
             _close_pipes(process)
         except (TimeoutError, subprocess.TimeoutExpired):
-            gone = _give_up(process)
-            if self._stopped():
+            stopped = self._stopped()
+            gone = _give_up(process, STOPPED_SECONDS if stopped else FAREWELL)
+            if stopped:
                 raise interrupted(self.where) from None
             raise took_too_long(
                 self.where,
@@ -85,14 +99,15 @@ class LocalConnection:
 class _Talk:
     """Feeds a process its input and takes both its outputs, a step at a time; memory stays at the limits."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, most: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, most: int, errors: Errors) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.stdout, self.stderr = bytearray(), Tail()
         self._input, self._stdin = memoryview(stdin), process.stdin
         self._most = most
-        self._open = {process.stdout: self.stdout.extend, process.stderr: self.stderr.add}
+        self._errors = errors
+        self._open = {process.stdout: self.stdout.extend, process.stderr: self._complain}
         self._selector = selectors.DefaultSelector()
         for pipe in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(pipe.fileno(), False)
@@ -119,6 +134,9 @@ class _Talk:
                     del self._open[pipe]
         if self.over:
             self._selector.close()
+
+    def _complain(self, piece: bytes) -> None:
+        self.stderr.add(self._errors(piece))
 
     def _feed(self) -> None:
         try:
@@ -190,12 +208,12 @@ class LocalProcess:
         self._stderr.close()
 
 
-def _give_up(process: subprocess.Popen[bytes]) -> bool:
-    """Kill the command and what it started, close its pipes. Waits at most FAREWELL; returns whether it is gone."""
+def _give_up(process: subprocess.Popen[bytes], farewell: float = FAREWELL) -> bool:
+    """Kill the command and what it started, close its pipes. Waits at most `farewell`; returns whether it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(FAREWELL)
+        process.wait(farewell)
     _close_pipes(process)
     return process.returncode is not None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostUnreachable
-from gpuprep.remote.connection import Process, RawResult, took_too_long
+from gpuprep.remote.connection import Errors, Process, RawResult, all_of_it, took_too_long
 from gpuprep.remote.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
 from gpuprep.remote.types import Target, login
 from gpuprep.remote.watch import never, within
@@ -58,7 +58,13 @@ class SshConnection:
         self._connecting = threading.RLock()
 
     def execute(
-        self, command: str, stdin: bytes, timeout: float = COMMAND_SECONDS, *, most: int = OUTPUT_BYTES
+        self,
+        command: str,
+        stdin: bytes,
+        timeout: float = COMMAND_SECONDS,
+        *,
+        most: int = OUTPUT_BYTES,
+        errors: Errors = all_of_it,
     ) -> RawResult:
         connection, channel, marked = self._open_channel(command)
         cut = functools.partial(transport.cut, connection)
@@ -67,7 +73,7 @@ class SshConnection:
         try:
             with within(timeout + GRACE_SECONDS, cut, self._stopped, self.where, late):
                 channel.settimeout(timeout)
-                status, raw = converse(channel, marked, stdin, timeout, most, self.where, cut)
+                status, raw = converse(channel, marked, stdin, timeout, most, self.where, cut, errors)
         except GONE as error:
             raise lost(self.where, command) from error
         # -1 is "no status": either a signal ended the command, after a proper end of its output, or all is gone.

@@ -17,7 +17,7 @@ from typing import Any
 import paramiko
 
 from gpuprep.errors import HostError, HostUnreachable
-from gpuprep.remote.connection import RawResult, Tail, said_too_much, took_too_long
+from gpuprep.remote.connection import Errors, RawResult, Tail, all_of_it, said_too_much, took_too_long
 from gpuprep.remote.limits import (
     ERROR_BYTES,
     FAREWELL_SECONDS,
@@ -108,7 +108,14 @@ def lost(where: str, command: str) -> HostUnreachable:
 
 
 def converse(
-    channel: Any, marked: Marked, stdin: bytes, timeout: float, most: int, where: str, cut: Callable[[], None]
+    channel: Any,
+    marked: Marked,
+    stdin: bytes,
+    timeout: float,
+    most: int,
+    where: str,
+    cut: Callable[[], None],
+    errors: Errors = all_of_it,
 ) -> tuple[int, RawResult]:
     """Send the input and read the output to its end: paramiko's exit status (-1: none) and the result.
 
@@ -118,7 +125,7 @@ def converse(
     stdout, stderr = bytearray(), Tail()
     # One thread each for what must not wait for the others: a full pipe on either side would stop all.
     feeder = threading.Thread(target=_feed, args=(channel, stdin), daemon=True)
-    listener = threading.Thread(target=_drain, args=(channel, stderr, deadline), daemon=True)
+    listener = threading.Thread(target=_drain, args=(channel, stderr, deadline, errors), daemon=True)
     feeder.start()
     listener.start()
     try:
@@ -153,10 +160,10 @@ def _feed(channel: Any, stdin: bytes) -> None:
         channel.shutdown_write()
 
 
-def _drain(channel: Any, into: Tail, deadline: float) -> None:
+def _drain(channel: Any, into: Tail, deadline: float, errors: Errors) -> None:
     with contextlib.suppress(*GONE):
         while time.monotonic() < deadline and (chunk := channel.recv_stderr(CHUNK)):
-            into.add(chunk)
+            into.add(errors(chunk))
 
 
 class SshProcess:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gpuprep.errors import GpuprepError, Interrupted
-from gpuprep.remote.limits import GRACE_SECONDS
+from gpuprep.remote.limits import STOP_SECONDS
 
 LOOK_SECONDS = 0.25  # how often it is asked whether the user stopped the run
 
@@ -21,8 +21,8 @@ def never() -> bool:
     return False
 
 
-def interrupted(where: str) -> Interrupted:
-    return Interrupted(f"{where}: interrupted", "run the same command again", where=where)
+def interrupted(where: str, more: str = "") -> Interrupted:
+    return Interrupted(f"{where}: interrupted{more}", "run the same command again", where=where)
 
 
 @contextmanager
@@ -67,8 +67,8 @@ class _Watch(threading.Thread):
     def run(self) -> None:
         while not self._done.wait(min(LOOK_SECONDS, max(self._ends - time.monotonic(), 0.01))):
             now = time.monotonic()
-            if not self.over and self._stopped() and self._ends > now + GRACE_SECONDS:
-                self._ends, self._reason = now + GRACE_SECONDS, "stopped"
+            if not self.over and self._stopped() and self._ends > now + STOP_SECONDS:
+                self._ends, self._reason = now + STOP_SECONDS, "stopped"
             if now >= self._ends:
                 self.over = self._reason
                 self._ends = now + LOOK_SECONDS  # what had not begun yet at this cut is cut next time

@@ -7,6 +7,7 @@ It is stored all the same, so that history shows failures and interruptions too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,13 @@ from gpuprep.checks.judgement import Adjust, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
-from gpuprep.errors import AgentFailed, PlanRefused, UsageError
+from gpuprep.errors import AgentFailed, Interrupted, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
 from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
-from gpuprep.remote import Host, Target, agent_client
+from gpuprep.records.baseline import Measured
+from gpuprep.remote import Host, Target, agent_client, leftovers, watch
 from gpuprep.workflows import certify
 from gpuprep.workflows.run_variables import run_variables
 from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
@@ -30,6 +32,7 @@ from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
 # Names a user gives to --only and --skip, in the order in which the roles run.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 TUNE_STEPS = ("agent", "tuning")
+CODEC_BUILD = "gpuprep-ffmpeg-build.service"  # gpu_codec_unit of the role: it outlives a connection, but not the user
 
 
 def check_request(profile: Profile, options: Options) -> None:
@@ -169,6 +172,7 @@ def try_play(
         log_dir=run.log_dir,
         on_event=run.tell,
         cancelled=run.cancelled,
+        on_cancel=functools.partial(_end_leftovers, run),
         playbook=book,
         verbosity=options.verbosity,
     )
@@ -176,40 +180,66 @@ def try_play(
     return outcome
 
 
+def _end_leftovers(run: ProfileRun) -> None:
+    """The user stopped the playbook: end what it had started on the host."""
+    if run.host is not None and (left := leftovers.end(run.host, run.run_id, (CODEC_BUILD,))):
+        run.stage(f"a package manager ends by itself what it has begun there: {left}")
+
+
 def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, measure: bool) -> None:
     run.stop_if_cancelled()
-    measurements = run.draft.measurements = _measure(run, host, wanted, facts.source, measure)
-    asked = [result.probe for result in measurements]
+    kinds = _probes(run, wanted, measure=measure)
     before = facts
-    if any(kind.measures and kind.name in asked for kind in probes.KINDS):
-        # Errors that only work brings about.
-        facts = run.draft.after = run.look(host, "reading facts again, after the load")
-    measured = checks.comparable(facts, measurements)
-    findings = checks.compare(
-        wanted,
-        facts,
-        measurements,
-        asked=asked,
-        thresholds=run.profile.thresholds,
-        baseline=run.past(measured),
-        before=before,
-    )
-    judgement = run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+    try:
+        _measure(run, host, wanted, facts.source, kinds)
+        if any(kind.measures for kind in kinds):
+            # Errors that only work brings about.
+            facts = run.draft.after = run.look(host, "reading facts again, after the load")
+    except Interrupted:
+        # What was measured is judged as ever; of the rest the findings say that it was interrupted.
+        rest = [kind for kind in kinds if kind.name not in {result.probe for result in run.draft.measurements}]
+        run.draft.measurements += tuple(quick.interrupted(kind, facts.source) for kind in rest)
+        _judge_measured(run, wanted, facts, before, kinds)
+        kept = len(kinds) - len(rest)
+        more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept" if kinds else ""
+        raise watch.interrupted(run.target.name, more) from None
+    findings, measured = _judge_measured(run, wanted, facts, before, kinds)
+    judgement = run.draft.judgement
+    assert judgement is not None
     # What was measured while its judgement is waived is no measure for later runs.
-    of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, measurements, asked=asked)}
+    asked = [kind.name for kind in kinds]
+    of_probes = {finding.key for finding in checks.compare_figures(wanted, facts, run.draft.measurements, asked=asked)}
     waived = any(finding.status is Status.WAIVED and finding.key in of_probes for finding in judgement.findings)
     if judgement.verdict.status is Status.PASS:
         doubts = certify.standing(run, wanted, facts, findings)
         run.baseline = {} if waived or doubts.worse else measured
 
 
-def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, measure: bool) -> tuple[ProbeResult, ...]:
+def _judge_measured(
+    run: ProfileRun, wanted: Wanted, facts: Snapshot, before: Snapshot, kinds: Sequence[probes.Kind]
+) -> tuple[Sequence[Finding], Measured]:
+    """Judge what is in the draft: (the findings before waivers, the figures that later runs are compared with)."""
+    measurements = run.draft.measurements
+    measured = checks.comparable(facts, measurements)
+    findings = checks.compare(
+        wanted,
+        facts,
+        measurements,
+        asked=[kind.name for kind in kinds],
+        thresholds=run.profile.thresholds,
+        baseline=run.past(measured),
+        before=before,
+    )
+    run.draft.judgement = judge(run.terms(wanted), findings, set_aside(run.options))
+    return findings, measured
+
+
+def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds: Sequence[probes.Kind]) -> None:
+    """Each result is in the draft as soon as it is there."""
     arguments = probes.arguments(run.profile, wanted, quick=run.options.quick)
-    results = []
-    for kind in _probes(run, wanted, measure=measure):
-        results.append(one_probe(run, host, kind, arguments, source))
+    for kind in kinds:
+        run.draft.measurements += (one_probe(run, host, kind, arguments, source),)
         run.stop_if_cancelled()
-    return tuple(results)
 
 
 def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
@@ -220,8 +250,9 @@ def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.K
 def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: dict[str, Any], source: Source) -> ProbeResult:
     """Its result; a probe that broke is evidence that is missing, and the others go on."""
     run.stage(kind.what, kind.name)
+    heard = functools.partial(run.doing, kind.name)
     try:
-        return agent_client.probe(host, kind.name, arguments, become=True, timeout=kind.timeout_seconds)
+        return agent_client.probe(host, kind.name, arguments, become=True, timeout=kind.timeout_seconds, heard=heard)
     except AgentFailed as error:
         run.stop_if_cancelled()
         return quick.broken(kind, source, error)

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from gpuprep.checks.judgement import Judgement, Terms
 from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
-from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
+from gpuprep.errors import GpuprepError, HostError, StoreError
 from gpuprep.paths import private_folder, private_text, state_dir
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import (
@@ -41,14 +40,20 @@ from gpuprep.records import (
 )
 from gpuprep.records.baseline import Baseline, Measured
 from gpuprep.records.ids import new_run_id, now
-from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client
+from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
+from gpuprep.remote.told import Doing
 from gpuprep.settings import Builds
 from gpuprep.workflows import remaining
+from gpuprep.workflows.pool import Pool
 
 if TYPE_CHECKING:
     from gpuprep.store import Store
 
 UNEXPECTED = 3
+# From the user's Ctrl-C until a host whose run has not ended is no longer waited for. What runs on a host has 2.5 s of
+# it (remote/limits.py); writing records needs the rest.
+ENDING_SECONDS = 3.0
+STORING_SECONDS = 0.5  # for a record that another thread is writing, when its run is no longer waited for
 
 _Run = TypeVar("_Run", bound="Run")
 
@@ -102,6 +107,8 @@ class Line:
     cancelled: Callable[[], bool]
     estimates: bool = False  # whether somebody sees how long a run is still going to take
     batch_id: str = ""  # the same for all hosts of one command; "": a command on one host
+    # Of each host, by its name: a run that hangs is ended from outside.
+    runs: dict[str, Run] = field(default_factory=dict)
 
 
 @dataclass
@@ -141,13 +148,19 @@ class Run:
         self.log_dir: Path = state_dir() / "runs" / self.run_id
         self.draft = Draft()
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
+        self.host: Host | None = None  # once it is connected to
         self._identity = Identity()  # what the host last said of itself
+        self.keeps = True  # in the store
+        self._keeping = threading.Lock()
+        self._kept: RunRecord | None = None  # what was stored: there is one record of a run
+        line.runs[target.name] = self
 
     def record(self: _Run, body: Callable[[_Run], None], *, keep: bool = True) -> RunRecord:
         """Run `body`, turn its errors into the record's, store the record and return it.
 
         An error inside gpuprep also becomes the record's error: the answer of one host must not end the runs of others.
         """
+        self.keeps = keep
         try:
             self.stop_if_cancelled()
             body(self)
@@ -162,7 +175,23 @@ class Run:
             made = self.as_record()
         return self._stored(made, keep)
 
-    def _stored(self, record: RunRecord, keep: bool) -> RunRecord:
+    def abandon(self) -> RunRecord:
+        """The record of a run that the user stopped and that does not end: what it had found by then."""
+        error = watch.interrupted(self.target.name, "; what ran there did not end in time, and is not waited for")
+        return self._stored(self.as_record(error.explain(), error.exit_code), self.keeps, STORING_SECONDS)
+
+    def _stored(self, record: RunRecord, keep: bool, seconds: float = -1) -> RunRecord:
+        """As _store; the first record of a run is its only one. `seconds`: how long that first one is waited for."""
+        if not self._keeping.acquire(timeout=seconds):
+            return record
+        try:
+            if self._kept is None:
+                self._kept = self._store(record, keep)
+            return self._kept
+        finally:
+            self._keeping.release()
+
+    def _store(self, record: RunRecord, keep: bool) -> RunRecord:
         """The record as it is now stored. What cannot be written is left out: then the record says that alone."""
         store = self._line.store
         if not keep or store is None:
@@ -239,6 +268,7 @@ class Run:
             accept_new_host_key=self.options.accept_new_host_key,
             stopped=self.cancelled,
         ) as host:
+            self.host = host
             yield host
 
     def know(self, host: Host, facts: Snapshot) -> None:
@@ -290,12 +320,17 @@ class Run:
     def stage(self, what: str, probe: str = "") -> None:
         self.tell(Progress("stage", "", probe, what, time.monotonic() - self._began))
 
+    def doing(self, probe: str, doing: Doing) -> None:
+        """What a probe tells while it runs. From any thread."""
+        elapsed = time.monotonic() - self._began
+        self.tell(Progress("doing", "", probe, doing.what, elapsed, done=doing.done, of=doing.of, unit=doing.unit))
+
     def tell(self, progress: Progress) -> None:
         self._line.progress(self.target.name, progress)
 
     def stop_if_cancelled(self) -> None:
         if self.cancelled():
-            raise Interrupted(f"{self.target.name}: interrupted", "run the same command again")
+            raise watch.interrupted(self.target.name)
 
 
 class ProfileRun(Run):
@@ -348,13 +383,12 @@ def unexpected(error: Exception, target: Target) -> str:
         return f"{errorlog.named(error)}\nits log cannot be written: {unwritable.strerror}"
 
 
-def _failed(command: str, target: Target, error: Exception) -> RunRecord:
+def _failed(command: str, target: Target, error: str, exit_code: int) -> RunRecord:
     """Of a run that broke before it had a record of its own, or in making it."""
     moment = now()
     return RunRecord(
         new_run_id(), command, target.name, moment, moment,
-        Source.SIMULATED if target.simulated else Source.MEASURED, UNEXPECTED, __version__,
-        error=unexpected(error, target),
+        Source.SIMULATED if target.simulated else Source.MEASURED, exit_code, __version__, error=error,
     )  # fmt: skip
 
 
@@ -366,27 +400,43 @@ def on_each(
     cancel: threading.Event,
     interrupted: Callable[[], None],
     command: str = "",
+    runs: Mapping[str, Run] | None = None,
 ) -> list[RunRecord]:
     """One record per target, `forks` hosts at a time, in the order of `targets`.
 
     Ctrl-C sets `cancel` and calls `interrupted`; hosts at work then end their run and hosts that wait do not
-    begin. An unexpected error of one host is in its record, of `command`; what ends the program is raised after the
-    others have ended.
+    begin. A host whose run (of `runs`) has not ended after ENDING_SECONDS is no longer waited for. An unexpected error
+    of one host is in its record, of `command`; what ends the program is raised after the others have ended.
     """
 
     def safely(target: Target) -> RunRecord:
         try:
             return work(target)
         except Exception as error:  # noqa: BLE001  that host's own, in full in its log
-            return _failed(command, target, error)
+            return _failed(command, target, unexpected(error, target), UNEXPECTED)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(forks, len(targets)))) as pool:
-        futures: list[Future[RunRecord]] = [pool.submit(safely, target) for target in targets]
-        pending = set(futures)
-        while pending:
-            try:
-                pending = wait(pending, return_when=FIRST_COMPLETED).not_done
-            except KeyboardInterrupt:
-                cancel.set()
-                interrupted()
-        return [future.result() for future in futures]
+    pool = Pool([functools.partial(safely, target) for target in targets], forks)
+    _until_ended(pool, cancel, interrupted)
+    return [
+        pool.results.get(number) or _abandoned(target, command, (runs or {}).get(target.name))
+        for number, target in enumerate(targets)
+    ]
+
+
+def _until_ended(pool: Pool[RunRecord], cancel: threading.Event, interrupted: Callable[[], None]) -> None:
+    """All hosts have ended, or the user stopped them and their time is over. Raises a second KeyboardInterrupt."""
+    try:
+        pool.wait(None)
+    except KeyboardInterrupt:
+        cancel.set()
+        until = time.monotonic() + ENDING_SECONDS
+        interrupted()
+        pool.wait(max(0.0, until - time.monotonic()))
+
+
+def _abandoned(target: Target, command: str, run: Run | None) -> RunRecord:
+    """Of a host that did not end in time after the user stopped the run."""
+    if run is not None:
+        return run.abandon()
+    error = watch.interrupted(target.name)
+    return _failed(command, target, error.explain(), error.exit_code)

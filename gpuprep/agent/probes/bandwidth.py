@@ -12,6 +12,7 @@ from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
 from gpuprep.agent.run import read_text
 from gpuprep.agent.sampler import Sampler
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, Source, to_json_value
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -40,8 +41,10 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         if isinstance(cuda, Missing):
             return cuda
         compiler = cudacalls.load_nvrtc()
-        entries = [_gpu(cuda, gpu, compiler, QUICK if quick else FULL) for gpu in gpus]
-        peers = _peers(cuda, gpus, QUICK if quick else FULL)
+        pieces = len(gpus) * 2 + len(gpus) * (len(gpus) - 1)
+        plan = QUICK if quick else FULL
+        entries = [_gpu(cuda, gpu, compiler, plan, pieces) for gpu in gpus]
+        peers = _peers(cuda, gpus, plan, pieces)
         versions = {} if isinstance(compiler, Missing) else compiler
         loaded = libraries.loaded(versions, names=("cuda", "nvrtc"))
     return {
@@ -53,13 +56,18 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     }
 
 
-def _gpu(cuda: Cuda, gpu: Gpu, compiler: Union[Dict[str, str], Missing], plan: Dict[str, float]) -> Dict[str, Any]:
+def _gpu(
+    cuda: Cuda, gpu: Gpu, compiler: Union[Dict[str, str], Missing], plan: Dict[str, float], pieces: int
+) -> Dict[str, Any]:
+    """`pieces` of all GPUs there are to measure: two of each GPU, one of each pair and direction."""
     facts = gpu.facts()
     entry: Dict[str, Any] = {**named(facts), "other_processes": other_processes(gpu), "error": None}
     try:
         device = cuda.device(facts.uuid)
         timer = Timer(cuda, device)
+        tell(f"memory of GPU {gpu.index}", done=2 * gpu.index, of=pieces, unit="bandwidths")
         entry.update(_memory(cuda, device, timer, gpu, compiler, plan))
+        tell(f"GPU {gpu.index} to and from the host", done=2 * gpu.index + 1, of=pieces, unit="bandwidths")
         entry.update(_host(cuda, timer, gpu, plan))
     except cuda.errors as error:
         entry["error"] = str(error)
@@ -140,9 +148,13 @@ def slot(address: str, folder: Path = PCI_DEVICES) -> Dict[str, Union[int, Missi
 # ---------------------------------------------------------------- several GPUs
 
 
-def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float]) -> List[Dict[str, Any]]:
+def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float], pieces: int) -> List[Dict[str, Any]]:
     pairs = [(one, other) for one in gpus for other in gpus if one.index != other.index]
-    return [_peer(cuda, one, other, plan) for one, other in pairs]
+    rows = []
+    for number, (one, other) in enumerate(pairs):
+        tell(f"GPU {one.index} to GPU {other.index}", done=2 * len(gpus) + number, of=pieces, unit="bandwidths")
+        rows.append(_peer(cuda, one, other, plan))
+    return rows
 
 
 def _peer(cuda: Cuda, one: Gpu, other: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:

@@ -10,6 +10,7 @@ from gpuprep.agent import parse
 from gpuprep.agent.licences import licence
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing
 
 # Rows of -encoders and -decoders: six flags and a name; of -filters: two or three flags (three before 7.1), a name
@@ -38,7 +39,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     if path is None:
         return Missing("not_installed", "no ffmpeg on the PATH of a login shell")
     texts = {}
-    for option in OPTIONS:
+    for number, option in enumerate(OPTIONS):
+        tell(f"ffmpeg -{option}", done=number, of=len(OPTIONS), unit="lists")
         text = run([path, "-hide_banner", f"-{option}"])
         if isinstance(text, Missing):
             return text

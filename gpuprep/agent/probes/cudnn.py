@@ -7,7 +7,7 @@ import importlib
 import math
 import os
 import sys
-from typing import Any, Dict, Tuple, Union
+from typing import Any, Dict, Iterator, Tuple, Union
 
 from gpuprep.agent import convolution, cudacalls, libraries, system
 from gpuprep.agent.convolution import SHAPE, TOLERANCE, Shape
@@ -17,6 +17,7 @@ from gpuprep.agent.nvml import Nvml
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.gpuforms import named
 from gpuprep.agent.run import run
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, Source, to_json_value
 
 FRONTEND = "nvidia-cudnn-frontend"
@@ -39,6 +40,7 @@ def measure(_arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     version = version_of(soname)
     if isinstance(version, Missing):
         return version
+    tell("loading cuDNN")
     library = ctypes.CDLL(soname)
     with Nvml() as nvml:
         gpus = nvml.gpus()
@@ -47,7 +49,7 @@ def measure(_arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         facts = gpus[0].facts()
         if system.source() is Source.SIMULATED:
             model = simulated.gpus()[0]
-            cases: Any = [_simulated(model, dtype, layout) for dtype, layout in CASES]
+            cases: Any = [_simulated(model, dtype, layout) for dtype, layout in _told()]
         else:
             cases = _real(library, facts.uuid)
     if isinstance(cases, Missing):
@@ -104,7 +106,14 @@ def _real(library: ctypes.CDLL, uuid: str) -> Any:
     except cuda.errors as error:
         return Missing("command_failed", str(error))
     errors = (*cuda.errors, frontend.cudnnGraphNotSupportedError)
-    return [_case(cuda, frontend, numpy, timer, handle, dtype, layout, errors) for dtype, layout in CASES]
+    return [_case(cuda, frontend, numpy, timer, handle, dtype, layout, errors) for dtype, layout in _told()]
+
+
+def _told() -> Iterator[Tuple[str, str]]:
+    """CASES, each told before it begins."""
+    for number, (dtype, layout) in enumerate(CASES):
+        tell(f"{dtype} {layout}", done=number, of=len(CASES), unit="convolutions")
+        yield dtype, layout
 
 
 def _case(

@@ -13,10 +13,12 @@ from gpuprep.agent import cudacalls, libraries
 from gpuprep.agent.nvml import Nvml
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.burst import Rule
+from gpuprep.agent.probes.gemmpace import Pace
 from gpuprep.agent.probes.gemmshapes import asked
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.agent.probes.gemmvalues import gpu_values
 from gpuprep.agent.probes.gpuforms import other_processes
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, to_json_value
 
 CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
@@ -143,9 +145,13 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         sessions: List[Any] = []
         # The lasting load of one GPU is what the common load of all is compared with (gemm_together).
         others = brief if len(gpus) > FULL_GPUS else full._replace(sustained_seconds=0.0)
-        rows = [_gpu(runner, gpu, others if number else full, sessions) for number, gpu in enumerate(gpus)]
+        rows = [
+            _gpu(runner, gpu, others if number else full, sessions, Pace(number, len(gpus)))
+            for number, gpu in enumerate(gpus)
+        ]
         together = None
         if len(sessions) > 1 and full.together_seconds:
+            tell("all GPUs at once")
             together = runner.together(sessions, full.together_seconds)
         return {
             "quick": quick,
@@ -170,15 +176,16 @@ def _settings(runner: Any, arguments: Dict[str, Any], seconds: Dict[str, Any]) -
     )
 
 
-def _gpu(runner: Any, gpu: Any, settings: Any, sessions: List[Any]) -> Dict[str, Any]:
+def _gpu(runner: Any, gpu: Any, settings: Any, sessions: List[Any], pace: Pace) -> Dict[str, Any]:
     """One GPU alone. It joins `sessions` if all products succeed; if not, `error` says why; the others continue."""
     facts = gpu.facts()
     unknown = Missing("not_measured", "the GPU was not opened")
     row = gpu_values(facts, other_processes(gpu), unknown, unknown)
     try:
+        pace.tell("opening it")
         session = runner.Session(gpu, facts.pci_address, settings)
         row["sms"], row["l2_mib"] = session.device.sms, session.device.l2_bytes // 2**20
-        row["error"] = session.measure(row["gemms"])
+        row["error"] = session.measure(row["gemms"], pace)
     except (LookupError, *runner.FAILURES) as error:
         row["error"] = runner.words(error)
     else:

@@ -14,6 +14,7 @@ from gpuprep.agent.nvml import Gpu
 from gpuprep.agent.probes import gemmcheck, gemmkernels, gemmshort
 from gpuprep.agent.probes.burst import Rule, batch, best_burst
 from gpuprep.agent.probes.cudadevice import CudaDevice, clock_mhz
+from gpuprep.agent.probes.gemmpace import Pace
 from gpuprep.agent.probes.gemmshapes import PILOT, Shape, asked, default
 from gpuprep.agent.probes.gemmtypes import DataType, main_type, of_gpu
 from gpuprep.agent.probes.gemmvalues import figures, product_values
@@ -65,16 +66,20 @@ class Session:
         self.main = main_type(self.kinds, settings.main_dtype)
         self._seed = 0
 
-    def measure(self, gemms: List[Dict[str, Any]]) -> Optional[str]:
+    def measure(self, gemms: List[Dict[str, Any]], pace: Pace) -> Optional[str]:
         """Add each finished product to `gemms`. Returns why the rest was given up, if it was (the GPU is gone)."""
+        pace.types = len(self.kinds)
+        pace.tell("warming up")
         self.warm()
-        for kind in sorted(self.kinds, key=lambda kind: kind.key != self.main.key):
+        for done, kind in enumerate(sorted(self.kinds, key=lambda kind: kind.key != self.main.key)):
+            pace.done = done
             try:
                 shapes = self.shapes(kind)
             except FAILURES as error:
                 gemms.append(product_values(kind, Shape(*PILOT), error=words(error)))
                 shapes = []
             for number, shape in enumerate(shapes):
+                pace.tell(f"{kind.dtype} {shape.m}x{shape.n}x{shape.k}")
                 gemms.append(self.product(kind, shape, sustain=number == 0 and kind.key == self.main.key))
                 gone = self.gone()
                 if gone:

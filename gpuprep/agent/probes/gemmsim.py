@@ -15,6 +15,7 @@ from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.burst import Rule, burst
 from gpuprep.agent.probes.gemm import QUICK_RULE, bindings
 from gpuprep.agent.probes.gemmalgorithm import described
+from gpuprep.agent.probes.gemmpace import Pace
 from gpuprep.agent.probes.gemmshapes import Shape, asked, default, tiles
 from gpuprep.agent.probes.gemmtypes import BYTES, TYPES, DataType, main_type
 from gpuprep.agent.probes.gemmvalues import figures, gpu_values, product_values
@@ -39,7 +40,7 @@ def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[st
         if isinstance(gpus, Missing):
             return gpus
         models = {model.index: model for model in simulated.gpus()}
-        rows = [_gpu(gpu, models[gpu.index], arguments) for gpu in gpus]
+        rows = [_gpu(gpu, models[gpu.index], arguments, Pace(gpu.index, len(gpus))) for gpu in gpus]
         living = [(gpu, models[gpu.index]) for gpu in gpus if not models[gpu.index].lost]
         together = None if quick or len(living) < 2 else _together(living, arguments)
     return {
@@ -52,7 +53,7 @@ def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[st
     }
 
 
-def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
+def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any], pace: Pace) -> Dict[str, Any]:
     row = gpu_values(gpu.facts(), other_processes(gpu), model.sms, model.l2_mib)
     row.update(named(model))
     if model.lost:
@@ -60,9 +61,12 @@ def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
         return row
     kinds = _kinds(model)
     main = main_type(kinds, arguments.get("main_dtype"))
-    for kind in sorted(kinds, key=lambda kind: kind.key != main.key):
+    pace.types = len(kinds)
+    for done, kind in enumerate(sorted(kinds, key=lambda kind: kind.key != main.key)):
+        pace.done = done
         shapes = _shapes(model, kind, arguments)
         for number, shape in enumerate(shapes):
+            pace.tell(f"{kind.dtype} {shape.m}x{shape.n}x{shape.k}")
             values = _product(gpu, model, kind, shape, QUICK_RULE if arguments.get("quick") else Rule())
             if number == 0 and kind.key == main.key and not arguments.get("quick"):
                 values["sustained"] = _sustained(gpu, model, kind, values["tflops"])

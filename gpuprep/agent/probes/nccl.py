@@ -19,6 +19,7 @@ from gpuprep.agent.probes import ncclrun, simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
 from gpuprep.agent.run import read_text
 from gpuprep.agent.sampler import Sampler
+from gpuprep.agent.telling import tell
 from gpuprep.agent.worker import Silent, Worker
 from gpuprep.records import GpuFacts, Missing, Source, to_json_value
 
@@ -86,6 +87,7 @@ def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Pa
                     if "missing" in message:
                         return Missing(message["missing"]["missing"], message["missing"].get("detail", ""))
                     doing = message.get("doing", doing)
+                    tell(doing, done=len(values["points"]), of=_points(values, quick), unit="collectives")
                     _note(values, message)
                     if message.get("point", {}).get("bytes", 0) >= ncclplan.MEDIUM:
                         _note_links(values["gpus"], gpus)
@@ -96,6 +98,12 @@ def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Pa
         for entry, gpu in zip(values["gpus"], gpus):  # noqa: B905
             entry.update(_sampled(sampler, gpu.index))
     return {**values, **chosen(read_text(log) or "")}
+
+
+def _points(values: Dict[str, Any], quick: bool) -> int:
+    """How many there will be; 0 until the GPUs have said how much memory they have."""
+    most = values.get("most_bytes", 0)
+    return len(ncclplan.OPERATIONS) * len(ncclplan.sizes(quick, most))
 
 
 def _note(values: Dict[str, Any], message: Dict[str, Any]) -> None:

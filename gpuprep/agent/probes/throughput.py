@@ -22,12 +22,13 @@ software   the same, and encoded by the CPU
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 from gpuprep.agent.clips import Clip, clip, prepare
 from gpuprep.agent.codec import ffmpeg_version
@@ -42,6 +43,7 @@ from gpuprep.agent.run import run
 from gpuprep.agent.sampler import Sampler
 from gpuprep.agent.sessions import ENDED, Together, environment, together
 from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.telling import tell
 from gpuprep.agent.throughputplan import (
     Engines,
     Series,
@@ -116,7 +118,7 @@ def measure(arguments: Values) -> Union[Values, Missing]:
             short = quick or position > 0
             usual = CAPACITY_BUDGET_SECONDS - QUALITY_SECONDS if capacity else BUDGET_SECONDS
             budget = QUICK_BUDGET_SECONDS if short else float(arguments.get("seconds", usual))
-            measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget))
+            measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget, (position, len(gpus))))
         uuid = measured[0][0]["uuid"]
         more = _more(job, uuid, [one for _, several in measured for one in several]) if capacity and uuid else {}
     return {
@@ -141,8 +143,13 @@ def _more(job: Job, uuid: str, series: List[Values]) -> Values:
     }
 
 
-def _gpu(job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float) -> "tuple[Values, List[Values]]":
-    """(the GPU and what else runs on it, its series). A GPU that is lost has no series and says so in `error`."""
+def _gpu(
+    job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float, place: "tuple[int, int]"
+) -> "tuple[Values, List[Values]]":
+    """(the GPU and what else runs on it, its series). A GPU that is lost has no series and says so in `error`.
+
+    `place`: which one of how many GPUs it is.
+    """
     facts = gpu.facts()
     engines = engines_from(arguments, facts.pci_device_id)
     before = gpu.load()
@@ -159,8 +166,20 @@ def _gpu(job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float) ->
     if not facts.uuid:
         return {**described, "error": f"GPU {gpu.index} has fallen off the bus: NVML gives not even its UUID"}, []
     wanted = capacity_plan(engines) if job.capacity and not short else plan(short, engines)
+    where = f"GPU {place[0]}: " if place[1] > 1 else ""
+    tell(f"{where}making the clips")
     prepare(((one.clip, _seconds(one)) for one in wanted if one.needs in ("", *job.encoders)), within=job.clips)
-    return described, [_series(job, gpu, described, series, engines, deadline) for series in wanted]
+    rows = []
+    for number, series in enumerate(wanted):
+        name = " ".join(filter(None, (series.kind, series.codec, series.preset)))
+        doing = functools.partial(_tell, f"{where}{name}", number, len(wanted))
+        doing("")
+        rows.append(_series(job, gpu, described, series, engines, deadline, doing))
+    return described, rows
+
+
+def _tell(series: str, number: int, of: int, more: str) -> None:
+    tell(f"{series}{more}", done=number, of=of, unit="series")
 
 
 def _seconds(series: Series) -> float:
@@ -168,7 +187,15 @@ def _seconds(series: Series) -> float:
     return LARGE_CLIP_SECONDS if series.large else CLIP_SECONDS
 
 
-def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engines, deadline: float) -> Values:
+def _series(
+    job: Job,
+    gpu: Gpu,
+    described: Values,
+    series: Series,
+    engines: Engines,
+    deadline: float,
+    doing: Callable[[str], None],
+) -> Values:
     known = engines_of(series, engines)
     result: Values = {
         "gpu": {key: described[key] for key in NAMES},
@@ -199,6 +226,7 @@ def _series(job: Job, gpu: Gpu, described: Values, series: Series, engines: Engi
         late = time.monotonic() + started + job.window_seconds > deadline
         if result["steps"] and (series.one_step or late):
             break
+        doing(f", {count} at once")
         step = _step(job, gpu, described["uuid"], argv, count)
         if isinstance(step, Missing):
             return {**result, "outcome": "failed", "decisive_line": step.detail}

@@ -14,6 +14,7 @@ from gpuprep.agent.cuda import find_nvcc, nvcc_version
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path, which
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, Source, to_json_value
 
 # The first line that it prints needs no GPU; the last one is "right" only after every value was compared.
@@ -84,10 +85,13 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         argv = [nvcc, *([f"-arch={arch}"] if arch else []), "-o", str(program), str(code)]
         environment = {"PATH": path if isinstance(path, str) else "", "HOME": folder, "TMPDIR": folder, "LC_ALL": "C"}
         started = time.monotonic()
+        tell("nvcc", done=0, of=3, unit="steps")
         output = run(argv, timeout=timeout, env=environment, cwd=folder, accept=range(256), merge_stderr=True)
         seconds = time.monotonic() - started
         compiles = program.is_file()
+        tell("the program on the GPU", done=1, of=3, unit="steps")
         ran = _run(str(program), folder) if compiles else Missing("not_supported", "nothing was compiled")
+    tell("performance counters (CUPTI)", done=2, of=3, unit="steps")
     said = output.detail if isinstance(output, Missing) else output
     return {
         "compiles": compiles,

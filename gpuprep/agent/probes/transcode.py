@@ -26,6 +26,7 @@ from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case
 from gpuprep.agent.probes.transcodechunks import chunks
 from gpuprep.agent.probes.transcodeproof import expected, prove
 from gpuprep.agent.probes.transcoderun import Ran, command, lay_out, missing_parts, run_case
+from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, to_json_value
 
 GPU_INDEX = 0  # FFmpeg's default device, and the one that case 12 names
@@ -64,6 +65,7 @@ def _measured(
             gpu_named = named(facts)
         runner = Runner(ffmpeg, str(Path(ffmpeg).with_name("ffprobe")), parts, scratch, clips, gpu)
         cases = runner.run(wanted)
+        tell("one process for many outputs", done=len(cases), of=len(cases), unit="transcodes")
         saved = Missing("not_run", "left out of a quick run") if quick else chunks(ffmpeg, parts, cases, scratch, clips)
     return {
         "quick": quick,
@@ -112,22 +114,29 @@ class Runner:
         rows: List[Dict[str, Any]] = []
         pending: Deque[Tuple[Dict[str, Any], Future[List[Any]]]] = deque()
         able = [case for case in cases if not missing_parts(case, self.parts)]
+        tell("making the clips")
         prepare(((item.clip, item.seconds) for case in able for item in case.inputs), within=self.clips)
         with ThreadPoolExecutor(provers) as pool:
             try:
-                for case in cases:
+                for number, case in enumerate(cases):
+                    tell(case.id, done=number - len(pending), of=len(cases), unit="transcodes")
                     row, proof = self._case(case, pool)
                     rows.append(row)
                     if proof is not None:
                         pending.append((row, proof))
                     while len(pending) > provers:  # raw outputs are large: only as many on disk as are being read
-                        _settle(*pending.popleft())
+                        self._settle_first(pending, len(rows), len(cases))
                 while pending:
-                    _settle(*pending.popleft())
+                    self._settle_first(pending, len(rows), len(cases))
             except BaseException:  # told to end: what has not begun does not begin
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return rows
+
+    @staticmethod
+    def _settle_first(pending: "Deque[Tuple[Dict[str, Any], Future[List[Any]]]]", done: int, of: int) -> None:
+        tell("comparing outputs with their sources", done=done - len(pending), of=of, unit="transcodes")
+        _settle(*pending.popleft())
 
     def _case(self, case: Case, pool: ThreadPoolExecutor) -> "Tuple[Dict[str, Any], Optional[Future[List[Any]]]]":
         lacking = missing_parts(case, self.parts)

@@ -53,6 +53,11 @@ def broken(kind: probes.Kind, source: Source, error: AgentFailed) -> ProbeResult
     return ProbeResult(kind.name, source, Missing("command_failed", error.what), 0.0)
 
 
+def interrupted(kind: probes.Kind, source: Source) -> ProbeResult:
+    """A probe that the user did not let come to its end."""
+    return ProbeResult(kind.name, source, Missing("interrupted", kind.what), 0.0)
+
+
 def in_use(snapshot: Snapshot) -> str:
     """Why no probe may load the GPUs now: who works on them, or that nobody can tell. "" where it may."""
     if isinstance(snapshot.gpus, Missing):

@@ -1,0 +1,75 @@
+"""Failures of several hosts that are one: told once, with how many hosts have it. Pure.
+
+Two errors are equal if they are but for the host's own name, addresses and the run's id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+NAMED = 2  # hosts of a longer list that are named
+ALL_NAMED = 4  # hosts of which each is named
+ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b")
+PART = r"[\w.-]"  # of a name: web1 is not in web10
+
+
+@dataclass(frozen=True)
+class Failed:
+    host: str
+    error: str
+    run_id: str = ""
+
+    @property
+    def plain(self) -> str:
+        """The error as any host would have it, without a name in front."""
+        text = self.error
+        for word, instead in ((self.host, "HOST"), (self.run_id, "RUN")):
+            if word:
+                text = re.sub(rf"(?<!{PART}){re.escape(word)}(?!\w|[.-]\w)", instead, text)
+        lines = ADDRESS.sub("ADDRESS", text).splitlines() or [""]
+        return "\n".join([lines[0].removeprefix("HOST: "), *(line for line in lines[1:] if line != "where: HOST")])
+
+
+@dataclass
+class Alike:
+    """Failures as they come in."""
+
+    since: float = float("inf")  # when the first of those came that are not yet told
+    _seen: set[str] = field(default_factory=set)
+    _others: dict[str, list[str]] = field(default_factory=dict)
+
+    def first(self, failed: Failed, now: float) -> str:
+        """The words of an error that no host had before; "" for one that others() will tell."""
+        if failed.plain in self._seen:
+            self._others.setdefault(failed.plain, []).append(failed.host)
+            self.since = min(self.since, now)
+            return ""
+        self._seen.add(failed.plain)
+        return failed.error.splitlines()[0].removeprefix(f"{failed.host}: ")
+
+    def others(self) -> list[str]:
+        """A line for each error that further hosts had since this was asked last."""
+        lines = []
+        for plain, hosts in self._others.items():
+            what = plain.splitlines()[0]
+            lines.append(f"{len(hosts)} more host{'s' * (len(hosts) > 1)}: {what}: {names(hosts)}")
+        self._others.clear()
+        self.since = float("inf")
+        return lines
+
+
+def names(hosts: Sequence[str]) -> str:
+    """ "web1, web2 and 10 more"."""
+    if len(hosts) <= ALL_NAMED:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[:NAMED])} and {len(hosts) - NAMED} more"
+
+
+def groups(failures: Sequence[Failed]) -> list[list[Failed]]:
+    """Those with equal errors together, in the order of their first."""
+    found: dict[str, list[Failed]] = {}
+    for failed in failures:
+        found.setdefault(failed.plain, []).append(failed)
+    return list(found.values())

@@ -1,0 +1,106 @@
+"""Ends the processes of one run on a host. Sent as text and run there by root's python3: RUN [UNIT...]. Stdlib alone.
+
+RUN is the value of GPUPREP_RUN in the environment of what is to end: SIGTERM first, SIGKILL half a second later. A
+process that works on the package database is left alone, with all above and below it. The last line that is printed
+names those: "left apt-get, dpkg".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROC = Path("/proc")
+POLITE_SECONDS, LAST_SECONDS = 0.5, 0.7
+# Whoever has a file of these open is a package manager at work, whatever it is called: dnf runs inside of Python.
+DATABASES = (
+    "/var/lib/dpkg/", "/var/lib/apt/", "/var/cache/apt/", "/var/lib/rpm/", "/usr/lib/sysimage/rpm/", "/var/lib/dnf/",
+    "/var/cache/dnf/", "/run/dnf/",
+)  # fmt: skip
+NAMES = ("apt-get", "apt", "dpkg", "dnf", "dnf5", "yum", "rpm", "rpmkeys", "update-initramfs", "dracut")
+
+
+def main(run: str, units: list[str]) -> int:
+    if units:
+        subprocess.run(["systemctl", "--no-block", "stop", *units], check=False, stderr=subprocess.DEVNULL)
+    mark = f"GPUPREP_RUN={run}".encode()
+    began = time.monotonic()
+    while True:
+        marked = {pid for pid in _pids() if _has(pid, mark)}
+        kept = _kept(marked)
+        ending = marked - kept - {os.getpid()}
+        waited = time.monotonic() - began
+        if not ending or waited > POLITE_SECONDS + LAST_SECONDS:
+            break
+        for pid in ending:
+            _send(pid, signal.SIGTERM if waited < POLITE_SECONDS else signal.SIGKILL)
+        time.sleep(0.1)
+    names = ", ".join(sorted({_name(pid) for pid in kept}))
+    sys.stdout.write(f"left {names}\n" if kept else "nothing is left\n")
+    return 0
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in PROC.iterdir() if path.name.isdigit()]
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    try:
+        found = mark in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return found and (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:  # gone meanwhile
+        return False
+
+
+def _kept(marked: set[int]) -> set[int]:
+    """Of those that are marked, package managers at work, what these started, and who waits for them."""
+    parents: dict[int, int] = {}
+    for pid in _pids():
+        try:
+            parents[pid] = int((PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    managers = {pid for pid in marked if _is_manager(pid)}
+    above = {ancestor for pid in managers for ancestor in _line(pid, parents)}
+    return {pid for pid in marked if pid in above or managers & set(_line(pid, parents))}
+
+
+def _line(pid: int, parents: dict[int, int]) -> list[int]:
+    """The process and all above it."""
+    found: list[int] = []
+    while pid in parents and pid not in found:
+        found.append(pid)
+        pid = parents[pid]
+    return found
+
+
+def _is_manager(pid: int) -> bool:
+    if _name(pid) in NAMES:
+        return True
+    folder = PROC / str(pid) / "fd"
+    try:
+        return any(os.readlink(str(link)).startswith(DATABASES) for link in folder.iterdir())  # noqa: PTH115
+    except OSError:
+        return False
+
+
+def _name(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

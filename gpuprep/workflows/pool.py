@@ -1,0 +1,55 @@
+"""Several pieces of work at the same time, in threads that nobody has to wait for.
+
+The threads of concurrent.futures are waited for when Python ends: a call that never returns (a name server that does
+not answer) would keep the whole program. These are daemons.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class Pool(Generic[_Result]):
+    """Each of `works` is called once, `threads` of them at a time; `results` fills by their numbers. wait() begins."""
+
+    def __init__(self, works: list[Callable[[], _Result]], threads: int) -> None:
+        self.results: dict[int, _Result] = {}
+        self._works = deque(enumerate(works))
+        self._left = len(works)
+        self._broke: BaseException | None = None
+        self._changed = threading.Condition()
+        self._threads = max(1, min(threads, len(works)))
+        self._begun = 0
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether all have ended; waits for it, at most `seconds`. Raises what ended a work that is no Exception.
+
+        It may be called again after a KeyboardInterrupt, wherever in it that came.
+        """
+        while self._begun < self._threads:
+            self._begun += 1
+            threading.Thread(target=self._work, name=f"host {self._begun}", daemon=True).start()
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._left == 0, seconds)
+            if ended and self._broke is not None:
+                raise self._broke
+            return ended
+
+    def _work(self) -> None:
+        while True:
+            try:
+                number, work = self._works.popleft()
+            except IndexError:
+                return
+            try:
+                self.results[number] = work()
+            except BaseException as error:  # noqa: BLE001  raised again by wait()
+                self._broke = self._broke or error
+            with self._changed:
+                self._left -= 1
+                self._changed.notify_all()

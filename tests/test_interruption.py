@@ -1,0 +1,301 @@
+"""Ctrl-C, SIGTERM: a run ends within 5 s with all that it started, and keeps what was measured; a second ends at once.
+
+Over a real sshd, with the agent's own processes; the GPU is made up (slowmachine.py).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sshserver
+from fakehost import FakeHost, Script
+from records_for_tests import record
+from slowmachine import SlowMachine
+from test_workflows import ANSWERS, FINISHED, Stage, stage
+
+from gpuprep.errors import Interrupted
+from gpuprep.records import Missing, RunRecord, Status
+from gpuprep.remote import CommandResult, Target
+from gpuprep.store import Store
+from gpuprep.workflows import pool, provision, runs
+
+__all__ = ["stage"]  # a fixture
+
+MOST_SECONDS = 5.0
+MOMENTS = 10
+SEED = 12
+needs_sshd = pytest.mark.skipif(sshserver.SSHD is None or os.geteuid() != 0, reason="needs an sshd, and root")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowMachine]:
+    folder = tmp_path_factory.mktemp("slow")
+    home = folder / "home"
+    (home / ".ssh").mkdir(parents=True)
+    made = SlowMachine(folder, home, seconds=0.4)
+    yield made
+    made.sshd.stop()
+
+
+def begin(machine: SlowMachine, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        machine.words("validate", "--only", "toolkit,codec,transcode,throughput", *more),
+        env=machine.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_until(process: subprocess.Popen[str], words: str) -> None:
+    """Until a line of progress has these words."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"it ended without saying {words!r}")
+
+
+def gone(machine: SlowMachine, until: float) -> None:
+    """Nothing that the run started is on the host any more, and no scratch folder."""
+    while (left := machine.left() + [str(path) for path in machine.scratch.iterdir()]) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert left == []
+
+
+def newest(machine: SlowMachine) -> RunRecord:
+    store = Store.open(f"sqlite:///{machine.folder}/history.db")
+    made: RunRecord = store.get("last")
+    store.close()
+    return made
+
+
+@needs_sshd
+@pytest.mark.parametrize("moment", sorted(random.Random(SEED).uniform(0.5, 16.0) for _ in range(MOMENTS)))
+def test_at_any_moment_a_validate_ends_in_time_with_all_that_it_started(machine: SlowMachine, moment: float) -> None:
+    began = newest_id(machine)
+    process = begin(machine)
+    try:
+        process.wait(moment)
+    except subprocess.TimeoutExpired:
+        stopped = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert time.monotonic() - stopped <= MOST_SECONDS, said
+        assert process.returncode == 130, said
+        gone(machine, stopped + MOST_SECONDS)
+        if newest_id(machine) == began:  # before a run began there is nothing to record
+            assert moment < 10.0, said
+            return
+        made = newest(machine)
+        assert made.exit_code == 130
+        assert "interrupted" in (made.error or "")
+        measured = [result.probe for result in made.measurements if not isinstance(result.values, Missing)]
+        rest = [result for result in made.measurements if isinstance(result.values, Missing)]
+        assert all(result.values.reason == "interrupted" for result in rest if isinstance(result.values, Missing))
+        assert measured == [name for name in ("toolkit", "codec", "transcode", "throughput") if name in measured]
+    else:
+        process.communicate()
+        raise AssertionError(f"it ended by itself before {moment:.1f} s were over")
+
+
+def newest_id(machine: SlowMachine) -> str:
+    return newest(machine).run_id if (machine.folder / "history.db").exists() else ""
+
+
+@needs_sshd
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachine, number: signal.Signals) -> None:
+    process = begin(machine)
+    wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
+    time.sleep(1.0)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "2 of 4 probes had ended, and their figures are kept" in said
+    made = newest(machine)
+    values = {result.probe: result.values for result in made.measurements}
+    assert list(values) == ["toolkit", "codec", "transcode", "throughput"]
+    assert isinstance(values["toolkit"], dict)
+    assert isinstance(values["codec"], dict)
+    assert values["transcode"] == Missing("interrupted", "transcodes of NVIDIA's FFmpeg guide")
+    found = {finding.subject: finding for finding in made.findings}
+    assert found["ffmpeg"].status is not Status.UNKNOWN
+    assert found["transcode"].status is Status.UNKNOWN
+    assert "interrupted" in found["transcode"].reason
+    assert made.verdict is not None
+    assert made.verdict.status is not Status.PASS
+
+
+@needs_sshd
+def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: SlowMachine) -> None:
+    before = newest_id(machine)
+    process = begin(machine)
+    wait_until(process, "transcodes of NVIDIA's FFmpeg guide")
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    wait_until(process, "Interrupted: ending what runs")
+    time.sleep(0.5)
+    stopped = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert time.monotonic() - stopped < 1.0
+    assert process.returncode == 130
+    assert "ended at once" in said
+    gone(machine, stopped + MOST_SECONDS)
+    assert newest_id(machine) == before
+
+
+# ---------------------------------------------------------------- hosts that do not end
+
+
+STUCK = """
+import signal, sys, threading, time
+sys.path[:0] = {paths!r}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from fakehost import FakeHost, Script
+from builders import bare_snapshot, finished_snapshot, good_probes, measured_t4, resolved
+from gpuprep.cli import main
+from gpuprep.workflows import runs
+
+WANTED = resolved()
+
+class Stuck(FakeHost):
+    def run(self, command, **options):
+        if " probe transcode" in command and self.name == "stuck":
+            print("stuck now", file=sys.stderr, flush=True)
+            threading.Event().wait()  # a name server, a kernel: nothing that we could end
+        return super().run(command, **options)
+
+probes = {{result.probe: result for result in (*good_probes(WANTED), *measured_t4())}}
+script = Script(snapshots=[finished_snapshot(WANTED)], probes=probes)
+runs.Host = lambda target, **options: Stuck(script, target, options)
+main({words!r})
+"""
+
+
+def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp_path: Path) -> None:
+    words = ["validate", "good", "stuck", "--profile", "t4", "--store", f"sqlite:///{tmp_path}/history.db"]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    folders = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("STATE", "CACHE", "CONFIG")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK.format(paths=paths, words=words)], env={**os.environ, **folders},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(process, "stuck now")
+    time.sleep(1.0)
+    stopped = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert time.monotonic() - stopped <= MOST_SECONDS, said
+    assert process.returncode == 130
+    store = Store.open(f"sqlite:///{tmp_path}/history.db")
+    made: RunRecord = store.get("last")
+    store.close()
+    assert made.host == "stuck"
+    assert "did not end in time" in (made.error or "")
+    assert {"toolkit", "codec", "gemm", "bandwidth"} <= {result.probe for result in made.measurements}
+
+
+def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, RunRecord] = {}
+
+    class Late(FakeHost):
+        def run(self, command: str, **options: object) -> CommandResult:
+            if " probe gemm" in command:
+                run = line_runs["here"]
+                made["abandoned"] = run.abandon()
+            return super().run(command, **options)  # type: ignore[arg-type]
+
+    script = Script(snapshots=[FINISHED], probes=ANSWERS)
+    monkeypatch.setattr(runs, "Host", lambda target, **options: Late(script, target, options))
+    line_runs: dict[str, runs.Run] = {}
+    line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
+    from test_workflows import HERE, T4
+
+    ended = provision.validate(HERE, T4, runs.Options(), line)
+    assert ended is made["abandoned"]
+    assert stage.store.get("last") == ended
+    assert [result.probe for result in ended.measurements] == ["toolkit", "codec", "cudnn"]
+
+
+def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(FakeHost):
+        def run(self, command: str, **options: object) -> CommandResult:
+            if " probe gemm" in command:
+                stage.cancel.set()
+                raise Interrupted("here: interrupted")
+            return super().run(command, **options)  # type: ignore[arg-type]
+
+    script = Script(snapshots=[FINISHED], probes=ANSWERS)
+    monkeypatch.setattr(runs, "Host", lambda target, **options: Stopped(script, target, options))
+    made = stage(provision.validate)
+    assert made.exit_code == 130
+    assert made.verdict is not None
+    assert made.verdict.status is Status.UNKNOWN
+    by_probe = {result.probe: result.values for result in made.measurements}
+    assert isinstance(by_probe["toolkit"], dict)
+    assert isinstance(by_probe["gemm"], Missing)
+    unknown = {finding.subject for finding in made.findings if finding.status is Status.UNKNOWN}
+    assert unknown
+    assert all("interrupted" in finding.reason for finding in made.findings if finding.status is Status.UNKNOWN)
+    assert stage.store.baseline_of("here") == {}
+    assert stage.store.certified("here") is None
+
+
+# ---------------------------------------------------------------- the pool
+
+
+def test_a_pool_ends_without_a_thread_that_hangs() -> None:
+    forever = threading.Event()
+
+    def hangs() -> int:
+        forever.wait()
+        return 1
+
+    made = pool.Pool([lambda: 0, hangs, lambda: 2], 2)
+    assert not made.wait(0.3)
+    assert made.results == {0: 0, 2: 2}
+    forever.set()
+    assert made.wait(10.0)
+    assert made.results == {0: 0, 1: 1, 2: 2}
+
+
+def test_what_ends_the_program_is_raised_when_all_have_ended() -> None:
+    def ends() -> RunRecord:
+        raise SystemExit(5)
+
+    with pytest.raises(SystemExit):
+        pool.Pool([ends, lambda: record()], 1).wait(10.0)
+
+
+def test_hosts_that_wait_for_their_turn_do_not_begin() -> None:
+    cancel = threading.Event()
+    begun: list[str] = []
+
+    def work(target: Target) -> RunRecord:
+        begun.append(target.name)
+        os.kill(os.getpid(), signal.SIGINT)
+        cancel.wait(10.0)
+        return record(host=target.name)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        told: list[str] = []
+        made = runs.on_each(
+            [Target("a"), Target("b")], lambda target: record(host=target.name) if cancel.is_set() else work(target),
+            forks=1, cancel=cancel, interrupted=lambda: told.append("told"),
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert begun == ["a"]
+    assert told == ["told"]
+    assert [one.host for one in made] == ["a", "b"]

@@ -1,0 +1,79 @@
+"""What an interrupted playbook left running on a host ends: real processes, found by the run's id."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuprep.remote import Host, Target, leftovers
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="asks as root")
+RUN = "20261120-100000-00001"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"
+# A package manager inside of Python, as dnf is, with a program that it runs and one that waits for it.
+MANAGER = """
+import subprocess, sys, time
+database = open("/var/lib/dpkg/status")
+child = subprocess.Popen(["sleep", "302"])
+print("up", child.pid, flush=True)
+time.sleep(300)
+"""
+WAITS = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
+
+
+def begin(*words: str, run: str = RUN) -> tuple[psutil.Popen, list[str]]:
+    process = psutil.Popen(
+        list(words), env={**os.environ, "GPUPREP_RUN": run}, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    return process, process.stdout.readline().split() if words[0] == sys.executable else []
+
+
+@pytest.fixture
+def started() -> Iterator[list[psutil.Popen]]:
+    processes: list[psutil.Popen] = []
+    yield processes
+    for process in processes:
+        if process.is_running():
+            for one in [*process.children(recursive=True), process]:
+                one.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_compilers_end_and_package_managers_do_not(started: list[psutil.Popen]) -> None:
+    if not Path("/var/lib/dpkg/status").exists():
+        pytest.skip("no dpkg here")
+    sleeper, _ = begin("sleep", "301")
+    deaf, _ = begin(sys.executable, "-c", DEAF)
+    other, _ = begin("sleep", "303", run=f"{RUN}0")
+    above, said = begin(sys.executable, "-c", WAITS, MANAGER)
+    started += [sleeper, deaf, other, above]
+    child = psutil.Process(int(said[1]))
+    began = time.monotonic()
+    with Host(Target("here", local=True)) as host:
+        left = leftovers.end(host, RUN)
+    assert time.monotonic() - began < 3.0
+    assert "sleep" in left.split(", ")
+    assert sleeper.wait(5) == -15
+    assert deaf.wait(5) == -9
+    assert other.is_running()
+    assert above.is_running()
+    assert child.is_running()
+    assert child.status() != psutil.STATUS_ZOMBIE
+
+
+def test_where_nothing_is_left_nothing_is_said() -> None:
+    with Host(Target("here", local=True)) as host:
+        assert leftovers.end(host, "20261120-100000-00002") == ""
+
+
+def test_a_host_that_is_gone_is_no_error() -> None:
+    with Host(Target("nobody.invalid"), connect_timeout=1) as host:
+        assert leftovers.end(host, RUN) == ""
