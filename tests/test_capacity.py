@@ -146,7 +146,7 @@ def test_where_nothing_was_full_the_limit_is_unknown_and_says_what_was_read() ->
 
 
 def test_without_readings_no_part_is_named() -> None:
-    absent = {"missing": "not_supported", "detail": "NVML_ERROR_NOT_SUPPORTED"}
+    absent: Any = {"missing": "not_supported", "detail": "NVML_ERROR_NOT_SUPPORTED"}
     names = [
         "encoder_utilization_percent", "decoder_utilization_percent", "gpu_utilization_percent", "memory_used_mib",
         "pcie_to_gpu_mb_per_s", "pcie_from_gpu_mb_per_s", "cpu_percent",
