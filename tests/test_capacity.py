@@ -337,3 +337,11 @@ def test_flv_is_cut_at_its_pictures() -> None:
     pictures = [tag(9, b"\x17\x01one"), tag(9, b"\x27\x01two")]
     assert latency.pieces(header + setup + b"".join(pictures)) == [header + setup + pictures[0], pictures[1]]
     assert isinstance(latency.pieces(b"nonsense"), Missing)
+
+
+def test_markdown_has_the_streams() -> None:
+    from gpuprep.reports import render
+
+    page = render(shown(), "markdown")
+    assert "| GPU 0 | encode | h264 | p3 | 18 |" in page
+    assert "NVENC (98 %)" in page
