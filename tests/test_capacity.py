@@ -345,3 +345,44 @@ def test_markdown_has_the_streams() -> None:
     page = render(shown(), "markdown")
     assert "| GPU 0 | encode | h264 | p3 | 18 |" in page
     assert "NVENC (98 %)" in page
+
+
+# ---------------------------------------------------------------- the judge
+
+
+def judged(one: dict[str, Any], model: str = "t4") -> dict[str, Any]:
+    from test_throughput_judge import judged_values
+
+    board = next(board for board in boards().values() if board.model.key == model)
+    gpu = {**GPU, "pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": ""}
+    made = values({**one, "gpu": gpu})
+    made["gpu"], made["gpus"] = gpu, [{**made["gpus"][0], **gpu}]
+    return {key: found for key, found in judged_values(made).items() if key.startswith("throughput")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec", "line"),
+    [
+        ("decode", "av1", "Hardware is lacking required capabilities"),
+        ("encode", "av1", "Codec not supported"),
+        ("encode", "av1-2160p", "Codec not supported"),
+    ],
+)
+def test_what_driver_and_catalogue_both_deny_is_skipped(kind: str, codec: str, line: str) -> None:
+    one = series(kind, codec, None if kind == "decode" else "p3", outcome="failed", decisive_line=line)
+    found = next(finding for key, finding in judged(one).items() if f"{kind} {codec}" in key)
+    assert found.status.value == "SKIP"
+    assert "catalogue says the same of a T4" in found.reason
+
+
+def test_a_codec_that_the_gpu_should_have_still_fails() -> None:
+    one = series("encode", "h264-2160p", "p3", outcome="failed", decisive_line="Codec not supported")
+    found = next(finding for key, finding in judged(one).items() if "encode h264-2160p" in key)
+    assert found.status.value in ("FAIL", "WARN")
+
+
+def test_an_encoder_on_the_cpu_that_the_profile_does_not_build_is_skipped() -> None:
+    one = series("software", "h264", "medium", outcome="not_built", decisive_line="this ffmpeg has no encoder libx264")
+    found = next(finding for key, finding in judged(one).items() if "software" in key)
+    assert found.status.value == "SKIP"
+    assert "without libx264" in found.reason
