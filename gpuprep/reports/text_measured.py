@@ -11,7 +11,7 @@ from gpuprep.reports.rows import Gemm, Step
 from gpuprep.reports.text_columns import Page
 
 Row = tuple[str, ...]
-MOST_FIGURES = 12  # of the first screen of several GPUs
+MOST_FIGURES = 10  # of the first screen of several GPUs
 
 
 def first(page: Page, record: RunRecord) -> None:
