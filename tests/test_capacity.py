@@ -386,3 +386,10 @@ def test_an_encoder_on_the_cpu_that_the_profile_does_not_build_is_skipped() -> N
     found = next(finding for key, finding in judged(one).items() if "software" in key)
     assert found.status.value == "SKIP"
     assert "without libx264" in found.reason
+
+
+def test_the_short_page_of_capacity_has_its_tables() -> None:
+    page = text.render(shown(), width=110, everything=False)
+    assert "\nStreams\n" in f"\n{page}"
+    assert "NVENC (98 %)" in page
+    assert "\nStreams\n" not in f"\n{text.render(shown('validate'), width=110, everything=False)}"

@@ -376,7 +376,7 @@ def test_default_clocks() -> None:
     [
         (False, False, Status.PASS, ""),
         (True, False, Status.FAIL, "a reboot changes it"),
-        (True, True, Status.FAIL, "wanted disabled"),
+        (True, True, Status.FAIL, "costs memory and speed"),
         (Missing("not_supported"), Missing("not_supported"), Status.UNKNOWN, "does not support"),
     ],
 )

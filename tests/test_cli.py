@@ -240,9 +240,10 @@ def test_several_hosts_give_the_gravest_code_and_a_row_each(gpuprep: Shell, scri
     code, out, err = gpuprep("provision", "local", "gone", "-p", "t4")
     assert code == 3
     rows = [line.split()[:2] for line in out.splitlines() if line.startswith(("local ", "gone "))]
-    assert rows == [["local", "PASS"], ["gone", "UNKNOWN"]]
-    assert "Error: gone: no answer" in err
-    assert "what to do: switch it on" in err
+    assert rows == [["gone", "UNKNOWN"], ["local", "(simulated)"]], "the worst first"
+    assert "UNKNOWN no answer (gone)" not in err, "the table has it"
+    assert "no answer (gone)" in out
+    assert "what to do: switch it on" in out
 
 
 def test_a_refused_plan_is_exit_code_2_on_stderr_and_in_the_history(gpuprep: Shell, script: Script) -> None:

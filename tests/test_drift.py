@@ -435,7 +435,7 @@ def test_findings_of_tasks_name_the_step() -> None:
     tasks = (TaskResult("gpu_tuning", "Apply", "changed", 1.0), TaskResult("", "Gather", "changed", 1.0))
     found = drifting.deep_findings(PlaybookResult("successful", 2, 5, 0, tasks, "", 1.0))
     assert [(one.key, one.role) for one in found] == [("gpu_tuning.Apply", "gpu_tuning"), ("playbook.Gather", "")]
-    assert found[0].remedy == "gpuprep provision does it (step tuning)"
+    assert found[0].remedy == "`gpuprep tune HOST --profile PROFILE`"
 
 
 # ---------------------------------------------------------------- --fix
@@ -493,7 +493,7 @@ def test_fix_leaves_what_it_could_put_back_only_together_with_what_is_waived(sta
     assert status_of(made, "gpu 0.power_limit") is Status.WAIVED
     (clocks,) = [one for one in made.findings if one.key == "gpu 0.clocks"]
     assert clocks.status is Status.FAIL
-    assert "--fix leaves it, as its command also touches gpu 0.power_limit, which is WAIVED" in clocks.remedy
+    assert "--fix` leaves it, as its command also touches gpu 0.power_limit, which is WAIVED" in clocks.remedy
     assert made.drift is not None
     assert (made.exit_code, made.drift.fixes) == (1, ())
 

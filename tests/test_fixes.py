@@ -135,7 +135,10 @@ def test_what_is_waived_is_not_undone_together_with_what_failed(key: str, accept
     assert commands(key) != []
     found = [dataclasses.replace(one, remedy="provision") for one in (*failed(key), *waived(accepted))]
     assert fixes.plan(WANTED, FINISHED, found) == []
-    left = f"gpuprep drift --fix leaves it, as its command also touches {accepted}, which is WAIVED; or: provision"
+    left = (
+        "`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches "
+        f"{accepted}, which is WAIVED; or: provision"
+    )
     for fixing in (False, True):
         told = fixes.offered(WANTED, FINISHED, found, fixing=fixing)
         assert [one.remedy for one in told] == [left, "provision"]
@@ -195,7 +198,7 @@ def test_a_host_that_gpuprep_does_not_provision_is_left_alone() -> None:
 def test_what_can_be_put_back_says_so() -> None:
     found = [dataclasses.replace(one, remedy="provision") for one in failed("gpu 0.clocks", "driver.version")]
     first, second = fixes.offered(WANTED, FINISHED, found)
-    assert first.remedy == "gpuprep drift --fix puts it back; or: provision"
+    assert first.remedy == "`gpuprep drift HOST --profile PROFILE --fix` puts it back; or: provision"
     assert second == found[1]
     assert list(fixes.offered(WANTED, FINISHED, found, fixing=True)) == found  # --fix itself has just tried
 

@@ -311,7 +311,7 @@ def test_the_command(tmp_path: Path) -> None:
     path = str(write(tmp_path, WHOLE))
     shown = run(path, "--profile", "a100")
     assert (shown.return_value, shown.exception) == (0, None)
-    assert shown.output.startswith("PASS")
+    assert shown.output.splitlines()[-1].startswith("PASS  gpu-1, a100: ")
     assert not (tmp_path / "state").exists()
     slow = run(str(write(tmp_path, to_json_value(recorded(measured=products(0.3))))), "--profile", "a100", "--json")
     assert slow.return_value == 1
@@ -336,11 +336,11 @@ def test_history_judges_by_the_baseline(tmp_path: Path) -> None:
     store.close()
     path = str(write(tmp_path, to_json_value(recorded(measured=products(0.97)))))
     assert run(path, "--profile", "a100").return_value == 0
-    assert "gemm history" in " ".join(run(path, "--profile", "a100", "--history").output.split())
+    assert "gemm history" in " ".join(run(path, "--profile", "a100", "--history", "-v").output.split())
     slower = str(write(tmp_path, to_json_value(recorded(measured=products(0.89)))))
     assert run(slower, "--profile", "a100", "--history").return_value == 1
     simulated = str(write(tmp_path, to_json_value(recorded(Source.SIMULATED, products(0.89)))))
-    assert "history" not in run(simulated, "--profile", "a100", "--history").output
+    assert "history" not in run(simulated, "--profile", "a100", "--history", "-v").output
 
 
 def test_a_measurement_that_is_gone_or_doubled_is_no_milder_verdict(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_a_measurement_that_is_gone_or_doubled_is_no_milder_verdict(tmp_path: Pa
     assert run(str(write(tmp_path, named)), "--profile", "a100").return_value == 0
     without = {**named, "measurements": [m for m in WHOLE["measurements"] if m["probe"] != "gemm"]}
     judged = run(str(write(tmp_path, without)), "--profile", "a100")
-    assert (judged.return_value, "gemm.measured" in judged.output) == (3, True)
+    assert (judged.return_value, "gemm: measured" in judged.output) == (3, True)
     twice = {**WHOLE, "measurements": [*WHOLE["measurements"], WHOLE["measurements"][0]]}
     assert "is there twice" in str(run(str(write(tmp_path, twice)), "--profile", "a100").exception)
 

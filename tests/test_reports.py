@@ -21,7 +21,8 @@ ERROR = "sim:t4: step 'gpu_codec: Build' failed: exit code 2\n  | make: *** [x.o
 
 def test_verdict_first_then_what_did_not_pass_then_the_rest() -> None:
     page = text.render(record())
-    places = [page.index(word) for word in ("FAIL  provision sim:t4", "Did not pass", "Passed (2)", "Steps", "Run")]
+    parts = ("FAIL  provision sim:t4", "Did not pass", "Passed (2)", "Steps", "Run", "FAIL  sim:t4")
+    places = [page.index(word) for word in parts]
     assert places == sorted(places)
     for part in ("expected on, found off", "why: without it", "what to do: gpuprep tune HOST", "UNKNOWN ffmpeg: parts"):
         assert part in page
@@ -74,8 +75,11 @@ def test_a_plan_names_each_step_with_its_reasons() -> None:
 
 def test_summary_has_a_row_a_host() -> None:
     passed = record("r2", host="web1", exit_code=0, verdict=Verdict(Status.PASS, "PASS: all", FINDINGS[:1]))
-    rows = text.render_summary([record(), passed, record("r3", host="w", error=ERROR, exit_code=4)]).splitlines()
-    assert [row.split()[:2] for row in rows] == [["sim:t4", "FAIL"], ["web1", "PASS"], ["w", "FAILED"]]
+    page = text.document([record(), passed, record("r3", host="w", error=ERROR, exit_code=4)])
+    head = page.index("HOST")
+    rows = page[head : page.index("\n\n", head)].splitlines()[1:]
+    assert [row.split()[:2] for row in rows] == [["w", "FAILED"], ["sim:t4", "FAIL"], ["web1", "PASS"]]
+    assert page.splitlines()[-1] == "1 PASS, 1 FAIL, 1 FAILED of 3"
 
 
 def test_json_of_one_run_is_the_record() -> None:

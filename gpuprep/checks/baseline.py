@@ -26,7 +26,7 @@ NAMED = 3  # figures named in one finding
 QUICK = "quick"  # among the versions of what `--quick` measured
 NOBODY_KNOWS = "quick or not is not recorded"  # neither quick nor full figures: compared with their like alone
 REMEDY = (
-    "compare with the run of the baseline (gpuprep report RUN): clocks, power, temperature, other users of the "
+    "compare with the run of the baseline (`gpuprep report RUN`): clocks, power, temperature, other users of the "
     "machine; then measure again"
 )
 
@@ -87,8 +87,8 @@ def _uncompared(subject: str, key: BaselineKey, now: Mapping[str, float], profil
         " judged the speed, but nobody knows whether this host has become slower"
     )
     remedy = (
-        f"gpuprep validate HOST --profile {profile} --quick: its figures become the baseline if it passes; then"
-        " gpuprep drift schedule, where the host checks itself"
+        f"`gpuprep validate HOST --profile {profile} --quick`: its figures become the baseline if it passes; then"
+        " `gpuprep drift schedule HOST --profile PROFILE`, where the host checks itself"
     )
     actual = f"{best} {figure(now[best])}, no baseline"
     return Finding(subject, f"{key.probe}_history", Status.WARN, "as in its baseline", actual, reason, remedy)

@@ -33,6 +33,8 @@ REMEDIES = {
     "no_permission": "run as a user who may use sudo",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
+PROVISION = "gpuprep provision HOST --profile PROFILE"
+TUNE = "`gpuprep tune HOST --profile PROFILE`"
 MEASURE_AGAIN = "measure again while nothing else uses the machine"
 DEFECT = (
     "measure again; if it stays, look for Xid errors in the kernel's log and for ECC errors, stop the machine and "
@@ -48,8 +50,13 @@ def why_missing(reading: Missing) -> str:
 
 
 def provision(role: str) -> str:
-    """The remedy if a role repairs it."""
-    return f"gpuprep provision does it (step {role.removeprefix('gpu_')})" if role else ""
+    """The remedy if a role repairs it: a command, in backticks. Reports put the host and the profile in."""
+    if not role:
+        return ""
+    if role == "gpu_tuning":
+        return TUNE
+    step = role.removeprefix("gpu_")
+    return f"`{PROVISION}`" if step == "preflight" else f"`{PROVISION} --only {step}`"
 
 
 def check(

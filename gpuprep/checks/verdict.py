@@ -49,7 +49,9 @@ def believed(record: RunRecord) -> RunRecord:
     claims = [told.status.value, told.summary.partition(":")[0].strip()]
     if wrong := next((claim for claim in claims if claim != found.value), ""):
         why = "what a host says of itself must fit; a program that writes such a result is not gpuprep's"
-        remedy = "look at who wrote it on the host, and check the host from here: gpuprep drift HOST --profile PROFILE"
+        remedy = (
+            "look at who wrote it on the host, and check the host from here: `gpuprep drift HOST --profile PROFILE`"
+        )
         doubt = Finding("result", "verdict", Status.UNKNOWN, found.value, one_line(wrong, 60), why, remedy)
         findings = (*findings, doubt)
         found = of_findings(findings)

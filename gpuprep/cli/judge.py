@@ -10,7 +10,6 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.console import check_output, emit, page_width, want_color
-from gpuprep.untrusted.plaintext import command
 
 if TYPE_CHECKING:
     from gpuprep.records import RunRecord
@@ -30,7 +29,7 @@ def judge(
     keep: bool,
     as_json: bool,
     output: Path | None,
-    verbose: int,  # noqa: ARG001  taken for the sake of one set of flags; there is nothing more to say
+    verbose: int,
     quiet: bool,  # noqa: ARG001
     no_color: bool,
     store: str | None,
@@ -75,13 +74,10 @@ def judge(
 
     color = output is None and want_color(sys.stdout, no_color)
 
+    everything = verbose > 0 or output is not None
+
     def page(shown: Sequence[RunRecord]) -> str:
-        pages = [text.render(one, color=color, width=page_width()) for one in shown]
-        if len(shown) > 1:
-            pages.append(text.render_summary(shown, color=color, width=page_width()))
-        if keep:
-            pages.append("".join(f"Report: {command('gpuprep', 'report', about=one.run_id)}\n" for one in shown))
-        return "\n".join(pages)
+        return text.document(shown, color=color, width=page_width(), everything=everything, stored=keep)
 
     emit(showable.document(page, records), output)
     return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
-from gpuprep.untrusted.masking import keep_secret, masked
+from gpuprep.untrusted.masking import keep_secret, masked, masked_words
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import visible
 
@@ -94,8 +93,25 @@ def run_options(request: Request, site: SiteConfig, **chosen: Any) -> Options:
         mirrors=site.mirrors,
         builds=site.builds,
         verbosity=max(0, request.verbose - 1),
+        asked=_asked(request),
         **chosen,
     )
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """What was typed of hosts and login, for the commands that a report offers. A store with a password is left out."""
+    store = request.store if request.store and masked(masked_words([request.store])[0]) == request.store else None
+    typed = {
+        "hosts": list(request.hosts),
+        "inventory": request.inventory,
+        "limit": request.limit,
+        "profile": request.profile,
+        "ssh_key": str(request.ssh_key) if request.ssh_key else None,
+        "accept_new_host_key": request.accept_new_host_key,
+        "ask_become_pass": request.ask_become_pass,
+        "store": store,
+    }
+    return {name: value for name, value in typed.items() if value}
 
 
 def on_hosts(
@@ -224,24 +240,20 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
         errors_to_stderr(shown)
         return _gravest(shown)
     color = request.output is None and want_color(sys.stdout, request.no_color)
-    # A silent drift check is a short page; a file has all of it.
+    # A terminal gets a short page; -v and a file have all of it.
     everything = request.verbose > 0 or request.output is not None
-    render = text.render_plan if as_plan else functools.partial(text.render, everything=everything)
 
     def page(those: Sequence[RunRecord]) -> str:
-        # An error is told on stderr, as any program's; a file of --output holds the whole page all the same.
-        told = [record for record in those if request.output is not None or not record.error]
-        pages = [render(record, color=color, width=page_width()) for record in told]
-        if len(those) > 1:
-            pages.append(text.render_summary(those, color=color, width=page_width()))
-        if told and not as_plan:
-            pages.append("".join(f"Report: {_report_of(record)}\n" for record in told))
-        return "\n".join(pages)
+        # The error of a single host is told on stderr, as any program's; a file of --output holds it all the same.
+        if len(those) == 1 and those[0].error and request.output is None:
+            return ""
+        return text.document(those, color=color, width=page_width(), everything=everything, as_plan=as_plan)
 
     whole, shown = showable.each(page, records)
     if whole:
         emit(whole, request.output)
-    errors_to_stderr(shown)
+    if len(shown) == 1 or request.output is not None:  # a table has the errors of its hosts
+        errors_to_stderr(shown)
     return _gravest(shown)
 
 

@@ -16,15 +16,13 @@ from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import moment
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import SIMULATED, Page, error_lines, outcome, put_back
-from gpuprep.reports.text_findings import not_passed
+from gpuprep.reports.text import SIMULATED, outcome
 
 # A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
 ERROR = "error"
 WORST_FIRST = (ERROR, "FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
 COUNTED = ("PASS", "WARN", "FAIL", "UNKNOWN")
 HEADS = ("HOST", "VERDICT", "SINCE", "PROFILE", "WHAT")
-LONGEST = (24, 7, 10, 12)  # columns of all but the last; a longer host has a line of its own
 LEAST_ROOM = 20  # for the last column
 
 
@@ -40,19 +38,9 @@ def counts(records: Sequence[RunRecord]) -> str:
 
 def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
     """The whole page, in lines of at most `width` columns where words allow it. `records` is not empty."""
-    page = Page(color, max(60, width))
-    if stand_ins := sum(simulated(record) for record in records):
-        some = f"SIMULATED: the GPUs of {stand_ins} of these hosts are stand-ins; their details say so."
-        page.text(SIMULATED if stand_ins == len(records) else some)
-        page.blank()
-    ordered = order(records)
-    _table(page, ordered)
-    for record in ordered:
-        if rank(record) not in ("PASS", "SKIP") or (record.drift and record.drift.fixes):
-            _details(page, record)
-    page.blank()
-    page.text(counts(records))
-    return page.done()
+    from gpuprep.reports import text_hosts
+
+    return text_hosts.render(records, color=color, width=width)
 
 
 def markdown(records: Sequence[RunRecord]) -> str:
@@ -96,33 +84,6 @@ def what(record: RunRecord, room: int = 80) -> str:
         if len(said := ", ".join(keys[:named]) + more) <= room:
             break
     return said if keys else f"{waived} waived" if waived else ""
-
-
-def _table(page: Page, ordered: Sequence[RunRecord]) -> None:
-    cells = [(record.host, outcome(record)[0], since(record), profile_of(record)) for record in ordered]
-    wide = [
-        max(len(row[place]) for row in [HEADS, *cells] if len(row[place]) <= most) for place, most in enumerate(LONGEST)
-    ]
-    left = sum(wide) + 2 * len(wide)
-    heads = "  ".join(f"{head:<{size}}" for head, size in zip(HEADS, wide, strict=False)) + f"  {HEADS[-1]}"
-    page.lines.append(page.paint(heads, "bold"))
-    for record, (host, word, day, profile) in zip(ordered, cells, strict=True):
-        if len(host) > wide[0]:
-            page.lines.append(host)
-            host = ""
-        marked = page.paint(word, word) + " " * (wide[1] - len(word))
-        start = f"{host:<{wide[0]}}  {marked}  {day:<{wide[2]}}  {profile:<{wide[3]}}  "
-        page.text((start + what(record, page.width - left)).rstrip(), later=" " * left)
-
-
-def _details(page: Page, record: RunRecord) -> None:
-    page.heading(f"{record.host}{' (simulated)' if simulated(record) else ''}")
-    page.field("run", f"{record.run_id}, {record.started_at}")
-    if record.error:
-        error_lines(page, record.error)
-    grave = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
-    not_passed(page, grave, heading="", now=record.started_at)
-    put_back(page, record, f"Put back on {record.host}")
 
 
 def rank(record: RunRecord) -> str:

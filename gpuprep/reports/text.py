@@ -1,4 +1,4 @@
-"""A record as text for a terminal: verdict, gravest finding, best figures, what else did not pass, then the rest."""
+"""A record as text for a terminal: short (text_short.py), or everything. The verdict is the last line of both."""
 
 from __future__ import annotations
 
@@ -9,30 +9,93 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
-from gpuprep.reports import causes, drifted, nightly, readings, text_measured
+from gpuprep.reports import causes, commands, drifted, nightly, readings, text_measured, text_short
 from gpuprep.reports.text_findings import not_passed, not_passed_groups, skipped
 
 COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
     Status.WAIVED: "34",
 }  # fmt: skip
-WORD_WIDTH = 7  # of the longest word for how a run ended
 SIMULATED = "SIMULATED: the GPU of this machine is a stand-in; nothing here was measured on a real one."
 
 
-def render(record: RunRecord, *, color: bool = False, width: int = 80, everything: bool = True) -> str:
-    """The whole report of one run, in lines of at most `width` columns where words allow it.
+def document(
+    records: Sequence[RunRecord],
+    *,
+    color: bool = False,
+    width: int = 80,
+    everything: bool = False,
+    as_plan: bool = False,
+    stored: bool = True,
+) -> str:
+    """What a command prints: the page of one host, a table of several. `stored`: whether `gpuprep report` has them.
 
-    Without `everything` a drift check shows its differences, and only counts the rest.
+    With `everything` the whole page of each host, too.
+    """
+    from gpuprep.reports import text_hosts
+
+    pages = []
+    if len(records) == 1 or everything:
+        for record in records:
+            if as_plan:
+                pages.append(render_plan(record, color=color, width=width))
+            else:
+                pages.append(render(record, color=color, width=width, everything=everything, stored=stored))
+    if len(records) > 1:
+        pages.append(text_hosts.render(records, color=color, width=width, as_plan=as_plan, stored=stored))
+    return "\n".join(pages)
+
+
+def render(
+    record: RunRecord, *, color: bool = False, width: int = 80, everything: bool = True, stored: bool = True
+) -> str:
+    """The report of one run, in lines of at most `width` columns where words allow it; the verdict is the last line.
+
+    Without `everything` only what did not pass, the best figures and counts of the rest.
     """
     page = Page(color, max(40, width))
+    if everything:
+        _everything(page, record)
+        page.blank()
+    else:
+        _short(page, record, stored)
+    text_short.ending(page, record, *outcome(record))
+    return page.done()
+
+
+def _short(page: Page, record: RunRecord, stored: bool) -> None:
+    if record.source is Source.SIMULATED:
+        page.text(SIMULATED)
+    for note in record.history.notes if record.history else ():
+        page.text(f"note: {note}", later="  ")
+    _error(page, record)
+    findings = findings_of(record)
+    if record.drift is not None:
+        text_short.problems(page, record, now=record.started_at)
+        _waived(page, record, findings)
+        put_back(page, record)
+        _speeds(page, record)
+        _against(page, record)
+    elif record.verdict:
+        text_short.problems(page, record)
+        text_measured.short(page, record)
+        _waived(page, record, findings)
+    elif record.plan is not None and not record.playbook:
+        plan_lines(page, record.plan)
+    _steps_in_short(page, record)
+    if record.verdict:
+        text_short.skipped(page, findings)
+    page.blank()
+    if stored:
+        page.lines.append(f"Report: {commands.report(record)}")
+
+
+def _everything(page: Page, record: RunRecord) -> None:
     _head(page, record)
     _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
         _drift(page, record, findings)
-        if not everything:
-            return _counted(page, record, findings)
         skipped(page, findings)
     elif record.verdict or not record.plan or record.error:
         _first_screen(page, record, findings)
@@ -57,7 +120,6 @@ def render(record: RunRecord, *, color: bool = False, width: int = 80, everythin
     if record.source is Source.SIMULATED:
         page.blank()
         page.text(SIMULATED)
-    return page.done()
 
 
 def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
@@ -75,18 +137,12 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> s
                 f"Check mode: {_count(record.playbook.changed, 'task')} would change something. "
                 f"Whole log: {record.playbook.log}"
             )
-    return page.done()
-
-
-def render_summary(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
-    """One row per host, for several hosts."""
-    page = Page(color, max(40, width))
-    wide = max(len(record.host) for record in records)
-    for record in records:
-        word, line = outcome(record)
-        mark = page.paint(word, word) + " " * (WORD_WIDTH - len(word))
-        line = line.removeprefix(f"{record.host}: ")
-        page.text(f"{record.host:<{wide}}  {mark}  {line}", later=" " * (wide + WORD_WIDTH + 4))
+        if record.plan.steps:
+            page.blank()
+            page.text("To do it:")
+            page.lines.append(f"  {commands.carried_out(record)}")
+    page.blank()
+    text_short.ending(page, record, *outcome(record), named=False)
     return page.done()
 
 
@@ -129,7 +185,7 @@ class Page:
         self.lines.append(self.paint(text, "bold"))
 
     def text(self, text: str, indent: str = "", later: str | None = None) -> None:
-        self.lines += textwrap.wrap(
+        lines = textwrap.wrap(
             text,
             self.width + (len(text) - len(_plain(text))),
             initial_indent=indent,
@@ -137,6 +193,7 @@ class Page:
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
+        self.lines += [line.replace(text_short.UNBROKEN, " ") for line in lines]
 
     def field(self, name: str, value: str) -> None:
         self.text(value, indent=f"  {name:<16} ", later=" " * 19)
@@ -184,11 +241,19 @@ def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     not_passed(page, in_order(findings, PROBLEMS), now=record.started_at)
     _waived(page, record, findings)
     put_back(page, record)
+    _speeds(page, record)
+    _against(page, record)
+
+
+def _speeds(page: Page, record: RunRecord) -> None:
     if figures := drifted.speeds(record):
         page.heading("Speed beside the baseline")
         for figure in figures:
             page.text(f"{figure.percent:6.1f} %  {figure.name}: {figure.now:g}, was {figure.before:g}", indent="  ",
                       later=" " * 12)  # fmt: skip
+
+
+def _against(page: Page, record: RunRecord) -> None:
     page.heading("Compared with")
     for name, value in drifted.compared_with(record):
         page.field(name, value)
@@ -225,18 +290,6 @@ def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) ->
 def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     if waived := _of(findings, Status.WAIVED):
         not_passed(page, waived, heading=f"Waived ({len(waived)})", now=record.started_at)
-
-
-def _counted(page: Page, record: RunRecord, findings: Sequence[Finding]) -> str:
-    """The number of checks that are not shown; also the measured figures, if there are any."""
-    if record.measurements:
-        text_measured.lines(page, record)
-    if record.verdict:
-        page.blank()
-        page.text(
-            f"Passed: {len(_of(findings, Status.PASS))}; skipped: {len(_of(findings, Status.SKIP))}. -v shows them."
-        )
-    return page.done()
 
 
 def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
@@ -287,6 +340,19 @@ def _steps(page: Page, record: RunRecord) -> None:
         page.field(name, f"{_duration(sum(seconds)):>10}  {_count(len(seconds), 'task')}, {changed[name]} changed")
     total = record.playbook
     page.field("all", f"{_duration(total.seconds):>10}  {total.changed} changed, {total.failed} failed")
+
+
+def _steps_in_short(page: Page, record: RunRecord) -> None:
+    """One line: how much changed, and how long it took."""
+    played = record.playbook
+    if played is None or played.status == "not needed":
+        return
+    roles = list(dict.fromkeys(task.role.removeprefix("gpu_") for task in played.tasks if task.role))
+    failed = f", {played.failed} failed" if played.failed else ""
+    page.blank()
+    page.text(
+        f"{_count(played.changed, 'task')} changed something in {_duration(played.seconds)}{failed}: {', '.join(roles)}"
+    )
 
 
 def _versions(page: Page, snapshot: Snapshot | None) -> None:

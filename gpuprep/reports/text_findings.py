@@ -49,14 +49,18 @@ def seen(finding: Finding) -> str:
     return f"{wanted}found {finding.actual or 'nothing'}"
 
 
+def dated(finding: Finding, now: str) -> str:
+    return drifted.since(finding, now) if now else ""
+
+
 def _group(page: Page, group: causes.Group, now: str) -> None:
-    first, dated = group.first, drifted.since(group.first, now) if now else ""
+    first, since = group.first, dated(group.first, now)
     mark = page.paint(f"{first.status.value:<7}", first.status)
     page.text(f"{mark} {group.named}", indent="  ", later=" " * 10)
     if group.alike:
         page.text(seen(first), indent=" " * 10)
-    if dated:
-        page.text(dated, indent=" " * 10)
+    if since:
+        page.text(since, indent=" " * 10)
     if group.cause:
         page.text(f"why: {group.cause}", indent=" " * 10, later=" " * 12)
     if first.remedy:

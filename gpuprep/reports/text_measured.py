@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.records import RunRecord, Source
-from gpuprep.reports import capacity, causes, glance, measured, text_columns
+from gpuprep.reports import capacity, causes, columns, glance, measured, text_columns
 from gpuprep.reports.readings import figure, known
 from gpuprep.reports.rows import Gemm, Step
 from gpuprep.reports.text_columns import Page
 
 Row = tuple[str, ...]
+MOST_FIGURES = 10  # of the first screen of several GPUs
 
 
 def first(page: Page, record: RunRecord) -> None:
@@ -22,6 +23,38 @@ def first(page: Page, record: RunRecord) -> None:
         page.heading("At a glance" + (" (SIMULATED)" if measured.simulated(record) else ""))
     for name, words in pairs:
         page.field(_cut(_plain(name), 16), _plain(words))
+
+
+def short(page: Page, record: RunRecord) -> None:
+    """The same in few lines: of several GPUs the lowest and the highest."""
+    if record.command == "capacity":  # its tables are what was asked for
+        capacity.text(page, record)
+        return
+    beside = columns.columns(record)
+    if not beside.labels:
+        first(page, record)
+        return
+    title = f"At a glance: {len(beside.labels)} GPUs" + (" (SIMULATED)" if measured.simulated(record) else "")
+    page.heading(title)
+    rows = [(f"{row.name} {row.unit}", _spread(row, beside.labels)) for row in beside.first]
+    rows = [(_cut(_plain(name), text_columns.NAME), said) for name, said in rows if said]
+    wide = max((len(name) for name, _ in rows), default=0)
+    kept = rows if len(rows) <= MOST_FIGURES else rows[: MOST_FIGURES - 1]
+    for name, said in kept:
+        page.text(f"{name:<{wide}}  {said}", indent="  ", later=" " * (wide + 4))
+    if len(kept) < len(rows):
+        page.text(f"and {len(rows) - len(kept)} more", indent="  ")
+
+
+def _spread(row: columns.Row, labels: Sequence[str]) -> str:
+    """ "265" of GPUs that are alike; else "240 (GPU 1) to 265"."""
+    pairs = [(value, label) for value, label in zip(row.values, labels, strict=True) if value is not None]
+    if not pairs:
+        return ""
+    low, high = min(pairs, key=lambda pair: pair[0]), max(pairs, key=lambda pair: pair[0])
+    if not any(row.low):
+        return figure(high[0]) + (f" ({high[1]})" if len(pairs) == 1 else "")
+    return f"{figure(low[0])} ({low[1]}) to {figure(high[0])}"
 
 
 def has_first(record: RunRecord) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpuprep import checks
 from gpuprep.checks import drift
+from gpuprep.checks.common import PROVISION, provision
 from gpuprep.checks.drift import quick
 from gpuprep.checks.drift.quick import Quick
 from gpuprep.checks.judgement import Judgement
@@ -151,7 +152,7 @@ def deep_findings(result: PlaybookResult) -> list[Finding]:
             NOTHING_TO_CHANGE,
             "would change",
             "Ansible's check mode would change something here",
-            f"gpuprep provision does it (step {task.role.removeprefix('gpu_')})" if task.role else "gpuprep provision",
+            provision(task.role) or f"`{PROVISION}`",
             task.role,
         )
         for task in result.tasks

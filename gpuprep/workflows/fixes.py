@@ -62,9 +62,9 @@ def offered(
     says: dict[str, str] = {}
     for planned, forbidden in _possible(wanted, snapshot, findings):
         if forbidden:
-            word = f"gpuprep drift --fix leaves it, as its command also touches {forbidden}"
+            word = f"`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches {forbidden}"
         else:
-            word = "" if fixing else "gpuprep drift --fix puts it back"
+            word = "" if fixing else "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
         says |= dict.fromkeys(planned.findings, word)
     return tuple(
         dataclasses.replace(finding, remedy="; or: ".join(filter(None, [says[finding.key], finding.remedy])))

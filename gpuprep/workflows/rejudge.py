@@ -84,7 +84,15 @@ def _incomplete(record: RunRecord) -> Iterator[Finding]:
     """What keeps the record from being judged as a whole; no waiver makes up for it."""
     if not record.measurements:
         why = "the record has no measurements"
-        yield Finding("record", "measurements", Status.UNKNOWN, MEASURED, "none", why, "run gpuprep validate")
+        yield Finding(
+            "record",
+            "measurements",
+            Status.UNKNOWN,
+            MEASURED,
+            "none",
+            why,
+            "measure it: `gpuprep validate HOST --profile PROFILE`",
+        )
     if record.error:
         why = f"the run ended with an error: {record.error.splitlines()[0]}"
         yield Finding("record", "ended", Status.UNKNOWN, "a run that ended", "an error", why, "validate again")

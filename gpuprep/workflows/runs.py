@@ -73,6 +73,7 @@ class Options:
     mirrors: Mapping[str, str] = field(default_factory=dict)
     builds: Builds = field(default_factory=Builds)  # whose finished builds go to other hosts
     verbosity: int = 0
+    asked: Mapping[str, Any] = field(default_factory=dict)  # as typed: inventory, profile, key ... No password.
 
     def as_recorded(self) -> dict[str, Any]:
         """The chosen options for the record, without the password."""
@@ -88,6 +89,7 @@ class Options:
             "validate": self.validate,
             "probe": self.probe,
             "fix": self.fix,
+            **({"asked": dict(self.asked)} if self.asked else {}),
         }
 
 

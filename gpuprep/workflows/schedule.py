@@ -453,7 +453,11 @@ def _decoded(run: Run, path: str, text: str) -> RunRecord:
             where=run.target.name,
         ) from error
     source = Source.SIMULATED if run.target.simulated else record.source
-    return believed(dataclasses.replace(record, host=run.target.name, source=source, history=None))
+    # What was typed is typed here: a host must not choose the options of commands that a report offers to paste.
+    options = {name: value for name, value in record.options.items() if name != "asked"}
+    if run.options.asked:
+        options["asked"] = dict(run.options.asked)
+    return believed(dataclasses.replace(record, host=run.target.name, source=source, history=None, options=options))
 
 
 def _refuse_other(record: RunRecord) -> None:

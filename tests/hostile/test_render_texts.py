@@ -156,7 +156,7 @@ def test_so_is_the_one_behind_an_error_and_behind_a_page(run_id: str, capsys: py
     assert " ".join(run_id.split()) in shlex.split(line)
     assert shlex.split(line)[:2] == ["gpuprep", "report"]
     _show([hostilerecords.of(run_id=run_id)], _request(), as_plan=False)
-    line = capsys.readouterr().out.splitlines()[-1].partition("Report: ")[2]
+    (line,) = [line[8:] for line in capsys.readouterr().out.splitlines() if line.startswith("Report: ")]
     assert " ".join(run_id.split()) in shlex.split(line)
 
 

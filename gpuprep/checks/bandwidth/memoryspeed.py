@@ -30,7 +30,11 @@ BUS_MOST = 0.985
 MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
 BUFFERS = 3  # of buffer_mib each
 BINDINGS = (
-    "gpuprep provision gives the agent its CUDA bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
+    "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent its CUDA "
+    "bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
+)
+SET_CLOCKS = (
+    "`gpuprep tune HOST --profile PROFILE` sets the clocks; a clock that stays low is a fault to show the provider"
 )
 ALONE = "stop what uses the GPU (nvidia-smi shows it), then measure again"
 DEFECT = "see remapped rows and ECC errors (nvidia-smi -q -d ECC,ROW_REMAPPER), and ask for another GPU"
@@ -125,7 +129,7 @@ def _slow(gpu: BandwidthGpu, board: Board, said: str) -> tuple[str, str]:
         return f"{said}; its clock is not known", "measure again; if it stays, show the provider this report"
     if clock < FULL_CLOCK * top:
         why = f"{said}, because the memory clock was {clock:.0f} of {top} MHz"
-        return why, "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
+        return why, SET_CLOCKS
     return f"{said} although the memory clock was full ({clock:.0f} of {top} MHz)", DEFECT
 
 
@@ -152,7 +156,7 @@ def _clock(
         note = "" if clock >= FULL_CLOCK * top else "GeForce boards compute a step below their highest memory clock"
         return [Finding(subject, prop, Status.PASS, expected, shown, note)]
     why = f"the memory clock was {clock:.0f} of {top} MHz while the memory was measured"
-    remedy = "gpuprep tune sets the clocks; a clock that stays low is a fault to show the provider"
+    remedy = SET_CLOCKS
     return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]
 
 

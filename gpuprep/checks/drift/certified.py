@@ -15,8 +15,8 @@ from gpuprep.records import Finding, Missing, Snapshot, Status
 from gpuprep.records.findings import PROBLEMS
 
 AGAIN = (
-    "if it was meant: gpuprep validate, then gpuprep baseline set HOST last --reason WHY; if not, put back what was"
-    " changed"
+    "if it was meant: `gpuprep validate HOST --profile PROFILE`, then"
+    " `gpuprep baseline set HOST last --reason WHY`; if not, put back what was changed"
 )
 
 

@@ -66,7 +66,7 @@ def _find_it(gone: int) -> str:
     still = "it is" if gone == 1 else "they are"
     return (
         f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
-        " gpuprep validate, then gpuprep baseline set HOST last, certify what is there now"
+        " `gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last`, certify what is there now"
     )
 
 
@@ -94,7 +94,8 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
         )  # fmt: skip
     differences += more
     remedy = _find_it(1) if len(now) < len(before) else (
-        "gpuprep validate measures the GPUs that are there now, and gpuprep baseline set HOST last certifies them; of a"
+        "`gpuprep validate HOST --profile PROFILE` measures the GPUs that are there now, and"
+        " `gpuprep baseline set HOST last` certifies them; of a"
         " cloud machine a stop and a start may have moved it to another computer"
     )  # fmt: skip
     shown = "; ".join(f"gpu {gpu.index} {described(gpu)}" for gpu in now)

@@ -17,7 +17,7 @@ MORE, LESS = "more", "less"
 HELD_TO_WORSE = (
     "better than certified; as long as the host is held to the worse state, nobody notices if it becomes so again"
 )
-HOLD_TO_BETTER = "gpuprep validate HOST --profile PROFILE: if it passes, the host is held to what it is now"
+HOLD_TO_BETTER = "`gpuprep validate HOST --profile PROFILE`: if it passes, the host is held to what it is now"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ GROUPS = {
     "memory_defects": Group(
         ("retired_pages", "remapped_rows"),
         "the memory had defects that were repaired by giving up these places; more of them foretell its end",
-        "watch it; gpuprep baseline set accepts it; if they come again, ask the provider for another GPU",
+        "watch it; `gpuprep baseline set HOST last` accepts it; if they come again, ask the provider for another GPU",
     ),
 }
 

@@ -101,7 +101,7 @@ def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
     was, now = certified.facts.kernel.running, snapshot.kernel.running
     said = ("kernel.headers", "driver.version", "driver.dkms")
     differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", said, now)]
-    remedy = "gpuprep validate certifies the machine with the kernel that runs now"
+    remedy = "`gpuprep validate HOST --profile PROFILE` certifies the machine with the kernel that runs now"
     return certified.judged("kernel", "running", differences, now, remedy=remedy, status=Status.WARN)
 
 
@@ -246,7 +246,7 @@ def _files(snapshot: Snapshot, certified: Certified) -> Finding:
             how = "is gone" if now is None else "was not there" if before is None else "was changed"
             said = FILES[path] if set(is_now) <= set(was) else ()
             differences.append(Difference(f"{path} {how}", said, NAMED.get(path, path)))
-    remedy = "gpuprep provision --deep writes its files again; take out what others added"
+    remedy = "`gpuprep provision HOST --profile PROFILE --deep` writes its files again; take out what others added"
     return certified.judged(
         "files", "managed", differences, f"{len(compared)} files", unread=unread, remedy=remedy, most=MOST
     )  # fmt: skip

@@ -153,7 +153,7 @@ def _unthrottle(gemm: Product, gpu: Gpu) -> str:
     if bit == SW_POWER_CAP:
         return _uncap(gemm, gpu)
     if bit in (0, APPLICATION_CLOCKS):
-        return "set the clocks (tuning.clocks: max, then gpuprep tune)"
+        return "set the clocks (tuning.clocks: max, then `gpuprep tune HOST --profile PROFILE`)"
     if bit == SW_THERMAL:
         return "look at the machine's cooling"
     return "look at the machine's cooling and power supply; in a cloud, show the provider this report"
@@ -165,7 +165,10 @@ def _uncap(gemm: Product, gpu: Gpu) -> str:
     if board and held_below(gemm, board, gpu.measured):
         return "find what holds the GPU below its power limit: the server's power limits, its power supply, its cooling"
     if board and board.power_watts and limit and limit < LOWERED * board.power_watts:
-        return "see that the power limit is the card's own (tuning.power_limit_watts: default, then gpuprep tune)"
+        return (
+            "see that the power limit is the card's own (tuning.power_limit_watts: default, then "
+            "`gpuprep tune HOST --profile PROFILE`)"
+        )
     return (
         "the power limit is the card's own: look at temperature and cooling; if it stays, show the provider this report"
     )

@@ -139,7 +139,10 @@ def library(values: Gemm) -> Finding:
     strangers = [lib for lib in named_so if not any(_inside(lib.path, folder) for folder in folders)]
     loaded = next(iter([*strangers, *named_so]), None)
     expected = f"CUDA {version}'s, in {' or '.join(folders)}" if folders else "the installed toolkit's"
-    remedy = "take the folder out of LD_LIBRARY_PATH or of the agent's environment; gpuprep provision sets the loader's"
+    remedy = (
+        "take the folder out of LD_LIBRARY_PATH or of the agent's environment; `gpuprep provision "
+        "HOST --profile PROFILE` sets the loader's"
+    )
     path = loaded.path if loaded else ""
     if not path or not folders:
         what = "where the toolkit's libraries are" if path else "which cuBLASLt was loaded"

@@ -59,7 +59,7 @@ def _lost(gpu: GpuFacts) -> list[Finding]:
     if gone is None:
         return []
     subject, remedy = f"gpu {gpu.index}", REMEDIES["gpu_is_lost"]
-    why = f"the GPU has fallen off the bus ({gone.detail})"
+    why = f"the GPU has fallen off the bus, and its jobs have died ({gone.detail})"
     return [Finding(subject, "on_the_bus", Status.FAIL, "answers", "lost", why, remedy)]
 
 

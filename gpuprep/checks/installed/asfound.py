@@ -34,7 +34,11 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _by_hand(finding: Finding, system: str) -> Finding:
     """No role can repair it on this host."""
     remedy = finding.remedy
-    if finding.role and (not remedy or remedy.startswith("gpuprep provision")) and finding.status is not Status.PASS:
+    if (
+        finding.role
+        and (not remedy or remedy.startswith(("`gpuprep provision", "`gpuprep tune")))
+        and finding.status is not Status.PASS
+    ):
         remedy = f"gpuprep installed nothing on this {system}: do it by hand, with what its vendor or NVIDIA offers"
     return dataclasses.replace(finding, role="", remedy=remedy)
 
@@ -46,7 +50,8 @@ def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     remedy = "install an NVIDIA driver and load it; dmesg | grep -i nvrm says why one does not load"
     found = [
         check(
-            "driver", "loaded", loaded, isinstance(loaded, str), expected="a driver", why="no NVIDIA driver is loaded",
+            "driver", "loaded", loaded, isinstance(loaded, str), expected="a driver",
+            why="no NVIDIA driver is loaded: no program can use the GPU",
             remedy=remedy,
         )
     ]  # fmt: skip
@@ -56,7 +61,7 @@ def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         ("library_version", "the library", facts.library_version),
         ("nvml_version", "NVML", facts.nvml_version),
     ):
-        why = f"{what} is of driver {version or 'none'}, and {loaded} is loaded: an upgrade without a reboot"
+        why = f"{what} is of driver {version or 'none'}, and {loaded} is loaded: programs fail until a reboot"
         found.append(
             check("driver", prop, version, version == loaded, expected=loaded, why=why, remedy="reboot the machine")
         )
@@ -66,6 +71,7 @@ def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 def _ffmpeg(snapshot: Snapshot) -> Finding:
     path = snapshot.codec.ffmpeg_path
     return check(
-        "ffmpeg", "path", path, isinstance(path, str), expected="on the PATH", why="no ffmpeg is on the PATH",
+        "ffmpeg", "path", path, isinstance(path, str), expected="on the PATH",
+        why="no ffmpeg is on the PATH: transcodes cannot start",
         remedy="install an FFmpeg with NVENC and NVDEC", shown=None if isinstance(path, Missing) else str(path),
     )  # fmt: skip

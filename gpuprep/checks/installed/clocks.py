@@ -43,7 +43,8 @@ def finding(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> Finding:
             current == expected,
             expected=f"application {mhz(expected)}",
             shown=f"application {mhz(current)}",
-            why=f"the application clocks of {subject} are {mhz(current)}, and {mhz(expected)} are wanted",
+            why=f"the application clocks of {subject} are {mhz(current)} instead of {mhz(expected)}:"
+            f" {_effect(current, expected)}",
             role=ROLE,
         )
     if current.reason not in NO_APPLICATION_CLOCKS:
@@ -57,7 +58,11 @@ def finding(wanted: Wanted, snapshot: Snapshot, gpu: GpuFacts) -> Finding:
         expected=f"locked {mhz(expected)}",
         shown=f"locked {_shown(locked)}" if locked else "not locked since the last boot",
         why=f"{subject} has no application clocks, and its clocks are "
-        + (f"locked at {_shown(locked)}, not {mhz(expected)}" if locked else "not locked since the last boot"),
+        + (
+            f"locked at {_shown(locked)}, not {mhz(expected)}: its speed is not the profile's"
+            if locked
+            else "not locked since the last boot: its speed changes from job to job"
+        ),
         role=ROLE,
     )
 
@@ -66,7 +71,7 @@ def _default(gpu: GpuFacts, locked: LockedClocks | None) -> Finding:
     subject = f"gpu {gpu.index}"
     if locked is not None:
         shown = f"locked {_shown(locked)}"
-        why = f"the clocks of {subject} are locked at {_shown(locked)}, and the default is wanted"
+        why = f"the clocks of {subject} are locked at {_shown(locked)}: they do not follow the load"
         return check(subject, "clocks", shown, False, expected="default", why=why, role=ROLE)
     current, usual = gpu.application_clocks, gpu.default_application_clocks
     for reading in (current, usual):
@@ -77,11 +82,20 @@ def _default(gpu: GpuFacts, locked: LockedClocks | None) -> Finding:
             return unknown(subject, "clocks", reading, expected="default", role=ROLE)
     assert isinstance(current, ClockPair)
     assert isinstance(usual, ClockPair)
-    why = f"the application clocks of {subject} are {mhz(current)}, and the default {mhz(usual)} is wanted"
+    why = (
+        f"the application clocks of {subject} are {mhz(current)} instead of the default {mhz(usual)}:"
+        f" {_effect(current, usual)}"
+    )
     expected = f"default {mhz(usual)}"
     return check(
         subject, "clocks", current, current == usual, expected=expected, shown=mhz(current), why=why, role=ROLE
     )
+
+
+def _effect(current: ClockPair, expected: ClockPair) -> str:
+    if (current.graphics_mhz, current.memory_mhz) < (expected.graphics_mhz, expected.memory_mhz):
+        return "every job is slower"
+    return "it draws more power and gets hotter than the profile allows"
 
 
 def _locked(snapshot: Snapshot, gpu: GpuFacts) -> LockedClocks | None:

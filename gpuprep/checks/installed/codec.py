@@ -21,12 +21,15 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         facts.headers_version,
         facts.headers_version == wanted.codec.headers,
         expected=wanted.codec.headers,
-        why=f"nv-codec-headers are {facts.headers_version or 'not installed'}, and {wanted.codec.headers} are wanted",
+        why=(
+            f"nv-codec-headers are {facts.headers_version or 'not installed'}:"
+            " an FFmpeg that is built here may not fit the driver"
+        ),
         role=ROLE,
     )
     found = [headers, *_headers_files(wanted, snapshot)]
     if facts.ffmpeg_path is None:
-        why = "no ffmpeg is on the PATH"
+        why = "no ffmpeg is on the PATH: transcodes cannot start"
         return [*found, check("ffmpeg", "path", None, False, expected=wanted.ffmpeg_directory, why=why, role=ROLE)]
     real = facts.ffmpeg_real_path
     ours = isinstance(real, str) and real.startswith(f"{wanted.ffmpeg_directory}/")
@@ -37,7 +40,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         real,
         ours,
         expected=wanted.ffmpeg_directory,
-        why=f"a plain ffmpeg starts another one: {real}{version}",
+        why=f"a plain ffmpeg starts another build, which may lack NVENC and NVDEC: {real}{version}",
         role=ROLE,
     )
     if not ours and not isinstance(real, Missing):  # what another one is made of is no question
@@ -51,7 +54,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             facts.ffmpeg_version,
             facts.ffmpeg_version == wanted.codec.ffmpeg,
             expected=wanted.codec.ffmpeg,
-            why=f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}, wanted {wanted.codec.ffmpeg}",
+            why=(
+                f"ffmpeg on the PATH is {facts.ffmpeg_version or 'of unknown version'}: its options and "
+                f"results may differ from {wanted.codec.ffmpeg}"
+            ),
             role=ROLE,
         ),
         check(
@@ -60,7 +66,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             facts.build_key,
             facts.build_key == wanted.build_key,
             expected=wanted.build_key,
-            why="the FFmpeg on the PATH was built with other parts, versions or flags than wanted",
+            why=(
+                "the FFmpeg on the PATH was built with other parts, versions or flags: jobs may lack a "
+                "codec or a filter"
+            ),
             role=ROLE,
         ),
         check(
@@ -70,7 +79,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             facts.manifest_intact is True,
             expected="as built",
             shown="as built" if facts.manifest_intact else "changed since the build",
-            why="files of FFmpeg are not those that were built: their sha256 differs from the manifest",
+            why=(
+                "files of FFmpeg were changed after the build (sha256 differs from the manifest): results "
+                "cannot be trusted"
+            ),
             role=ROLE,
         ),
         check(
@@ -101,7 +113,10 @@ def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             facts.headers_intact is True,
             expected=expected,
             shown="as installed" if facts.headers_intact else "changed since",
-            why="files of nv-codec-headers are not those that were installed: their sha256 differs from the manifest",
+            why=(
+                "files of nv-codec-headers were changed after they were installed (sha256 differs from the "
+                "manifest): the next build would use them"
+            ),
             role=ROLE,
         )
     ]

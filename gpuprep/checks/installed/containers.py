@@ -10,7 +10,7 @@ from gpuprep.records import NOT_READ, ContainerFacts, Finding, Missing, Snapshot
 
 ROLE = "gpu_containers"
 GENERATE = f"sudo nvidia-ctk cdi generate --format=json --output={CDI}"
-AGAIN = f"gpuprep provision does it (step containers); by hand: {GENERATE}"
+AGAIN = f"`gpuprep provision HOST --profile PROFILE --only containers`; by hand: {GENERATE}"
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -27,7 +27,10 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         facts.toolkit,
         facts.toolkit == wanted.containers.toolkit,
         expected=wanted.containers.toolkit,
-        why=f"the container toolkit is {facts.toolkit or 'not installed'}, and {wanted.containers.toolkit} is wanted",
+        why=(
+            f"the container toolkit is {facts.toolkit or 'not installed'}: containers may not get the "
+            "GPU as the profile says"
+        ),
         role=ROLE,
     )
     if facts.toolkit is None:

@@ -17,13 +17,19 @@ from gpuprep.records.evidence.decode import is_no_number
 
 ROLE = "gpu_cudnn"
 AGAIN = "measure again"
-MEASURE = "see that cuDNN is installed; gpuprep provision gives the agent cuDNN's frontend (it needs CUDA 12 or newer)"
+MEASURE = (
+    "see that cuDNN is installed; `gpuprep provision HOST --profile PROFILE --only "
+    "agent,cudnn` gives the agent cuDNN's frontend (it needs CUDA 12 or newer)"
+)
 # A convolution in FP32 may run on Tensor Cores as TF32.
 UNITS = {"fp16": ("fp16",), "fp32": ("fp32", "tf32")}
 ABOVE = 1.05  # of the peak: clocks a little above the boost; above it no speed can be
 ROUNDED = 0.02  # by which time and speed of one convolution may differ
 WRONG = "do not calculate on this GPU before it is explained: try another machine, and show the provider this report"
-ELSEWHERE = "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; gpuprep provision sets the loader's"
+ELSEWHERE = (
+    "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
+    "--profile PROFILE` sets the loader's"
+)
 
 
 def findings(evidence: Evidence) -> list[Finding]:

@@ -18,6 +18,8 @@ ROLE = "gpu_driver"
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
+COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every user can read what others' jobs do"}
+
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """All findings of the driver; without a driver only those that are not a consequence of that."""
@@ -56,11 +58,16 @@ def _version(wanted: Wanted, snapshot: Snapshot) -> Finding:
     actual = catalogue.host_version(snapshot.driver.module_version)
     ok = isinstance(actual, str) and catalogue.matches(actual, wanted.driver.version)
     if _absent(wanted, snapshot):
-        why = "no NVIDIA driver is installed"
+        why = "no NVIDIA driver is installed: no program can use the GPU"
     elif actual is None:
-        why = f"there is no NVIDIA kernel module for the running kernel {snapshot.kernel.running}"
+        why = (
+            f"there is no NVIDIA kernel module for the running kernel {snapshot.kernel.running}: the GPU cannot be used"
+        )
     else:
-        why = f"driver {actual} is installed, and {wanted.driver.version} is wanted"
+        why = (
+            f"driver {actual} is installed: its speed, its fixes and the CUDA it can run are not those "
+            f"of {wanted.driver.version}"
+        )
     return check("driver", "version", actual, ok, expected=wanted.driver.version, why=why, role=ROLE)
 
 
@@ -74,7 +81,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             not absent,
             expected="all installed",
             shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
-            why=f"packages of the driver are not installed: {', '.join(absent)}",
+            why=f"parts of the driver are missing, and programs that need them fail: {', '.join(absent)}",
             role=ROLE,
         )
     ]
@@ -99,7 +106,7 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
             not free,
             expected="all held",
             shown=f"not held: {', '.join(free)}" if free else "all held",
-            why=f"an upgrade may change these by themselves: {', '.join(free)}",
+            why=f"the next upgrade may change these, and jobs fail until a reboot: {', '.join(free)}",
             role=role,
         )
     ]
@@ -219,7 +226,7 @@ def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
         not wrong,
         expected="as wanted",
         shown="as wanted" if not wrong else f"lacks {', '.join(wrong)}",
-        why=f"the next load of the module would not have {', '.join(wrong)} ({place})",
+        why=f"the next boot loads the driver without {', '.join(wrong)} ({place})",
         role=ROLE,
         remedy="" if place == MODULE_OPTIONS else f"take the line out of {place}",
     )
@@ -238,7 +245,10 @@ def module_options(text: str) -> dict[str, str]:
 
 def _flavour(wanted: Wanted, snapshot: Snapshot) -> Finding:
     actual = snapshot.driver.module_flavour
-    why = f"the installed kernel modules are {actual or 'absent'}, and {wanted.driver.flavour} ones are wanted"
+    why = (
+        f"the installed kernel modules are {actual or 'absent'}: some GPUs and features work with "
+        f"{wanted.driver.flavour} modules only"
+    )
     if wanted.driver.flavour != OPEN and actual == OPEN:
         why += ": a GPU before Turing does not work with open ones" if _volta(wanted) else ""
     ok = actual == wanted.driver.flavour
@@ -260,9 +270,12 @@ def _dkms(snapshot: Snapshot) -> Finding:
     version = snapshot.driver.module_version
     ok = any(m.state.startswith("installed") and (m.version == version or version is None) for m in states)
     shown = ", ".join(f"{m.module}/{m.version} {m.state}" for m in states) or "nothing for this kernel"
-    why = f"DKMS has not installed the driver's module for the running kernel {running} ({shown})"
+    why = (
+        f"DKMS has no module of the driver for the running kernel {running} ({shown}): the GPU is "
+        "gone after the next load"
+    )
     command = f"dkms autoinstall -k {shlex.quote(running)}"  # the name is the host's own word, and people paste this
-    remedy = f"gpuprep provision does it (step driver); by hand: {command}, its log says what failed"
+    remedy = f"`gpuprep provision HOST --profile PROFILE --only driver`; by hand: {command}, its log says what failed"
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
 
 
@@ -291,11 +304,14 @@ def _loaded(snapshot: Snapshot) -> Finding:
         if isinstance(reading, Missing):
             return unknown("driver", "loaded", reading, expected="the installed driver", role=ROLE)
     same_flavour = driver.loaded_flavour == driver.module_flavour
-    why = "the driver is installed and not loaded: a reboot loads it"
+    why = "the driver is installed and not loaded: no program can use the GPU until a reboot loads it"
     if isinstance(loaded, str) and loaded != installed:
-        why = f"driver {loaded} is loaded and {installed or 'none'} is installed: a reboot makes them one"
+        why = f"driver {loaded} is loaded and {installed or 'none'} is installed: new programs fail until a reboot"
     elif isinstance(loaded, str):
-        why = f"{driver.loaded_flavour} modules are loaded and {driver.module_flavour} ones are installed"
+        why = (
+            f"{driver.loaded_flavour} modules are loaded and {driver.module_flavour} modules are "
+            "installed: the next boot runs another driver"
+        )
     ok = isinstance(loaded, str) and loaded == installed and same_flavour
     return check("driver", "loaded", loaded, ok, expected=str(installed or "a driver"), why=why, role=ROLE)
 
@@ -305,7 +321,10 @@ def _library(snapshot: Snapshot) -> Finding:
     if isinstance(module, Missing):
         return unknown("driver", "library_version", module, expected="the module's version", role=ROLE)
     expected = module or "the module's version"
-    why = f"the library is {actual or 'absent'} and the kernel module is {module or 'absent'}: they must be one version"
+    why = (
+        f"the library is {actual or 'absent'} and the kernel module is {module or 'absent'}: CUDA "
+        "programs fail until both are of one version"
+    )
     ok = isinstance(actual, str) and actual == module
     return check("driver", "library_version", actual, ok, expected=expected, why=why, role=ROLE)
 
@@ -315,7 +334,10 @@ def _nvml(snapshot: Snapshot) -> Finding:
     if isinstance(module, Missing):
         return unknown("driver", "nvml_version", module, expected="the module's version", role=ROLE)
     expected = module or "the module's version"
-    why = f"NVML says driver {actual or 'none'}, and the installed module is {module or 'none'}"
+    why = (
+        f"NVML says driver {actual or 'none'}, and the installed module is {module or 'none'}: "
+        "nvidia-smi and monitoring fail"
+    )
     if isinstance(actual, Missing):
         return unknown(
             "driver", "nvml_version", actual, expected=expected, role=ROLE, what="the driver version in NVML"
@@ -334,8 +356,7 @@ def counters(wanted: Wanted, snapshot: Snapshot) -> Finding:
         actual == wish,
         expected=wish,
         shown=actual,
-        why=f"the profiling counters are {actual}, and {wish} ones are wanted: the module has to"
-        " be loaded again with its options",
+        why=f"the profiling counters are {actual}: {COUNTERS[wish == 'open']}; the module has to be loaded again",
         role=ROLE,
     )
 

@@ -18,7 +18,10 @@ def findings(snapshot: Snapshot) -> list[Finding]:
             kernel.headers_running is True,
             expected="installed",
             shown="installed" if kernel.headers_running else "absent",
-            why=f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build the driver",
+            why=(
+                f"the headers of the running kernel {kernel.running} are not installed: DKMS cannot build "
+                "the driver for it"
+            ),
             role=ROLE,
         )
     ]
@@ -50,7 +53,7 @@ def _waiting(snapshot: Snapshot) -> Finding:
     if isinstance(driver.module_version, Missing):
         return unknown("kernel", "next_boot", driver.module_version, expected=kernel.running, role=ROLE)
     if driver.module_version is not None:
-        reason = f"kernel {following} waits for a reboot"
+        reason = f"kernel {following} waits for a reboot: until then its security fixes have no effect"
         return Finding(
             "kernel", "next_boot", Status.WARN, kernel.running, following, reason, "reboot when it suits you"
         )

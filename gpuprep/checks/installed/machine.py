@@ -15,7 +15,10 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     provenance = snapshot.provenance
     why = "gpuprep's agent is not installed: nothing would set the clocks at boot"
     if isinstance(installed, str):
-        why = f"gpuprep's agent is of version {installed}, and this is {wanted.agent.version}"
+        why = (
+            f"gpuprep's agent is of version {installed}: its probes and settings are not those of "
+            f"{wanted.agent.version}"
+        )
     return [
         *_libraries(wanted, snapshot),
         check(
@@ -34,7 +37,7 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             isinstance(provenance, dict) and bool(provenance),
             expected="present",
             shown="present" if provenance else "absent",
-            why=f"nothing on the host says who installed what ({PROVENANCE})",
+            why=f"nobody can tell later who installed what, when and from where ({PROVENANCE})",
             role=AGENT_ROLE,
         ),
     ]
@@ -51,7 +54,7 @@ def _libraries(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         check(
             "agent", "libraries", len(wrong), not wrong, expected=f"{len(pins)} libraries of the versions wanted",
             shown=", ".join(wrong) or "all there", role=AGENT_ROLE,
-            why=f"the agent's environment lacks what its probes are bound to: {named}",
+            why=f"probes cannot measure without these libraries in the agent's environment: {named}",
         )
     ]  # fmt: skip
 
@@ -69,7 +72,7 @@ def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
                 not absent,
                 expected="all installed",
                 shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
-                why=f"packages the profile names are not installed: {', '.join(absent)}",
+                why=f"users miss packages that the profile promises: {', '.join(absent)}",
                 role=EXTRAS_ROLE,
             )
         )
@@ -78,13 +81,13 @@ def extras(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 def _command(name: str, snapshot: Snapshot) -> Finding:
     path = snapshot.commands.get(name, Missing("command_failed", f"{name} was not looked for"))
-    why = f"{name} is not on the PATH"
+    why = f"users miss a command that the profile promises: {name} is not on the PATH"
     return check("extras", name, path, isinstance(path, str), expected="on the PATH", why=why, role=EXTRAS_ROLE)
 
 
 def _module(name: str, snapshot: Snapshot) -> Finding:
     version = snapshot.python_modules.get(name, Missing("command_failed", f"{name} was not looked for"))
-    why = f"the system's python3 has no module {name}"
+    why = f"programs that import {name} fail: the system's python3 has no such module"
     ok = isinstance(version, str)
     return check("extras", f"python {name}", version, ok, expected="importable", why=why, role=EXTRAS_ROLE)
 
@@ -105,7 +108,7 @@ def _mount(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             shown,
             ok,
             expected=f"{wish.device} ({wish.fstype}) on {wish.path}",
-            why=f"{wish.path} has {shown}, and {wish.device} ({wish.fstype}) is wanted there",
+            why=f"{wish.path} has {shown} instead of {wish.device} ({wish.fstype}): data go to another disk",
             role=EXTRAS_ROLE,
         )
     ]

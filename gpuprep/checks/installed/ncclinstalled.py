@@ -10,7 +10,10 @@ from gpuprep.records import Finding, Missing, Snapshot, Source
 from gpuprep.records.evidence.nccl import Nccl
 
 ROLE = "gpu_nccl"
-ELSEWHERE = "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; gpuprep provision sets the loader's"
+ELSEWHERE = (
+    "take the other one off LD_LIBRARY_PATH and /etc/ld.so.conf.d; `gpuprep provision HOST "
+    "--profile PROFILE` sets the loader's"
+)
 
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
@@ -19,7 +22,11 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         return []
     nothing = Missing("not_read", "the agent did not look for it")
     path = snapshot.libraries.get(NCCL_LIBRARY, snapshot.libraries.get("libnccl.so", nothing))
-    why = "no NCCL is found by the loader" if path is None else f"the loader finds another NCCL: {path}"
+    why = (
+        ("the loader finds no NCCL: jobs on several GPUs do not start")
+        if path is None
+        else f"programs get another NCCL than the profile's: {path}"
+    )
     ours = isinstance(path, str) and path.startswith(f"{wanted.nccl_directory}/")
     return [check("nccl", "library", path, ours, expected=wanted.nccl_directory, why=why, role=ROLE)]
 

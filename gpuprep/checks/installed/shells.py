@@ -38,7 +38,11 @@ def _tool(
     if isinstance(expected, Missing):
         return unknown(way, name, expected, expected=f"a path of {name}", role=role)
     ok = isinstance(path, str) and (path == expected or not exact)
-    why = f"{words} finds {path} as {name}, not {expected}" if path else f"{words} does not find {name}"
+    why = (
+        (f"{words} starts {path} as {name}, not {expected}: jobs run another version")
+        if path
+        else f"{words} has no {name}: jobs that call it fail"
+    )
     return check(way, name, path, ok, expected=expected, why=why, role=role)
 
 
@@ -52,6 +56,6 @@ def _environment(way: str, words: str, path: str, pattern: str, snapshot: Snapsh
         ok,
         expected=f"set by {path}",
         shown=f"set by {path}" if ok else f"{path} does not set it",
-        why=f"{words} does not get PATH and CUDA_HOME from {path}",
+        why=f"{words} does not get PATH and CUDA_HOME from {path}: builds there do not find CUDA",
         role="gpu_cuda",
     )

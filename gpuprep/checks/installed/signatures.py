@@ -164,7 +164,7 @@ class _Judge:
     # ------------------------------------------------ words
 
     def _say(self, status: Status, actual: str, why: str = "", remedy: str = "", role: str = "") -> Finding:
-        remedy = remedy or ("gpuprep provision does it (step driver)" if role else "")
+        remedy = remedy or ("`gpuprep provision HOST --profile PROFILE --only driver`" if role else "")
         return Finding(SUBJECT, self.prop, status, self.expected, actual, why, remedy, role)
 
     def _unread_of(self, reading: Missing, what: str, remedy: str = "") -> Finding:
@@ -174,7 +174,7 @@ class _Judge:
     def _rebuild(self, modules: Sequence[ModuleSignature]) -> str:
         kernel = shlex.quote(modules[0].kernel)  # the name is the host's own word, and people paste this
         if self.wish:
-            return "gpuprep provision has it built and signed again (step driver)"
+            return "`gpuprep provision HOST --profile PROFILE --only driver` has it built and signed again"
         built = next(
             (one for one in self.dkms if one.kernel == modules[0].kernel and one.module.startswith("nvidia")), None
         )

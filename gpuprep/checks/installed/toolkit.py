@@ -27,7 +27,7 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             not absent,
             expected="all installed",
             shown=f"not installed: {', '.join(absent)}" if absent else "all installed",
-            why=f"packages of the CUDA toolkit are not installed: {', '.join(absent)}",
+            why=f"parts of the CUDA toolkit are missing, and builds that need them fail: {', '.join(absent)}",
             role=CUDA_ROLE,
         ),
         cupti,
@@ -45,9 +45,9 @@ def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
         told,
         isinstance(told, str) and catalogue.matches(told, wanted.cuda.version),
         expected=wanted.cuda.version,
-        why="no CUDA toolkit is installed (no nvcc)"
+        why="no CUDA toolkit is installed (no nvcc): CUDA programs cannot be compiled"
         if facts.nvcc_version is None
-        else f"nvcc is of CUDA {facts.nvcc_version}, and {wanted.cuda.version} is wanted",
+        else f"nvcc is of CUDA {facts.nvcc_version}: programs are built for another toolkit than {wanted.cuda.version}",
         role=CUDA_ROLE,
     )
     cupti = check(
@@ -68,7 +68,7 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     facts, role = snapshot.cudnn, CUDNN_ROLE
     path = facts.library_path
     if path is None:
-        why = "no cuDNN is found by the loader"
+        why = "the loader finds no cuDNN: frameworks that need it do not start"
         return [check("cudnn", "library", path, False, expected=wanted.cudnn_directory, why=why, role=role)]
     home = f"{wanted.cudnn_directory}/"
     wheel, major = facts.wheel_version, facts.cuda_major
@@ -81,7 +81,7 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             path,
             isinstance(path, str) and path.startswith(home),
             expected=wanted.cudnn_directory,
-            why=f"the loader finds another cuDNN: {path}",
+            why=f"programs get another cuDNN than the profile's: {path}",
             role=role,
         ),
         check(
@@ -90,7 +90,10 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             identity,
             wheel == wanted.cudnn.version and major == wanted.cuda.major,
             expected=f"{wanted.cudnn.version} for CUDA {wanted.cuda.major}",
-            why=f"the cuDNN that the loader finds is {wheel or 'of unknown origin'} for CUDA {major or 'unknown'}",
+            why=(
+                f"programs get a cuDNN that is {wheel or 'of unknown origin'} for CUDA "
+                f"{major or 'unknown'}: speed and results may differ"
+            ),
             role=role,
         ),
         check(
@@ -99,7 +102,10 @@ def cudnn(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             facts.version,
             facts.version == short,
             expected=short,
-            why=f"the header beside the library is of cuDNN {facts.version or 'none'}, and the library is {short}",
+            why=(
+                f"programs are compiled for cuDNN {facts.version or 'none'} (the header) and run with "
+                f"{short} (the library)"
+            ),
             role=role,
         ),
         *_cudnn_files(wanted, snapshot),
@@ -111,8 +117,10 @@ def _cudnn_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     intact = snapshot.cudnn.manifest_intact
     if intact is None or intact == NOT_READ:
         return []
-    why = "files of cuDNN are not those of NVIDIA's wheel: their sha256 differs from the manifest"
-    remedy = f"rm -r {wanted.cudnn_directory}, then gpuprep provision (step cudnn) unpacks it again"
+    why = "files of cuDNN were changed (sha256 differs from the manifest of NVIDIA's wheel): results cannot be trusted"
+    remedy = (
+        f"rm -r {wanted.cudnn_directory}, then `gpuprep provision HOST --profile PROFILE --only cudnn` unpacks it again"
+    )
     shown = "as unpacked" if intact else "changed since they were unpacked"
     return [
         check(

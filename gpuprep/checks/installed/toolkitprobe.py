@@ -35,7 +35,7 @@ def _compiles(values: Toolkit | Missing) -> Finding:
     compiles = values if isinstance(values, Missing) else values.compiles
     output = "" if isinstance(values, Missing) else values.output.strip()
     why = f"nvcc does not compile: {output.splitlines()[-1] if output else 'it said nothing'}"
-    remedy = "gpuprep provision does it (step cuda); the probe's output has nvcc's last lines"
+    remedy = "`gpuprep provision HOST --profile PROFILE --only cuda`; the probe's output has nvcc's last lines"
     return check("cuda", "compiles", compiles, compiles is True, expected="yes", why=why, role=CUDA_ROLE, remedy=remedy)
 
 
@@ -43,7 +43,7 @@ def _compiler(evidence: Evidence, values: Toolkit) -> Finding:
     version, wanted = values.version, evidence.wanted.cuda.version
     reading = catalogue.host_version(version or Missing("unparsable", "the probe names no version"))
     good = isinstance(reading, str) and catalogue.matches(reading, wanted)
-    why = f"the nvcc that compiled is of CUDA {version}"
+    why = f"nvcc compiles for CUDA {version}: programs are built for another toolkit than the profile's"
     return check("cuda", "compiler", reading, good, expected=wanted, why=why, role=CUDA_ROLE)
 
 
@@ -66,11 +66,17 @@ def _counters(evidence: Evidence, values: Toolkit) -> Finding:
     cupti = Cupti(counters=values.cupti) if isinstance(values.cupti, Missing) else values.cupti
     counters, user = cupti.counters, cupti.as_user
     expected = f"readable by {user}"
-    remedy = "gpuprep provision opens them (step driver: NVreg_RestrictProfilingToAdminUsers=0); it asks for a reboot"
+    remedy = (
+        "`gpuprep provision HOST --profile PROFILE --only driver` opens them "
+        "(NVreg_RestrictProfilingToAdminUsers=0) and reboots"
+    )
     if isinstance(counters, Missing):
         what = "whether an ordinary user may read the performance counters"
         return unknown("cupti", "counters", counters, expected=expected, remedy="measure again", what=what)
-    why = f"{user} may not read the GPU's performance counters{f': {cupti.detail}' if cupti.detail else ''}"
+    why = (
+        f"{user} may not read the GPU's performance counters, so profilers show "
+        f"nothing{f': {cupti.detail}' if cupti.detail else ''}"
+    )
     return check(
         "cupti",
         "counters",

@@ -16,6 +16,19 @@ PERSISTENCED, TUNE = "nvidia-persistenced.service", "gpuprep-tune.service"
 NOT_FOUND = "not-found"  # the agent's word for a unit that systemd does not know
 STARTS_AT_BOOT = ("enabled", "static")
 
+# What a setting that is not the profile's means for the user.
+UNLOADS = "the driver unloads between jobs; each start waits and settings are lost"
+STAYS = "the driver stays loaded, and the idle GPU draws more power"
+ECC_ON = "errors of the memory are neither noticed nor corrected"
+ECC_OFF = "it costs memory and speed that the profile wants to have"
+OTHER_MODE = "programs share the GPU in another way than the profile wants"
+MODES = {
+    "default": "several programs can use the GPU at the same time",
+    "prohibited": "no program can use the GPU",
+    "exclusive_process": "only one program at a time can use the GPU; a second one fails",
+    "exclusive_thread": "only one program at a time can use the GPU; a second one fails",
+}
+
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found = [_settings(wanted, snapshot)]
@@ -47,7 +60,7 @@ def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
         not differing,
         expected="as wanted",
         shown="as wanted" if not differing else "; ".join(differing),
-        why=f"the settings for every boot are not the wanted ones: {'; '.join(differing)}",
+        why=f"the next boot would set other clocks, power or modes: {'; '.join(differing)}",
         role=ROLE,
     )
 
@@ -77,7 +90,7 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
         return [check(subject, "enabled", NOT_FOUND, False, expected="enabled", why=why, role=ROLE)]
     enabled, active = facts.enabled in STARTS_AT_BOOT, facts.active == "active"
     why = f"{unit} is {facts.enabled}: {disabled}"
-    remedy = f"gpuprep provision does it (step tuning); systemctl status {unit} says why it stopped"
+    remedy = f"`gpuprep provision HOST --profile PROFILE --only tuning`; systemctl status {unit} says why it stopped"
     return [
         check(subject, "enabled", facts.enabled, enabled, expected="enabled", why=why, role=ROLE),
         check(
@@ -135,7 +148,7 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     devices = host_rules.nvidia_gpus(snapshot)
     if isinstance(snapshot.gpus, Missing):
         reason = f"persistence, clocks, power, ECC and compute mode could not be read: {why_missing(snapshot.gpus)}"
-        remedy = "gpuprep provision does it (steps driver and tuning)"
+        remedy = "`gpuprep provision HOST --profile PROFILE --only driver,tuning`"
         actual = f"not readable: {snapshot.gpus.reason}"
         return [
             Finding(f"gpu {i}", "settings", Status.UNKNOWN, "as wanted", actual, reason, remedy, ROLE)
@@ -147,7 +160,10 @@ def gpus(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         len(snapshot.gpus),
         len(snapshot.gpus) == len(devices),
         expected=str(len(devices)),
-        why=f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}",
+        why=(
+            f"the PCI bus has {len(devices)} NVIDIA GPUs and the driver shows {len(snapshot.gpus)}: "
+            "programs cannot use the others"
+        ),
         remedy="see `dmesg | grep -i nvrm`; a GPU that has fallen off the bus needs the machine stopped and started",
     )
     return [count, *(finding for gpu in snapshot.gpus if not _lost(gpu) for finding in _gpu(wanted, snapshot, gpu))]
@@ -178,7 +194,7 @@ def _persistence(wanted: Wanted, gpu: GpuFacts) -> Finding:
         mode == want,
         expected="on" if want else "off",
         shown=shown,
-        why=f"persistence mode of gpu {gpu.index} is {shown}, and {'on' if want else 'off'} is wanted",
+        why=f"persistence mode of gpu {gpu.index} is {shown}: {UNLOADS if want else STAYS}",
         role=ROLE,
     )
 
@@ -201,7 +217,8 @@ def _power(wanted: Wanted, gpu: GpuFacts) -> Finding:
         abs(current - target) < 1,
         expected=f"{target:g} W",
         shown=f"{current:g} W",
-        why=f"the power limit of gpu {gpu.index} is {current:g} W, and {target:g} W is wanted",
+        why=f"the power limit of gpu {gpu.index} is {current:g} W instead of {target:g} W: "
+        + ("under load it is slower" if current < target else "under load it draws more than the profile allows"),
         role=ROLE,
     )
 
@@ -214,6 +231,9 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
             return unknown(f"gpu {gpu.index}", "ecc", reading, expected=wish, role=ROLE)
     shown = "enabled" if gpu.ecc_current else "disabled"
     waits = gpu.ecc_pending == want and gpu.ecc_current != want
+    ecc_state = f"is {shown}"
+    if gpu.ecc_current == want:
+        ecc_state = f"becomes {'enabled' if gpu.ecc_pending else 'disabled'} at the next boot"
     return check(
         f"gpu {gpu.index}",
         "ecc",
@@ -221,7 +241,8 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
         gpu.ecc_current == want and gpu.ecc_pending == want,
         expected=wish,
         shown=shown + (", changes at the next boot" if gpu.ecc_pending != gpu.ecc_current else ""),
-        why=f"ECC of gpu {gpu.index} is {shown}" + (", and a reboot changes it" if waits else f", wanted {wish}"),
+        why=f"ECC of gpu {gpu.index} {ecc_state}: {ECC_ON if want else ECC_OFF}"
+        + ("; a reboot changes it" if waits else ""),
         role=ROLE,
     )
 
@@ -253,6 +274,8 @@ def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:
         gpu.compute_mode,
         gpu.compute_mode == wanted.tuning.compute_mode,
         expected=wanted.tuning.compute_mode,
-        why=f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}, and {wanted.tuning.compute_mode} is wanted",
+        why=(
+            f"the compute mode of gpu {gpu.index} is {gpu.compute_mode}: {MODES.get(str(gpu.compute_mode), OTHER_MODE)}"
+        ),
         role=ROLE,
     )

@@ -163,12 +163,12 @@ def _between(
     if links >= wanted:
         return Finding(subject, PROP, Status.PASS, expected, shown)
     if links == 0 and not some:
-        why = "no NVLink is active: the GPUs speak over PCIe"
+        why = "no NVLink is active: the GPUs speak over PCIe, which is many times slower"
         remedy = (
             "ask the provider whether this size of machine has NVLink; with NVSwitches see that Fabric Manager runs"
         )
         return Finding(subject, PROP, Status.WARN, expected, "0", why, remedy)
-    why = f"{links} of {wanted} NVLinks are active ({machine.name})"
+    why = f"{links} of {wanted} NVLinks are active ({machine.name}): copies between GPUs are slower"
     return Finding(subject, PROP, Status.FAIL, expected, shown, why, f"{LOOK}; else show the provider this report")
 
 
@@ -186,7 +186,7 @@ def _bridge_between(
     expected = f"{most} NVLinks active"
     if links == most:
         return Finding(subject, PROP, Status.PASS, expected, shown)
-    why = f"{links} of {most} NVLinks are active"
+    why = f"{links} of {most} NVLinks are active: copies between GPUs are slower"
     if family.bridge_links and links % family.bridge_links == 0:
         why += ": the pair has fewer bridges than it could have"
         return Finding(subject, PROP, Status.WARN, expected, shown, why, BRIDGE)
@@ -207,7 +207,7 @@ def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[
             status = Status.FAIL if any(sum(other.values()) for other in rows.values()) else Status.WARN
             found.append(Finding(names[start], "nvlink_row", status, expected, shown, why, LOOK))
         elif any(have < want for have, want in zip(seen, wanted, strict=False)):
-            why = f"{sum(seen)} of {sum(wanted)} NVLinks to the other GPUs are active"
+            why = f"{sum(seen)} of {sum(wanted)} NVLinks to the other GPUs are active: jobs on several GPUs are slower"
             found.append(Finding(names[start], "nvlink_row", Status.FAIL, expected, shown, why, LOOK))
         else:
             found.append(Finding(names[start], "nvlink_row", Status.PASS, expected, shown))

@@ -20,7 +20,10 @@ from gpuprep.records.evidence.nccl import Nccl, NcclGpu, Point
 
 EXPECTED = "collectives over all GPUs"
 AGAIN = "measure again"
-MEASURE = "see that NCCL is installed (nccl.version in the profile; gpuprep provision installs it), then measure again"
+MEASURE = (
+    "see that NCCL is installed (nccl.version in the profile; `gpuprep provision HOST "
+    "--profile PROFILE --only nccl` installs it), then measure again"
+)
 LINKS = (
     "look at NVLink (nvidia-smi nvlink -s and -e, Xid 74 in the kernel's log) and at Fabric Manager, then measure again"
 )

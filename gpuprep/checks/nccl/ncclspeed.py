@@ -232,5 +232,5 @@ def latency(points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
     if slowest <= limit:
         return [Finding("nccl", "latency", Status.PASS, expected, shown)]
     why = f"a small {operation} takes {slowest:.0f} µs: the CPU or the driver is busy or slow, not the links"
-    remedy = "see the load of the CPUs, and that persistence mode is on (gpuprep tune sets it)"
+    remedy = "see the load of the CPUs, and that persistence mode is on (`gpuprep tune HOST --profile PROFILE` sets it)"
     return [Finding("nccl", "latency", Status.WARN, expected, shown, why, remedy)]

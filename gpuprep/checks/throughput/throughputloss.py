@@ -17,10 +17,16 @@ SLOW = "stop and start the machine; if it stays so, ask the provider for another
 ENGINE = {"decode": "decoders", "encode": "encoders"}
 # NVML's nvmlClocksEventReasons, the ones that lower a clock.
 LOWERS = {
-    0x2: ("application clocks are set below the highest", "gpuprep tune sets them (tuning.clocks in the profile)"),
+    0x2: (
+        "application clocks are set below the highest",
+        "`gpuprep tune HOST --profile PROFILE` sets them (tuning.clocks in the profile)",
+    ),
     0x4: (
         "the power limit holds it back",
-        "see that the power limit is the card's own (tuning.power_limit_watts: default, then gpuprep tune)",
+        (
+            "see that the power limit is the card's own (tuning.power_limit_watts: default, then "
+            "`gpuprep tune HOST --profile PROFILE`)"
+        ),
     ),
     0x8: (
         "hardware slowdown: power supply or temperature",

@@ -93,7 +93,15 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
         return Finding(subject, FPS, Status.UNKNOWN, expected, actual, few, "measure again, with less load on the host")
     if unread and judged.published:
         why = f"how busy the {WORDS[bound.part]}s were is not known: a host that feeds them slowly looks the same"
-        return Finding(subject, FPS, Status.UNKNOWN, expected, actual, why, "measure it with gpuprep validate")
+        return Finding(
+            subject,
+            FPS,
+            Status.UNKNOWN,
+            expected,
+            actual,
+            why,
+            "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`",
+        )
     loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.one)
     if fps >= limits.fail:
         why = f"that is less than {limits.sound}: {loss.reason}"

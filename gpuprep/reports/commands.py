@@ -1,0 +1,151 @@
+"""Commands to paste, with the options that the run was given. Pure.
+
+    again(record, "validate", "--quick")    the command on the host of a record
+    repair(records, findings)               what puts the findings right: one command for all hosts; "" if none does
+    expanded(text, record)                  a text whose commands in backticks have HOST and PROFILE filled in
+
+A run keeps its options as typed in `options["asked"]` of its record, so a report read later has the same commands. The
+values are quoted for a shell, whatever they are. A password is never among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuprep.records import Finding, RunRecord
+from gpuprep.untrusted import plaintext
+
+# Names of --only, in the order of the roles. A test compares them with those of the command.
+STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
+MOST_NAMED = 2  # steps that --only names; of more, the whole of provision is shorter and does the same
+MOST_HOSTS = 100  # names in one command
+VALUES = (("profile", "--profile"), ("ssh_key", "--ssh-key"), ("store", "--store"))
+FLAGS = (("accept_new_host_key", "--accept-new-host-key"), ("ask_become_pass", "--ask-become-pass"))
+# Commands that a finding's remedy may name: words without a meaning to a shell, in backticks.
+QUOTED = re.compile(r"`(gpuprep [\w .,:=/-]+)`")
+FIX = "`gpuprep drift HOST --profile PROFILE --fix` puts it back"  # how a remedy of drift begins where --fix repairs it
+ON_HOSTS = ("provision", "plan", "tune", "validate", "drift")
+
+
+def again(record: RunRecord, verb: str, *more: str) -> str:
+    return _line([record], verb, more)
+
+
+def repair(records: Sequence[RunRecord], findings: Sequence[Finding]) -> str:
+    """`findings` are those of `records` that did not pass; all hosts get the same profile."""
+    by_role = [finding for finding in findings if finding.role]
+    if not records or not by_role:
+        return ""
+    if all(finding.remedy.startswith(FIX) for finding in by_role):
+        return _line(records, "drift", ("--fix",))
+    names = {finding.role.removeprefix("gpu_") for finding in by_role}
+    steps = [step for step in STEPS if step in names]
+    if steps == ["tuning"]:
+        return _line(records, "tune", ())
+    return _line(records, "provision", _only(records[0], steps, whole=bool(names - set(STEPS))))
+
+
+def same(records: Sequence[RunRecord]) -> str:
+    """The command that made `records`, once more: after what no step of gpuprep repairs."""
+    first = records[0]
+    verb = first.command if first.command in ON_HOSTS else "validate"
+    more = _listed(first, "--only", "probes") if verb == "validate" else []
+    if verb == "provision":
+        more = _chosen(first)
+    if verb == "validate" and first.command == verb and first.options.get("quick") is True:
+        more.append("--quick")
+    return _line(records, verb, more)
+
+
+def carried_out(record: RunRecord) -> str:
+    """The command that does what a plan says."""
+    verb = "tune" if record.command == "tune" else "provision"
+    return _line([record], verb, _chosen(record) if verb == "provision" else [])
+
+
+def line(records: Sequence[RunRecord], verb: str, *more: str) -> str:
+    """One command for the hosts of all these records."""
+    return _line(records, verb, more)
+
+
+def report(record: RunRecord) -> str:
+    asked = _asked(record)
+    store = ["--store", asked["store"]] if asked.get("store") else []
+    return plaintext.command("gpuprep", "report", *store, about=record.run_id)
+
+
+def expanded(text: str, record: RunRecord) -> str:
+    """`text` with the host and the options of the run in its commands; a command that names no HOST stays as it is."""
+    return QUOTED.sub(lambda found: f"`{_filled(found[1].split(), record)}`", text)
+
+
+def _filled(words: list[str], record: RunRecord) -> str:
+    if words[1:3] and words[1] in ON_HOSTS and "HOST" in words:
+        verb = " ".join(words[1 : words.index("HOST")])
+        rest = words[words.index("HOST") + 1 :]
+        if rest[:1] == ["--profile"]:
+            rest = rest[2:]
+        return _line([record], verb, rest)
+    named = [record.host if word == "HOST" else word for word in words]
+    store = _asked(record).get("store")
+    return plaintext.command(*named, *(["--store", store] if store and "HOST" in words else []))
+
+
+def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
+    first = records[0]
+    asked = _asked(first)
+    named = list(dict.fromkeys(record.host for record in records))
+    if len(named) > MOST_HOSTS and asked.get("hosts"):
+        named = list(asked["hosts"])
+    words = ["gpuprep", *verb.split()]
+    words += _option("-i", asked.get("inventory"))
+    # A name that looks like an option stands behind all options.
+    late = any(name.startswith("-") for name in named)
+    words += [] if late else named
+    if verb not in ("drift last", "drift unschedule"):
+        words += _option("--profile", asked.get("profile") or (first.profile.name if first.profile else "PROFILE"))
+    words += more
+    for key, flag in VALUES[1:]:
+        words += _option(flag, asked.get(key)) if (verb, key) != ("plan", "store") else []
+    words += [flag for key, flag in FLAGS if asked.get(key) is True]
+    return plaintext.command(*words, *(["--", *named] if late else []))
+
+
+def _option(flag: str, value: Any) -> list[str]:
+    if not isinstance(value, str) or not value:
+        return []
+    return [f"{flag}{'=' if flag.startswith('--') else ''}{value}"] if value.startswith("-") else [flag, value]
+
+
+def _only(record: RunRecord, steps: Sequence[str], *, whole: bool) -> list[str]:
+    """The steps to run; where these are many, those that the run itself was asked for."""
+    if steps and not whole and len(steps) <= MOST_NAMED:
+        return ["--only", ",".join(steps)]
+    return _chosen(record) if record.command == "provision" else []
+
+
+def _chosen(record: RunRecord) -> list[str]:
+    return [*_listed(record, "--only", "only"), *_listed(record, "--skip", "skip")]
+
+
+def _listed(record: RunRecord, flag: str, key: str) -> list[str]:
+    names = record.options.get(key)
+    known = [name for name in names if isinstance(name, str)] if isinstance(names, (list, tuple)) else []
+    return [flag, ",".join(known)] if known else []
+
+
+def _asked(record: RunRecord) -> Mapping[str, Any]:
+    """What the user typed; nothing for a run of an older gpuprep, or one that no user started."""
+    asked = record.options.get("asked")
+    if not isinstance(asked, Mapping):
+        return {}
+    hosts = asked.get("hosts")
+    listed = [name for name in hosts if isinstance(name, str)] if isinstance(hosts, (list, tuple)) else []
+    texts = {key: asked.get(key) for key in ("inventory", *(key for key, _ in VALUES))}
+    return {
+        **{key: value for key, value in texts.items() if isinstance(value, str)},
+        **{key: asked.get(key) is True for key, _ in FLAGS},
+        "hosts": listed,
+    }

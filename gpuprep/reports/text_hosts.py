@@ -1,0 +1,279 @@
+"""Several hosts on a terminal: a table with the worst first, then each cause once with its hosts; counts at the end.
+
+The page of sixty hosts has at most MOST_LINES lines, whatever their state: `gpuprep report RUN` has the rest of a host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuprep.records import Finding, RunRecord
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.reports import causes, commands, fleet, text_short
+from gpuprep.reports.measured import simulated
+from gpuprep.reports.text import SIMULATED, Page, outcome, put_back
+
+MOST_LINES = 80
+MOST_ROWS = 40  # of hosts that did not pass
+ALL_ROWS = 16  # up to so many hosts each has a row, also one that passed
+MOST_NAMES = 6  # hosts named beside a cause
+WIDE = 80  # columns from which on the table has the ids of the runs
+FEW = 3  # hosts of one outcome that still have a row each
+FOLD_LINES = 9  # of the names of hosts that share one row
+AT_END = 5  # lines kept free for the command and the counts
+WELL = ("PASS", "DONE", "SKIP")
+GPU = re.compile(r"\bgpu \d+\b")
+
+
+@dataclass
+class Cause:
+    """One cause on several hosts."""
+
+    finding: Finding
+    group: causes.Group
+    records: list[RunRecord]
+
+
+def render(
+    records: Sequence[RunRecord],
+    *,
+    color: bool = False,
+    width: int = 80,
+    as_plan: bool = False,
+    stored: bool = True,
+) -> str:
+    """`records` is not empty."""
+    page = Page(color, max(60, width))
+    if stand_ins := sum(simulated(record) for record in records):
+        some = f"SIMULATED: the GPUs of {stand_ins} of these hosts are stand-ins."
+        page.text(SIMULATED if stand_ins == len(records) else some)
+        page.blank()
+    ordered = fleet.order(records)
+    _table(page, ordered, stored and not as_plan)
+    if as_plan:
+        _plans(page, ordered)
+    else:
+        _causes(page, ordered)
+        _put_back(page, ordered)
+    _commands(page, ordered, stored=stored, as_plan=as_plan)
+    page.lines.append(_counts(page, records))
+    return page.done()
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _table(page: Page, ordered: Sequence[RunRecord], stored: bool) -> None:
+    """A row a host; of many hosts those with the same outcome share a row."""
+    shared: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in ordered:
+        shared.setdefault((outcome(record)[0], _alike(record)), []).append(record)
+    many = len(ordered) > ALL_ROWS
+    folded = {key: listed for key, listed in shared.items() if many and (len(listed) > FEW or key[0] in WELL)}
+    rows = [record for key, listed in shared.items() if key not in folded for record in listed]
+    rows = [record for record in ordered if any(record is one for one in rows)]
+    _rows(page, rows[:MOST_ROWS], ordered, stored)
+    for (word, told), listed in folded.items():
+        _fold(page, word, [record.host for record in listed], told)
+    if rest := rows[MOST_ROWS:]:
+        _fold(page, outcome(rest[0])[0], [record.host for record in rest], "and other hosts that did not pass")
+
+
+def _alike(record: RunRecord) -> str:
+    """The same for hosts of which the table has the same to tell."""
+    return _what(record, 200) if outcome(record)[0] not in ("PASS", "DONE") else ""
+
+
+def _rows(page: Page, rows: Sequence[RunRecord], ordered: Sequence[RunRecord], stored: bool) -> None:
+    if not rows:
+        return
+    columns = [("HOST", 28), ("VERDICT", 7)]
+    columns += [("SINCE", 10)] if any(fleet.since(record) != "–" for record in rows) else []
+    columns += [("PROFILE", 12)] if len({fleet.profile_of(record) for record in ordered}) > 1 else []
+    columns += (
+        [("RUN", 32)]
+        if stored and page.width >= WIDE and any(outcome(record)[0] not in WELL for record in rows)
+        else []
+    )
+    cells = [[_cell(head, record) for head, _ in columns] for record in rows]
+    if len({simulated(record) for record in ordered}) > 1:
+        cells = [
+            [f"{row[0]} (simulated)" if simulated(record) else row[0], *row[1:]]
+            for record, row in zip(rows, cells, strict=True)
+        ]
+    wide = [
+        max([len(head), *(len(row[place]) for row in cells if len(row[place]) <= most)])
+        for place, (head, most) in enumerate(columns)
+    ]
+    left = sum(wide) + 2 * len(wide)
+    heads = "".join(f"{head:<{size}}  " for (head, _), size in zip(columns, wide, strict=True))
+    page.lines.append(page.paint(f"{heads}WHAT", "bold"))
+    for record, row in zip(rows, cells, strict=True):
+        start = ""
+        for (head, _), cell, size in zip(columns, row, wide, strict=True):
+            fits = len(cell) <= size
+            if not fits:
+                page.lines.append(cell)
+            painted = page.paint(cell, cell) if head == "VERDICT" else cell
+            start += (painted + " " * (size - len(cell)) if fits else " " * size) + "  "
+        # One line a host: the rest of it stands once among the causes.
+        page.lines.append((start + text_short.shortened(_what(record, page.width - left), page.width - left)).rstrip())
+
+
+def _cell(head: str, record: RunRecord) -> str:
+    if head == "VERDICT":
+        return outcome(record)[0]
+    if head == "SINCE":
+        return fleet.since(record)
+    if head == "PROFILE":
+        return fleet.profile_of(record)
+    return record.run_id if head == "RUN" else record.host
+
+
+def _what(record: RunRecord, room: int) -> str:
+    if record.plan is not None and not record.verdict and not record.error:
+        steps = record.plan.steps
+        reboot = " (may reboot)" if any(step.may_reboot for step in steps) else ""
+        return (", ".join(step.role.removeprefix("gpu_") for step in steps) or "nothing to do") + reboot
+    told = fleet.what(record, max(room, fleet.LEAST_ROOM))
+    return told or ("" if record.verdict else outcome(record)[1])
+
+
+def _fold(page: Page, word: str, names: Sequence[str], told: str) -> None:
+    """One row of several hosts: their names, as many as fit."""
+    said = f" ({text_short.shortened(told, 60)})" if told else ""
+    head = f"{len(names)} {word}{said}: "
+    later = " " * min(len(head), 12)
+    room = FOLD_LINES * (page.width - len(later)) - len(head) - 20
+    shown: list[str] = []
+    for name in names:
+        if sum(map(len, shown)) + 2 * len(shown) + len(name) > room:
+            break
+        shown.append(name)
+    more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    page.text(f"{len(names)} {page.paint(word, word)}{said}: {', '.join(shown)}{more}", later=later)
+
+
+# ---------------------------------------------------------------- the causes
+
+
+def _causes(page: Page, ordered: Sequence[RunRecord]) -> None:
+    """Each cause once, the one of most hosts first among the gravest, while the page has room."""
+    blocks = [*_errors(page, ordered), *(_block(page, cause) for cause in _grouped(ordered))]
+    if blocks:
+        page.heading("What did not pass")
+    for place, block in enumerate(blocks):
+        if len(page.lines) + len(block) > MOST_LINES - AT_END - 1:
+            page.text(f"{len(blocks) - place} more causes: the report of a host has them", indent="  ")
+            return
+        page.lines += block
+
+
+def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
+    found: dict[tuple[str, ...], Cause] = {}
+    for record in ordered:
+        for group in causes.groups(in_order(findings_of(record), PROBLEMS)):
+            first = group.first
+            words = (first.status.value, first.property, first.expected, group.cause, first.remedy)
+            key = tuple(GPU.sub("gpu", word.replace(record.host, "HOST")) for word in words)
+            found.setdefault(key, Cause(first, group, [])).records.append(record)
+    return sorted(found.values(), key=lambda one: (PROBLEMS.index(one.finding.status), -len(one.records)))
+
+
+def _block(page: Page, cause: Cause) -> list[str]:
+    part = Page(page.color, page.width)
+    text_short.cause(part, cause.group, cause.records[0], now=cause.records[0].started_at, where=_on(cause.records))
+    return part.lines
+
+
+def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
+    """Errors of runs, each once."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in ordered:
+        if record.error:
+            said = record.error.replace(f"{record.host}: ", "").replace(record.host, "HOST")
+            found.setdefault(said, []).append(record)
+    blocks = []
+    for said, records in sorted(found.items(), key=lambda pair: -len(pair[1])):
+        part = Page(page.color, page.width)
+        word = outcome(records[0])[0]
+        lines = (said if len(records) > 1 else records[0].error or "").splitlines()
+        part.text(f"{page.paint(f'{word:<7}', word)} {lines[0]}{_on(records)}", indent="  ", later=" " * 10)
+        for line in [line for line in lines[1:] if not line.startswith("  |")][:3]:
+            part.text(text_short.whole_commands(line.strip()), indent=" " * 10, later=" " * 12)
+        blocks.append(part.lines)
+    return blocks
+
+
+def _on(records: Sequence[RunRecord]) -> str:
+    """ " (12 hosts: gpu-01, gpu-02 and 10 more)"."""
+    names = [record.host for record in records]
+    if len(names) == 1:
+        return f" ({names[0]})"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f" ({len(names)} hosts: {', '.join(names[:MOST_NAMES])}{more})"
+
+
+def _put_back(page: Page, ordered: Sequence[RunRecord]) -> None:
+    for record in ordered:
+        if not (record.drift and record.drift.fixes):
+            continue
+        part = Page(page.color, page.width)
+        put_back(part, record, f"Put back on {record.host}")
+        if len(page.lines) + len(part.lines) > MOST_LINES - AT_END - 1:
+            page.text("more was put back: the report of a host has it", indent="  ")
+            return
+        page.blank()
+        page.lines += part.lines
+
+
+def _plans(page: Page, ordered: Sequence[RunRecord]) -> None:
+    """Why a step runs, each reason once; and errors."""
+    found: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in ordered:
+        for step in record.plan.steps if record.plan else ():
+            for reason in step.reasons:
+                found.setdefault((step.role, GPU.sub("gpu", reason)), []).append(record)
+    blocks = _errors(page, ordered)
+    for (role, reason), records in found.items():
+        part = Page(page.color, page.width)
+        name = page.paint(role.removeprefix("gpu_"), "bold")
+        hosts = list({record.host: record for record in records}.values())
+        part.text(f"{name}: {text_short.shortened(reason)}{_on(hosts)}", indent="  ", later="    ")
+        blocks.append(part.lines)
+    if blocks:
+        page.heading("Why")
+    for place, block in enumerate(blocks):
+        if len(page.lines) + len(block) > MOST_LINES - AT_END - 1:
+            page.text(f"{len(blocks) - place} more reasons: the plan of one host has them", indent="  ")
+            return
+        page.lines += block
+
+
+# ---------------------------------------------------------------- the end
+
+
+def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan: bool) -> None:
+    bad = [record for record in ordered if outcome(record)[0] not in (*WELL, "PLAN")]
+    reached = [record for record in ordered if in_order(findings_of(record), PROBLEMS) and not record.error]
+    found = [finding for record in reached for finding in in_order(findings_of(record), PROBLEMS)]
+    page.blank()
+    if as_plan:
+        to_do = [record for record in ordered if record.plan and record.plan.steps and not record.error]
+        if to_do:
+            page.lines.append(f"To do it: {commands.line(to_do, 'provision')}")
+        return
+    repairable = [record for record in reached if any(one.role for one in in_order(findings_of(record), PROBLEMS))]
+    if repair := commands.repair(repairable, found):
+        page.lines.append(f"To repair it: {repair}")
+    elif bad:
+        page.lines.append(f"After that, check again: {commands.same(bad)}")
+    if stored:
+        page.lines.append(f"Report of a host: {commands.report(bad[0] if bad else ordered[0])}")
+
+
+def _counts(page: Page, records: Sequence[RunRecord]) -> str:
+    """ "57 PASS, 2 FAIL, 1 UNKNOWN of 60", each status in its colour."""
+    return re.sub(r"\b[A-Z]{4,}\b", lambda found: page.paint(found[0], found[0]), fleet.counts(records))

@@ -1,0 +1,159 @@
+"""A run on a terminal: what did not pass and why it matters, one command, best figures; the verdict is the last line.
+
+All that is left out is in the long form: `-v`, a file of --output, or `gpuprep report RUN`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from gpuprep.records import Finding, RunRecord, Source, Status
+from gpuprep.records.findings import PROBLEMS, findings_of, in_order
+from gpuprep.reports import causes, commands
+from gpuprep.reports.text_findings import dated
+
+MOST_CAUSES = 6  # told in full; of the others the names
+MOST_NAMES = 4  # of checks with one cause
+MOST_SKIPPED = 3  # lines about what was skipped
+MOST_LETTERS = 300  # of a reason: the long form has all of it
+NAME = 8  # columns of the widest status and a blank
+UNBROKEN = "\x1f"  # stands for a blank that ends no line; no text that may be shown has one
+
+
+class Page(Protocol):
+    """What these lines need of the page of reports/text.py."""
+
+    width: int
+    lines: list[str]
+
+    def paint(self, text: str, key: Status | str) -> str: ...
+    def heading(self, text: str) -> None: ...
+    def blank(self) -> None: ...
+    def text(self, text: str, indent: str = "", later: str | None = None) -> None: ...
+
+
+def problems(page: Page, record: RunRecord, *, now: str = "") -> None:
+    """What did not pass, and one command that repairs it or checks it again. `now`: since when it is so, too."""
+    found = in_order(findings_of(record), PROBLEMS)
+    if not found:
+        return
+    page.heading("Did not pass")
+    groups = causes.groups(found, now)
+    for group in groups[:MOST_CAUSES]:
+        cause(page, group, record, now=now)
+    rest = [name for group in groups[MOST_CAUSES:] for name in group.names]
+    if rest:
+        more = f" and {len(rest) - 9} more" if len(rest) > 10 else ""
+        shown = rest if not more else rest[:9]
+        page.text(f"{len(rest)} more: {'; '.join(shown)}{more}", indent="  ", later=" " * (2 + NAME))
+    to_paste(page, [record], found)
+
+
+def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", where: str = "") -> None:
+    """One cause: status, names and values, why it matters, and what no command does. `where`: the hosts."""
+    first = group.first
+    values = value(first) if group.alike else ""
+    mark = page.paint(f"{first.status.value:<{NAME - 1}}", first.status)
+    later = " " * (2 + NAME)
+    page.text(f"{mark} {named(group)}{values}{where}", indent="  ", later=later)
+    since = dated(first, now)
+    if since:
+        page.text(since, indent=later)
+    if group.cause:
+        page.text(
+            f"why: {shortened(group.cause, MOST_LETTERS // (2 if where else 1))}", indent=later, later=later + "  "
+        )
+    by_hand = _by_hand(first)
+    if by_hand:
+        told = whole_commands(commands.expanded(shortened(by_hand), record))
+        page.text(f"what to do: {told}", indent=later, later=later + "  ")
+
+
+def value(finding: Finding) -> str:
+    """ ": disabled (expected enabled)", as far as the reason does not tell it."""
+    told = finding.status in (Status.UNKNOWN, Status.WAIVED) or finding.actual in finding.reason
+    actual = "" if told else f": {shortened(finding.actual, 80)}"
+    expected = finding.expected if finding.status is not Status.UNKNOWN else ""
+    return actual + (f" (expected {shortened(expected, 80)})" if expected else "")
+
+
+def named(group: causes.Group) -> str:
+    names = group.names
+    if len(names) <= MOST_NAMES:
+        return "; ".join(names)
+    return f"{len(names)} checks: {'; '.join(names[: causes.FEW])} and {len(names) - causes.FEW} more"
+
+
+def to_paste(page: Page, records: Sequence[RunRecord], found: Sequence[Finding]) -> None:
+    """One command on a line of its own: a line that is broken could not be pasted."""
+    if repair := commands.repair(records, found):
+        page.text("To repair it:", indent="  ")
+        page.lines.append(f"    {repair}")
+    elif records[0].command in (*commands.ON_HOSTS, "judge"):
+        page.text("After that, check again:", indent="  ")
+        page.lines.append(f"    {commands.same(records)}")
+
+
+def whole_commands(text: str) -> str:
+    """Blanks inside of backticks end no line."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return text
+    return "`".join(part.replace(" ", UNBROKEN) if place % 2 else part for place, part in enumerate(parts))
+
+
+def skipped(page: Page, findings: Iterable[Finding]) -> None:
+    """How many checks were skipped, by reason."""
+    found = [finding for finding in findings if finding.status is Status.SKIP]
+    if not found:
+        return
+    page.blank()
+    groups = sorted(causes.groups(found), key=lambda group: -len(group.findings))
+    if len(groups) > MOST_SKIPPED:
+        groups, rest = groups[: MOST_SKIPPED - 1], groups[MOST_SKIPPED - 1 :]
+    else:
+        rest = []
+    told = [(len(group.findings), shortened(group.cause, 120)) for group in groups]
+    for count, reason in told:
+        page.text(f"{count} {page.paint('skipped', Status.SKIP)}: {reason}", later=" " * 4)
+    if rest:
+        count = sum(len(group.findings) for group in rest)
+        page.text(f"{count} {page.paint('skipped', Status.SKIP)} for other reasons")
+
+
+def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool = True) -> None:
+    """The verdict: the last line of every page. `named`: with the id of the run."""
+    profile = f", {record.profile.name}" if record.profile else ""
+    stand_in = " (simulated)" if record.source is Source.SIMULATED else ""
+    said = counts(findings_of(record)) if record.verdict and not record.error else line.rstrip(".")
+    run = f", run {record.run_id}" if named else ""
+    line = f"{record.host}{stand_in}{profile}: {said}"
+    if run and len(word) + len(line) + len(run) + 2 > page.width:
+        if not any(record.run_id in above for above in page.lines[-1:]):
+            page.text(f"run {record.run_id}")
+        run = ""
+    page.text(f"{page.paint(word, word)}  {line}{run}", later="  ")
+
+
+def counts(findings: Sequence[Finding]) -> str:
+    """ "1 FAIL, 93 PASS, 26 SKIP"."""
+    found = Counter(finding.status for finding in findings)
+    order = (*PROBLEMS, Status.PASS, Status.SKIP, Status.WAIVED)
+    return ", ".join(f"{found[status]} {status.value}" for status in order if found[status]) or "nothing was checked"
+
+
+def shortened(text: str, most: int = MOST_LETTERS) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def _by_hand(finding: Finding) -> str:
+    """The remedy, less the command that is told once below all of them."""
+    if not finding.role:
+        return finding.remedy
+    remedy = finding.remedy
+    if remedy.startswith(commands.FIX):
+        return ""
+    own = commands.QUOTED.match(remedy)
+    return remedy[own.end() :].lstrip(" ;,") if own else remedy
