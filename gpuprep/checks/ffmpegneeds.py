@@ -105,7 +105,7 @@ def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[
         return Answer(need, Status.PASS)  # every build has all pixel formats of its version
     if have is None:
         why = f"the record does not say which {SPOKEN.get(need.kind, need.kind)}s this FFmpeg has"
-        return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec")
+        return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec --profile base")
     if need.name in have or LISTED_AS.get(need.name) in have:
         return Answer(need, Status.PASS)
     return Answer(

@@ -16,6 +16,7 @@ from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.codec import Codec
 from gpuprep.store import Store
+from gpuprep.untrusted.plaintext import command
 
 PROFILES = ("base", "video")  # whose parts are looked through for what would add one
 LOOK_BACK = 200  # runs of a host
@@ -61,7 +62,8 @@ def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
         opened.close()
     what = "no run of it that asked FFmpeg for its parts" if found else "no run"
     raise UsageError(
-        f"of {host} there is {what} in the store", f"gpuprep validate {host} --only codec --profile PROFILE"
+        f"of {host} there is {what} in the store",
+        command("gpuprep", "validate", "--only", "codec", "--profile", "base", about=host or ""),
     )
 
 
