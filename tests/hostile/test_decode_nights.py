@@ -231,6 +231,12 @@ def test_a_night_under_the_name_of_another_is_not_stored(ask: Callable[..., RunR
     assert [run.run_id for run in store.runs()] == [night().run_id]
 
 
+def test_a_host_does_not_put_its_result_into_a_batch_of_ours(ask: Callable[..., RunRecord]) -> None:
+    shown = ask(Answering({DRIFT_LAST: to_json(night(batch_id="20261120-100000-00000"))}))
+    store: Store = ask.store  # type: ignore[attr-defined]
+    assert (shown.batch_id, [run.batch_id for run in store.runs()]) == ("", [""])
+
+
 def test_runs_of_the_future_in_an_old_store_come_last(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path}/history.db")
     far = "2999-01-01T00:00:00+00:00"
