@@ -13,7 +13,7 @@ from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
 from gpuprep.records import Finding, RunRecord, Source, Status, Verdict
-from gpuprep.reports import commands, text
+from gpuprep.reports import commands, fleet, text
 from gpuprep.workflows.provision import STEPS
 
 ASKED = {
@@ -223,6 +223,12 @@ def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> 
     assert words[:4] == ["gpuprep", "provision", "-i", "my inv.yml"]
     assert [word for word in words if word.startswith("gpu-")] == [f"gpu-{number:02d}" for number in range(0, 60, 3)]
     assert hints.problem(shlex.join(words)) == ""
+
+
+def test_with_everything_the_page_of_each_host_stands_above_the_table() -> None:
+    for page in (text.document(many(3, made(OFF)), everything=True), fleet.text(many(3, made(OFF)), everything=True)):
+        assert page.count("Passed (90)") == 2
+        assert page.splitlines()[-1] == "2 PASS, 1 FAIL of 3"
 
 
 def test_very_many_hosts_are_named_by_the_pattern_that_was_typed() -> None:

@@ -287,7 +287,10 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
     style = "json" if request.as_json else style
     if style == "text":
         color = request.output is None and want_color(sys.stdout, request.no_color)
-        whole, shown = showable.each(lambda those: fleet.text(those, color=color, width=page_width()), records)
+        everything = request.verbose > 0 or request.output is not None
+        whole, shown = showable.each(
+            lambda those: fleet.text(those, color=color, width=page_width(), everything=everything), records
+        )
         emit(whole, request.output)
         return _gravest(shown)  # the page has the errors of all hosts
     shown = pages_of.show(records, style, request.output, open_page=request.open_page, code=_gravest)

@@ -2,7 +2,7 @@
 
 order(records)            the worst first, then by name
 counts(records)           "47 PASS, 2 FAIL, 1 UNKNOWN of 50"
-text(records)             for a terminal; 80 columns
+text(records)             for a terminal (text_hosts.py)
 markdown(records)         the same for an issue or a wiki page; html/fleet.py makes an HTML page
 """
 
@@ -16,7 +16,7 @@ from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import moment
 from gpuprep.reports.measured import simulated
-from gpuprep.reports.text import SIMULATED, outcome
+from gpuprep.reports.text import SIMULATED, outcome, render
 
 # A host of which nothing is known is as bad as one that failed; both come before what only could not tell.
 ERROR = "error"
@@ -36,11 +36,15 @@ def counts(records: Sequence[RunRecord]) -> str:
     return ", ".join(f"{found[word]} {word}" for word in words if found[word]) + f" of {len(records)}"
 
 
-def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80) -> str:
-    """The whole page, in lines of at most `width` columns where words allow it. `records` is not empty."""
+def text(records: Sequence[RunRecord], *, color: bool = False, width: int = 80, everything: bool = False) -> str:
+    """The table of hosts, also of a single one; with `everything` the whole page of each host above it.
+
+    Lines have at most `width` columns where words allow it. `records` is not empty.
+    """
     from gpuprep.reports import text_hosts
 
-    return text_hosts.render(records, color=color, width=width)
+    pages = [render(record, color=color, width=width) for record in order(records)] if everything else []
+    return "\n".join([*pages, text_hosts.render(records, color=color, width=width)])
 
 
 def markdown(records: Sequence[RunRecord]) -> str:

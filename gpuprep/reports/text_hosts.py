@@ -20,6 +20,7 @@ MOST_ROWS = 40  # of hosts that did not pass
 ALL_ROWS = 16  # up to so many hosts each has a row, also one that passed
 MOST_NAMES = 6  # hosts named beside a cause
 WIDE = 80  # columns from which on the table has the ids of the runs
+SHORTEST = 4  # letters of a name
 FEW = 3  # hosts of one outcome that still have a row each
 FOLD_LINES = 9  # of the names of hosts that share one row
 AT_END = 5  # lines kept free for the command and the counts
@@ -177,7 +178,7 @@ def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
         for group in causes.groups(in_order(findings_of(record), PROBLEMS)):
             first = group.first
             words = (first.status.value, first.property, first.expected, group.cause, first.remedy)
-            key = tuple(GPU.sub("gpu", word.replace(record.host, "HOST")) for word in words)
+            key = tuple(GPU.sub("gpu", _without(record.host, word)) for word in words)
             found.setdefault(key, Cause(first, group, [])).records.append(record)
     return sorted(found.values(), key=lambda one: (PROBLEMS.index(one.finding.status), -len(one.records)))
 
@@ -193,18 +194,26 @@ def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
     found: dict[str, list[RunRecord]] = {}
     for record in ordered:
         if record.error:
-            said = record.error.replace(f"{record.host}: ", "").replace(record.host, "HOST")
+            said = _without(record.host, record.error.removeprefix(f"{record.host}: "))
             found.setdefault(said, []).append(record)
     blocks = []
     for said, records in sorted(found.items(), key=lambda pair: -len(pair[1])):
         part = Page(page.color, page.width)
         word = outcome(records[0])[0]
-        lines = (said if len(records) > 1 else records[0].error or "").splitlines()
+        own = (records[0].error or "").removeprefix(f"{records[0].host}: ")
+        lines = (said if len(records) > 1 else own).splitlines()
         part.text(f"{page.paint(f'{word:<7}', word)} {lines[0]}{_on(records)}", indent="  ", later=" " * 10)
         for line in [line for line in lines[1:] if not line.startswith("  |")][:3]:
             part.text(text_short.whole_commands(line.strip()), indent=" " * 10, later=" " * 12)
         blocks.append(part.lines)
     return blocks
+
+
+def _without(host: str, text: str) -> str:
+    """`text` with HOST for the name, so that two hosts have the same; a very short name may be a word of the text."""
+    if len(host) < SHORTEST:
+        return text
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", text)
 
 
 def _on(records: Sequence[RunRecord]) -> str:
@@ -264,6 +273,8 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
         to_do = [record for record in ordered if record.plan and record.plan.steps and not record.error]
         if to_do:
             page.lines.append(f"To do it: {commands.line(to_do, 'provision')}")
+        elif bad:
+            page.lines.append(f"After that, plan again: {commands.same(bad)}")
         return
     repairable = [record for record in reached if any(one.role for one in in_order(findings_of(record), PROBLEMS))]
     if repair := commands.repair(repairable, found):
