@@ -112,10 +112,13 @@ def test_a_reader_gets_from_the_fleet_to_a_report_and_back(
     def go(page: Any) -> list[str]:
         titles = []
         page.get_by_role("link", name="gpu-0003", exact=True).click()
+        page.wait_for_url("**/host/gpu-0003")
         titles.append(page.title())
         page.locator("#last + p a").click()
+        page.wait_for_url("**/run/*")
         titles.append(page.title())
         page.get_by_role("link", name="gpu-0003", exact=True).first.click()
+        page.wait_for_url("**/host/gpu-0003")
         titles.append(page.title())
         page.get_by_role("searchbox").fill("0011")
         page.keyboard.press("Enter")
