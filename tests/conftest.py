@@ -16,6 +16,7 @@ from pathlib import Path
 
 import amount
 import browser
+import hints
 import postgres
 import pytest
 from e2e import finished
@@ -31,6 +32,15 @@ def _why_no_e2e() -> str:
     except SimError as error:
         return f"end-to-end tests start simulated VMs: {'; '.join(error.what.splitlines())}"
     return ""
+
+
+@pytest.fixture(autouse=True)
+def _printed_commands_are_taken() -> Iterator[None]:
+    """Every command to paste that a test prints is one that the command line takes."""
+    hints.printed.clear()
+    yield
+    wrong = {line: why for line in list(hints.printed) if (why := hints.problem(line))}
+    assert not wrong, wrong
 
 
 # Other tests build drivers meanwhile: how long an example takes to make says nothing here.

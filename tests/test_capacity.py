@@ -146,7 +146,7 @@ def test_where_nothing_was_full_the_limit_is_unknown_and_says_what_was_read() ->
 
 
 def test_without_readings_no_part_is_named() -> None:
-    absent = {"missing": "not_supported", "detail": "NVML_ERROR_NOT_SUPPORTED"}
+    absent: Any = {"missing": "not_supported", "detail": "NVML_ERROR_NOT_SUPPORTED"}
     names = [
         "encoder_utilization_percent", "decoder_utilization_percent", "gpu_utilization_percent", "memory_used_mib",
         "pcie_to_gpu_mb_per_s", "pcie_from_gpu_mb_per_s", "cpu_percent",
@@ -337,3 +337,59 @@ def test_flv_is_cut_at_its_pictures() -> None:
     pictures = [tag(9, b"\x17\x01one"), tag(9, b"\x27\x01two")]
     assert latency.pieces(header + setup + b"".join(pictures)) == [header + setup + pictures[0], pictures[1]]
     assert isinstance(latency.pieces(b"nonsense"), Missing)
+
+
+def test_markdown_has_the_streams() -> None:
+    from gpuprep.reports import render
+
+    page = render(shown(), "markdown")
+    assert "| GPU 0 | encode | h264 | p3 | 18 |" in page
+    assert "NVENC (98 %)" in page
+
+
+# ---------------------------------------------------------------- the judge
+
+
+def judged(one: dict[str, Any], model: str = "t4") -> dict[str, Any]:
+    from test_throughput_judge import judged_values
+
+    board = next(board for board in boards().values() if board.model.key == model)
+    gpu = {**GPU, "pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": ""}
+    made = values({**one, "gpu": gpu})
+    made["gpu"], made["gpus"] = gpu, [{**made["gpus"][0], **gpu}]
+    return {key: found for key, found in judged_values(made).items() if key.startswith("throughput")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec", "line"),
+    [
+        ("decode", "av1", "Hardware is lacking required capabilities"),
+        ("encode", "av1", "Codec not supported"),
+        ("encode", "av1-2160p", "Codec not supported"),
+    ],
+)
+def test_what_driver_and_catalogue_both_deny_is_skipped(kind: str, codec: str, line: str) -> None:
+    one = series(kind, codec, None if kind == "decode" else "p3", outcome="failed", decisive_line=line)
+    found = next(finding for key, finding in judged(one).items() if f"{kind} {codec}" in key)
+    assert found.status.value == "SKIP"
+    assert "catalogue says the same of a T4" in found.reason
+
+
+def test_a_codec_that_the_gpu_should_have_still_fails() -> None:
+    one = series("encode", "h264-2160p", "p3", outcome="failed", decisive_line="Codec not supported")
+    found = next(finding for key, finding in judged(one).items() if "encode h264-2160p" in key)
+    assert found.status.value in ("FAIL", "WARN")
+
+
+def test_an_encoder_on_the_cpu_that_the_profile_does_not_build_is_skipped() -> None:
+    one = series("software", "h264", "medium", outcome="not_built", decisive_line="this ffmpeg has no encoder libx264")
+    found = next(finding for key, finding in judged(one).items() if "software" in key)
+    assert found.status.value == "SKIP"
+    assert "without libx264" in found.reason
+
+
+def test_the_short_page_of_capacity_has_its_tables() -> None:
+    page = text.render(shown(), width=110, everything=False)
+    assert "\nStreams\n" in f"\n{page}"
+    assert "NVENC (98 %)" in page
+    assert "\nStreams\n" not in f"\n{text.render(shown('validate'), width=110, everything=False)}"

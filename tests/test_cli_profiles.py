@@ -26,7 +26,8 @@ def run(*arguments: str) -> Result:
 
 def test_list() -> None:
     rows = run("list").output.splitlines()
-    assert [row.split()[0] for row in rows] == ["NAME", "a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video"]
+    names = ["NAME", "a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video"]
+    assert [row.split()[0] for row in rows] == names
     assert rows[7].split(maxsplit=2) == ["t4", "t4", load("t4").description]
 
 

@@ -55,7 +55,7 @@ MISTAKES = [
         "codec:\n  parts:\n    encoders:\n      - aac\n      - h264_nvnec",
         "6: codec.parts.encoders[1]: is the text 'h264_nvnec' (did you mean h264_nvenc?); allowed: a name that",
     ),
-    ("codec: {parts: {encoders: [libfdk_aac]}}", "2: codec.parts.encoders[0]: is the text 'libfdk_aac'; allowed: a name"),
+    ("codec: {parts: {encoders: [libfdk_aac]}}", "2: codec.parts.encoders[0]: is the text 'libfdk_aac'; allowed"),
     ("codec: {libraries: [gnutls, fdk-aac]}", "2: codec.libraries[1]: is the text 'fdk-aac'; allowed: gnutls, openssl"),
     ("codec: {parts: {muxers: [mp4, null]}}", "2: codec.parts.muxers[1]: is nothing; allowed: a name"),
     ("codec: {parts: {muxers: [mp4, mov, mp4]}}", "2: codec.parts.muxers[2]: the text 'mp4' is in the list twice"),

@@ -54,7 +54,7 @@ def test_the_tables_of_the_text_fit_its_width(width: int) -> None:
     page = as_text(RECORDS["h200"], width=width) + as_text(RECORDS["t4"], width=width)
     assert max(map(len, page.splitlines())) <= width
     assert re.search(r"GPU 0 +bf16 +8192³ +763 +71 % +718 +1560 +690", page)
-    assert re.search(r"decode_av1 +SKIP +0.40 +– +–\n      \[av1 @ 0x55] Your platform", page)
+    assert re.search(r"decode_av1 +SKIP +0.40 +–\n      \[av1 @ 0x55] Your platform", page)
 
 
 def test_a_refusal_that_was_expected_is_no_failure() -> None:

@@ -10,7 +10,8 @@ import pytest
 from builders import bare_snapshot, finished_snapshot, load, resolved
 
 from gpuprep.agent.probes import PROBES
-from gpuprep.desired import probes
+from gpuprep.catalogue import archives
+from gpuprep.desired import host_rules, probes
 from gpuprep.desired.profile import CodecWish, Profile
 from gpuprep.desired.state import build_key, check_profile, resolve, tuning_document
 from gpuprep.errors import PlanRefused
@@ -119,6 +120,12 @@ def test_the_build_key_names_what_makes_a_build() -> None:
         (load("a100", cuda={"version": "10.2"}), "cuda.version", "first CUDA", "11.0 or newer"),
         (load("t4", gpus=("rtx",)), "gpus", "no GPU model 'rtx'", "t4"),
         (load("t4", codec={"parts": {"filters": ("scale_npp",)}}), "codec.parts", "needs libnpp", "scale_cuda"),
+        (load("t4", codec={"parts": {"encoders": ("libx264",)}}), "codec.parts", "libx264 needs x264", "with x264"),
+        (load("t4", codec={"parts": {"protocols": ("https",)}}), "codec.parts", "gnutls or openssl", "with gnutls"),
+        (load("t4", codec={"libraries": ("gnutls", "openssl")}), "codec.libraries", "one TLS library", "gnutls alone"),
+        (load("t4", codec={"libraries": ("x264",), "npp": True}), "codec.npp", "nonfree and x264", "scale_cuda"),
+        (load("t4", codec={"libraries": ("freetype",), "parts": {"filters": ("drawtext",)}}), "codec.libraries",
+         "needs harfbuzz", "with harfbuzz"),
     ],
 )  # fmt: skip
 def test_refused_by_the_profile_alone(profile: Profile, key: str, says: str, works: str) -> None:
@@ -280,3 +287,26 @@ def test_room_is_counted_by_mount_point() -> None:
 
 def test_a_run_asks_for_the_probes_that_the_agent_has() -> None:
     assert sorted(probes.NAMES) == sorted(PROBES)
+
+
+@pytest.mark.parametrize(
+    ("release", "lacks"),
+    [
+        ("debian-12", []),
+        ("ubuntu-24.04", []),
+        ("rhel-9", ["x264", "x265"]),
+        ("amzn-2023", ["srt", "ass", "x264", "x265"]),
+    ],
+)
+def test_libraries_that_a_system_lacks_are_refused_with_the_reason(release: str, lacks: list[str]) -> None:
+    found = [str(one) for one in host_rules.codec_libraries(load("video"), archives()[release])]
+    assert [line.split(" has no ")[1].split(":")[0] for line in found] == lacks
+    assert all("; works: codec.libraries without" in line for line in found)
+    assert host_rules.codec_libraries(load("base"), archives()[release]) == []
+
+
+def test_openssl_1_is_refused_where_the_system_has_no_newer() -> None:
+    own = load("base", codec={"libraries": ("openssl",)})
+    (refusal,) = host_rules.codec_libraries(own, archives()["rhel-8"])
+    assert "OpenSSL 1.1.1" in str(refusal)
+    assert host_rules.codec_libraries(own, archives()["rhel-9"]) == []

@@ -68,7 +68,7 @@ class Series:
         """The part of FFmpeg without which it cannot run: an encoder's name, "" for none."""
         if self.kind in ("decode", "download"):
             return ""
-        return SOFTWARE[self.base] if self.kind == "software" else f"{self.base}_nvenc"
+        return SOFTWARE.get(self.base, "") if self.kind == "software" else f"{self.base}_nvenc"
 
     @property
     def base(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuprep.agent.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities
 from gpuprep.checks.ffmpegcommand import Asked, Need
@@ -39,6 +40,33 @@ class Answer:
     @property
     def title(self) -> str:
         return f"{SPOKEN.get(self.need.kind, self.need.kind)} {self.need.name}"
+
+
+CODES = {Status.FAIL: 1, Status.UNKNOWN: 3}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """All answers, and what they are about."""
+
+    about: str  # "run 20261123-...", "profile video"
+    version: str
+    licence: str
+    simulated: bool
+    asked: Asked
+    answers: tuple[Answer, ...]
+
+    @property
+    def exit_code(self) -> int:
+        found = {answer.status for answer in self.answers}
+        return next((CODES[status] for status in (Status.FAIL, Status.UNKNOWN) if status in found), 0)
+
+
+def licence_of(parts: Codec) -> str:
+    """Of a build, by configure's options; "" where they are not known."""
+    if parts.licence or isinstance(parts.buildconf, Missing) or not parts.buildconf:
+        return parts.licence
+    return licence([one for one in parts.buildconf if isinstance(one, str)])
 
 
 def of_profile(parts: Mapping[str, Sequence[str]]) -> Codec:
@@ -77,7 +105,7 @@ def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[
         return Answer(need, Status.PASS)  # every build has all pixel formats of its version
     if have is None:
         why = f"the record does not say which {SPOKEN.get(need.kind, need.kind)}s this FFmpeg has"
-        return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec")
+        return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec --profile base")
     if need.name in have or LISTED_AS.get(need.name) in have:
         return Answer(need, Status.PASS)
     return Answer(

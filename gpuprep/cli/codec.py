@@ -60,10 +60,11 @@ def check(
     The parts are those of HOST's last record that has them (`gpuprep validate HOST --only codec` makes one). Exit code
     0: all is there. 1: something lacks, with the key of a profile that adds it. 3: something is not known.
     """
+    from gpuprep.reports import codeccheck as shown
     from gpuprep.workflows import codeccheck
 
     if host is not None and host.rpartition("/")[2] == "ffmpeg":  # `codec check --profile video -- ffmpeg ...`
         words, host = (host, *words), None
     document = codeccheck.check(words, host=host, run=run, profile=profile, store=store)
-    emit(codeccheck.as_json(document) if as_json else codeccheck.as_text(document), None)
+    emit(shown.as_json(document) if as_json else shown.as_text(document), None)
     return document.exit_code

@@ -12,7 +12,8 @@ from gpuprep.untrusted.plaintext import one_line
 MOST_LETTERS = 255  # of a cell
 COLORS = {
     "PASS": "green", "STEADY": "green", "WARN": "yellow", "FAIL": "red", "DOWN": "red", "REFUSED": "red",
-    "FAILED": "red", "UNKNOWN": "magenta",
+    "FAILED": "red", "UNKNOWN": "magenta", "SKIP": "cyan", "PLAN": "cyan", "WAIVED": "blue", "STOPPED": "yellow",
+    "DONE": "green",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def build(codec: CodecWish, target_name: str, output: Path, mirrors: Mapping[str
             "minimum_driver": _minimum_driver(scratch / "work/headers/README", target),
             "built_by": f"gpuprep {__version__}",
         }
-        beside = libraries.gather(root, scratch, target) if codec.libraries else {}
+        beside = libraries.gather(root, target, partial(buildroot.run, root, scratch)) if codec.libraries else {}
         return bundle.write(scratch / "work/out", target, about, output, beside)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from gpuprep import catalogue
 from gpuprep.catalogue.roles import codec_libraries
-from gpuprep.codecbuild import buildroot
 from gpuprep.codecbuild.target import Target
 from gpuprep.errors import GpuprepError
 
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 SYSTEM = "debian-12"  # of the build roots
 TOOLS = ("patchelf",)
 # Of glibc: every Linux has its own, and it must be that one.
@@ -28,15 +29,15 @@ def packages(wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*TOOLS, *(package for name in wanted for package in known[name])}))
 
 
-def gather(root: Path, scratch: Path, target: Target) -> dict[str, bytes]:
+def gather(root: Path, target: Target, run: Run) -> dict[str, bytes]:
     """Names in the archive ► content: lib/*, and the licence of each library's package.
 
     The programs then look for their libraries in ../lib before the system's: a library of another version would do
-    harm. Raises GpuprepError where one is not found.
+    harm. `run` runs a command in the root. Raises GpuprepError where a library is not found.
     """
     programs = [f"/build/work/out/bin/{name}" for name in target.programs]
-    _run(root, scratch, ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", *programs])
-    said = _run(root, scratch, ["ldd", *programs])
+    _run(run, ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", *programs])
+    said = _run(run, ["ldd", *programs])
     if "not found" in said:
         raise GpuprepError(f"a library of the build is missing: {said.strip()[:500]}", "run it again")
     needed = {name: path for name, path in LINKED.findall(said) if not OF_THE_SYSTEM.match(name)}
@@ -50,8 +51,8 @@ def gather(root: Path, scratch: Path, target: Target) -> dict[str, bytes]:
     return found | _licences(root, needed.values())
 
 
-def _run(root: Path, scratch: Path, words: Sequence[str]) -> str:
-    done = buildroot.run(root, scratch, words)
+def _run(run: Run, words: Sequence[str]) -> str:
+    done = run(words)
     if done.returncode != 0:
         raise GpuprepError(f"{words[0]} failed: {(done.stderr or done.stdout).strip()[-300:]}", "run it again")
     return done.stdout

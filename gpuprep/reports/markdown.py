@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
-from gpuprep.reports import causes, drifted, glance, measured
+from gpuprep.reports import capacity, causes, drifted, glance, measured
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
 from gpuprep.reports.readings import figure
 from gpuprep.reports.text import SIMULATED, outcome, words
@@ -179,12 +179,13 @@ def _measurements(record: RunRecord) -> list[str]:
     cases = [
         (
             "" if row.number is None else str(row.number), plain(row.title or row.id), plain(row.result),
-            figure(row.seconds), figure(row.fps, 0), figure(row.psnr_db, 1), plain(row.decisive_line),
+            figure(row.seconds), figure(row.psnr_db, 1), plain(row.decisive_line),
         )
         for row in ran
     ]  # fmt: skip
-    heads = ("#", "Transcode", "Result", "s", "fps", "PSNR dB", "Decisive line")
-    parts += [*_section("Transcodes", heads, cases, right=("#", "s", "fps", "PSNR dB")), *_more(more)]
+    heads = ("#", "Transcode", "Result", "s", "PSNR dB", "Decisive line")
+    parts += [*_section("Transcodes", heads, cases, right=("#", "s", "PSNR dB")), *_more(more)]
+    parts += _streams(record)
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
     shown, left = causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
@@ -198,6 +199,18 @@ def _measurements(record: RunRecord) -> list[str]:
     ]  # fmt: skip
     heads = ("GPU", "Series", "Size", "Result", "sessions", "fps", "Decisive line")
     return [*parts, *_section("Throughput", heads, series, right=("sessions", "fps")), *_more(left)]
+
+
+def _streams(record: RunRecord) -> list[str]:
+    """How many streams of 30 pictures a second, and what is the limit."""
+    rows = [
+        (plain("GPU" if line.gpu is None else f"GPU {line.gpu}"), plain(line.kind), *map(plain, capacity.cells(line)))
+        for line in capacity.lines_of(record)
+    ]
+    if not rows:
+        return []
+    section = _section("Streams", ("GPU", "Work", *capacity.HEADS), rows, right=("1080p30", "4K30"))
+    return [*section, *(paragraph(note) for note in capacity.notes(record))]
 
 
 def _more(folded: Sequence[tuple[causes.Group, Sequence[object]]]) -> list[str]:

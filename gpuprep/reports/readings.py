@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from gpuprep.checks.ffmpegneeds import licence_of
 from gpuprep.records import Missing, ProbeResult, RunRecord
 from gpuprep.records.evidence import measured
+from gpuprep.records.evidence.codec import Codec
 from gpuprep.records.evidence.decode import Figure
 
 _T = TypeVar("_T")
@@ -42,6 +44,11 @@ class _Same:
 def _decoded(kind: Any, same: _Same) -> Any:
     values = measured(kind, same.result.values if same.result else None)
     return kind() if isinstance(values, Missing) else values
+
+
+def licence(record: RunRecord) -> str:
+    """Of the FFmpeg that was asked for its parts, by configure's options; "" where it was not asked."""
+    return licence_of(answer(record, Codec, "codec"))
 
 
 def entries(listed: tuple[_T | Missing, ...]) -> list[_T]:

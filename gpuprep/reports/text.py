@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
-from gpuprep.reports import causes, commands, drifted, nightly, text_measured, text_short
+from gpuprep.reports import causes, commands, drifted, nightly, readings, text_measured, text_short
 from gpuprep.reports.text_findings import not_passed, not_passed_groups, skipped
 
 COLORS = {
@@ -107,6 +107,8 @@ def _everything(page: Page, record: RunRecord) -> None:
         _passed(page, findings)
     _steps(page, record)
     _versions(page, record.after or record.before)
+    if (words := readings.licence(record)) and (record.after or record.before):
+        page.field("FFmpeg's licence", words)
     page.heading("Run")
     page.field("started", f"{record.started_at}, took {_duration(seconds_between(record.started_at, record.ended_at))}")
     page.field("gpuprep", record.gpuprep_version)

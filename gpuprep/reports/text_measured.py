@@ -11,7 +11,7 @@ from gpuprep.reports.rows import Gemm, Step
 from gpuprep.reports.text_columns import Page
 
 Row = tuple[str, ...]
-MOST_FIGURES = 12  # of the first screen of several GPUs
+MOST_FIGURES = 10  # of the first screen of several GPUs
 
 
 def first(page: Page, record: RunRecord) -> None:
@@ -27,6 +27,9 @@ def first(page: Page, record: RunRecord) -> None:
 
 def short(page: Page, record: RunRecord) -> None:
     """The same in few lines: of several GPUs the lowest and the highest."""
+    if record.command == "capacity":  # its tables are what was asked for
+        capacity.text(page, record)
+        return
     beside = columns.columns(record)
     if not beside.labels:
         first(page, record)

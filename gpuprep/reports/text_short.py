@@ -116,9 +116,11 @@ def skipped(page: Page, findings: Iterable[Finding]) -> None:
     else:
         rest = []
     told = [(len(group.findings), shortened(group.cause, 120)) for group in groups]
-    told += [(sum(len(group.findings) for group in rest), "other reasons, each of its own")] if rest else []
     for count, reason in told:
         page.text(f"{count} {page.paint('skipped', Status.SKIP)}: {reason}", later=" " * 4)
+    if rest:
+        count = sum(len(group.findings) for group in rest)
+        page.text(f"{count} {page.paint('skipped', Status.SKIP)} for other reasons")
 
 
 def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool = True) -> None:
@@ -129,7 +131,8 @@ def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool =
     run = f", run {record.run_id}" if named else ""
     line = f"{record.host}{stand_in}{profile}: {said}"
     if run and len(word) + len(line) + len(run) + 2 > page.width:
-        page.text(f"run {record.run_id}")
+        if not any(record.run_id in above for above in page.lines[-1:]):
+            page.text(f"run {record.run_id}")
         run = ""
     page.text(f"{page.paint(word, word)}  {line}{run}", later="  ")
 

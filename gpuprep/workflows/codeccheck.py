@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpuprep import catalogue, settings
 from gpuprep.catalogue import Board
 from gpuprep.checks import ffmpegneeds
-from gpuprep.checks.ffmpegcommand import Asked, needs
-from gpuprep.checks.ffmpegneeds import SPOKEN, Answer
+from gpuprep.checks.ffmpegcommand import needs
+from gpuprep.checks.ffmpegneeds import Checked, licence_of
 from gpuprep.desired import loading
 from gpuprep.desired.host_rules import board_at, nvidia_gpus
 from gpuprep.errors import UsageError
-from gpuprep.records import SCHEMA_VERSION, Missing, RunRecord, Source, Status
+from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.codec import Codec
 from gpuprep.store import Store
-from gpuprep.untrusted.plaintext import one_line
+from gpuprep.untrusted.plaintext import command
 
 PROFILES = ("base", "video")  # whose parts are looked through for what would add one
 LOOK_BACK = 200  # runs of a host
-CODES = {Status.FAIL: 1, Status.UNKNOWN: 3}
-
-
-@dataclass(frozen=True)
-class Checked:
-    """All answers, and what they are about."""
-
-    about: str  # "run 20261123-...", "profile video"
-    version: str
-    licence: str
-    simulated: bool
-    asked: Asked
-    answers: tuple[Answer, ...]
-
-    @property
-    def exit_code(self) -> int:
-        found = {answer.status for answer in self.answers}
-        return next((CODES[status] for status in (Status.FAIL, Status.UNKNOWN) if status in found), 0)
 
 
 def check(
@@ -65,7 +45,7 @@ def check(
     known = parts if isinstance(parts, Codec) else Codec()
     about = f"{record.host}, run {record.run_id}"
     simulated = record.source is Source.SIMULATED
-    return Checked(about, known.version, known.licence, simulated, asked, tuple(answers))
+    return Checked(about, known.version, licence_of(known), simulated, asked, tuple(answers))
 
 
 def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
@@ -82,7 +62,8 @@ def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
         opened.close()
     what = "no run of it that asked FFmpeg for its parts" if found else "no run"
     raise UsageError(
-        f"of {host} there is {what} in the store", f"gpuprep validate {host} --only codec --profile PROFILE"
+        f"of {host} there is {what} in the store",
+        command("gpuprep", "validate", "--only", "codec", "--profile", "base", about=host or ""),
     )
 
 
@@ -98,44 +79,3 @@ def _boards(record: RunRecord) -> list[Board | None]:
     if facts is None:
         return []
     return [board_at(facts, device) for device in nvidia_gpus(facts)]
-
-
-def as_text(checked: Checked) -> str:
-    """What lacks first, then what is not known, then the rest in one line."""
-    build = f"FFmpeg {checked.version}" if checked.version else "FFmpeg"
-    licence = f", {checked.licence}" if checked.licence else ""
-    lines = [f"{build}{licence}, of {checked.about}{' (SIMULATED)' if checked.simulated else ''}"]
-    for status in (Status.FAIL, Status.UNKNOWN):
-        for answer in (one for one in checked.answers if one.status is status):
-            lines.append(f"{status.value:<8}{answer.title}: {answer.why} ({one_line(answer.need.where)})")
-            if answer.remedy:
-                lines.append(f"        -> {answer.remedy}")
-    passed = [answer for answer in checked.answers if answer.status is Status.PASS]
-    if passed:
-        kinds: dict[str, list[str]] = {}
-        for answer in passed:
-            kinds.setdefault(SPOKEN.get(answer.need.kind, answer.need.kind), []).append(answer.need.name)
-        told = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
-        lines.append(f"PASS    {told}")
-    lines += [f"note: {one_line(note)}" for note in checked.asked.notes]
-    return "\n".join(lines) + "\n"
-
-
-def as_json(checked: Checked) -> str:
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "about": checked.about,
-        "ffmpeg": checked.version or None,
-        "licence": checked.licence or None,
-        "source": "simulated" if checked.simulated else "measured",
-        "needs": [
-            {
-                "kind": one.need.kind, "name": one.need.name, "where": one.need.where, "status": one.status.value,
-                "why": one.why or None, "remedy": one.remedy or None,
-            }
-            for one in checked.answers
-        ],
-        "notes": checked.asked.notes,
-        "exit_code": checked.exit_code,
-    }  # fmt: skip
-    return json.dumps(document, indent=2)

@@ -25,6 +25,8 @@ from gpuprep.records.evidence.throughput import Clip, Series, Throughput, Throug
 # The command itself is what the host said: nobody shall paste it from a report.
 RETRY = "run the series' command by hand on the host; it is in the record"
 AGAIN = "measure again"
+# What a codec of a series is called among the capabilities of an engine, where that is another name.
+CAPABILITY = {"hevc10": "hevc.10bit", "h264-noisy": "h264"}
 UNLISTED = ThroughputGpu()  # of a series that names no GPU of the list
 
 
@@ -168,7 +170,7 @@ def _lost(gpu: ThroughputGpu) -> Finding:
 
 
 def _not_built(evidence: Evidence, judged: Judged) -> Finding:
-    name = f"{judged.codec}_nvenc"
+    name = throughputplan.Series(judged.kind, judged.codec, judged.preset, False).needs
     if name in evidence.wanted.codec.parts.get("encoders", ()):
         reading = Missing("not_installed", judged.decisive)
         return unknown(judged.subject, FPS, reading, expected="measured", role="gpu_codec")
@@ -211,6 +213,9 @@ def _denied(judged: Judged, known: Cause, line: str) -> Finding:
     if model is None or own is None:
         what = "this GPU" if model is None else f"the video engines of a {model.title}"
         reason = f"{known.meaning}; gpuprep's catalogue does not know {what}"
+        return skip(judged.subject, FPS, expected="frames, where the GPU can", actual=line, reason=reason)
+    if chip in ("nvenc", "nvdec") and f"{chip}.{CAPABILITY.get(judged.codec, judged.base)}" not in own:
+        reason = f"{known.meaning}; gpuprep's catalogue says the same of a {model.title}"
         return skip(judged.subject, FPS, expected="frames, where the GPU can", actual=line, reason=reason)
     counts = " and ".join(one.in_words() for one in judged.engines if one.count)
     why = f"{known.meaning}, though by gpuprep's catalogue a {model.title} has {counts or 'such engines'}: {line}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuprep import catalogue
-from gpuprep.agent.throughputplan import clip_of
+from gpuprep.agent.throughputplan import LARGER, clip_of
 from gpuprep.catalogue.codecs import EngineRate, engine_rate, most_engines
 from gpuprep.catalogue.video import capabilities, is_verified
 from gpuprep.records import Missing
@@ -84,6 +84,11 @@ class Judged:
     @property
     def key(self) -> tuple[str, str, str]:
         return self.kind, self.codec, self.preset
+
+    @property
+    def base(self) -> str:
+        """The codec without the size."""
+        return self.codec.removesuffix(LARGER)
 
     @property
     def delivered(self) -> list[Step]:

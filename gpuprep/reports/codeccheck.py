@@ -1,0 +1,50 @@
+"""What an ffmpeg command lacks, as text and as one JSON document."""
+
+from __future__ import annotations
+
+import json
+
+from gpuprep.checks.ffmpegneeds import SPOKEN, Checked
+from gpuprep.records import SCHEMA_VERSION, Status
+from gpuprep.untrusted.plaintext import one_line
+
+
+def as_text(checked: Checked) -> str:
+    """What lacks first, then what is not known, then the rest in one line."""
+    build = f"FFmpeg {checked.version}" if checked.version else "FFmpeg"
+    licence = f", {checked.licence}" if checked.licence else ""
+    lines = [f"{build}{licence}, of {checked.about}{' (SIMULATED)' if checked.simulated else ''}"]
+    for status in (Status.FAIL, Status.UNKNOWN):
+        for answer in (one for one in checked.answers if one.status is status):
+            lines.append(f"{status.value:<8}{answer.title}: {answer.why} ({one_line(answer.need.where)})")
+            if answer.remedy:
+                lines.append(f"        -> {answer.remedy}")
+    passed = [answer for answer in checked.answers if answer.status is Status.PASS]
+    if passed:
+        kinds: dict[str, list[str]] = {}
+        for answer in passed:
+            kinds.setdefault(SPOKEN.get(answer.need.kind, answer.need.kind), []).append(answer.need.name)
+        told = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
+        lines.append(f"PASS    {told}")
+    lines += [f"note: {one_line(note)}" for note in checked.asked.notes]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(checked: Checked) -> str:
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "about": checked.about,
+        "ffmpeg": checked.version or None,
+        "licence": checked.licence or None,
+        "source": "simulated" if checked.simulated else "measured",
+        "needs": [
+            {
+                "kind": one.need.kind, "name": one.need.name, "where": one.need.where, "status": one.status.value,
+                "why": one.why or None, "remedy": one.remedy or None,
+            }
+            for one in checked.answers
+        ],
+        "notes": checked.asked.notes,
+        "exit_code": checked.exit_code,
+    }  # fmt: skip
+    return json.dumps(document, indent=2)

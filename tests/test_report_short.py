@@ -1,0 +1,233 @@
+"""What a terminal shows by default: short, with one command that may be pasted, and the verdict as the last line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from typing import Any
+
+import hints
+import pytest
+from records_for_tests import record
+from validations_for_tests import h200, several, t4
+
+from gpuprep.records import Finding, RunRecord, Source, Status, Verdict
+from gpuprep.reports import commands, text
+from gpuprep.workflows.provision import STEPS
+
+ASKED = {
+    "hosts": ["gpus"],
+    "inventory": "my inv.yml",
+    "profile": "./t4 own.yml",
+    "ssh_key": "~/k",
+    "store": "sqlite:////s",
+}
+OFF = Finding(
+    "gpu 0", "persistence_mode", Status.FAIL, "on", "off",
+    "persistence mode of gpu 0 is off: the driver unloads between jobs; each start waits and settings are lost",
+    "`gpuprep tune HOST --profile PROFILE`", "gpu_tuning",
+)  # fmt: skip
+HELD = Finding(
+    "driver", "held", Status.FAIL, "all held", "not held: libcuda1", "the next upgrade may change these: libcuda1",
+    "`gpuprep provision HOST --profile PROFILE --only driver`", "gpu_driver",
+)  # fmt: skip
+HOT = Finding("gpu 0", "temperature", Status.WARN, "below 85 °C", "86 °C", "it is hot", "look at the fans")
+PASSED = tuple(Finding("kernel", f"fact_{n}", Status.PASS, "a", "a") for n in range(90))
+MISSING = tuple(
+    Finding(f"transcode {n}", "completed", Status.SKIP, "it works", "not run", "this GPU has no encoder (NVENC)")
+    for n in range(26)
+)
+
+
+def made(*findings: Finding, **changes: Any) -> RunRecord:
+    worst = next(
+        (s for s in (Status.FAIL, Status.UNKNOWN, Status.WARN) if s in [f.status for f in findings]), Status.PASS
+    )
+    fields: dict[str, Any] = {
+        "command": "validate", "host": "web1", "plan": None, "playbook": None, "source": Source.MEASURED,
+        "measurements": (), "options": {"asked": ASKED},
+    }  # fmt: skip
+    judged = Verdict(worst, f"{worst.value}: x", findings)
+    return dataclasses.replace(record(), **{**fields, **changes}, verdict=judged, findings=findings)
+
+
+def short(run: RunRecord, **options: Any) -> str:
+    return text.document([run], **options)
+
+
+@pytest.mark.parametrize("make", [h200, lambda: several(2), lambda: several(8), lambda: several(16), t4])
+def test_a_healthy_host_is_no_more_than_25_lines(make: Any) -> None:
+    run = make()
+    healthy = tuple(
+        dataclasses.replace(one, status=Status.PASS) if one.status is not Status.SKIP else one
+        for one in (run.verdict.findings if run.verdict else run.findings)
+    )
+    healthy += MISSING
+    run = dataclasses.replace(run, findings=healthy, verdict=Verdict(Status.PASS, "PASS: x", healthy))
+    page = short(run)
+    assert len(page.splitlines()) <= 25, page
+    assert "At a glance" in page
+    assert "Did not pass" not in page
+    assert page.splitlines()[-1].startswith(f"PASS  {run.host}")
+
+
+def test_the_last_line_is_host_profile_verdict_counts_and_run() -> None:
+    run = made(OFF, *PASSED, *MISSING)
+    assert short(run).splitlines()[-1] == f"FAIL  web1, t4: 1 FAIL, 90 PASS, 26 SKIP, run {run.run_id}"
+    whole = short(run, everything=True)
+    assert whole.splitlines()[-1] == short(run).splitlines()[-1]
+    assert "Passed (90)" in whole
+    assert "Passed" not in short(run)
+
+
+def test_why_it_matters_stands_below_what_did_not_pass() -> None:
+    page = " ".join(short(made(OFF, *PASSED)).split())
+    assert (
+        "FAIL gpu 0: persistence mode (expected on) why: persistence mode of gpu 0 is off: the driver unloads" in page
+    )
+    assert "is wanted" not in page
+
+
+def test_skipped_checks_are_counted_and_are_nothing_that_did_not_pass() -> None:
+    page = short(made(*PASSED, *MISSING))
+    assert "26 skipped: this GPU has no NVENC" in page
+    assert "Did not pass" not in page
+
+
+def pasted(page: str) -> list[list[str]]:
+    return [shlex.split(line) for line in page.splitlines() if line.strip().startswith("gpuprep ")]
+
+
+def test_one_command_repairs_it_with_the_options_of_the_run() -> None:
+    (words,) = pasted(short(made(HELD, OFF, HOT, *PASSED)))
+    assert words == [
+        "gpuprep", "provision", "-i", "my inv.yml", "web1", "--profile", "./t4 own.yml", "--only", "driver,tuning",
+        "--ssh-key", "~/k", "--store", "sqlite:////s",
+    ]  # fmt: skip
+    (words,) = pasted(short(made(OFF)))
+    assert words[:2] == ["gpuprep", "tune"]
+    assert all(not hints.problem(shlex.join(words)) for words in pasted(short(made(HELD, OFF))))
+
+
+def test_what_no_step_repairs_is_checked_again_the_same_way() -> None:
+    options = {"asked": {"profile": "t4"}, "probes": ["gemm"], "quick": True}
+    (words,) = pasted(short(made(HOT, options=options)))
+    assert words == ["gpuprep", "validate", "web1", "--profile", "t4", "--only", "gemm", "--quick"]
+
+
+def test_what_drift_puts_back_is_repaired_by_drift() -> None:
+    fixable = dataclasses.replace(OFF, remedy=f"{commands.FIX}; or: {OFF.remedy}")
+    assert " drift " in commands.repair([made(fixable)], [fixable])
+    assert " drift " not in commands.repair([made(fixable, HELD)], [fixable, HELD])
+
+
+def test_a_record_of_an_older_gpuprep_has_a_command_too() -> None:
+    (words,) = pasted(short(made(HELD, options={})))
+    assert words == ["gpuprep", "provision", "web1", "--profile", "t4", "--only", "driver"]
+
+
+HOSTILE = ["a; rm -rf /", "$(id)", "`id`", "-rf", "--output=/etc/x", "a\nb", "x' 'y", "\x1b[2Jx", '"', "é\u202e"]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("key", ["inventory", "profile", "ssh_key", "store", "host", "role", "asked"])
+def test_whatever_a_record_holds_the_command_stays_one(key: str, value: str) -> None:
+    run = made(HELD, options={"asked": value if key == "asked" else {**ASKED, key: value}})
+    finding = dataclasses.replace(HELD, role=value) if key == "role" else HELD
+    if key == "host":
+        run = dataclasses.replace(run, host=value)
+    line = commands.repair([run], [finding])
+    assert line.isprintable()
+    words = shlex.split(line)
+    assert words[:2] == ["gpuprep", "provision"]
+    assert hints.problem(line) == ""
+    if key in ("inventory", "profile", "ssh_key", "store") and value.isprintable():
+        assert any(word == value or word.endswith(f"={value}") or word == f"-i{value}" for word in words)
+
+
+def test_commands_in_a_remedy_get_the_host_and_nothing_else_becomes_one() -> None:
+    run = made(HOT)
+    told = commands.expanded("see `gpuprep validate HOST --profile PROFILE --quick`, or `nvidia-smi`", run)
+    assert "`gpuprep validate -i 'my inv.yml' web1 --profile './t4 own.yml' --quick" in told
+    assert told.endswith("or `nvidia-smi`")
+    for evil in ("`gpuprep validate HOST; rm -rf /`", "`gpuprep $(id) HOST`", "`gpuprep x HOST | sh`"):
+        assert commands.expanded(evil, run) == evil
+
+
+def test_no_password_is_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuprep.cli import work
+
+    monkeypatch.delenv("GPUPREP_STORE", raising=False)
+    typed = {field.name: None for field in dataclasses.fields(work.Request)}
+    request = work.Request(
+        **{**typed, "hosts": ("web1",), "verbose": 0, "store": "postgresql://u:se cret@db/x"}  # type: ignore[arg-type]
+    )
+    assert work._asked(request) == {"hosts": ["web1"]}
+
+
+def test_the_steps_are_those_of_the_command() -> None:
+    assert commands.STEPS == STEPS
+
+
+def test_statuses_have_their_colours() -> None:
+    page = short(made(OFF, HOT, *PASSED, *MISSING), color=True)
+    for code, word in (("31", "FAIL"), ("33", "WARN"), ("36", "skipped")):
+        assert f"\x1b[{code}m{word}" in page
+    assert re.sub(r"\x1b\[\d+m", "", page) == short(made(OFF, HOT, *PASSED, *MISSING))
+
+
+# ---------------------------------------------------------------- several hosts
+
+
+def many(count: int, *bad: RunRecord) -> list[RunRecord]:
+    """`count` hosts; every third has one of `bad`."""
+    records = []
+    for number in range(count):
+        run = bad[number // 3 % len(bad)] if bad and number % 3 == 0 else made(*PASSED)
+        records.append(dataclasses.replace(run, host=f"gpu-{number:02d}", run_id=f"20261120-100000-{number:06x}"))
+    return records
+
+
+def unlike(count: int) -> list[RunRecord]:
+    """Each host with faults of its own."""
+    made_of = [
+        made(*(dataclasses.replace(HOT, property=f"p{number}_{n}", status=Status.FAIL) for n in range(9)))
+        for number in range(count)
+    ]
+    return [dataclasses.replace(one, host=f"gpu-{number:02d}") for number, one in enumerate(made_of)]
+
+
+def lost() -> RunRecord:
+    return dataclasses.replace(
+        made(*PASSED), verdict=None, findings=(), exit_code=3, error="web1: no answer\nwhat to do: x"
+    )
+
+
+@pytest.mark.parametrize(
+    "records",
+    [many(60), many(60, made(OFF), made(HELD, HOT), lost()), unlike(60), [*unlike(55), *many(5)], many(60, lost())],
+)
+def test_sixty_hosts_are_no_more_than_80_lines(records: list[RunRecord]) -> None:
+    page = text.document(records)
+    assert len(page.splitlines()) <= 80, page
+    assert re.fullmatch(r"(\d+ [A-Z]+, )*\d+ [A-Z]+ of 60", page.splitlines()[-1])
+
+
+def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> None:
+    page = text.document(many(60, made(OFF), made(HELD)))
+    assert " ".join(page.split()).count("the driver unloads between jobs") == 1
+    assert "(10 hosts: gpu-00, gpu-06, gpu-12, gpu-18, gpu-24, gpu-30 and 4 more)" in " ".join(page.split())
+    (line,) = [line for line in page.splitlines() if line.startswith("To repair it: ")]
+    words = shlex.split(line)[3:]
+    assert words[:4] == ["gpuprep", "provision", "-i", "my inv.yml"]
+    assert [word for word in words if word.startswith("gpu-")] == [f"gpu-{number:02d}" for number in range(0, 60, 3)]
+    assert hints.problem(shlex.join(words)) == ""
+
+
+def test_the_worst_stand_first_and_an_error_is_one_cause_of_many() -> None:
+    page = text.document([*many(4, made(HOT)), dataclasses.replace(lost(), host="gone")])
+    rows = page[page.index("HOST") :].splitlines()[1:6]
+    assert [row.split()[1] for row in rows] == ["UNKNOWN", "WARN", "WARN", "PASS", "PASS"]
+    page = text.document([dataclasses.replace(lost(), host=f"h{n}", error=f"h{n}: no answer") for n in range(9)])
+    assert page.count("no answer (9 hosts: ") == 1
