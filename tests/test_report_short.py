@@ -225,6 +225,24 @@ def test_hosts_with_one_cause_are_told_it_once_and_repaired_by_one_command() -> 
     assert hints.problem(shlex.join(words)) == ""
 
 
+def test_very_many_hosts_are_named_by_the_pattern_that_was_typed() -> None:
+    asked = {**ASKED, "limit": "rack-4:&t4"}
+    records = [dataclasses.replace(made(OFF, options={"asked": asked}), host=f"gpu-{n}") for n in range(61)]
+    words = shlex.split(commands.repair(records, [OFF]))
+    assert words[:9] == [
+        "gpuprep",
+        "tune",
+        "-i",
+        "my inv.yml",
+        "--limit",
+        "rack-4:&t4",
+        "gpus",
+        "--profile",
+        "./t4 own.yml",
+    ]
+    assert hints.problem(shlex.join(words)) == ""
+
+
 def test_the_worst_stand_first_and_an_error_is_one_cause_of_many() -> None:
     page = text.document([*many(4, made(HOT)), dataclasses.replace(lost(), host="gone")])
     rows = page[page.index("HOST") :].splitlines()[1:6]

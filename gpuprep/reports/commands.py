@@ -20,7 +20,7 @@ from gpuprep.untrusted import plaintext
 # Names of --only, in the order of the roles. A test compares them with those of the command.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 MOST_NAMED = 2  # steps that --only names; of more, the whole of provision is shorter and does the same
-MOST_HOSTS = 100  # names in one command
+MOST_HOSTS = 60  # names in one command; of more, the pattern that was typed
 VALUES = (("profile", "--profile"), ("ssh_key", "--ssh-key"), ("store", "--store"))
 FLAGS = (("accept_new_host_key", "--accept-new-host-key"), ("ask_become_pass", "--ask-become-pass"))
 # Commands that a finding's remedy may name: words without a meaning to a shell, in backticks.
@@ -97,10 +97,13 @@ def _line(records: Sequence[RunRecord], verb: str, more: Sequence[str]) -> str:
     first = records[0]
     asked = _asked(first)
     named = list(dict.fromkeys(record.host for record in records))
-    if len(named) > MOST_HOSTS and asked.get("hosts"):
-        named = list(asked["hosts"])
+    limit: list[str] = []
+    if len(named) > MOST_HOSTS and asked.get(
+        "inventory"
+    ):  # as typed: a host that is well already is recognised as such
+        named, limit = list(asked["hosts"]), _option("--limit", asked.get("limit"))
     words = ["gpuprep", *verb.split()]
-    words += _option("-i", asked.get("inventory"))
+    words += [*_option("-i", asked.get("inventory")), *limit]
     # A name that looks like an option stands behind all options.
     late = any(name.startswith("-") for name in named)
     words += [] if late else named
@@ -143,7 +146,7 @@ def _asked(record: RunRecord) -> Mapping[str, Any]:
         return {}
     hosts = asked.get("hosts")
     listed = [name for name in hosts if isinstance(name, str)] if isinstance(hosts, (list, tuple)) else []
-    texts = {key: asked.get(key) for key in ("inventory", *(key for key, _ in VALUES))}
+    texts = {key: asked.get(key) for key in ("inventory", "limit", *(key for key, _ in VALUES))}
     return {
         **{key: value for key, value in texts.items() if isinstance(value, str)},
         **{key: asked.get(key) is True for key, _ in FLAGS},
