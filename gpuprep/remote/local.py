@@ -208,12 +208,12 @@ class LocalProcess:
         self._stderr.close()
 
 
-def _give_up(process: subprocess.Popen[bytes], farewell: float = FAREWELL) -> bool:
-    """Kill the command and what it started, close its pipes. Waits at most `farewell`; returns whether it is gone."""
+def _give_up(process: subprocess.Popen[bytes], farewell: float | None = None) -> bool:
+    """Kill the command and what it started, close its pipes. Waits `farewell` s at most; returns whether it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # a user may not kill what sudo runs
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(farewell)
+        process.wait(FAREWELL if farewell is None else farewell)
     _close_pipes(process)
     return process.returncode is not None
 

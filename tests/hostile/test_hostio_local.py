@@ -48,7 +48,7 @@ def test_a_line_that_does_not_end(command: str, words: str) -> None:
 
 
 def test_ctrl_c_ends_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(local, "STOP_SECONDS", 0.2)
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     began = time.monotonic()

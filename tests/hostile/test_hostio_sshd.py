@@ -34,8 +34,9 @@ VERSION = b"SSH-2.0-OpenSSH_9.2\r\n"
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ssh, sshchannel, watch):
+    for module in (ssh, sshchannel):
         monkeypatch.setattr(module, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(watch, "STOP_SECONDS", 0.3)
     monkeypatch.setattr(sshchannel, "CLOSE_SECONDS", 1.0)
     monkeypatch.setattr(sshchannel, "FAREWELL_SECONDS", 0.5)
     monkeypatch.setattr(sshchannel, "SEND_SECONDS", 0.5)
