@@ -34,7 +34,7 @@ def test_the_command_line_takes_it(file: str, line: str) -> None:
     "line",
     [
         "gpuprep provison HOST", "gpuprep validate HOST --profil t4", "gpuprep drift HOST --probe slow",
-        "gpuprep baseline set HOST last --why x", "gpuprep report a b", "gpuprep judge --profile t4",
+        "gpuprep baseline set HOST last --why x", "gpuprep report a b", "gpuprep compare RUN",
     ],
 )  # fmt: skip
 def test_a_command_that_is_wrong_is_known(line: str) -> None:

@@ -1,4 +1,4 @@
-"""`gpuprep judge --template`: a file of figures to fill in."""
+"""`gpuprep judge --template csv`: a file of figures to fill in."""
 
 from __future__ import annotations
 
