@@ -224,3 +224,11 @@ def test_without_parts_to_compare_with_it_is_a_wrong_usage(store: str, arguments
 def test_words_that_would_move_a_cursor_are_shown_as_escapes(store: str) -> None:
     done = run(store, "gpu-1", "--", "ffmpeg", "-i", "\x1b[2J.mp4", "-c:v", "x\x1b[31m", "b\n.mp4")
     assert "\x1b" not in done.output
+
+
+def test_a_name_that_configure_writes_otherwise_is_found() -> None:
+    words = "ffmpeg -i a.mkv -c:v copy -c:s mov_text b.mp4"
+    assert answered(words, VIDEO)["encoders mov_text"].status is Status.PASS
+    built = dataclasses.replace(VIDEO, encoders=("mov_text",))
+    assert answered(words, built)["encoders mov_text"].status is Status.PASS
+    assert answered(words)["encoders mov_text"].remedy.startswith("codec.parts.encoders with movtext; profile video")

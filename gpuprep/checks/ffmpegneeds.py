@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpuprep.agent.licences import licence
 from gpuprep.catalogue import Board, ffmpeg
 from gpuprep.catalogue.video import capabilities
+from gpuprep.checks import probes
 from gpuprep.checks.ffmpegcommand import Asked, Need
 from gpuprep.checks.probes import CONFIGURED, configured
 from gpuprep.records import Missing, Status
@@ -27,7 +28,8 @@ USUAL_PIXELS = frozenset(
      "yuv444p16le", "p016le", "rgb24", "bgr24", "rgba", "bgra", "bgr0", "rgb0", "gray", "yuva420p", "cuda")
 )  # fmt: skip
 # As a profile and configure call it ► as `ffmpeg -protocols` lists it.
-LISTED_AS = {"libsrt": "srt"}
+LISTED_AS = {"libsrt": "srt", **probes.LISTED_AS}
+CONFIGURED_AS = {listed: name for name, listed in LISTED_AS.items()}
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _of_build(need: Need, parts: Codec | Missing, shipped: Mapping[str, Mapping[
     if have is None:
         why = f"the record does not say which {SPOKEN.get(need.kind, need.kind)}s this FFmpeg has"
         return Answer(need, Status.UNKNOWN, why, "gpuprep validate HOST --only codec --profile base")
-    if need.name in have or LISTED_AS.get(need.name) in have:
+    if {need.name, LISTED_AS.get(need.name), CONFIGURED_AS.get(need.name)} & have:
         return Answer(need, Status.PASS)
     return Answer(
         need, Status.FAIL, f"this FFmpeg has no such {SPOKEN.get(need.kind, need.kind)}", _adds(need, shipped)
@@ -129,15 +131,16 @@ def _adds(need: Need, shipped: Mapping[str, Mapping[str, Sequence[str]]]) -> str
     """The key of a profile that would add it."""
     if need.kind == "pix_fmts":
         return "no key of a profile adds a pixel format: this version of FFmpeg has none of this name"
-    having = [name for name, parts in shipped.items() if need.name in parts.get(need.kind, ())]
-    libraries = ffmpeg.needed(need.kind, need.name)
+    part = CONFIGURED_AS.get(need.name, need.name) if need.kind in ("encoders", "decoders") else need.name
+    having = [name for name, parts in shipped.items() if part in parts.get(need.kind, ())]
+    libraries = ffmpeg.needed(need.kind, part)
     library = f" and codec.libraries with {libraries[0]}" if libraries else ""
     if need.kind == "hwaccels":
         return "codec.parts.hwaccels with h264_nvdec and others give cuda; gpuprep builds no other hwaccel"
     if having:
-        return f"codec.parts.{need.kind} with {need.name}{library}; profile {having[0]} has it"
+        return f"codec.parts.{need.kind} with {part}{library}; profile {having[0]} has it"
     if libraries or not need.name.startswith("lib"):
-        return f"codec.parts.{need.kind} with {need.name}{library}, where FFmpeg's configure knows it"
+        return f"codec.parts.{need.kind} with {part}{library}, where FFmpeg's configure knows it"
     return "gpuprep builds FFmpeg without this library; no key of a profile adds it"
 
 

@@ -22,6 +22,7 @@ CONFIGURED = {
     "muxers": "muxer", "demuxers": "demuxer", "parsers": "parser",
     "bsfs": "bsf", "protocols": "protocol", "indevs": "indev",
 }  # fmt: skip
+LISTED_AS = {"movtext": "mov_text"}  # configure's name ► FFmpeg's
 HWACCEL = re.compile(r"_(nvdec|cuvid)$")
 
 
@@ -76,7 +77,7 @@ def _kind(kind: str, names: Sequence[str], values: Codec | Missing) -> Finding:
 
 def _listed_name(kind: str, name: str) -> str:
     """configure knows h264_nvdec; `ffmpeg -hwaccels` shows all of that kind as cuda."""
-    return "cuda" if kind == "hwaccels" and HWACCEL.search(name) else name
+    return "cuda" if kind == "hwaccels" and HWACCEL.search(name) else LISTED_AS.get(name, name)
 
 
 def configured(arguments: Sequence[str], singular: str) -> set[str]:

@@ -59,6 +59,8 @@ LIBRARY_FLAGS = {
     "x265": ["--enable-libx265"],
     "zlib": ["--enable-zlib"],
 }
+# As configure calls it: as `ffmpeg -encoders` does.
+LISTED_AS = {"movtext": "mov_text"}
 
 
 class Refused(Exception):
@@ -106,7 +108,7 @@ def check_parts(spec: Spec, folder: Path, user: str | None = None) -> None:
     missing = []
     for kind in ("encoders", "decoders", "filters"):
         have = listed(ask(folder, f"-{kind}", user))
-        missing += [f"{KINDS[kind]} {name}" for name in wished(spec, kind) if name not in have]
+        missing += [f"{KINDS[kind]} {name}" for name in wished(spec, kind) if LISTED_AS.get(name, name) not in have]
     if spec["parts"].get("hwaccels") and "cuda" not in ask(folder, "-hwaccels", user).split():
         missing.append("hwaccel cuda")
     configured = ask(folder, "-buildconf", user).split()
