@@ -2,7 +2,7 @@
 
 RUN is the value of GPUPREP_RUN in the environment of what is to end: SIGTERM first, SIGKILL half a second later. A
 process that works on the package database is left alone, with all above and below it. The last line that is printed
-names those: "left apt-get, dpkg".
+names it: "left apt-get, dpkg".
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def main(run: str, units: list[str]) -> int:
         for pid in ending:
             _send(pid, signal.SIGTERM if waited < POLITE_SECONDS else signal.SIGKILL)
         time.sleep(0.1)
-    names = ", ".join(sorted({_name(pid) for pid in kept}))
-    sys.stdout.write(f"left {names}\n" if kept else "nothing is left\n")
+    names = ", ".join(sorted({_name(pid) for pid in kept if _is_manager(pid)}))
+    sys.stdout.write(f"left {names}\n" if names else "nothing is left\n")
     return 0
 
 
