@@ -232,7 +232,7 @@ def test_validate_has_the_same_section_where_it_was_measured() -> None:
 def test_simulated_streams_say_so() -> None:
     record = shown(source=Source.SIMULATED)
     assert "Streams (SIMULATED)" in text.render(record)
-    assert {row["source"] for row in report.document(record)} == {"simulated"}
+    assert {row.source for row in report.lines(record)} == {Source.SIMULATED}
 
 
 def test_json_has_the_streams_beside_the_record() -> None:

@@ -31,6 +31,7 @@ PRINTED: dict[str, list[tuple[list[str], int]]] = {
         (["drift", "local", "host2", "-p", "t4", "-q"], 0),
         (["report", "--batch", "last"], 0),
     ],
+    "capacity": [(["capacity", "local", "-q"], 0)],
     "error": [(["report", "nope"], 2), (["plan", "--zz"], 2), (["history", "--since", "yesterday"], 2)],
     "history": [(["history"], 0), (["history", "list", "--failed"], 0), (["history", "nowhere"], 0)],
     "trend": [(["history", "trend", "gpu-1"], 1), (["history", "trend", "nowhere"], 3)],

@@ -9,13 +9,14 @@ import click
 
 from gpuprep.cli import options
 from gpuprep.cli.work import Request, execute
+from gpuprep.reports import RECORDS
 
 
 @click.command()
 @options.hosts
 @options.profile
 @click.option("--quick", is_flag=True, help="Decoding and one preset only, about fifteen seconds per GPU.")
-@options.output
+@options.results(*RECORDS)
 @options.store
 def capacity(quick: bool, **shared: Any) -> int:
     """Measure how many video streams machines carry; change nothing.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from dataclasses import dataclass
 
 from gpuprep import catalogue
 from gpuprep.checks.throughput import capacity
@@ -26,7 +25,7 @@ HEADROOM = f"A stream is {STREAM_FPS} pictures a second: streams = floor(fps / {
 HEADS = ("codec", "preset", "1080p30", "4K30", "catalogue", "limit", "PSNR", "XPSNR", "ms")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Line:
     """One codec and preset of one kind of work: 1080p and 4K side by side. None: not measured at that size."""
 
@@ -136,34 +135,55 @@ def _absent(values: throughput.Throughput) -> list[str]:
     return list(found)
 
 
-def document(record: RunRecord) -> list[dict[str, Any]]:
-    """The rows as plain data, for programs. null: not measured, `why` says why."""
-    simulated = measured.source_of(record, "throughput") is Source.SIMULATED
-    return [
-        {
-            "host": record.host,
-            "gpu": row.gpu,
-            "kind": row.kind,
-            "codec": row.codec,
-            "preset": row.preset or None,
-            "size": row.size,
-            "fps": row.fps,
-            "sessions": row.sessions,
-            "streams": row.streams,
-            "limit": row.limit or None,
-            "evidence": {
-                one.part: None if one.percent is None else round(one.percent, 1) for one in row.evidence
-            },
-            "catalogue_streams": row.expected,
-            "below_catalogue": row.below,
-            "latency_ms": known(row.latency.median_ms) if row.latency else None,
-            "psnr_db": known(row.quality.psnr_db) if row.quality else None,
-            "xpsnr_db": known(row.quality.xpsnr_db) if row.quality else None,
-            "why": row.why or None,
-            "source": "simulated" if simulated else "measured",
-        }
+@dataclass(frozen=True)
+class StreamLine:
+    """A row for programs. None: not measured, `why` says why."""
+
+    host: str
+    gpu: int | None
+    kind: str
+    codec: str
+    preset: str | None
+    size: str
+    fps: float | None
+    sessions: int | None
+    streams: int | None
+    limit: str | None
+    evidence: dict[str, float | None]  # per cent of each part that was sampled
+    catalogue_streams: float | None
+    below_catalogue: bool
+    latency_ms: float | None
+    psnr_db: float | None
+    xpsnr_db: float | None
+    why: str | None
+    source: Source
+
+
+def lines(record: RunRecord) -> tuple[StreamLine, ...]:
+    source = measured.source_of(record, "throughput")
+    return tuple(
+        StreamLine(
+            host=record.host,
+            gpu=row.gpu,
+            kind=row.kind,
+            codec=row.codec,
+            preset=row.preset or None,
+            size=row.size,
+            fps=row.fps,
+            sessions=row.sessions,
+            streams=row.streams,
+            limit=row.limit or None,
+            evidence={one.part: None if one.percent is None else round(one.percent, 1) for one in row.evidence},
+            catalogue_streams=row.expected,
+            below_catalogue=row.below,
+            latency_ms=known(row.latency.median_ms) if row.latency else None,
+            psnr_db=known(row.quality.psnr_db) if row.quality else None,
+            xpsnr_db=known(row.quality.xpsnr_db) if row.quality else None,
+            why=row.why or None,
+            source=Source.SIMULATED if source is Source.SIMULATED else Source.MEASURED,
+        )
         for row in rows(record)
-    ]  # fmt: skip
+    )
 
 
 def text(page: Page, record: RunRecord) -> None:

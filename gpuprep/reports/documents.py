@@ -19,6 +19,7 @@ from gpuprep.performance.trend import Direction, Trend
 from gpuprep.records import RunRecord, Source, Status
 from gpuprep.records.schema import schema_of
 from gpuprep.records.showable import strict_json
+from gpuprep.reports.capacity import StreamLine
 from gpuprep.reports.comparison import Comparison
 from gpuprep.reports.text import outcome
 
@@ -93,6 +94,13 @@ class Runs:
 
     runs: tuple[RunRecord, ...]
     exit_code: int
+
+
+@dataclass(frozen=True)
+class Capacity(Runs):
+    """capacity: the records of all hosts, and the streams that their figures mean."""
+
+    streams: tuple[StreamLine, ...]
 
 
 @dataclass(frozen=True)
@@ -284,6 +292,7 @@ class Explained:
 # Name of the schema's file: (what the document is, its version).
 DOCUMENTS: dict[str, tuple[Any, int]] = {
     "runs": (Runs, 1),
+    "capacity": (Capacity, 1),
     "error": (Error, 1),
     "history": (History, 2),  # 1: verdict and profile were words
     "trend": (Trends, 2),  # 1: verdict was a word

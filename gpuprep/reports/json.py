@@ -27,5 +27,5 @@ def render_several(records: Sequence[RunRecord], exit_code: int) -> str:
     }
     counted = [record for record in records if record.command == "capacity"]
     if counted:  # the records have the figures; these are the streams that they mean
-        document["streams"] = [row for record in counted for row in capacity.document(record)]
+        document["streams"] = [row for record in counted for row in capacity.lines(record)]
     return strict_json(document, indent=2 if len(records) == 1 else None)
