@@ -32,6 +32,7 @@ ENVIRONMENT = (
     ("NO_COLOR", "if it is not empty: no colour"),
     ("XDG_STATE_HOME, XDG_CONFIG_HOME, XDG_CACHE_HOME", "folders in place of ~/.local/state, ~/.config and ~/.cache"),
 )
+HELP = ("-h, --help", "Show this message and exit.")
 CODE = re.compile(r"`([^`]+)`")
 
 
@@ -133,10 +134,10 @@ def _synopsis(context: click.Context) -> list[str]:
 
 def _options(context: click.Context) -> list[str]:
     lines = []
-    for parameter in context.command.get_params(context):
-        told = parameter.get_help_record(context)
-        if told is not None:
-            lines += [".TP", f"\\fB{_escaped(told[0])}\\fR", *_inline(told[1])]
+    # Not get_params(): click keeps its --help with the names of the context that asked first.
+    records = [parameter.get_help_record(context) for parameter in context.command.params]
+    for names, what in [*(told for told in records if told is not None), HELP]:
+        lines += [".TP", f"\\fB{_escaped(names)}\\fR", *_inline(what)]
     return lines
 
 

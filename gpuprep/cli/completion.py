@@ -67,6 +67,8 @@ def answer(cli: click.Group, instruction: str) -> int:
             text = _answered(cli, shell)
         except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001  there is nobody whom a message would help
             text = ""
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(text)
         sys.stdout.flush()
