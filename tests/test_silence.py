@@ -12,13 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
+from fakeprograms import program
 from pseudoterminal import Program
 from test_cli_terminal import TESTS, folders
 
 from gpuprep.cli.alike import ADDRESS, Alike, Failed, groups, names
 from gpuprep.cli.console import SILENT_SECONDS, Console
 from gpuprep.cli.running import Running
+from gpuprep.cli.steps import steps
+from gpuprep.codecbuild import build, buildroot
 from gpuprep.provisioning.ansible_events import Progress
 
 MOST_SILENT = 15.0
@@ -276,3 +280,55 @@ def test_no_command_is_silent_on_a_terminal(tmp_path: Path, words: list[str]) ->
         most, said = longest(read, lambda data: not data)
     assert "━" in said.decode(errors="replace")
     assert most < SECONDS * 0.75
+
+
+# ---------------------------------------------------------------- commands that work on this computer
+
+
+def test_the_steps_of_a_build_count_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with steps("codec build --target linux", quiet=False) as say:
+        say("building FFmpeg 7.1.5 for Linux")
+        say.count("files compiled", 412, 980)
+        [running] = say._console._running.values()
+        assert running.line(running.title_began + 72.0).startswith("files compiled 412/980, 1:12")
+    assert capsys.readouterr().err.splitlines() == ["  0:00 building FFmpeg 7.1.5 for Linux"]
+
+
+def test_quiet_steps_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with steps("sim up t4", quiet=True) as say:
+        say("booting t4")
+        say.count("files", 1, 2)
+    assert capsys.readouterr().err == ""
+
+
+NSPAWN = """echo $$ > {folder}/pid
+printf 'CC\\tlibavutil/a.o\\nX86ASM\\tb.o\\nsome warning\\n' > {folder}/work/make.log
+echo 980 > {folder}/work/total
+exec sleep 300"""
+
+
+def test_a_build_tells_how_far_it_is_and_ends_with_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    program(tmp_path / "bin" / "systemd-nspawn", NSPAWN.format(folder=tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(buildroot, "EVERY_SECONDS", 0.1)
+    counted: list[tuple[str, int, int]] = []
+
+    def meanwhile() -> None:
+        build._count(tmp_path / "work", lambda *what: counted.append(what))
+        if counted:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        buildroot.run(tmp_path, tmp_path, ["true"], meanwhile)
+    assert counted == [("files compiled", 2, 980)]
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("total", ["", "x", "9" * 5000, "-1"])
+def test_what_a_build_writes_may_be_anything(tmp_path: Path, total: str) -> None:
+    (tmp_path / "make.log").write_bytes(b"CC\t\xff\n" * 10)
+    (tmp_path / "total").write_text(total)
+    counted: list[tuple[str, int, int]] = []
+    build._count(tmp_path, lambda *what: counted.append(what))
+    assert counted == []

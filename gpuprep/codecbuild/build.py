@@ -95,7 +95,8 @@ def _count(work: Path, count: Count) -> None:
         done = len(COMPILED.findall(file_text(work / "make.log", errors="replace", follow=False)))
     except (OSError, ValueError):  # not there yet
         return
-    count("files compiled", min(done, total), total)
+    if total > 0:
+        count("files compiled", min(done, total), total)
 
 
 def _scratch() -> Path:
