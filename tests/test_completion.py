@@ -111,7 +111,7 @@ def test_a_default_subcommand_is_completed_as_the_group_takes_it() -> None:
     assert offered("drift --format=ju") == ["--format=junit"]
     assert offered("drift web1 we") == ["web1", "web2"]
     assert {"list", "trend", "gpu-01"} < set(offered("history "))
-    assert offered("profiles ") == ["check", "list", "show"]
+    assert offered("profiles ") == ["check", "list", "new", "show"]
 
 
 @pytest.mark.usefixtures("place")
@@ -208,9 +208,17 @@ def parameters(command: click.Command, path: str) -> Iterator[tuple[str, click.P
 # Values that only the user knows: numbers and words.
 FREE = {
     "URL", "PATTERN", "HH:MM", "MINUTES", "MxNxK", "N,H,W,C,K,R,S[,STRIDE,PAD", "BATCH,HEADS,SEQUENCE,SIZE",
-    "PARAMETERS", "TEXT",
+    "PARAMETERS", "TEXT", "WHEN", "ADDRESS:PORT",
 }  # fmt: skip
-FREE_NAMES = {"explain precision", "explain optimizer", "sim exec command", "completion shell", "help command"}
+FREE_NAMES = {
+    "explain precision",
+    "explain optimizer",
+    "sim exec command",
+    "completion shell",
+    "help command",
+    "profiles new name",
+    "codec check words",
+}
 
 
 def test_every_value_of_every_command_is_known_or_free() -> None:

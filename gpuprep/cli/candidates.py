@@ -295,6 +295,20 @@ def _store_path(asked: Asked) -> Path | None:
 # ---------------------------------------------------------------- what gpuprep itself knows
 
 
+def batches(asked: Asked) -> Iterator[Candidate]:
+    """Ids of commands on several hosts, newest first."""
+    yield Candidate("last", "the newest command on several hosts")
+    query = (
+        "SELECT batch_id, min(command), count(*) FROM runs WHERE batch_id >= ? AND batch_id < ?"
+        f" GROUP BY batch_id ORDER BY batch_id DESC LIMIT {MOST_RUNS}"
+    )
+    begin = asked.incomplete
+    with _store(asked) as store:
+        if store is not None:
+            for batch, command, hosts_of in store.execute(query, (begin, begin + "\U0010ffff")):
+                yield Candidate(str(batch), f"{command}, {hosts_of} hosts")
+
+
 def profiles(asked: Asked) -> Iterator[Candidate]:
     """Names of profiles, and paths of YAML files."""
     from gpuprep.paths import config_dir, shipped_profiles_dir
@@ -329,6 +343,11 @@ def gpus(_asked: Asked) -> Iterator[Candidate]:
         elif section in ("models", "boards") and (found := re.match(r"  (\w+):", line)) and found[1] not in seen:
             seen.add(found[1])
             yield Candidate(found[1], section.removesuffix("s"))
+
+
+def models(asked: Asked) -> Iterator[Candidate]:
+    """Keys of models alone: a profile is for a model."""
+    return (one for one in gpus(asked) if one.help == "model")
 
 
 def sim_models(_asked: Asked) -> Iterator[Candidate]:
@@ -386,6 +405,11 @@ BY_WORD: dict[str, Source] = {
 }
 # Where the same word means something else: "COMMAND parameter".
 BY_PLACE: dict[str, Source] = {
+    "init name": known_hosts,
+    "serve names": known_hosts,
+    "profiles new gpus": models,
+    "history list batch": batches,
+    "report batch": batches,
     "baseline clear probe": several(("gemm", "bandwidth", "throughput")),
     "explain gpu": gpus,
     "history join name": known_hosts,
