@@ -45,6 +45,11 @@ FFMPEG = """case "$*" in
 *-decoders*) printf ' V....D h264_cuvid   x\\n V....D hevc_cuvid   x\\n';;
 *-filters*) printf ' ... scale_cuda   V->V x\\n ... scale_npp   V->V x\\n ... hwupload_cuda   V->V x\\n';;
 *-hwaccels*) printf 'Hardware acceleration methods:\\ncuda\\n';;
+*-muxers*) printf ' E  mp4             x\\n';;
+*-demuxers*) printf ' D  mov,mp4         x\\n';;
+*-bsfs*) printf 'Bitstream filters:\\nh264_mp4toannexb\\n';;
+*-protocols*) printf 'Input:\\n  file\\nOutput:\\n  file\\n';;
+*-pix_fmts*) printf 'IO... yuv420p                3             12      8-8-8\\n';;
 *-buildconf*) printf '  --enable-nvenc\\n';;
 *) sleep {seconds}; exit 1;;
 esac"""

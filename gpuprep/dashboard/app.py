@@ -41,13 +41,14 @@ TYPES = {"json": "application/json", "junit": "application/xml", "sbom": "applic
 STATIC = {
     "style.css": (REPORTS, "style.css", "text/css"),
     "dashboard.css": (__package__, "static/dashboard.css", "text/css"),
+    "above.css": (__package__, "static/above.css", "text/css"),
     "dashboard.js": (__package__, "static/dashboard.js", "text/javascript"),
 }
 OWN = jinja2.PackageLoader("gpuprep.dashboard")
 # What a report says of itself; its first words, before any word of a host.
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"<>]*)">')
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-AROUND = "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+REPORT_POLICY = "default-src 'none'; style-src ; img-src data:; base-uri 'none'; form-action 'none'"
+ABOVE = '<link rel="stylesheet" href="/static/above.css">'
 log = logging.getLogger(__name__)
 
 
@@ -153,8 +154,11 @@ def _run(board: Board, run_id: str, style: str) -> Response:
     links = _environment().get_template("above.html").render(
         host=record.host, path=host_path(record.host), formats=[one for one in FORMATS if one != "html"]
     )  # fmt: skip
-    headers = {"Content-Security-Policy": (html.unescape(policy[1]) if policy else REPORT_POLICY) + AROUND}
-    return HTMLResponse(text.replace("<body>", f"<body>{links}", 1), headers=headers)
+    # What the report allows itself, told by the server: so it can allow the style of the links above it, too.
+    allowed = html.unescape(policy[1]) if policy else REPORT_POLICY
+    allowed = allowed.replace("style-src ", "style-src 'self' ", 1) + "; frame-ancestors 'none'"
+    page = text.replace(policy[0], ABOVE, 1) if policy else text
+    return HTMLResponse(page.replace("<body>", f"<body>{links}", 1), headers={"Content-Security-Policy": allowed})
 
 
 # ---------------------------------------------------------------- errors

@@ -8,7 +8,6 @@ checks/drift/samehost.py says when two of them are one host.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -179,7 +178,7 @@ def _claims(name: str, now: Identity, others: Iterable[Named]) -> list[str]:
             said.setdefault(why, []).append(one.name)
     return [
         f"{name} {why} ({_few(names)}): it counts as another host; if it is the same host, type:"
-        f" {command('gpuprep', 'history', 'join', about=name)} {shlex.quote(names[0])}"
+        f" {command('gpuprep', 'history', 'join', about=(name, names[0]))}"
         for why, names in said.items()
     ]
 

@@ -43,16 +43,18 @@ def one_line(text: str, most: int = _MOST_LETTERS) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def command(*words: str, about: str = "") -> str:
-    """A command line to paste into a shell. `about`, a host or a run, is always one word and never an option.
+def command(*words: str, about: str | tuple[str, ...] = "") -> str:
+    """A command line to paste into a shell. `about`, a host or a run or several, is each one word and never an option.
 
-    It stands before the options; if it looks like an option, it stands after the options and "--".
+    They stand before the options; if one looks like an option, all stand after the options and "--".
     """
     ours = list(words)
-    if about.startswith("-"):
-        ours += ["--", about]
-    elif about:
-        ours.insert(next((place for place, word in enumerate(ours) if word.startswith("-")), len(ours)), about)
+    named = [about] if isinstance(about, str) else list(about)
+    if any(name.startswith("-") for name in named):
+        ours += ["--", *named]
+    elif any(named):
+        place = next((place for place, word in enumerate(ours) if word.startswith("-")), len(ours))
+        ours[place:place] = named
     return shlex.join(map(one_line, ours))
 
 

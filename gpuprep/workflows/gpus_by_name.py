@@ -47,7 +47,8 @@ def _places(values: dict[str, Any], where: str) -> Iterator[tuple[str, str]]:
 
 
 def _gpu(gpu: Any, where: str) -> Any:
-    if not isinstance(gpu, dict) or "missing" in gpu or gpu.get("pci_device_id"):
+    # A device id that was given and cannot be read is damage; the name does not stand in for it.
+    if not isinstance(gpu, dict) or "missing" in gpu or gpu.get("pci_device_id", "") != "":
         return gpu
     name = gpu.get("name")
     if not isinstance(name, str) or not name.strip():

@@ -188,7 +188,7 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
 
 def template(model: Model | None, gpu: str) -> str:
     """Figures to fill in, as JSON: the products of a GPU, its memory and its links."""
-    named = {"index": 0, "name": gpu, "pci_device_id": None}
+    named = {"index": 0, "name": gpu, "pci_device_id": ""}
     square = dict.fromkeys(("m", "n", "k"), figures_csv.SQUARE)
     products = [{"dtype": dtype, **square, "tflops": None} for dtype in figures_csv.dtypes(model)]
     values: dict[str, dict[str, Any]] = {
