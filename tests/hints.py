@@ -31,7 +31,7 @@ _make = plaintext.command
 
 
 @functools.wraps(_make)
-def _collected(*words: str, about: str = "") -> str:
+def _collected(*words: str, about: str | tuple[str, ...] = "") -> str:
     line = _make(*words, about=about)
     if words[:1] == ("gpuprep",):
         printed[line] = None

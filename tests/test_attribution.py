@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuprep import catalogue
@@ -99,6 +99,8 @@ def test_the_factors_multiply_to_the_measured_figure(
         st.one_of(st.none(), st.text(max_size=2), st.floats(), st.integers(), st.just([]), st.just({"missing": "x"})),
     )
 )
+@example({"memory_clock_mhz": 2.2250738585072014e-308})
+@example({"graphics_clock_mhz": 2.2250738585072014e-308})
 def test_damage_is_missing_or_explained_never_a_traceback(changes: dict[str, Any]) -> None:
     around, made = measured(GemmGpu, changes), product(**changes)
     assert isinstance(around, GemmGpu)

@@ -35,6 +35,7 @@ from gpuprep.records.evidence.gemm import GemmGpu, Product
 
 KERNEL, NOT_RECORDED = "the kernel", "a cause that was not recorded"
 CREDIBLE_KERNEL = (0.3, 1.03)  # cuBLAS's own kernels reach 0.6 to 1.0 of their roof; beyond this something is off
+LOWEST_MHZ = 1.0  # NVML counts whole MHz; less is damage, and a division by it overflows
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,10 @@ def sustained(gemm: Product) -> Product | None:
     )
 
 
+def _mhz(clock: Figure) -> float | None:
+    return None if isinstance(clock, Missing) or clock < LOWEST_MHZ else clock
+
+
 def _own(lasting: Figure, burst: Figure) -> Figure:
     """The burst's where nobody recorded it of the long run."""
     return burst if isinstance(lasting, Missing) and lasting.reason == "not_recorded" else lasting
@@ -116,8 +121,7 @@ def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) 
     notes: list[str] = []
     clock, clock_words = _clock(gemm, gpu, peak, around, notes)
     density = roofline.intensity(dtype, m, n, k)
-    memory_clock = gemm.memory_clock_mhz
-    memory = roofline.bandwidth(gpu, None if isinstance(memory_clock, Missing) else memory_clock)
+    memory = roofline.bandwidth(gpu, _mhz(gemm.memory_clock_mhz))
     if isinstance(memory, Missing):
         notes.append(f"{memory.detail}: whether memory decides is not known")
     needed = 0.0 if isinstance(memory, Missing) else roofline.ridge(peak.tflops * (clock or 1.0), memory)
@@ -189,8 +193,8 @@ def _crooked(dtype: str, unit: str, shape: gemm_shapes.Shape) -> str:
 def _clock(
     gemm: Product, gpu: catalogue.Board, peak: Roof, around: GemmGpu | None, notes: list[str]
 ) -> tuple[float | None, str]:
-    clock = gemm.graphics_clock_mhz
-    if isinstance(clock, Missing) or clock <= 0:
+    clock = _mhz(gemm.graphics_clock_mhz)
+    if clock is None:
         notes.append("the clock was not recorded: what a low clock lost cannot be told from other causes")
         return None, "the clock (not recorded)"
     if clock < peak.clock_mhz:
