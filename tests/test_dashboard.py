@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from dashboardserver import Server, serving
 from fleetstore import Fleet, write
 from records_for_tests import record
 
+from gpuprep.dashboard.app import ABOVE, POLICY
 from gpuprep.dashboard.board import Board
 from gpuprep.dashboard.pages import fleet
 from gpuprep.dashboard.pages.common import Query
@@ -148,10 +150,17 @@ def test_a_run_is_the_report_of_the_command_line(server: Server, url: str) -> No
     wanted = store.get(run_id)
     store.close()
     page = server.get(f"/run/{run_id}")
-    above = page.text[page.text.index("<nav aria-label") : page.text.index("</nav>") + len("</nav>")]
+    begin = page.text.index('<nav class="above"')
+    above = page.text[begin : page.text.index("</nav>", begin) + len("</nav>")]
     assert 'href="/host/gpu-0003"' in above
-    assert page.text.replace(above, "") == render(wanted, "html")
-    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    # The server says what the report's own page says in a tag, and allows the style of the links above it besides.
+    policy = POLICY.search(render(wanted, "html"))
+    assert policy is not None
+    assert page.text.replace(above, "").replace(ABOVE, policy[0], 1) == render(wanted, "html")
+    told = page.headers["content-security-policy"]
+    own = html.unescape(policy[1])
+    assert told == own.replace("style-src ", "style-src 'self' ", 1) + "; frame-ancestors 'none'"
+    assert "'unsafe-inline'" not in told
     for style in FORMATS:
         if style not in ("html", "sbom"):  # a bill of materials has the moment in which it was made
             assert server.get(f"/run/{run_id}?format={style}").text == render(wanted, style), style
