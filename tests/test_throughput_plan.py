@@ -62,6 +62,12 @@ def test_a_reading_that_is_missing_does_not_end_it() -> None:
     assert raised(1, True, lambda n: 600 * min(n, 2), lambda _: Missing("not_supported")) == [1, 2, 3]
 
 
+def test_cores_that_are_full_end_work_on_the_cpu_alone() -> None:
+    for kind, full, more in (("software", 99.0, None), ("software", 60.0, 4), ("decode", 99.0, 4)):
+        tried = [step(1, 300.0), {**step(2, 590.0), "cpu_percent": full}]
+        assert next_sessions(tried, None, Series(kind, "h264", "", True)) == more
+
+
 def test_unknown_engines() -> None:
     assert raised(None, True, lambda n: 500 * min(n, 4)) == [1, 2, 4, 8]
     assert raised(None, False, lambda n: 500 * min(n, 4)) == [4, 8]
