@@ -191,7 +191,8 @@ def next_sessions(steps: Sequence[Mapping[str, Any]], engines: Optional[int], se
 
 def _full(step: Mapping[str, Any], series: Series) -> bool:
     used = [step["encoder_utilization_percent"], step["decoder_utilization_percent"]]
-    if series.kind == "software":  # more sessions share the same cores: 32 of x265 on 16 cores took a minute for nothing
+    if series.kind == "software":
+        # More sessions share the same cores: 32 of x265 on 16 cores took a minute for nothing.
         used.append(step.get("cpu_percent"))
     return any(isinstance(percent, (int, float)) and percent >= FULL_PERCENT for percent in used)
 
