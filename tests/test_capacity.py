@@ -303,20 +303,18 @@ def test_quality_by_the_filters_that_the_build_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(REAL is None, reason="no ffmpeg with libx264 on this machine")
-def test_latency_is_of_each_picture_through_the_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latency_is_of_each_picture_through_the_pipes() -> None:
     assert REAL is not None
-    monkeypatch.setattr(latency, "PICTURES", 60)
-    monkeypatch.setattr(latency, "SETTLED", 30)
     with children.scratch("test", 96) as folder:
         units = latency.stream(folder)
     assert isinstance(units, list)
-    assert len(units) == 60
+    assert len(units) == latency.PICTURES
     gpu_words = {"-hwaccel", "cuda", "-hwaccel_output_format"}
     said = [word for word in latency.command(latency.Work("decode", "h264", "")) if word not in gpu_words]
     at = said.index("-vf")
     late = latency.timed([REAL, *said[:at], *said[at + 2 :]], units, {})
     assert isinstance(late, list)
-    assert len(late) == 30
+    assert latency.LEAST <= len(late) <= latency.PICTURES - latency.SETTLED
     assert all(one > 0 for one in late)
 
 
