@@ -29,6 +29,8 @@ def test_what_the_demo_promises(t4: Finished) -> None:
     assert "scale_cuda" in inside(t4.machine, "ffmpeg -hide_banner -filters").stdout
 
 
+# Each package, and the source package that it is built from.
+SOURCES = "dpkg-query -W -f '${Package} ${source:Package}\\n'"
 # Tasks of check mode alone, which stand for what cannot be foreseen task by task: a build, an unpacked wheel.
 ANNOUNCEMENTS = ("Say that ", "Would ")
 # Check mode cannot know that the driver's package starts its daemon by itself.
@@ -112,4 +114,14 @@ def test_packages_the_profile_does_not_name_are_left_alone(t4: Finished) -> None
     manual = inside(t4.machine, "apt-mark showmanual").stdout.split()
     assert {"openssh-server", "sudo", "python3"} <= set(manual)
     log = inside(t4.machine, "cat /var/log/apt/history.log").stdout
-    assert not re.search(r"^(Remove|Purge|Upgrade|Downgrade):", log, re.M), log
+    assert not re.search(r"^(Remove|Purge|Downgrade):", log, re.M), log
+    # A point release after the disk was made: libc6-dev needs the libc6 of its own version. Nothing else may be newer.
+    sources = dict(line.split() for line in inside(t4.machine, SOURCES).stdout.splitlines())
+    upgraded, brought = packages(log, "Upgrade"), packages(log, "Install")
+    assert {sources[name] for name in upgraded} <= {sources[name] for name in brought}, upgraded
+
+
+def packages(log: str, step: str) -> set[str]:
+    """The packages that apt's history names in the lines of a step."""
+    lines = re.findall(rf"^{step}: (.*)$", log, re.MULTILINE)
+    return {name for line in lines for name in re.findall(r"([^\s:]+):\w+ \(", line)}
