@@ -1,0 +1,1 @@
+"""What should be changed, and how much would it gain?"""

@@ -1,0 +1,1 @@
+"""TraceDocument ► str or bytes, one module per format."""

@@ -1,0 +1,1 @@
+"""Which op launched which kernel, in which iteration? Trace ► Profile."""

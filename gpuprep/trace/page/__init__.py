@@ -1,0 +1,1 @@
+"""TraceDocument and its columns ► one HTML file that works offline."""

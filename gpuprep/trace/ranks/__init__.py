@@ -1,0 +1,1 @@
+"""Which rank of a job waits for which?"""

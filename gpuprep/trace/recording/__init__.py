@@ -1,0 +1,1 @@
+"""How is a profile of a program recorded?"""

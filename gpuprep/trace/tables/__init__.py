@@ -1,0 +1,1 @@
+"""What do the sums of a range of iterations say? Profile ► document."""

@@ -1,0 +1,1 @@
+"""The page over HTTP, as a WSGI application."""
