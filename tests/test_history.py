@@ -221,6 +221,12 @@ def test_a_simulated_run_does_not_certify_a_host_that_has_a_real_gpu(store: Stor
     assert store.newest_passed("gpu-1") == "r1"
 
 
+def test_a_run_that_never_reached_the_host_does_not_make_its_gpu_a_real_one(store: Store) -> None:
+    store.append(record("r1", verdict=None, source=Source.MEASURED))
+    store.append(record("r2", command="validate", verdict=PASSED, source=Source.SIMULATED))
+    assert store.newest_passed("sim:t4") == "r2"
+
+
 def test_a_run_of_a_host_whose_clock_was_wrong_is_not_the_newest(store: Store) -> None:
     ahead = "2199-06-01T02:30:00+00:00"
     for command in ("validate", "drift"):

@@ -124,7 +124,8 @@ def clear(connection: Connection, host: str) -> bool:
 
 
 def is_real(connection: Connection, host: str) -> bool:
-    """Whether any run of this host saw a real GPU."""
+    """Whether any run of this host saw a real GPU. A run without a verdict may not have reached the host at all."""
     mine = runs.c.host.in_(hostnames.of_host(connection, host))
-    query = sa.select(runs.c.run_id).where(mine, runs.c.source == Source.MEASURED.value).limit(1)
+    seen = (runs.c.source == Source.MEASURED.value, runs.c.verdict.is_not(None))
+    query = sa.select(runs.c.run_id).where(mine, *seen).limit(1)
     return connection.execute(query).scalar() is not None
