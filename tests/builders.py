@@ -343,6 +343,7 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
         if ffmpeg
         else snapshot.codec,
         shells=ShellFacts(dict(tools), dict(tools), dict(tools)),
+        commands={**snapshot.commands, "ffprobe": "/usr/local/bin/ffprobe"} if ffmpeg else snapshot.commands,
         files=files,
     )
 

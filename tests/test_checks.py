@@ -149,6 +149,7 @@ UNDONE = {
     "nv-codec-headers.files": (part("codec", headers_intact=False), "gpu_codec"),
     "nv-codec-headers.version": (part("codec", headers_version=None), "gpu_codec"),
     "ffmpeg.path": (part("codec", ffmpeg_real_path="/usr/bin/ffmpeg"), "gpu_codec"),
+    "ffprobe.path": (entry("commands", "ffprobe", None), "gpu_codec"),
     "ffmpeg.version": (part("codec", ffmpeg_version="4.4"), "gpu_codec"),
     "ffmpeg.build": (part("codec", build_key="0123456789ab"), "gpu_codec"),
     "ffmpeg.files": (part("codec", manifest_intact=False), "gpu_codec"),
@@ -494,7 +495,8 @@ def test_a_mounted_disk() -> None:
 
 def test_request_asks_for_the_extras_of_the_profile() -> None:
     asked = request(load("t4", extras={"tools": ("tmux", "opencv"), "framework": "torch"}))
-    assert asked.commands == ("tmux",)
+    assert asked.commands == ("tmux", "ffprobe")
+    assert request(load("t4", extras={"tools": ()}, codec={"ffmpeg": "none"})).commands == ()
     assert asked.python_modules == ("cv2", "torch")
     assert "python3-opencv" in asked.packages
 

@@ -96,14 +96,17 @@ def _as_provisioned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 
 def request(profile: Profile) -> FactsRequest:
-    """Facts to read in addition to those of every snapshot: the extras of the profile, for every OS release."""
+    """Facts to read in addition to those of every snapshot: the profile's extras, for every OS release, and ffprobe."""
     every = (catalogue.tools(), catalogue.tools(rpm=True))
     tools = [known[name] for known in every for name in profile.extras.tools if name in known]
     tools += catalogue.framework(profile.extras.framework).values()
     signing = profile.driver.signing
+    commands = [c for tool in tools for c in tool.commands]
+    if profile.codec.ffmpeg != "none":
+        commands.append("ffprobe")
     return FactsRequest(
         certificates=(signing.certificate,) if signing else (),
-        commands=tuple(dict.fromkeys(c for tool in tools for c in tool.commands)),
+        commands=tuple(dict.fromkeys(commands)),
         python_modules=tuple(dict.fromkeys(m for tool in tools for m in tool.python_modules)),
         packages=tuple(dict.fromkeys(p for tool in tools for p in tool.packages)),
     )

@@ -245,7 +245,7 @@ TABLE = (
         applies=SETTINGS,
     ),
     Row(
-        ("ffmpeg.path", "ffmpeg.version", "ffmpeg.build"),
+        ("ffmpeg.path", "ffmpeg.version", "ffmpeg.build", "ffprobe.path"),
         f"link ffmpeg and ffprobe to the wanted build {KEPT}",
         _ffmpeg,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from gpuprep.checks.common import check, skip
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
@@ -48,6 +50,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     return [
         *found,
         path,
+        *_ffprobe(facts.ffmpeg_path, snapshot),
         check(
             "ffmpeg",
             "version",
@@ -95,6 +98,22 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             role=ROLE,
         ),
     ]
+
+
+def _ffprobe(ffmpeg: str | Missing, snapshot: Snapshot) -> list[Finding]:
+    """Programs ask ffprobe what is in a file: it must be of the same build, so beside ffmpeg."""
+    if "ffprobe" not in snapshot.commands:  # older versions did not look for it
+        return []
+    if isinstance(ffmpeg, Missing):
+        return [check("ffprobe", "path", ffmpeg, False, expected="beside ffmpeg", why="", role=ROLE)]
+    path = snapshot.commands["ffprobe"]
+    beside = str(PurePosixPath(ffmpeg).with_name("ffprobe"))
+    why = (
+        f"a plain ffprobe starts another build than ffmpeg: {path}"
+        if isinstance(path, str)
+        else "no ffprobe is on the PATH: programs that look at a file before they convert it cannot start"
+    )
+    return [check("ffprobe", "path", path, path == beside, expected=beside, why=why, role=ROLE)]
 
 
 def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -240,6 +240,11 @@ def test_ffmpeg_version(host: Any) -> None:
     assert user(host, "ffmpeg -version").startswith(f"ffmpeg version {PROFILE['codec']['ffmpeg']}")
 
 
+def test_ffprobe_is_of_the_same_build(host: Any) -> None:
+    build = "$(dirname $(realpath $(command -v ffmpeg)))"
+    assert user(host, "realpath $(command -v ffprobe)") == user(host, f"realpath {build}/ffprobe")
+
+
 @pytest.mark.parametrize("kind", ["encoders", "decoders", "filters"])
 def test_ffmpeg_parts(host: Any, kind: str) -> None:
     listed = {
