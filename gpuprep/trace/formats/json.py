@@ -11,7 +11,7 @@ NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
 def render(document: Any) -> str:
-    """A dataclass of trace/document as pure ASCII: no name in it can act on a terminal. No number is NaN: it is null."""
+    """A dataclass of trace/document as pure ASCII: no name in it can act on a terminal. NaN is null."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     return text if text.isascii() and "\x7f" not in text else NOT_ASCII.sub(_escaped, text)
 
