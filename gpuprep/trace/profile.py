@@ -5,8 +5,10 @@ Rows of `cells` are the one source of every table: a range of iterations is a su
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+
+import numpy as np
 
 from gpuprep.trace.columns import Floats, Ints, Trace
 
@@ -116,6 +118,11 @@ class OpInstances:
     op: Ints  # int32, index of Profile.ops; -1 of ranges that are no op
     parent: Ints  # int32, row of Trace.ops: the innermost range around it on its thread; -1 without
     iteration: Ints  # int32
+    # int64, ns, of each range: OpCells are sums of them. The page sums them anew when another key op moves the
+    # iterations. Empty where the model did not tell.
+    cpu_self: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    overhead: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    gpu_idle: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass
