@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from gpuprep.trace.columns import Arguments
 from gpuprep.trace.work.optypes import OpType, op_type
@@ -100,7 +100,7 @@ def _linear(given: _Inputs) -> Work | None:
 
 
 def _grouped(given: _Inputs) -> Work | None:
-    """Rows of a in groups, each with a matrix of its own: (m, k) x (groups, k, n); other forms need the groups' sizes."""
+    """Rows of a in groups, each with its own matrix: (m, k) x (groups, k, n). Other forms need the groups' sizes."""
     a, b = given.sizes("a"), given.sizes("b")
     if not a or not b or len(a) != 2 or len(b) != 3 or a[-1] != b[1]:
         return None
@@ -207,7 +207,7 @@ def _attended(given: _Inputs, *, backward: bool) -> Work | None:
     return Work("attention", total, queries, keys, size, batch * heads, words)
 
 
-_KINDS: dict[str, Any] = {
+_KINDS: dict[str, Callable[[_Inputs], Work | None]] = {
     "product": _product,
     "linear": _linear,
     "grouped": _grouped,

@@ -39,7 +39,7 @@ def rules() -> tuple[Rule, ...]:
     return tuple(
         Rule(
             id=one["id"],
-            answer=UsesTensorCores(_word(one["answer"])),
+            answer=UsesTensorCores(one["answer"]),
             base=_pattern(one.get("base")),
             inside=_pattern(one.get("inside")),
             say=one["say"],
@@ -52,11 +52,6 @@ def rules() -> tuple[Rule, ...]:
 @cache
 def sources() -> dict[str, str]:
     return dict(_data()["sources"])
-
-
-def _word(answer: Any) -> str:
-    """YAML 1.1 reads a bare yes as true."""
-    return {True: "yes", False: "no"}.get(answer, answer) if isinstance(answer, bool) else str(answer)
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
