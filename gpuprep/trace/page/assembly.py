@@ -28,13 +28,13 @@ from gpuprep.untrusted.plaintext import one_line
 
 LEVEL = 6  # of gzip: 9 takes three times as long for 2 % less
 VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
-FIRST, LAST = "core.js", "start.js"
+STYLE, FIRST, LAST = "page.css", "core.js", "start.js"
 
 
 def html(profile: Profile, document: TraceDocument) -> str:
     """The page. `document` is of `profile`, with advice and roofs; its tables are made again in the page."""
     scripts = [_file("vendor", *name.split("/")) for name in VENDOR] + [_own_script()]
-    style = _file("static", "page.css")
+    style = _own_styles()
     told = {"file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs}
     return (
         _environment()
@@ -57,11 +57,20 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+def _names(ending: str) -> list[str]:
+    names = [one.name for one in resources.files(__package__).joinpath("static").iterdir()]
+    return sorted(name for name in names if name.endswith(ending) and name not in (STYLE, FIRST, LAST))
+
+
+@cache
+def _own_styles() -> str:
+    return "\n".join(_file("static", name) for name in (STYLE, *_names(".css")))
+
+
 @cache
 def _own_script() -> str:
     """All files of static/ as one script; a pair of braces keeps the names of one file from the others."""
-    names = sorted(one.name for one in resources.files(__package__).joinpath("static").iterdir())
-    names = [name for name in names if name.endswith(".js") and name not in (FIRST, LAST)]
+    names = _names(".js")
     files = "\n".join(f"{{ // {name}\n{_file('static', name)}}}" for name in (FIRST, *names, LAST))
     return f'(() => {{\n"use strict";\nconst page = {{ views: {{}} }};\n{files}\n}})();\n'
 

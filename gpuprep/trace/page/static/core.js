@@ -82,9 +82,15 @@ page.more = (label, views) => page.el("details", { class: "more" },
 //   choice     {start, stop, keyOp, domain}: what all tables are of; undefined: as the file was opened
 //   tables     data.aggregate(choice)
 //   params     of the address, for the view's own use: page.keep({op: 12}) changes them
-// page.choose({start, stop, keyOp, domain}) chooses anew, and everything is shown again.
+//   range      [start, stop] of the iterations that the tables are of; keyOp: "" or its name; model: {document, data}
+// page.choose({start, stop}) or ({keyOp}) or ({domain}) chooses anew, and everything is shown again.
 
-page.state = { document: null, data: null, tables: null, choice: {}, params: new URLSearchParams(), view: "" };
+page.state = {
+  document: null, data: null, tables: null, choice: {}, params: new URLSearchParams(), view: "",
+  get range() { return page.range(); },
+  get keyOp() { return this.choice.keyOp || ""; },
+  get model() { return this; },
+};
 
 const address = (view, params) => {
   const all = new URLSearchParams(params), { start, stop, keyOp, domain } = page.state.choice;
@@ -106,8 +112,10 @@ page.keep = params => {
   history.replaceState(null, "", address(page.state.view, all));
 };
 
-page.choose = choice => {
-  const state = page.state;
+page.choose = change => {
+  const state = page.state, moved = "keyOp" in change || "domain" in change; // then the iterations are others
+  const all = { ...state.choice, ...(moved ? { start: undefined, stop: undefined } : {}), ...change };
+  const choice = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== ""));
   state.tables = state.data.aggregate(choice);
   state.choice = choice;
   history.replaceState(null, "", address(state.view, state.params));
