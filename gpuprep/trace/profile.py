@@ -68,7 +68,9 @@ class Iterations:
     start: Ints  # ns
     end: Ints
     until: Ints  # the last end on the CPU or of the GPU work that it launched
-    first: Ints  # start of its first op: the wall clock of a range runs from `first` of its first one to its last `until`
+    first: (
+        Ints  # start of its first op: the wall clock of a range runs from `first` of its first one to its last `until`
+    )
     how: str  # "ProfilerStep", "key op aten::addmm", "one": how the profile was split
 
 

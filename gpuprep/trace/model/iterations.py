@@ -19,6 +19,8 @@ LIKELY = re.compile(r"(?:\b|_)(?:iter|iteration|step|train_step|training_step|ba
 # Of all API calls, what must lie inside the ranges of a name that repeats before they are taken for iterations.
 LIKELY_COVER, OTHER_COVER = 0.5, 0.9
 ONE = "one"
+FAMILIES = 200  # names that are looked at
+LONGEST = 200  # characters of a name that are looked at
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Borders:
 
     def of(self, times: Ints) -> NDArray[np.int32]:
         """Iteration of each time; OUTSIDE for times in none."""
+        if self.how == ONE:  # all of the profile, what was launched before its first op, too
+            return np.zeros(len(times), np.int32)
         if not len(self.start):
             return np.full(len(times), OUTSIDE, np.int32)
         at = np.searchsorted(self.start, times, side="right") - 1
@@ -48,7 +52,7 @@ def borders(trace: Trace, key_op: str = "") -> Borders:
 
 def _by_key_op(trace: Trace, key_op: str) -> Borders:
     wanted = [index for index, name in enumerate(trace.names) if name == key_op]
-    rows = np.flatnonzero(np.isin(trace.ops.name, wanted) & (trace.ops.kind != OpKind.PYTHON))
+    rows: Ints = np.flatnonzero(np.isin(trace.ops.name, wanted) & (trace.ops.kind != OpKind.PYTHON))
     if not len(rows):
         raise UsageError(
             f"the key op {key_op} is not in {trace.file}",
@@ -63,23 +67,17 @@ def _by_key_op(trace: Trace, key_op: str) -> Borders:
 
 def _by_steps(trace: Trace) -> Borders | None:
     steps = [index for index, name in enumerate(trace.names) if STEP.match(name)]
-    rows = np.flatnonzero(np.isin(trace.ops.name, steps) & (trace.ops.kind != OpKind.PYTHON)) if steps else []
+    rows = np.flatnonzero(np.isin(trace.ops.name, steps) & (trace.ops.kind != OpKind.PYTHON))
     return _ranges(trace, _apart(trace, rows), "ProfilerStep") if len(rows) else None
 
 
 def _by_names(trace: Trace) -> Borders | None:
     """A name that repeats, or that differs by its number alone, around most API calls."""
-    annotations = np.flatnonzero(trace.ops.kind == OpKind.ANNOTATION)
-    families: dict[str, list[int]] = {}
-    for index in np.unique(trace.ops.name[annotations]):
-        found = NUMBERED.match(trace.names[index])
-        families.setdefault(found["base"] if found else trace.names[index], []).append(int(index))
     best: tuple[bool, int, float] = (False, 0, 0.0)
     made = None
     times = np.sort(trace.calls.start)
-    for base, names in families.items():
-        rows = annotations[np.isin(trace.ops.name[annotations], names)]
-        rows = _apart(trace, rows)
+    for base, family in _families(trace):
+        rows = _apart(trace, family)
         if len(rows) < 2 or not len(times):
             continue
         inside = np.searchsorted(times, trace.ops.end[rows], "right") - np.searchsorted(times, trace.ops.start[rows])
@@ -94,6 +92,23 @@ def _by_names(trace: Trace) -> Borders | None:
     return made
 
 
+def _families(trace: Trace) -> list[tuple[str, Ints]]:
+    """Names without their numbers, and the annotations of each; those with the most time, not more than FAMILIES."""
+    annotations = np.flatnonzero(trace.ops.kind == OpKind.ANNOTATION)
+    names, of_name = np.unique(trace.ops.name[annotations], return_inverse=True)
+    bases: dict[str, int] = {}
+    of_base = np.zeros(len(names), np.int64)
+    for at, index in enumerate(names):
+        found = NUMBERED.match(trace.names[index][:LONGEST])
+        of_base[at] = bases.setdefault(found["base"] if found else trace.names[index], len(bases))
+    of = of_base[of_name]
+    length = np.bincount(of, trace.ops.end[annotations] - trace.ops.start[annotations], len(bases))
+    length[np.bincount(of, minlength=len(bases)) < 2] = -1
+    most = np.argsort(-length, kind="stable")[:FAMILIES]
+    texts = list(bases)
+    return [(texts[base], annotations[of == base]) for base in most if length[base] >= 0]
+
+
 def _one(trace: Trace) -> Borders:
     ops = trace.ops
     own = ops.kind != OpKind.PYTHON
@@ -102,7 +117,7 @@ def _one(trace: Trace) -> Borders:
             low, high = int(start.min()), int(end.max())
             break
     else:
-        return Borders([], np.zeros(0, np.int64), np.zeros(0, np.int64), ONE, np.zeros(0, np.int64))
+        low = high = 0
     return Borders(["the whole profile"], np.array([low]), np.array([high]), ONE, np.zeros(0, np.int64))
 
 

@@ -31,7 +31,7 @@ class Launches:
 
 def launches(trace: Trace, ops: Sweep, annotations: Sweep) -> Launches:
     """`ops`: the operators alone. `annotations`: the names that a program gave, without the borders of iterations."""
-    gpu, calls = trace.gpu, trace.calls
+    calls = trace.calls
     call = _calls_of(trace)
     call_op = ops.around(calls.start, calls.thread)
     around = _of_call(call_op, call)

@@ -49,7 +49,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
     made = rows.rows(tree, all_kinds, kind, module[tree.rows], found.paths, backward[tree.rows])
     told = stacks.of_ranges(trace, tree.rows[made.first[1:]].tolist(), parents, forward)
-    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told)]
+    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
     kernels, kernel = rows.kernels(trace)
 
     position = np.full(len(ops.start) + 1, NONE, np.int32)  # of each range in the tree; the last entry: no range
@@ -107,7 +107,9 @@ def _sweep(trace: Trace) -> Sweep:
     # Of two ranges with the same times the outer one: what the program named, before the op, before Python; then the
     # one that was numbered first.
     outer = np.array([2, 0, 1, 3], np.int8)  # by OpKind: OP, ANNOTATION, MODULE, PYTHON
-    return Sweep(ops.start, ops.end, ops.thread, np.arange(len(ops.start), dtype=np.int32), (outer[ops.kind], ops.external))
+    return Sweep(
+        ops.start, ops.end, ops.thread, np.arange(len(ops.start), dtype=np.int32), (outer[ops.kind], ops.external)
+    )
 
 
 def _spread(values: Ints, tree: Sweep, size: int, otherwise: int) -> Ints:
@@ -166,7 +168,7 @@ def _with_graphs(made: OpCells, graphs: Graphs, trace: Trace, iteration: Ints) -
         return made
     length = trace.calls.end[graphs.calls] - trace.calls.start[graphs.calls]
     groups = Groups(iteration[graphs.calls], graphs.of_calls)
-    more = {each.name: np.zeros(groups.count, np.int64) for each in dataclasses.fields(OpCells)}
+    more: dict[str, Ints] = {each.name: np.zeros(groups.count, np.int64) for each in dataclasses.fields(OpCells)}
     more["iteration"], more["op"] = groups.values(iteration[graphs.calls]), groups.values(graphs.of_calls)
     more["calls"], more["cpu"], more["cpu_self"] = groups.size(), groups.sum(length), groups.sum(length)
     more["cpu_shortest"], more["cpu_longest"] = groups.least(length), groups.most(length)
@@ -190,5 +192,3 @@ def _iterations(trace: Trace, border: Borders, gpu_iteration: Ints, op_iteration
     first = np.where(first > border.end, border.start, first)
     until = np.where(until < first, border.end, until)
     return Iterations(border.names, border.start, border.end, until, first, border.how)
-
-

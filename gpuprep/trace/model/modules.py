@@ -31,7 +31,7 @@ def find(trace: Trace, everything: Sweep) -> Modules:
     names, above = trace.ops.name[own.rows], own.above
     path = np.full(len(own.rows), NONE, np.int64)
     paths: list[str] = []
-    level = np.flatnonzero(above < 0)
+    level: Ints = np.flatnonzero(above < 0)
     children = np.argsort(above, kind="stable")
     sorted_above = above[children]
     while len(level):

@@ -18,7 +18,9 @@ from gpuprep.trace.profile import Direction, KernelRow, OpRow, UsesTensorCores
 
 # "autograd::engine::evaluate_function: AddmmBackward0" around what torch does backward; in older profiles and in those
 # of Nsight Systems the second part alone.
-BACKWARD = re.compile(r"(?:autograd::engine::evaluate_function: )?(?:\w+::)*\w*Backward\d*(?:\Z|[ ,:])|autograd::engine::")
+BACKWARD = re.compile(
+    r"(?:autograd::engine::evaluate_function: )?(?:\w+::)*\w*Backward\d*(?:\Z|[ ,:])|autograd::engine::"
+)
 LONGEST = 1000  # characters of shapes and data types that are kept
 EMPTY = Arguments()
 
@@ -86,13 +88,11 @@ def rows(
     module: Ints,
     paths: list[str],
     backward: NDArray[np.bool_],
-    stack: list[tuple[str, ...]] | None = None,
 ) -> Rows:
     """Row 0 is left for GPU work without an op."""
     groups = Groups(kind, module, backward.astype(np.int8))
-    outer = _with_eligible_inside(tree, np.array([each.eligible for each in all_kinds], bool)[kind])
-    # An op whose products are done by an op inside of it (linear by addmm) is not counted a second time.
-    inner = groups.sum((~outer).astype(np.int64)) > 0
+    eligible = np.array([each.eligible for each in all_kinds], bool)[kind]
+    inner = groups.sum(work.bottom(eligible, tree.above).astype(np.int64)) > 0
     made = []
     for group, at in enumerate(groups.first):
         what = all_kinds[kind[at]]
@@ -117,28 +117,21 @@ def rows(
     return Rows(made, (groups.of + 1).astype(np.int32), np.concatenate(([NONE], groups.first)))
 
 
-def _with_eligible_inside(tree: Sweep, eligible: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Positions that have an eligible op inside of them."""
-    outer = np.zeros(len(tree.rows) + 1, bool)
-    at = np.unique(tree.above[eligible])
-    while len(at):
-        at = at[(at >= 0) & ~outer[at]]
-        outer[at] = True
-        at = np.unique(tree.above[at])
-    return outer[:-1]
-
-
 def kernels(trace: Trace) -> tuple[list[KernelRow], NDArray[np.int32]]:
     """Distinct kernels and memory operations by name, and that of each GPU event."""
     gpu = trace.gpu
     memory = (gpu.kind != GpuKind.KERNEL).astype(np.int8)
     groups = Groups(gpu.name, memory)
-    made = []
-    for at in groups.first:
-        name = trace.names[gpu.name[at]]
-        uses, rule = (UsesTensorCores.NO, "") if memory[at] else work.tensor_cores(name)
-        made.append(KernelRow(name, bool(memory[at]), uses, rule, _size(gpu.grid[at]), _size(gpu.block[at])))
-    return made, groups.of.astype(np.int32)
+    made: list[KernelRow] = []
+    seen: dict[tuple[str, bool], int] = {}
+    index = np.zeros(groups.count, np.int32)
+    for group, at in enumerate(groups.first):
+        name, is_memory = trace.names[gpu.name[at]], bool(memory[at])
+        index[group] = seen.setdefault((name, is_memory), len(made))
+        if index[group] == len(made):
+            uses, rule = (UsesTensorCores.NO, "") if is_memory else work.tensor_cores(name)
+            made.append(KernelRow(name, is_memory, uses, rule, _size(gpu.grid[at]), _size(gpu.block[at])))
+    return made, index[groups.of]
 
 
 def _size(three: Ints) -> str:

@@ -6,6 +6,8 @@ without one lying inside the other are possible in a profile (rounded times), an
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ class Sweep:
     """Ranges in the order of a stack: by thread, then by start, the longest first, then by `tie`."""
 
     def __init__(self, start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, ...] = ()) -> None:
-        """`rows`: the ranges that take part, as rows of the other arrays. `tie`: tells which of two equal ones is outer."""
+        """`rows`: the ranges that take part, rows of the other arrays. `tie`: tells which of two equal ones is outer."""
         self.start, self.end, self.thread = start, end, thread
         keys = tuple(each[rows] for each in reversed(tie))
         order = np.lexsort((*keys, -end[rows], start[rows], thread[rows]))
@@ -37,7 +39,7 @@ class Sweep:
         threads = self.thread[self.rows]
         change = np.flatnonzero(threads[1:] != threads[:-1]) + 1
         bounds = np.concatenate(([0], change, [len(threads)])) if len(threads) else np.zeros(1, np.int64)
-        self.threads = {int(threads[a]): (int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:])}
+        self.threads = {int(threads[a]): (int(a), int(b)) for a, b in pairwise(bounds)}
         self.first = np.asarray(bounds[:-1], np.int64)
         self._above: Rows | None = None
 
