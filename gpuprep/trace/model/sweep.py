@@ -20,7 +20,7 @@ class Sweep:
     """Ranges in the order of a stack: by thread, then by start, the longest first, then by `tie`."""
 
     def __init__(self, start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, ...] = ()) -> None:
-        """`rows`: the ranges that take part, rows of the other arrays. `tie`: tells which of two equal ones is outer."""
+        """`rows`: the ranges that take part, rows of the other arrays. `tie`: which of two equal ones is outer."""
         self.start, self.end, self.thread = start, end, thread
         keys = tuple(each[rows] for each in reversed(tie))
         order = np.lexsort((*keys, -end[rows], start[rows], thread[rows]))

@@ -15,7 +15,6 @@ from gpuprep.trace.columns import Ints
 from gpuprep.trace.model.groups import total
 from gpuprep.trace.profile import Cells, ModuleCells, OpCells, Profile, UsesTensorCores
 
-
 AnyCells = TypeVar("AnyCells", Cells, OpCells, ModuleCells)
 
 
