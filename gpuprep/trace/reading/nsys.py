@@ -148,7 +148,7 @@ class Reader:
     def _batches(
         self, table: str, needed: Sequence[str], wanted: Sequence[str], where: str = ""
     ) -> Iterator[list[Any]]:
-        """Columns of up to _ROWS rows, those of `wanted` that are missing as NULL. _NoColumn without one of `needed`."""
+        """Columns of up to _ROWS rows, those of `wanted` that are missing as NULL; _NoColumn without `needed`."""
         there = self._columns(table)
         if not there.issuperset(needed):
             raise _NoColumn
@@ -290,8 +290,7 @@ class Reader:
         if not self._columns(RANGES).issuperset(("eventType", "domainId", "text")):
             return {}
         question = (
-            f"SELECT domainId, substr(text, 1, {_MOST_VALUE}) FROM {RANGES}"
-        question += f" WHERE eventType = {_DOMAIN} LIMIT 1000"
+            f"SELECT domainId, substr(text, 1, {_MOST_VALUE}) FROM {RANGES} WHERE eventType = {_DOMAIN} LIMIT 1000"
         )
         return {number: str(text) for number, text in self.database.execute(question) if number and text}
 

@@ -1,0 +1,422 @@
+// The profile in the page: unpacks what pack.py wrote, and makes all tables again for any range, key op and domain.
+//
+//   const data = await page.unpack(text)             text: base64 of the packed bytes; or the bytes (ArrayBuffer)
+//   data.name, data.devices                          devices: [{device, name, compute_capability, sms, memory_bytes}]
+//   data.iterations                                  {name[], start[], end[], until[], count, how}; times in ns
+//   data.ops[i], data.kernels[i]                     rows without sums: {id, name, type, ...} as in the document
+//   data.has.kernels, .ops, .allOps, .memory         which single events are in the page
+//   data.leftOut                                     sentences: what is not in the page
+//   data.keyOps()                                    rows of the picker: {name, type, calls, eligible, using_tensor_cores,
+//                                                    kernel_calls, ids}; [] where single ops are not in the page
+//   data.domains()                                   [{name, ranges}]: families of annotations
+//
+//   const tables = data.aggregate({start, stop, keyOp, domain})      all optional; the same choice gives the same object
+//     .summary .iterations .op_types .ops .kernels .modules .devices  names, units and order as in the JSON document
+//                                                    (`gpuprep trace report --format json`): microseconds, null = n/a
+//     .choice                                        {start, stop, keyOp, domain} it was made of
+//     .problems                                      sentences: what this choice cannot tell
+//     .kernelsOfOp(op)                               kernel lines (as .kernels) of one op: "Kernel Summaries"
+//     .opsOfKernel(kernel)                           ids of the ops that launched it
+//     .opsIn(iteration)                              lines of "Ops in Selected Iteration": {op, name, type, direction,
+//                                                    start_us, kernels, tensor_core_kernels, gpu_us,
+//                                                    tensor_core_time_us, dtypes, shapes, stack}
+//     .kernelsIn(iteration, op)                      single kernels of an iteration (and of an op): {op, op_name, kernel,
+//                                                    name, device, stream, timestamp_us, start_us, gpu_us, tensor_cores,
+//                                                    grid, block, bytes}; null where they are not in the page
+//
+// Iterations are numbered as in the document: from 0. keyOp: the name of an op or annotation ("aten::addmm").
+
+const MAGIC = 0x52545047; // "GPTR" as a number, lowest byte first
+const OUTSIDE = -1;
+const YES = 1, NO = 0, UNKNOWN = 2;
+const TENSOR_CORES = { yes: YES, no: NO, unknown: UNKNOWN };
+const ANNOTATION = 1;
+
+const bytesOf = base64 => {
+  const text = atob(base64.trim()), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+};
+
+const inflated = async bytes => {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+};
+
+// A column of whole numbers. Doubles hold them exactly below 2^53: 104 days in ns.
+const numbers = (bytes, [at, count, planes, coding]) => {
+  const values = new Float64Array(count);
+  for (let plane = 0, weight = 1; plane < planes; plane++, weight *= 256) {
+    const from = at + plane * count;
+    for (let i = 0; i < count; i++) values[i] += bytes[from + i] * weight;
+  }
+  if (coding !== "raw") for (let i = 0; i < count; i++) values[i] = values[i] % 2 ? -(values[i] + 1) / 2 : values[i] / 2;
+  if (coding === "delta") for (let i = 1; i < count; i++) values[i] += values[i - 1];
+  return values;
+};
+
+page.unpack = async source => {
+  const bytes = await inflated(typeof source === "string" ? bytesOf(source) : new Uint8Array(source));
+  const view = new DataView(bytes.buffer);
+  if (view.getUint32(0, true) !== MAGIC) throw new Error("this is not the data of a gpuprep trace page");
+  const length = view.getUint32(8, true);
+  return new Data(JSON.parse(new TextDecoder().decode(bytes.subarray(12, 12 + length))), bytes.subarray(12 + length));
+};
+
+const WHOLE = new Set(["iteration", "op", "kernel", "device", "lane", "instance", "what", "kind", "thread", "launch", "called"]);
+
+class Data {
+  constructor(header, bytes) {
+    const text = i => header.texts[i], { ops, kernels } = header;
+    this.header = header;
+    this.bytes = bytes;
+    this.name = header.name;
+    this.devices = header.devices;
+    this.deviceOrder = header.device_order;
+    this.leftOut = header.left_out;
+    this.ops = ops.name.map((name, id) => ({
+      id, name: text(name), type: text(ops.type[id]), direction: ops.direction[id], module: text(ops.module[id]),
+      dtypes: text(ops.dtypes[id]), shapes: text(ops.shapes[id]), stack: ops.stack[id].map(text),
+      eligible: !!ops.eligible[id], why: text(ops.why[id]), flops: ops.flops[id],
+    }));
+    this.kernels = kernels.name.map((name, id) => ({
+      id, name: text(name), memory: !!kernels.memory[id], tensor_cores: kernels.tensor_cores[id],
+      rule: text(kernels.rule[id]), grid: text(kernels.grid[id]), block: text(kernels.block[id]),
+    }));
+    this.memoryKernel = Uint8Array.from(kernels.memory);
+    this.tensorKernel = Uint8Array.from(kernels.tensor_cores, answer => TENSOR_CORES[answer]);
+    this.iterations = {
+      name: header.iterations.name.map(text), how: header.iterations.how, count: header.iterations.name.length,
+      start: this.column("iteration.start"), end: this.column("iteration.end"), until: this.column("iteration.until"),
+    };
+    const has = name => name in header.columns;
+    this.has = { kernels: has("kernel.gap"), ops: has("op.what"), allOps: header.all_ops, memory: has("memory.time") };
+    this.made = new Map();
+  }
+
+  column(name) {
+    const values = numbers(this.bytes, this.header.columns[name]);
+    return WHOLE.has(name.split(".")[1]) ? Int32Array.from(values) : values;
+  }
+
+  // All columns of a group: group("cell") is {iteration, op, kernel, ...}. Unpacked at the first use.
+  group(prefix) {
+    const key = `group ${prefix}`;
+    if (!this.made.has(key)) {
+      const found = {};
+      for (const name of Object.keys(this.header.columns)) {
+        if (name.startsWith(`${prefix}.`)) found[name.slice(prefix.length + 1)] = this.column(name);
+      }
+      this.made.set(key, found);
+    }
+    return this.made.get(key);
+  }
+
+  once(key, make) {
+    if (!this.made.has(key)) this.made.set(key, make());
+    return this.made.get(key);
+  }
+
+  // Single kernels and copies, by lane (device and stream), then by time. null where they are not in the page.
+  get events() {
+    if (!this.has.kernels) return null;
+    return this.once("events", () => {
+      const { lane, gap, duration, kernel, op, iteration, called, call, instance, bytes, launch } = this.group("kernel");
+      const lanes = this.header.lanes.map(([device, stream]) => ({ device, stream })), count = gap.length;
+      const start = new Float64Array(count), end = new Float64Array(count), device = new Int32Array(count);
+      for (let i = 0; i < count; i++) {
+        start[i] = gap[i] + (i && lane[i] === lane[i - 1] ? end[i - 1] : 0);
+        end[i] = start[i] + duration[i];
+        device[i] = lanes[lane[i]].device;
+      }
+      return { count, lanes, lane, device, start, end, duration, kernel, op, iteration, called, call, instance, bytes, launch };
+    });
+  }
+
+  // [grid x, y, z, block x, y, z, registers, shared bytes] of a single kernel.
+  launch(event) {
+    return this.header.launches[this.events.launch[event]];
+  }
+
+  // Single ranges on CPU threads, by thread, outer before inner. null where they are not in the page.
+  get ranges() {
+    if (!this.has.ops) return null;
+    return this.once("ranges", () => {
+      const group = this.group("op"), { header } = this, count = group.what.length;
+      const threads = header.threads.map(i => header.texts[i]);
+      const names = header.names.map(i => header.texts[i]);
+      const end = new Float64Array(count), depth = new Int32Array(count), parent = new Int32Array(count).fill(-1);
+      const stack = [];
+      for (let i = 0; i < count; i++) {
+        end[i] = group.start[i] + group.duration[i];
+        if (i && group.thread[i] !== group.thread[i - 1]) stack.length = 0;
+        while (stack.length && end[stack[stack.length - 1]] <= group.start[i]) stack.pop();
+        parent[i] = stack.length ? stack[stack.length - 1] : -1;
+        depth[i] = stack.length;
+        stack.push(i);
+      }
+      return { ...group, count, end, depth, parent, threads, names };
+    });
+  }
+
+  rangeName(i) {
+    const what = this.ranges.what[i];
+    return what < this.ops.length ? this.ops[what].type : this.ranges.names[what - this.ops.length];
+  }
+}
+
+// ---------------------------------------------------------------- splitting again by a key op, and by a domain
+
+// The row of the last start at or before a time; -1 before the first.
+const rowAt = (starts, time) => {
+  let low = 0, high = starts.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (starts[middle] <= time) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+};
+
+// The iteration of a time; OUTSIDE for a time in none.
+const iterationAt = ({ start, end }, time) => {
+  const row = rowAt(start, time);
+  return row >= 0 && time <= end[row] ? row : OUTSIDE;
+};
+
+// Intervals merged where they touch or overlap. `rows`: in the order of their starts.
+const merged = (rows, start, end) => {
+  const starts = [], ends = [], before = [0];
+  for (const row of rows) {
+    const last = ends.length - 1;
+    if (last >= 0 && start[row] <= ends[last]) ends[last] = Math.max(ends[last], end[row]);
+    else { starts.push(start[row]); ends.push(end[row]); }
+  }
+  for (let i = 0; i < starts.length; i++) before.push(before[i] + ends[i] - starts[i]);
+  return { starts, ends, before };
+};
+
+// How much of merged intervals lies before a time.
+const unionUntil = ({ starts, ends, before }, time) => {
+  const row = rowAt(starts, time);
+  return row < 0 ? 0 : before[row] + Math.min(time, ends[row]) - starts[row];
+};
+
+const mergeTwo = (a, b, start) => {
+  const out = new Int32Array(a.length + b.length);
+  let i = 0, j = 0, k = 0;
+  while (i < a.length && j < b.length) out[k++] = start[b[j]] < start[a[i]] ? b[j++] : a[i++];
+  while (i < a.length) out[k++] = a[i++];
+  while (j < b.length) out[k++] = b[j++];
+  return out;
+};
+
+// A name without its numbers: "ProfilerStep#12" and "ProfilerStep#13" are of one family.
+const family = name => name.replace(/\d+/g, "#");
+
+Object.assign(Data.prototype, {
+  // Per device in deviceOrder: rows of events in the order of their starts. Lanes are sorted already: they are merged.
+  eventsByDevice() {
+    return this.once("by device", () => {
+      const { lanes, lane, count, start } = this.events, lists = lanes.map(() => [0, 0]);
+      for (let i = 0; i < count; i++) {
+        const one = lists[lane[i]];
+        if (!one[1]) one[0] = i;
+        one[1] = i + 1;
+      }
+      return this.deviceOrder.map(device => {
+        let parts = lists.filter((_, i) => lanes[i].device === device)
+          .map(([from, to]) => Int32Array.from({ length: to - from }, (_, i) => from + i));
+        while (parts.length > 1) {
+          const next = [];
+          for (let i = 0; i < parts.length; i += 2)
+            next.push(i + 1 < parts.length ? mergeTwo(parts[i], parts[i + 1], start) : parts[i]);
+          parts = next;
+        }
+        return parts[0] || new Int32Array(0);
+      });
+    });
+  },
+
+  // When a single kernel was launched: that decides about its iteration. Without a call it is its own start.
+  launchTime(event) {
+    const { called, call, start } = this.events;
+    return called[event] ? call[event] : start[event];
+  },
+
+  rangesNamed(matches) {
+    const { count, what, names } = this.ranges, chosen = new Set(), rows = [];
+    this.ops.forEach((op, id) => { if (matches(op.type)) chosen.add(id); });
+    names.forEach((name, i) => { if (matches(name)) chosen.add(this.ops.length + i); });
+    for (let i = 0; i < count; i++) if (chosen.has(what[i])) rows.push(i);
+    return rows;
+  },
+
+  // Iterations from one call of the key op to the next; of the thread with most of them, none inside another.
+  bordersOf(keyOp) {
+    const { thread, start, end } = this.ranges, byThread = new Map();
+    for (const row of this.rangesNamed(name => name === keyOp)) {
+      if (!byThread.has(thread[row])) byThread.set(thread[row], []);
+      byThread.get(thread[row]).push(row);
+    }
+    let best = [];
+    for (const number of [...byThread.keys()].sort((a, b) => a - b))
+      if (byThread.get(number).length > best.length) best = byThread.get(number);
+    const kept = [];
+    let reached = -Infinity, last = -Infinity;
+    for (const row of best) {
+      if (end[row] > reached && start[row] > last) kept.push(row);
+      reached = Math.max(reached, end[row]);
+      last = start[row];
+    }
+    const starts = Float64Array.from(kept, row => start[row]), count = kept.length;
+    const ends = starts.map((_, i) => i + 1 < count ? starts[i + 1] - 1 : Math.max(this.header.last_moment, starts[i]));
+    return { name: kept.map((_, i) => `${keyOp} ${i}`), how: `key op ${keyOp}`, count, start: starts, end: ends };
+  },
+
+  keyOps() {
+    if (!this.has.ops || !this.has.kernels) return [];
+    return this.once("key ops", () => {
+      const { what, count, names } = this.ranges, calls = new Map();
+      for (let i = 0; i < count; i++) {
+        const name = what[i] < this.ops.length ? this.ops[what[i]].type : names[what[i] - this.ops.length];
+        calls.set(name, (calls.get(name) || 0) + 1);
+      }
+      const rows = new Map([...calls].map(([name, number]) =>
+        [name, { name, calls: number, eligible: false, using_tensor_cores: false, kernel_calls: 0, ids: [] }]));
+      const { cells } = this.own;
+      this.ops.forEach((op, id) => {
+        const row = rows.get(op.type);
+        if (row) { row.ids.push(id); row.eligible = row.eligible || op.eligible; }
+      });
+      for (let i = 0; i < cells.op.length; i++) {
+        const row = rows.get(this.ops[cells.op[i]].type);
+        if (!row || this.memoryKernel[cells.kernel[i]]) continue;
+        row.kernel_calls += cells.calls[i];
+        row.using_tensor_cores = row.using_tensor_cores || this.tensorKernel[cells.kernel[i]] === YES;
+      }
+      return [...rows.values()];
+    });
+  },
+
+  domains() {
+    if (!this.has.ops || !this.has.kernels) return [];
+    return this.once("domains", () => {
+      const { kind, count } = this.ranges, found = new Map();
+      for (let i = 0; i < count; i++) {
+        if (kind[i] !== ANNOTATION) continue;
+        const name = family(this.rangeName(i));
+        found.set(name, (found.get(name) || 0) + 1);
+      }
+      return [...found].map(([name, ranges]) => ({ name, ranges })).sort((a, b) => b.ranges - a.ranges);
+    });
+  },
+});
+
+const CELL_KEYS = ["iteration", "op", "kernel", "device"];
+
+Object.assign(Data.prototype, {
+  // The profile's own split, as Python summed it.
+  get own() {
+    return this.once("own", () => ({
+      iterations: this.iterations, cells: this.group("cell"), opcells: this.group("opcell"),
+      busy: this.column("busy"), problems: [], event: this.has.kernels ? this.events.iteration : null, keep: null,
+    }));
+  },
+
+  split(keyOp, domain) {
+    if (!keyOp && !domain) return this.own;
+    return this.once(`split ${JSON.stringify([keyOp, domain])}`, () => this.splitAgain(keyOp, domain));
+  },
+
+  splitAgain(keyOp, domain) {
+    const events = this.events, ranges = this.ranges;
+    if (!events || !ranges) return { ...this.own, problems: ["Single kernels and ops are not in this page: the key op stays."] };
+    const iterations = keyOp ? this.bordersOf(keyOp) : { ...this.iterations };
+    if (!iterations.count) return { ...this.own, problems: [`${keyOp} is not in this profile.`] };
+    const inside = domain ? this.domainUnion(domain) : null;
+    const holds = time => {
+      if (!inside) return true;
+      const row = rowAt(inside.starts, time);
+      return row >= 0 && time < inside.ends[row];
+    };
+    const event = new Int32Array(events.count), keep = inside ? new Uint8Array(events.count).fill(1) : null;
+    for (let i = 0; i < events.count; i++) {
+      const time = this.launchTime(i);
+      event[i] = keyOp ? iterationAt(iterations, time) : events.iteration[i];
+      if (inside) keep[i] = holds(time) ? 1 : 0;
+    }
+    const problems = [];
+    const split = { iterations, event, keep, problems, cells: this.cellsOf(event, keep) };
+    split.opcells = this.opcellsOf(keyOp ? iterations : null, inside ? holds : null, event, keep);
+    if (!this.has.allOps) problems.push("Ops that launch nothing are not in this page: CPU times are of the others alone.");
+    this.setBusy(split);
+    return split;
+  },
+
+  domainUnion(domain) {
+    const { kind, start, end } = this.ranges;
+    const rows = this.rangesNamed(name => family(name) === domain).filter(row => kind[row] === ANNOTATION);
+    return merged(rows.sort((a, b) => start[a] - start[b]), start, end);
+  },
+
+  // Sums of single kernels by (iteration, op, kernel, device), in this order.
+  cellsOf(iteration, keep) {
+    const { op, kernel, device, duration, count } = this.events;
+    const nOps = this.ops.length, nKernels = this.kernels.length;
+    const places = new Map(this.deviceOrder.map((number, i) => [number, i])), nDevices = places.size;
+    const rows = new Map(), keys = [], of = new Int32Array(count).fill(-1);
+    for (let i = 0; i < count; i++) {
+      if (keep && !keep[i]) continue;
+      const key = (((iteration[i] + 1) * nOps + op[i]) * nKernels + kernel[i]) * nDevices + places.get(device[i]);
+      let row = rows.get(key);
+      if (row === undefined) { rows.set(key, row = keys.length); keys.push(key); }
+      of[i] = row;
+    }
+    const order = Float64Array.from(keys).sort(), rank = new Int32Array(keys.length);
+    order.forEach((key, i) => { rank[rows.get(key)] = i; });
+    const cells = Object.fromEntries(CELL_KEYS.map(name => [name, new Int32Array(keys.length)]));
+    for (const name of ["calls", "total", "longest"]) cells[name] = new Float64Array(keys.length);
+    cells.shortest = new Float64Array(keys.length).fill(Infinity);
+    order.forEach((key, i) => {
+      cells.device[i] = this.deviceOrder[key % nDevices];
+      const rest = Math.floor(key / nDevices);
+      cells.kernel[i] = rest % nKernels;
+      const more = Math.floor(rest / nKernels);
+      cells.op[i] = more % nOps;
+      cells.iteration[i] = Math.floor(more / nOps) - 1;
+    });
+    for (let i = 0; i < count; i++) {
+      if (of[i] < 0) continue;
+      const row = rank[of[i]], time = duration[i];
+      cells.calls[row] += 1;
+      cells.total[row] += time;
+      if (time < cells.shortest[row]) cells.shortest[row] = time;
+      if (time > cells.longest[row]) cells.longest[row] = time;
+    }
+    return cells;
+  },
+
+  // Busy time of each (iteration, device): the union of its events inside of the iteration's window.
+  setBusy(split) {
+    const { start, end } = this.events, { iterations, event, keep } = split, devices = this.deviceOrder.length;
+    const until = Float64Array.from(iterations.end);
+    for (let i = 0; i < event.length; i++)
+      if (event[i] >= 0 && (!keep || keep[i]) && end[i] > until[event[i]]) until[event[i]] = end[i];
+    iterations.until = until;
+    split.busy = new Float64Array(iterations.count * devices);
+    this.eventsByDevice().forEach((rows, device) => {
+      const union = merged(keep ? rows.filter(row => keep[row]) : rows, start, end);
+      for (let i = 0; i < iterations.count; i++)
+        split.busy[i * devices + device] = unionUntil(union, until[i]) - unionUntil(union, iterations.start[i]);
+    });
+  },
+});
+
+page.model = async content => {
+  const element = document.getElementById("events"), data = element ? await page.unpack(element.textContent) : null;
+  return {
+    document: content.document, data,
+    tables: (start, stop) => data
+      ? data.aggregate({ start, stop, keyOp: page.state.keyOp, domain: page.state.domain }) : content.document,
+  };
+};
