@@ -30,7 +30,8 @@ const MAGIC = 0x52545047; // "GPTR" as a number, lowest byte first
 const OUTSIDE = -1;
 const YES = 1, NO = 0, UNKNOWN = 2;
 const TENSOR_CORES = { yes: YES, no: NO, unknown: UNKNOWN };
-const ANNOTATION = 1;
+const OP = 0, ANNOTATION = 1, MODULE = 2; // columns.OpKind
+const LONGEST_PATH = 500; // characters, as the model keeps them
 
 const bytesOf = base64 => {
   const text = atob(base64.trim()), bytes = new Uint8Array(text.length);
@@ -63,7 +64,7 @@ page.unpack = async source => {
   return new Data(JSON.parse(new TextDecoder().decode(bytes.subarray(12, 12 + length))), bytes.subarray(12 + length));
 };
 
-const WHOLE = new Set(["iteration", "op", "kernel", "device", "lane", "instance", "what", "kind", "thread", "launch", "called"]);
+const WHOLE = new Set(["iteration", "op", "kernel", "device", "lane", "instance", "what", "kind", "thread", "launch", "called", "module"]);
 
 class Data {
   constructor(header, bytes) {
@@ -87,8 +88,9 @@ class Data {
     this.tensorKernel = Uint8Array.from(kernels.tensor_cores, answer => TENSOR_CORES[answer]);
     this.iterations = {
       name: header.iterations.name.map(text), how: header.iterations.how, count: header.iterations.name.length,
-      start: this.column("iteration.start"), end: this.column("iteration.end"), until: this.column("iteration.until"),
+      start: this.column("iteration.start"), end: this.column("iteration.end"), until: this.column("iteration.until"), first: this.column("iteration.first"),
     };
+    this.modules = header.modules.map(text);
     const has = name => name in header.columns;
     this.has = { kernels: has("kernel.gap"), ops: has("op.what"), allOps: header.all_ops, memory: has("memory.time") };
     this.made = new Map();
@@ -312,14 +314,43 @@ Object.assign(Data.prototype, {
   },
 });
 
-const CELL_KEYS = ["iteration", "op", "kernel", "device"];
+// Rows with the same key as one: sorted by the key, which is a whole number; below 0 takes no part.
+class Groups {
+  constructor(count, keyOf) {
+    const rows = new Map(), keys = [];
+    this.of = new Int32Array(count).fill(-1);
+    for (let i = 0; i < count; i++) {
+      const key = keyOf(i);
+      if (key < 0) continue;
+      let row = rows.get(key);
+      if (row === undefined) { rows.set(key, row = keys.length); keys.push(key); }
+      this.of[i] = row;
+    }
+    this.keys = Float64Array.from(keys).sort();
+    this.count = keys.length;
+    const rank = new Int32Array(this.count);
+    this.keys.forEach((key, i) => { rank[rows.get(key)] = i; });
+    for (let i = 0; i < count; i++) if (this.of[i] >= 0) this.of[i] = rank[this.of[i]];
+  }
+
+  each(start, take) {
+    const made = new Float64Array(this.count).fill(start);
+    for (let i = 0; i < this.of.length; i++) if (this.of[i] >= 0) made[this.of[i]] = take(made[this.of[i]], i);
+    return made;
+  }
+
+  size() { return this.each(0, sum => sum + 1); }
+  sum(values) { return this.each(0, (sum, i) => sum + values[i]); }
+  least(values) { return this.each(Infinity, (low, i) => Math.min(low, values[i])); }
+  most(values) { return this.each(0, (high, i) => Math.max(high, values[i])); }
+}
 
 Object.assign(Data.prototype, {
   // The profile's own split, as Python summed it.
   get own() {
     return this.once("own", () => ({
-      iterations: this.iterations, cells: this.group("cell"), opcells: this.group("opcell"),
-      busy: this.column("busy"), problems: [], event: this.has.kernels ? this.events.iteration : null, keep: null,
+      iterations: this.iterations, cells: this.group("cell"), opcells: this.group("opcell"), modulecells: this.group("modulecell"),
+      busy: this.column("busy"), problems: [], keep: null, event: this.has.kernels ? this.events.iteration : null,
     }));
   },
 
@@ -330,8 +361,8 @@ Object.assign(Data.prototype, {
 
   splitAgain(keyOp, domain) {
     const events = this.events, ranges = this.ranges;
-    if (!events || !ranges) return { ...this.own, problems: ["Single kernels and ops are not in this page: the key op stays."] };
-    const iterations = keyOp ? this.bordersOf(keyOp) : { ...this.iterations };
+    if (!events || !ranges) return { ...this.own, problems: ["Single kernels and ops are not in this page: nothing else can be chosen."] };
+    const iterations = keyOp ? this.bordersOf(keyOp) : this.iterations;
     if (!iterations.count) return { ...this.own, problems: [`${keyOp} is not in this profile.`] };
     const inside = domain ? this.domainUnion(domain) : null;
     const holds = time => {
@@ -339,18 +370,54 @@ Object.assign(Data.prototype, {
       const row = rowAt(inside.starts, time);
       return row >= 0 && time < inside.ends[row];
     };
-    const event = new Int32Array(events.count), keep = inside ? new Uint8Array(events.count).fill(1) : null;
-    for (let i = 0; i < events.count; i++) {
-      const time = this.launchTime(i);
-      event[i] = keyOp ? iterationAt(iterations, time) : events.iteration[i];
-      if (inside) keep[i] = holds(time) ? 1 : 0;
-    }
-    const problems = [];
-    const split = { iterations, event, keep, problems, cells: this.cellsOf(event, keep) };
-    split.opcells = this.opcellsOf(keyOp ? iterations : null, inside ? holds : null, event, keep);
-    if (!this.has.allOps) problems.push("Ops that launch nothing are not in this page: CPU times are of the others alone.");
-    this.setBusy(split);
+    const split = { iterations, problems: [], keep: null };
+    split.event = keyOp ? this.iterationsOfEvents(iterations) : events.iteration;
+    split.range = keyOp ? Int32Array.from(ranges.start, time => iterationAt(iterations, time)) : ranges.iteration;
+    if (inside) split.keep = Uint8Array.from(events.start, (_, i) => (holds(this.launchTime(i)) ? 1 : 0));
+    if (keyOp) this.setWindows(split);
+    split.cells = this.cellsOf(split);
+    split.opcells = this.opcellsOf(split, holds);
+    split.modulecells = this.modulecellsOf(split, holds);
+    split.busy = this.busyOf(split);
+    if (!this.has.allOps) split.problems.push("Ops that launch nothing on a GPU are not in this page: CPU times are those of the others.");
     return split;
+  },
+
+  // A kernel is of the iteration in which it was launched; without a launch in the profile, of none.
+  iterationsOfEvents(iterations) {
+    const { count, called, call, start } = this.events, anyCalls = this.header.calls > 0;
+    const made = new Int32Array(count);
+    for (let i = 0; i < count; i++)
+      made[i] = anyCalls ? (called[i] ? iterationAt(iterations, call[i]) : OUTSIDE) : iterationAt(iterations, start[i]);
+    return made;
+  },
+
+  // The wall clock of an iteration: from its first op on the CPU to the last end of its ops or of its GPU work.
+  setWindows(split) {
+    const { iterations, event, range } = split, { count, start, end, kind } = this.ranges;
+    const first = new Float64Array(iterations.count).fill(Infinity), until = new Float64Array(iterations.count).fill(-Infinity);
+    const border = this.borderRanges();
+    for (let i = 0; i < count; i++) {
+      const at = range[i];
+      if (at < 0 || border.has(i)) continue;
+      if (kind[i] <= ANNOTATION && start[i] < first[at]) first[at] = start[i];
+      if (kind[i] === OP && end[i] > until[at]) until[at] = end[i];
+    }
+    for (let i = 0; i < event.length; i++)
+      if (event[i] >= 0 && this.events.end[i] > until[event[i]]) until[event[i]] = this.events.end[i];
+    iterations.first = first.map((time, i) => (time > iterations.end[i] ? iterations.start[i] : time));
+    iterations.until = until.map((time, i) => (time < iterations.first[i] ? iterations.end[i] : time));
+  },
+
+  // The ranges that are the iterations of the profile themselves (ProfilerStep#3): no work of the program.
+  borderRanges() {
+    return this.once("borders", () => {
+      const { count, kind, start } = this.ranges, rows = new Set();
+      const starts = new Map(Array.from(this.iterations.start, (time, i) => [time, this.iterations.name[i]]));
+      for (let i = 0; i < count; i++)
+        if (kind[i] === ANNOTATION && starts.get(start[i]) === this.rangeName(i)) rows.add(i);
+      return rows;
+    });
   },
 
   domainUnion(domain) {
@@ -360,55 +427,121 @@ Object.assign(Data.prototype, {
   },
 
   // Sums of single kernels by (iteration, op, kernel, device), in this order.
-  cellsOf(iteration, keep) {
+  cellsOf({ event, keep }) {
     const { op, kernel, device, duration, count } = this.events;
     const nOps = this.ops.length, nKernels = this.kernels.length;
     const places = new Map(this.deviceOrder.map((number, i) => [number, i])), nDevices = places.size;
-    const rows = new Map(), keys = [], of = new Int32Array(count).fill(-1);
-    for (let i = 0; i < count; i++) {
-      if (keep && !keep[i]) continue;
-      const key = (((iteration[i] + 1) * nOps + op[i]) * nKernels + kernel[i]) * nDevices + places.get(device[i]);
-      let row = rows.get(key);
-      if (row === undefined) { rows.set(key, row = keys.length); keys.push(key); }
-      of[i] = row;
-    }
-    const order = Float64Array.from(keys).sort(), rank = new Int32Array(keys.length);
-    order.forEach((key, i) => { rank[rows.get(key)] = i; });
-    const cells = Object.fromEntries(CELL_KEYS.map(name => [name, new Int32Array(keys.length)]));
-    for (const name of ["calls", "total", "longest"]) cells[name] = new Float64Array(keys.length);
-    cells.shortest = new Float64Array(keys.length).fill(Infinity);
-    order.forEach((key, i) => {
+    const groups = new Groups(count, i => (keep && !keep[i] ? -1
+      : (((event[i] + 1) * nOps + op[i]) * nKernels + kernel[i]) * nDevices + places.get(device[i])));
+    const cells = Object.fromEntries(["iteration", "op", "kernel", "device"].map(name => [name, new Int32Array(groups.count)]));
+    groups.keys.forEach((key, i) => {
       cells.device[i] = this.deviceOrder[key % nDevices];
-      const rest = Math.floor(key / nDevices);
+      const rest = Math.floor(key / nDevices), more = Math.floor(rest / nKernels);
       cells.kernel[i] = rest % nKernels;
-      const more = Math.floor(rest / nKernels);
       cells.op[i] = more % nOps;
       cells.iteration[i] = Math.floor(more / nOps) - 1;
     });
-    for (let i = 0; i < count; i++) {
-      if (of[i] < 0) continue;
-      const row = rank[of[i]], time = duration[i];
-      cells.calls[row] += 1;
-      cells.total[row] += time;
-      if (time < cells.shortest[row]) cells.shortest[row] = time;
-      if (time > cells.longest[row]) cells.longest[row] = time;
+    return { ...cells, calls: groups.size(), total: groups.sum(duration), shortest: groups.least(duration), longest: groups.most(duration) };
+  },
+
+  // The ops among the ranges, as a tree: position in `rows`, position of the op around each, and its times.
+  get tree() {
+    return this.once("tree", () => {
+      const { count, what, start, end, thread, children, calls, gpu_idle: idle } = this.ranges;
+      const rows = [], position = new Int32Array(count).fill(-1), above = [], stack = [];
+      for (let i = 0; i < count; i++) {
+        if (what[i] >= this.ops.length) continue;
+        if (rows.length && thread[i] !== thread[rows[rows.length - 1]]) stack.length = 0;
+        while (stack.length && end[rows[stack[stack.length - 1]]] <= start[i]) stack.pop();
+        position[i] = rows.length;
+        above.push(stack.length ? stack[stack.length - 1] : -1);
+        stack.push(rows.length);
+        rows.push(i);
+      }
+      const pick = get => Float64Array.from(rows, get);
+      const cpu = pick(i => end[i] - start[i]), self = pick(i => end[i] - start[i] - children[i]);
+      // Where an op lies inside of one of its own row, its time is counted with that one.
+      const inside = new Uint8Array(rows.length), open = new Map(), path = [];
+      for (let at = 0; at < rows.length; at++) {
+        while (path.length && path[path.length - 1] !== above[at]) open.set(what[rows[path[path.length - 1]]], open.get(what[rows[path.pop()]]) - 1);
+        const row = what[rows[at]], depth = open.get(row) || 0;
+        inside[at] = depth ? 1 : 0;
+        open.set(row, depth + 1);
+        path.push(at);
+      }
+      return { rows, position, above, inside, cpu, self, overhead: pick(i => end[i] - start[i] - children[i] - calls[i]), idle: pick(i => idle[i]) };
+    });
+  },
+
+  // Sums of single ops by (iteration, op).
+  opcellsOf({ iterations, range, keep }, holds) {
+    const { rows, position, above, inside, cpu, self, overhead, idle } = this.tree, events = this.events;
+    const { what, start } = this.ranges, nOps = this.ops.length, graphs = this.graphCalls();
+    const graphIteration = Int32Array.from(graphs.start, time => iterationAt(iterations, time));
+    const gpu = new Float64Array(rows.length);
+    for (let i = 0; i < events.count; i++) {
+      const at = events.instance[i] < 0 ? -1 : position[events.instance[i]];
+      if (at >= 0 && (!keep || keep[i])) gpu[at] += events.duration[i];
     }
-    return cells;
+    const withInner = Float64Array.from(gpu);
+    for (let at = rows.length - 1; at >= 0; at--) if (above[at] >= 0) withInner[above[at]] += withInner[at];
+    const count = rows.length + graphs.op.length;
+    const both = (one, other) => { const all = new Float64Array(count); all.set(one); if (other) all.set(other, one.length); return all; };
+    const groups = new Groups(count, at => {
+      const time = at < rows.length ? start[rows[at]] : graphs.start[at - rows.length];
+      if (!holds(time)) return -1;
+      if (at < rows.length) return (range[rows[at]] + 1) * nOps + what[rows[at]];
+      return (graphIteration[at - rows.length] + 1) * nOps + graphs.op[at - rows.length];
+    });
+    const outer = withInner.map((time, at) => (inside[at] ? 0 : time));
+    const all = { cpu: both(cpu, graphs.duration), cpu_self: both(self, graphs.duration), overhead: both(overhead), gpu_idle: both(idle), gpu: both(gpu) };
+    return {
+      iteration: Int32Array.from(groups.keys, key => Math.floor(key / nOps) - 1), op: Int32Array.from(groups.keys, key => key % nOps),
+      calls: groups.size(), cpu: groups.sum(all.cpu), cpu_self: groups.sum(all.cpu_self), overhead: groups.sum(all.overhead),
+      gpu_idle: groups.sum(all.gpu_idle), cpu_shortest: groups.least(all.cpu), cpu_longest: groups.most(all.cpu),
+      gpu_with_children: groups.sum(both(outer)), gpu_shortest: groups.least(all.gpu), gpu_longest: groups.most(all.gpu),
+      overhead_shortest: groups.least(all.overhead), overhead_longest: groups.most(all.overhead),
+      gpu_idle_shortest: groups.least(all.gpu_idle), gpu_idle_longest: groups.most(all.gpu_idle),
+    };
+  },
+
+  // Launches of CUDA graphs outside of every op, which are rows of the ops themselves.
+  graphCalls() {
+    return this.once("graphs", () => ("graph.start" in this.header.columns
+      ? this.group("graph") : { op: new Int32Array(0), start: new Float64Array(0), duration: new Float64Array(0) }));
   },
 
   // Busy time of each (iteration, device): the union of its events inside of the iteration's window.
-  setBusy(split) {
-    const { start, end } = this.events, { iterations, event, keep } = split, devices = this.deviceOrder.length;
-    const until = Float64Array.from(iterations.end);
-    for (let i = 0; i < event.length; i++)
-      if (event[i] >= 0 && (!keep || keep[i]) && end[i] > until[event[i]]) until[event[i]] = end[i];
-    iterations.until = until;
-    split.busy = new Float64Array(iterations.count * devices);
+  busyOf({ iterations, keep }) {
+    const { start, end } = this.events, devices = this.deviceOrder.length;
+    const busy = new Float64Array(iterations.count * devices);
     this.eventsByDevice().forEach((rows, device) => {
       const union = merged(keep ? rows.filter(row => keep[row]) : rows, start, end);
       for (let i = 0; i < iterations.count; i++)
-        split.busy[i * devices + device] = unionUntil(union, until[i]) - unionUntil(union, iterations.start[i]);
+        busy[i * devices + device] = unionUntil(union, Math.max(iterations.first[i], iterations.until[i])) - unionUntil(union, iterations.first[i]);
     });
+    return busy;
+  },
+
+  // Sums of single modules by (iteration, module).
+  modulecellsOf({ range }, holds) {
+    const { count, kind, start, end, thread } = this.ranges, numbers = new Map(this.modules.map((path, i) => [path, i]));
+    const stack = [], rows = [], module = [], n = Math.max(1, this.modules.length);
+    for (let i = 0; i < count; i++) {
+      if (kind[i] !== MODULE) continue;
+      if (rows.length && thread[i] !== thread[rows[rows.length - 1]]) stack.length = 0;
+      while (stack.length && end[stack[stack.length - 1][0]] <= start[i]) stack.pop();
+      const name = this.rangeName(i).replace(/^nn\.Module: /, ""), outer = stack.length ? stack[stack.length - 1][1] : null;
+      const path = [...(outer === null ? name : `${outer}/${name}`)].slice(0, LONGEST_PATH).join("");
+      stack.push([i, path]);
+      rows.push(i);
+      module.push(numbers.get(path) ?? -1);
+    }
+    const groups = new Groups(rows.length, at => (module[at] < 0 || !holds(start[rows[at]]) ? -1 : (range[rows[at]] + 1) * n + module[at]));
+    return {
+      iteration: Int32Array.from(groups.keys, key => Math.floor(key / n) - 1), module: Int32Array.from(groups.keys, key => key % n),
+      calls: groups.size(), cpu: groups.sum(Float64Array.from(rows, i => end[i] - start[i])),
+    };
   },
 });
 
