@@ -1,0 +1,344 @@
+"""PyTorch's Kineto traces, of all four generations of the format, as columns.
+
+G1 (2021) names its categories Operator, Runtime, Kernel; G1 and G2 count whole µs since 1970; G3 (spring 2024) writes
+nanoseconds as decimals of them, G4 relative to baseTimeNanoseconds, which may stand behind the events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.columns import NONE, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
+from gpuprep.trace.reading import arguments, flows, outside, sanity
+from gpuprep.trace.reading.events import NO_ARGS, AnyEvent, Args
+from gpuprep.trace.reading.growing import ArgumentsTable, Names, Table, Threads, numbers, plain_id, whole_numbers
+from gpuprep.trace.reading.pieces import Pieces
+from gpuprep.trace.reading.source import Source
+
+GPU = {
+    "kernel": GpuKind.KERNEL,
+    "gpu_memcpy": GpuKind.MEMCPY,
+    "gpu_memset": GpuKind.MEMSET,
+    "Kernel": GpuKind.KERNEL,
+    "Memcpy": GpuKind.MEMCPY,
+    "Memset": GpuKind.MEMSET,
+}
+CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"}
+OPS = {"cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION}
+PYTHON = "python_function"
+FLOW = "fwdbwd"
+MODULE = "nn.Module: "
+# Of the first generation, which has one category for operators and annotations.
+ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "DataParallel.")
+# Known, and no work of the GPU or CPU: spans, widened copies of annotations, waits that the calls show, too.
+UNUSED = {
+    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation", "overhead", "cpu_instant_event",
+    "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters", "forward_backward",
+}  # fmt: skip
+FIRST = {"Operator", "Kernel", "Runtime"}
+
+
+class Reader:
+    def __init__(self, path: Path, stacks: bool) -> None:
+        self.path = path
+        self.stacks = stacks
+        self.notes: Counter[str] = Counter()
+        self.names = Names()
+        self.threads = Threads()
+        self.arguments = ArgumentsTable()
+        self.flows = flows.Flows()
+        self.labels: dict[tuple[Any, Any], str] = {}
+        self.shapes: dict[bytes, tuple[int, int, int]] = {}
+        self.seen: Counter[str] = Counter()
+        ids, times = {"name": np.int32, "external": np.int64}, {"start": np.int64, "end": np.int64}
+        self.gpu = Table(
+            **times, **ids, kind=np.uint8, device=np.int32, stream=np.int64, correlation=np.int64, bytes=np.int64,
+            grid=np.int32, block=np.int32, registers=np.int32, shared=np.int32, blocks_per_sm=np.float32,
+            occupancy=np.float32, graph_node=np.int64,
+        )  # fmt: skip
+        self.calls = Table(**times, **ids, thread=np.int32, correlation=np.int64)
+        self.ops = Table(
+            **times, **ids, kind=np.uint8, thread=np.int32, sequence=np.int64, forward_thread=np.int64,
+            arguments=np.int32,
+        )  # fmt: skip
+        self.memory = Table(time=np.int64, device=np.int32, bytes=np.int64, allocated=np.int64, reserved=np.int64)
+
+    def read(self) -> Trace:
+        with Source(self.path) as source:
+            self.pieces = Pieces(source, self.notes, self.path.name)
+            for batch in self.pieces.batches():
+                self._sort(batch)
+        return self._finished()
+
+    def _sort(self, batch: list[AnyEvent]) -> None:
+        by_category: dict[str, list[AnyEvent]] = defaultdict(list)
+        for event in batch:
+            phase = event.ph
+            if phase == "X":
+                by_category[event.cat or ""].append(event)
+            elif phase in ("s", "f"):
+                if event.cat == FLOW or event.cat == "forward_backward":
+                    by_category[FLOW].append(event)
+            elif phase == "i":
+                if event.name == "[memory]":
+                    by_category["[memory]"].append(event)
+            elif phase == "M":
+                if event.name == "thread_name" and event.args and event.args.name:
+                    self.labels[event.pid, event.tid] = event.args.name
+            elif phase != "C":
+                self.notes["unknown_phases"] += 1
+        for category, events in by_category.items():
+            self.seen[category] += len(events)
+            if category in GPU:
+                self._gpu(events, GPU[category])
+            elif category in CALLS:
+                self._calls(events)
+            elif category in OPS:
+                self._ops(events, OPS[category], category == "Operator")
+            elif category == PYTHON:
+                self._python(events)
+            elif category == FLOW:
+                self.flows.add(events, self._ns([event.ts for event in events]))
+            elif category == "[memory]":
+                self._memory(events)
+            elif category not in UNUSED:
+                self.notes["unknown_categories"] += len(events)
+
+    def _ns(self, times: Sequence[Any]) -> np.ndarray[Any, Any]:
+        """µs as whole nanoseconds."""
+        if self.pieces.exact:
+            return whole_numbers([_exact(bytes(time)) for time in times])
+        found = np.array(times)
+        if found.dtype == np.int64 and len(found) and abs(found).max() < 2**63 // 1000:
+            return found * 1000
+        return _rounded(found)
+
+    def _times(self, events: list[AnyEvent]) -> dict[str, np.ndarray[Any, Any]]:
+        start = self._ns([event.ts for event in events])
+        duration = _rounded(np.array([event.dur for event in events]))
+        negative = duration < 0
+        if negative.any():
+            self.notes["negative_durations"] += int(negative.sum())
+            duration[negative] = 0
+        return {"start": start, "end": start + np.minimum(duration, np.int64(2**62))}
+
+    def _external(self, args: list[Args]) -> np.ndarray[Any, Any]:
+        return whole_numbers([x.external if x.external >= 0 else x.external_g1 for x in args])
+
+    def _gpu(self, events: list[AnyEvent], kind: GpuKind) -> None:
+        args = [event.args or NO_ARGS for event in events]
+        self.gpu.add(
+            **self._times(events),
+            kind=np.full(len(events), kind, np.uint8),
+            name=self.names.ids([event.name for event in events]),
+            device=whole_numbers(
+                [x.device if x.device >= 0 else _id(event.pid) for x, event in zip(args, events, strict=True)], np.int32
+            ),
+            stream=whole_numbers(
+                [_id(x.stream if x.stream is not None else event.tid) for x, event in zip(args, events, strict=True)]
+            ),
+            correlation=whole_numbers([x.correlation for x in args]),
+            external=self._external(args),
+            bytes=whole_numbers([x.bytes for x in args]),
+            grid=self._shape([x.grid for x in args]),
+            block=self._shape([x.block for x in args]),
+            registers=whole_numbers([x.registers for x in args], np.int32),
+            shared=whole_numbers([x.shared for x in args], np.int32),
+            blocks_per_sm=numbers([x.blocks_per_sm for x in args]),
+            occupancy=numbers([x.occupancy for x in args]),
+            graph_node=whole_numbers([x.graph_node for x in args]),
+        )
+
+    def _shape(self, raws: Sequence[Any]) -> np.ndarray[Any, Any]:
+        known = self.shapes
+        if len(known) > 1 << 17:
+            known.clear()
+        found = []
+        for raw in raws:
+            text = bytes(raw)
+            shape = known.get(text)
+            if shape is None:
+                shape = known[text] = _three(text)
+            found.append(shape)
+        return np.array(found, dtype=np.int32).reshape(-1, 3)
+
+    def _calls(self, events: list[AnyEvent]) -> None:
+        args = [event.args or NO_ARGS for event in events]
+        self.calls.add(
+            **self._times(events),
+            name=self.names.ids([event.name for event in events]),
+            thread=self.threads.ids([(event.pid, event.tid) for event in events]),
+            correlation=whole_numbers([x.correlation for x in args]),
+            external=self._external(args),
+        )
+
+    def _ops(self, events: list[AnyEvent], kind: OpKind, first: bool) -> None:
+        args = [event.args or NO_ARGS for event in events]
+        kinds = np.full(len(events), kind, np.uint8)
+        if first:
+            kinds[[event.name.startswith(ANNOTATIONS) for event in events]] = OpKind.ANNOTATION
+        row, table, stacks = arguments.row, self.arguments, self.stacks
+        self.ops.add(
+            **self._times(events),
+            kind=kinds,
+            name=self.names.ids([event.name for event in events]),
+            thread=self.threads.ids([(event.pid, event.tid) for event in events]),
+            external=self._external(args),
+            sequence=whole_numbers([x.sequence for x in args]),
+            forward_thread=whole_numbers([x.forward_thread for x in args]),
+            arguments=np.array([row(x, table, stacks) for x in args], np.int32),
+        )
+
+    def _python(self, events: list[AnyEvent]) -> None:
+        kinds = np.array(
+            [OpKind.MODULE if event.name.startswith(MODULE) else OpKind.PYTHON for event in events], np.uint8
+        )
+        if not self.stacks:
+            keep = kinds == OpKind.MODULE
+            self.notes["stacks_left_out"] += int((~keep).sum())
+            events = [event for event, wanted in zip(events, keep, strict=True) if wanted]
+            kinds = kinds[keep]
+            if not events:
+                return
+        nothing = np.full(len(events), NONE, np.int64)
+        self.ops.add(
+            **self._times(events),
+            kind=kinds,
+            name=self.names.ids([event.name for event in events]),
+            thread=self.threads.ids([(event.pid, event.tid) for event in events]),
+            external=nothing,
+            sequence=nothing,
+            forward_thread=nothing,
+            arguments=nothing,
+        )
+
+    def _memory(self, events: list[AnyEvent]) -> None:
+        args = [event.args or NO_ARGS for event in events]
+        self.memory.add(
+            time=self._ns([event.ts for event in events]),
+            device=whole_numbers([x.device_id if x.device_type else NONE for x in args], np.int32),
+            bytes=whole_numbers([x.memory_bytes for x in args]),
+            allocated=whole_numbers([x.allocated for x in args]),
+            reserved=whole_numbers([x.reserved for x in args]),
+        )
+
+    def _finished(self) -> Trace:
+        if not self.gpu.rows + self.calls.rows + self.ops.rows + self.memory.rows:
+            raise self._nothing()
+        for key, text in self.labels.items():
+            self.threads.label(key, text)
+        for note, count in (("long_names", self.names.cut), ("arguments_left_out", self.arguments.left_out)):
+            if count:
+                self.notes[note] += count
+        gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
+        found = outside.read(self.pieces.outside, self.notes)
+        calls["process"] = self.threads.process_of(calls["thread"])
+        ops["process"] = self.threads.process_of(ops["thread"])
+        gpu["process"] = _process_of_kernels(gpu["correlation"], calls)
+        zero = sanity.clean(gpu, calls, ops, memory, self.notes)
+        backward = self.flows.pairs(ops, self.threads, zero)
+        return Trace(
+            file=self.path.name,
+            format=Format.KINETO,
+            generation=self._generation(found),
+            size=self.path.stat().st_size,
+            zero_ns=outside.absolute(zero, found),
+            names=self.names.texts,
+            processes=self.threads.processes or [""],
+            threads=self.threads.threads,
+            devices=found.devices,
+            gpu=GpuEvents(**gpu),
+            calls=Calls(**calls),
+            ops=Ops(**ops),
+            memory=MemoryEvents(**memory),
+            arguments=self.arguments.rows,
+            backward_of=backward,
+            switches=self._switches(found),
+            machine=found.machine,
+            notes=dict(self.notes),
+            rank=found.rank,
+            world_size=found.world_size,
+        )
+
+    def _nothing(self) -> UsageError:
+        if self.seen or self.notes["unknown_categories"]:
+            return UsageError(
+                f"{self.path.name}: a trace, but not of PyTorch's profiler: no event has a category that gpuprep knows",
+                "give a .json or .json.gz of torch.profiler, or an .sqlite of nsys export",
+            )
+        return UsageError(
+            f"{self.path.name}: the trace holds no events", "record at least one step; see docs/traces.md"
+        )
+
+    def _generation(self, found: outside.Outside) -> str:
+        if FIRST & self.seen.keys():
+            return "G1"
+        if found.base_ns is not None:
+            return "G4"
+        return "G3" if self.pieces.exact else "G2"
+
+    def _switches(self, found: outside.Outside) -> dict[str, bool]:
+        """As the file says; where it says nothing, as its events show."""
+        seen = {
+            "record_shapes": any(row.shapes for row in self.arguments.rows),
+            "with_stack": self.seen[PYTHON] > 0,
+            "profile_memory": self.seen["[memory]"] > 0,
+        }
+        return {**{name: True for name, is_there in seen.items() if is_there}, **found.switches}
+
+
+def _process_of_kernels(correlation: np.ndarray[Any, Any], calls: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """The process of the call with the same correlation; the first process where there is none."""
+    if not len(calls["process"]) or (calls["process"] == calls["process"][0]).all():
+        first = calls["process"][0] if len(calls["process"]) else 0
+        return np.full(len(correlation), first, np.int32)
+    known, place = np.unique(calls["correlation"], return_index=True)
+    at = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
+    return np.where(known[at] == correlation, calls["process"][place[at]], calls["process"][0]).astype(np.int32)
+
+
+def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """µs as whole nanoseconds; times beyond int64 become its ends, and sanity leaves them out."""
+    most = float(2**62)
+    if times.dtype == object:
+        times = np.array([float(time) if abs(time) < 1e300 else 1e300 for time in times], float)
+    found: np.ndarray[Any, Any] = np.clip(np.rint(np.asarray(times, float) * 1000), -most, most).astype(np.int64)
+    return found
+
+
+def _exact(text: bytes) -> int:
+    """Decimals of µs, as text, as whole nanoseconds; 0 for what is no number."""
+    whole, _, decimals = text.partition(b".")
+    if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3:
+        return int(whole[:30]) * 1000 + int((decimals + b"000")[:3])
+    try:
+        found = Decimal(text.decode("ascii", "replace").strip().strip('"')) * 1000
+        return int(found.to_integral_value()) if abs(found) < 2**63 else 0
+    except (InvalidOperation, ValueError, OverflowError):
+        return 0
+
+
+def _id(value: Any) -> int:
+    """A device or stream: 7, "7" or "stream 7"."""
+    value = plain_id(value)
+    if isinstance(value, str):
+        value = plain_id(value.rpartition(" ")[2])
+    return int(value) if isinstance(value, (int, float)) and abs(value) < 2**62 else NONE
+
+
+def _three(text: bytes) -> tuple[int, int, int]:
+    try:
+        found = msgspec.json.decode(text, type=list[int]) if text else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return (NONE, NONE, NONE)
+    if len(found) != 3 or not all(0 <= size < 2**31 for size in found):
+        return (NONE, NONE, NONE)
+    return (found[0], found[1], found[2])
