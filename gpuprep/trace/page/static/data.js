@@ -544,12 +544,3 @@ Object.assign(Data.prototype, {
     };
   },
 });
-
-page.model = async content => {
-  const element = document.getElementById("events"), data = element ? await page.unpack(element.textContent) : null;
-  return {
-    document: content.document, data,
-    tables: (start, stop) => data
-      ? data.aggregate({ start, stop, keyOp: page.state.keyOp, domain: page.state.domain }) : content.document,
-  };
-};
