@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gpuprep.trace.columns import NONE, Ints, OpKind
+from gpuprep.trace.model.intervals import union
 from gpuprep.trace.profile import NO_OP, Profile
 from gpuprep.untrusted.plaintext import one_line
 
@@ -181,11 +182,23 @@ def _cells(profile: Profile, columns: _Columns) -> None:
     columns.add("iteration.end", iterations.end, "delta")
     columns.add("iteration.until", iterations.until, "delta")
     columns.add("iteration.first", iterations.first, "delta")
-    columns.add("busy", np.rint(profile.busy).astype(np.int64).ravel())
+    columns.add("busy.inside", np.rint(profile.busy).astype(np.int64).ravel())
+    _busy(profile, columns)
     for group, sums in (("cell", profile.cells), ("opcell", profile.op_cells), ("modulecell", profile.module_cells)):
         for column in fields(sums):
             sorted_by = column.name in ("iteration", "op", "kernel", "device", "module")
             columns.add(f"{group}.{column.name}", getattr(sums, column.name), "delta" if sorted_by else "signed")
+
+
+def _busy(profile: Profile, columns: _Columns) -> None:
+    """The busy time of any range of iterations is the difference of two of these."""
+    gpu, iterations = profile.trace.gpu, profile.iterations
+    unions = [union(gpu.start[mine], gpu.end[mine]) for mine in (gpu.device == one for one in profile.device_order)]
+    columns.add("device.busy", np.array([one.length for one in unions], np.int64))
+    columns.add("device.span", np.array([one.ends[-1] - one.starts[0] for one in unions], np.int64))
+    for name, times in (("first", iterations.first), ("until", np.maximum(iterations.first, iterations.until))):
+        before = np.array([one.until(times) for one in unions], np.int64).reshape(len(unions), -1)
+        columns.add(f"busy.{name}", np.ascontiguousarray(before.T).ravel())
 
 
 def _op_rows(profile: Profile) -> Ints:

@@ -91,6 +91,8 @@ class Data {
       start: this.column("iteration.start"), end: this.column("iteration.end"), until: this.column("iteration.until"), first: this.column("iteration.first"),
     };
     this.modules = header.modules.map(text);
+    this.wholeBusy = this.column("device.busy");
+    this.wholeSpan = this.column("device.span");
     const has = name => name in header.columns;
     this.has = { kernels: has("kernel.gap"), ops: has("op.what"), allOps: header.all_ops, memory: has("memory.time") };
     this.made = new Map();
@@ -350,8 +352,18 @@ Object.assign(Data.prototype, {
   get own() {
     return this.once("own", () => ({
       iterations: this.iterations, cells: this.group("cell"), opcells: this.group("opcell"), modulecells: this.group("modulecell"),
-      busy: this.column("busy"), problems: [], keep: null, event: this.has.kernels ? this.events.iteration : null,
+      busy: this.column("busy.inside"),
+      busyFirst: this.column("busy.first"), busyUntil: this.column("busy.until"), problems: [], range: null, keep: null, event: this.has.kernels ? this.events.iteration : null,
     }));
+  },
+
+  // All tables of a choice. Without `start` and `stop`: of the iterations that the file was opened with.
+  aggregate({ start, stop, keyOp = "", domain = "" } = {}) {
+    const split = this.split(keyOp, domain), last = Math.max(split.iterations.count - 1, 0), opened = page.state.document;
+    const summary = !keyOp && opened ? opened.summary : { start_iteration: 0, stop_iteration: last };
+    const to = Math.min(stop ?? summary.stop_iteration, last), from = Math.min(Math.max(start ?? summary.start_iteration, 0), to);
+    return this.once(`tables ${JSON.stringify([from, to, keyOp, domain])}`,
+      () => new page.Tables(this, split, { start: from, stop: to, keyOp, domain }, from, to));
   },
 
   split(keyOp, domain) {
@@ -378,7 +390,7 @@ Object.assign(Data.prototype, {
     split.cells = this.cellsOf(split);
     split.opcells = this.opcellsOf(split, holds);
     split.modulecells = this.modulecellsOf(split, holds);
-    split.busy = this.busyOf(split);
+    Object.assign(split, this.busyOf(split));
     if (!this.has.allOps) split.problems.push("Ops that launch nothing on a GPU are not in this page: CPU times are those of the others.");
     return split;
   },
@@ -511,16 +523,20 @@ Object.assign(Data.prototype, {
       ? this.group("graph") : { op: new Int32Array(0), start: new Float64Array(0), duration: new Float64Array(0) }));
   },
 
-  // Busy time of each (iteration, device): the union of its events inside of the iteration's window.
+  // Of each (iteration, device): the union of the device's events before the iteration's window, before its end, inside.
   busyOf({ iterations, keep }) {
     const { start, end } = this.events, devices = this.deviceOrder.length;
-    const busy = new Float64Array(iterations.count * devices);
+    const made = Object.fromEntries(["busy", "busyFirst", "busyUntil"].map(name => [name, new Float64Array(iterations.count * devices)]));
     this.eventsByDevice().forEach((rows, device) => {
       const union = merged(keep ? rows.filter(row => keep[row]) : rows, start, end);
-      for (let i = 0; i < iterations.count; i++)
-        busy[i * devices + device] = unionUntil(union, Math.max(iterations.first[i], iterations.until[i])) - unionUntil(union, iterations.first[i]);
+      for (let i = 0; i < iterations.count; i++) {
+        const at = i * devices + device, { first, until } = iterations;
+        made.busyFirst[at] = unionUntil(union, first[i]);
+        made.busyUntil[at] = unionUntil(union, Math.max(first[i], until[i]));
+        made.busy[at] = made.busyUntil[at] - made.busyFirst[at];
+      }
     });
-    return busy;
+    return made;
   },
 
   // Sums of single modules by (iteration, module).
