@@ -1,9 +1,9 @@
 """The page as one file: template, styles, scripts and the packed profile, with a policy that allows these alone.
 
 template.html is filled by jinja2, which escapes. static/ has the styles and one script per view: each is a file of its
-own scope that puts its view into `page.views` (static/core.js). They are joined here, in the order of their names,
-what views share first and start.js last; nobody who installs gpuprep needs a build step. vendor/ has the table library and the
-one that makes .xlsx, unchanged, with their licences; vendor/README.md says which, tests hold their sha256.
+own scope that puts its view into `page.views` (static/core.js). They are joined here, in the order of their names, what
+views share first and start.js last: who installs gpuprep needs no build step. vendor/ has the table library and the one
+that makes .xlsx, unchanged, with their licences; vendor/README.md says which, tests hold their sha256.
 
 Texts of a profile are never part of a script or of markup: the page gets them as packed JSON, and writes them as text
 nodes.
