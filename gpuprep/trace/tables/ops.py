@@ -1,0 +1,120 @@
+"""The tables of ops, of types of ops and of modules."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpuprep.trace.columns import Ints
+from gpuprep.trace.document import ModuleLine, OpLine, OpTypeLine, Spread
+from gpuprep.trace.model.groups import Groups, total
+from gpuprep.trace.tables.chosen import Chosen, known, us
+
+
+def lines(chosen: Chosen) -> tuple[OpLine, ...]:
+    """A row for each op of the range, the longest GPU time first; row 0, work without an op, where it did something."""
+    profile, cells, own = chosen.profile, chosen.cells, chosen.op_cells
+    count = len(profile.ops)
+    gpu, kernel_calls = chosen.by_op(cells.total), chosen.by_op(cells.calls, ~chosen.memory)
+    tensor = chosen.by_op(cells.calls, chosen.tensor_cores)
+    work = chosen.by_op(cells.calls)
+    calls, inner, cpu, overhead, idle = (
+        total(own.op, each, count) for each in (own.calls, own.gpu_with_children, own.cpu, own.overhead, own.gpu_idle)
+    )
+    made = []
+    for op in np.lexsort((np.arange(count), -cpu, -gpu)).tolist():
+        if not calls[op] and not work[op]:
+            continue
+        row = profile.ops[op]
+        flops = known(row.flops)
+        made.append(
+            OpLine(
+                id=op,
+                name=row.name,
+                type=row.type,
+                direction=row.direction.value,
+                module=row.module,
+                dtypes=row.dtypes,
+                shapes=row.shapes,
+                stack=row.stack,
+                calls=int(calls[op]),
+                kernel_calls=int(kernel_calls[op]),
+                eligible=row.eligible,
+                using_tensor_cores=bool(tensor[op]),
+                gpu_us=us(gpu[op]),
+                gpu_with_children_us=us(max(inner[op], gpu[op])),
+                cpu_us=us(cpu[op]),
+                cpu_overhead_us=us(overhead[op]),
+                gpu_idle_us=us(idle[op]),
+                flops=flops,
+                tflops=flops * int(calls[op]) / float(gpu[op]) / 1000 if flops and gpu[op] else None,
+            )
+        )
+    return tuple(made)
+
+
+def types(chosen: Chosen) -> tuple[OpTypeLine, ...]:
+    """A row for each type, the longest GPU time first. Shortest and longest are of single calls."""
+    profile, own = chosen.profile, chosen.op_cells
+    names: dict[str, int] = {}
+    type_of = np.array([names.setdefault(row.type, len(names)) for row in profile.ops], np.int64)
+    of, count = type_of[own.op], len(names)
+    gpu = total(type_of[chosen.cells.op], chosen.cells.total, count)
+    calls = total(of, own.calls, count)
+    pairs = Groups(of, own.op)
+    ops = np.bincount(of[pairs.first], minlength=count)
+    # GPU work that no call of an op launched has a total alone.
+    ops[(ops == 0) & (gpu > 0)] = 1
+    sums = {
+        "cpu_us": _spreads(of, total(of, own.cpu, count), own.cpu_shortest, own.cpu_longest, calls),
+        "gpu_us": _spreads(of, gpu, own.gpu_shortest, own.gpu_longest, calls),
+        "cpu_overhead_us": _spreads(
+            of, total(of, own.overhead, count), own.overhead_shortest, own.overhead_longest, calls
+        ),
+        "gpu_idle_us": _spreads(of, total(of, own.gpu_idle, count), own.gpu_idle_shortest, own.gpu_idle_longest, calls),
+    }
+    order = np.argsort(-gpu, kind="stable").tolist()
+    texts = list(names)
+    return tuple(
+        OpTypeLine(texts[at], int(ops[at]), int(calls[at]), **{key: spread[at] for key, spread in sums.items()})
+        for at in order
+        if ops[at]
+    )
+
+
+def _spreads(of: Ints, sums: Ints, shortest: Ints, longest: Ints, calls: Ints) -> list[Spread]:
+    low, high = np.full(len(sums), np.iinfo(np.int64).max), np.zeros(len(sums), np.int64)
+    np.minimum.at(low, of, shortest)
+    np.maximum.at(high, of, longest)
+    return [
+        Spread(us(each), us(each) / int(count) if count else math.nan, us(a), us(b))
+        if count
+        else Spread(us(each), us(each), us(each), us(each))
+        for each, count, a, b in zip(sums.tolist(), calls.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def modules(chosen: Chosen) -> tuple[ModuleLine, ...]:
+    """A row for each module with all modules inside of it, in the order of their paths."""
+    profile, cells, own = chosen.profile, chosen.cells, chosen.module_cells
+    gpu, tensor = chosen.by_op(cells.total), chosen.by_op(cells.total, chosen.tensor_cores)
+    sums: dict[str, list[float]] = {}
+    for op, row in enumerate(profile.ops):
+        if row.module and (gpu[op] or row.module in sums):
+            for path in _with_outer(row.module):
+                line = sums.setdefault(path, [0, 0, 0, 0])
+                line[1] += int(gpu[op])
+                line[2] += int(tensor[op])
+    calls, cpu = (total(own.module, each, len(profile.modules)) for each in (own.calls, own.cpu))
+    for module, path in enumerate(profile.modules):
+        if calls[module]:
+            line = sums.setdefault(path, [0, 0, 0, 0])
+            line[0] += int(calls[module])
+            line[3] += int(cpu[module])
+    return tuple(ModuleLine(path, int(n), us(g), us(t), us(c)) for path, (n, g, t, c) in sorted(sums.items()))
+
+
+def _with_outer(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
