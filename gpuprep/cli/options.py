@@ -73,8 +73,7 @@ def results(*formats: str, told: str = "one document for all hosts (docs/reports
             show_default=True,
             is_eager=True,
             callback=_note_json,
-            help=f"Output format, {told}."
-            + (" On a terminal html goes to a file." if "html" in formats else ""),
+            help=f"Output format, {told}." + (" On a terminal html goes to a file." if "html" in formats else ""),
         ),
         click.option(
             "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="The same as --format json."

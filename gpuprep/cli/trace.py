@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, page, trace_check, trace_compare, trace_options, trace_record, trace_serve
-from gpuprep.cli.console import check_output, emit, page_width
+from gpuprep.cli.console import check_output, page_width
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:

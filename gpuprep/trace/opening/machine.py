@@ -32,8 +32,9 @@ def used_devices(trace: Trace) -> list[Device]:
 
 def board_used(trace: Trace, record: RunRecord | None) -> Board | None:
     """The board of the GPUs that worked; None where they differ or the catalogue does not know them."""
-    found = {_board(one, record) for one in used_devices(trace)}
-    return found.pop() if len(found) == 1 else None
+    found = [_board(one, record) for one in used_devices(trace)]
+    keys = {one.key if one else "" for one in found}
+    return found[0] if len(keys) == 1 else None
 
 
 def _board(device: Device, record: RunRecord | None) -> Board | None:
@@ -69,9 +70,7 @@ def beside(path: Path) -> Beside:
     return Beside({one_line(key, 60): one_line(value, 200) for key, value in items if isinstance(value, str)}, known)
 
 
-def system_config(
-    trace: Trace, record: RunRecord | None, noted: Mapping[str, str]
-) -> tuple[dict[str, str], str]:
+def system_config(trace: Trace, record: RunRecord | None, noted: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """The fields of the panel, in its order, and who told them."""
     of_record = dict(_of_record(record))
     told = {**dict(_of_trace(trace)), **{key: value for key, value in noted.items() if value}, **of_record}
@@ -94,7 +93,11 @@ def _of_trace(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "GPU count", f"{len(trace.devices)}, of which {worked} worked in this profile"
         yield "GPU names", ", ".join(dict.fromkeys(one.name or "without a name" for one in used))
     machine = trace.machine
-    for key, field in (("cpu", "CPU model"), ("driver", "GPU driver version"), ("export_product_version", "NSys version")):
+    for key, field in (
+        ("cpu", "CPU model"),
+        ("driver", "GPU driver version"),
+        ("export_product_version", "NSys version"),
+    ):
         if machine.get(key):
             yield field, machine[key]
     if machine.get("framework"):

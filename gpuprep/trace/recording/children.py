@@ -27,7 +27,9 @@ def run(words: Sequence[str], environment: Mapping[str, str]) -> int:
                 preexec_fn=lambda: _as_a_shell_would(before),
             )
         except OSError as error:
-            raise UsageError(f"{words[0]} cannot be started: {error.strerror}", "give a program as in a shell") from error
+            raise UsageError(
+                f"{words[0]} cannot be started: {error.strerror}", "give a program as in a shell"
+            ) from error
         while child.poll() is None:
             _wait(child, waited)
     finally:

@@ -48,7 +48,9 @@ def without_environment(export: Path) -> None:
     connection = sqlite3.connect(export, isolation_level=None)
     try:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(TARGET_INFO_SYSTEM_ENV)")}
-        named = [f"{column} LIKE '%Environment%'" for column in ("name", "nameEnum", "devStateName") if column in columns]
+        named = [
+            f"{column} LIKE '%Environment%'" for column in ("name", "nameEnum", "devStateName") if column in columns
+        ]
         if named:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE {' OR '.join(named)}")

@@ -4,8 +4,8 @@ Every Python that the program starts loads this file, because its folder is the 
 the program, not gpuprep's: stdlib alone, Python 3.8 or newer, and torch when the program itself has imported it.
 Whatever goes wrong here is written down and must not disturb the program.
 
-A step ends with the first optimizer's step, with the outermost module's forward, or with a function that the user named.
-The profiler starts at the end of the first step: what it costs to set up is then in no step.
+A step ends with the first optimizer's step, with the outermost module's forward, or with a function that the user
+named. The profiler starts at the end of the first step: what it costs to set up is then in no step.
 """
 
 from __future__ import annotations
