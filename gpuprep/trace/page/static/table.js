@@ -57,7 +57,7 @@ page.table = (container, options) => {
     el("caption", { class: "unseen" }, options.title),
     el("thead", {}, el("tr", {},
       pick && el("th", { class: "pick" }, el("span", { class: "unseen" }, pick.head)),
-      columns.map(one => el("th", { class: one.kind, scope: "col", title: one.meaning }, one.label)))));
+      columns.map(one => el("th", { class: one.kind, scope: "col", title: one.meaning, "aria-label": one.head ? one.label : null }, one.head || one.label)))));
   const place = el("section", { class: "card table", "aria-label": options.title },
     el("h2", {}, options.title), options.lead && el("p", { class: "lead" }, options.lead));
   container.append(place);
@@ -148,6 +148,7 @@ page.table = (container, options) => {
 
   page.set(table.parentElement, { tabindex: "0", role: "region", "aria-label": `${options.title}, table` });
   table.parentElement.classList.add("table-box");
+  for (const one of place.querySelectorAll(".dt-paging nav")) one.setAttribute("aria-label", `Pages of ${options.title}`);
   const tools = el("div", { class: "tools" }, el("label", { class: "search" }, el("span", { class: "unseen" }, "Search"), search),
     page.exports({ name: options.name, title: options.title, columns, rows: () => rows }));
   place.insertBefore(tools, place.querySelector(".dt-container"));
