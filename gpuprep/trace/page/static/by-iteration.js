@@ -1,6 +1,6 @@
 // Kernels by iteration, and Kernels by op: a table of iterations, and below it what the chosen one is made of.
 
-const { el, figure, time, textColumn, countColumn, timeColumn, toldColumn } = page;
+const { el, shortColumn, figure, time, textColumn, countColumn, timeColumn, toldColumn } = page;
 
 const metered = (rows, key, title, colour, words) => ({
   key, title, kind: "number", unit: "µs", digits: 3, get: page.from(rows, key),
@@ -17,7 +17,7 @@ const iterationTable = (container, state, on) => {
     lead: `Choose an iteration to see its data. Average GPU time is the sum over kernels and memory operations divided by the number of GPUs (${gpus}): work at ` +
       "the same time on two streams counts twice, so it may pass 100 %. GPU busy is the union and cannot.",
     columns: [
-      countColumn(rows, "index", "Iteration"), textColumn(rows, "name", "Name"), timeColumn(rows, "start_us", "Timestamp"),
+      countColumn(rows, "index", "Iteration"), shortColumn(rows, "name", "Name"), timeColumn(rows, "start_us", "Timestamp"),
       timeColumn(rows, "wall_us", "Duration", { show: us => time(us) }), countColumn(rows, "kernels", "Total kernels"),
       countColumn(rows, "tensor_core_kernels", "TC kernels"),
       metered(rows, "gpu_time_us", "Average GPU time", "memory", "Sum of GPU time, mean of the GPUs."),
@@ -39,7 +39,7 @@ const kernelTable = (place, rows, options) => page.table(place, {
     countColumn(rows, "stream", "Stream"),
     timeColumn(rows, "timestamp_us", "Kernel timestamp", { meaning: "When the CPU called for it; n/a where that call is not in the profile" }),
     timeColumn(rows, "start_us", "Start on the GPU"), timeColumn(rows, "gpu_us", "GPU time"), toldColumn(rows, "tensor_cores", "Uses TC"),
-    textColumn(rows, "grid", "Grid"), textColumn(rows, "block", "Block"),
+    shortColumn(rows, "grid", "Grid"), shortColumn(rows, "block", "Block"),
   ],
 });
 
@@ -82,11 +82,11 @@ page.views["by-op"] = {
       const chosen = rows.findIndex(op => String(op.op) === state.params.get("op"));
       page.table(middle, {
         name: "iteration-ops", title: "Ops in selected iteration", count: rows.length, order: ["start_us", "asc"],
-        lead: `The ops of iteration ${one.index} (${one.name}) that launched GPU work. Choose one to see its kernels below.`,
+        lead: `The ops of iteration ${one.index} (${one.name}). Choose one to see its kernels below.`,
         columns: [
-          textColumn(rows, "name", "Op name"), page.directionColumn(rows), textColumn(rows, "type", "Op type"), timeColumn(rows, "start_us", "Op start"),
+          textColumn(rows, "name", "Op name"), page.directionColumn(rows), shortColumn(rows, "type", "Op type"), timeColumn(rows, "start_us", "Op start"),
           countColumn(rows, "kernels", "Total kernels"), countColumn(rows, "tensor_core_kernels", "TC kernels"), timeColumn(rows, "gpu_us", "Total GPU time"),
-          timeColumn(rows, "tensor_core_time_us", "TC GPU time"), textColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
+          timeColumn(rows, "tensor_core_time_us", "TC GPU time"), shortColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
           page.stackColumn(rows),
         ],
         pick: { head: "Kernels of the op", label: row => `Show the kernels of ${rows[row].name}`, picked: chosen,

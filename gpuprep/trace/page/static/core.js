@@ -42,6 +42,7 @@ const TIMES = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]];
 page.unitOf = us => TIMES.find(([size]) => Math.abs(us) >= size) || (us ? TIMES[3] : TIMES[2]);
 page.time = us => {
   if (!known(us)) return "n/a";
+  if (us === 0) return "0 µs";
   const [size, unit] = page.unitOf(us);
   return `${GROUPS[unit === "ns" ? 0 : 2].format(us / size)} ${unit}`;
 };
@@ -122,6 +123,13 @@ page.choose = change => {
   page.kept.add(state.tables.choice);
   history.replaceState(null, "", address(state.view, state.params));
   page.render();
+};
+
+// A whole choice instead of a change of it; the focus goes to the element with this id.
+page.chooseAll = (choice, id) => {
+  page.state.choice = {};
+  page.choose(choice);
+  document.getElementById(id)?.focus();
 };
 
 const parsed = () => {

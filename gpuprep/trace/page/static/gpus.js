@@ -1,6 +1,6 @@
 // The GPUs, where the file has more than one; a single one is on the dashboard.
 
-const { el, percent, textColumn, countColumn, timeColumn } = page;
+const { el, shortColumn, percent, textColumn, countColumn, timeColumn } = page;
 
 page.views.gpus = {
   title: "GPUs", place: 60,
@@ -18,7 +18,7 @@ page.views.gpus = {
       name: "gpus", title: "GPUs", count: rows.length, order: ["device", "asc"],
       lead: "Utilization is of the chosen iterations; kernels, times and span are of the whole file. Busy is the union of all GPU events of the device, the others are sums.",
       columns: [
-        countColumn(rows, "device", "Device ID"), textColumn(rows, "name", "Device name"), textColumn(rows, "compute_capability", "Compute capability"),
+        countColumn(rows, "device", "Device ID"), textColumn(rows, "name", "Device name"), shortColumn(rows, "compute_capability", "Compute capability"),
         countColumn(rows, "sms", "SM count"), countColumn(rows, "utilization_percent", "Utilization", { unit: "%", digits: 1 }),
         countColumn(rows, "memory_bytes", "Memory", { unit: "bytes", show: value => page.bytes(value) }),
         countColumn(rows, "kernels", "Kernels"), timeColumn(rows, "kernel_time_us", "Kernel time"), countColumn(rows, "memory_operations", "Memory operations"),

@@ -1,6 +1,6 @@
 // Op type summary; Ops and kernels.
 
-const { el, figure, from, textColumn, countColumn, timeColumn, boolColumn, toldColumn } = page;
+const { el, shortColumn, figure, from, textColumn, countColumn, timeColumn, boolColumn, toldColumn } = page;
 
 const SPREADS = [["cpu_us", "CPU time"], ["gpu_us", "GPU time"], ["cpu_overhead_us", "CPU overhead time"], ["gpu_idle_us", "GPU idle time"]];
 const PARTS = [["total", "Total"], ["average", "Avg"], ["shortest", "Min"], ["longest", "Max"]];
@@ -14,7 +14,7 @@ page.views["op-types"] = {
       lead: "A row is a type of op. CPU overhead is the op's own CPU time less its calls of the CUDA API; GPU idle is the gaps in the op's own span on the GPU.",
       groups: [["", 3], ...SPREADS.map(([, title]) => [`${title} (µs)`, 4])],
       columns: [
-        textColumn(rows, "type", "Op type"), countColumn(rows, "ops", "No. ops"), countColumn(rows, "calls", "No. calls"),
+        shortColumn(rows, "type", "Op type"), countColumn(rows, "ops", "No. ops"), countColumn(rows, "calls", "No. calls"),
         ...SPREADS.flatMap(([key, title]) => PARTS.map(([part, word]) => ({
           key: `${key}_${part}`, title: `${word} ${title}`, head: word, unit: "µs", kind: "number", digits: 3, get: row => rows[row][key][part],
         }))),
@@ -27,7 +27,7 @@ const kernelColumns = rows => [
   textColumn(rows, "name", "Kernel name"),
   toldColumn(rows, "tensor_cores", "Using TC", { meaning: "? where the name does not tell" }),
   countColumn(rows, "calls", "Calls"), timeColumn(rows, "total_us", "GPU time"), timeColumn(rows, "average_us", "Avg"),
-  timeColumn(rows, "shortest_us", "Min"), timeColumn(rows, "longest_us", "Max"), textColumn(rows, "rule", "Rule", { meaning: "The rule that told whether it uses Tensor Cores" }),
+  timeColumn(rows, "shortest_us", "Min"), timeColumn(rows, "longest_us", "Max"), shortColumn(rows, "rule", "Rule", { meaning: "The rule that told whether it uses Tensor Cores" }),
 ];
 
 page.views.ops = {
@@ -52,9 +52,9 @@ page.views.ops = {
       lead: "GPU time is that of the kernels that the op itself launched, so that rows sum to the total; with children it counts what it calls, too.",
       columns: [
         timeColumn(rows, "gpu_us", "GPU time"), timeColumn(rows, "gpu_with_children_us", "GPU time with children"), timeColumn(rows, "cpu_us", "CPU time"),
-        textColumn(rows, "name", "Op name"), page.directionColumn(rows), textColumn(rows, "type", "Op type"), countColumn(rows, "calls", "Calls"),
+        textColumn(rows, "name", "Op name"), page.directionColumn(rows), shortColumn(rows, "type", "Op type"), countColumn(rows, "calls", "Calls"),
         boolColumn(rows, "eligible", "TC eligible"), boolColumn(rows, "using_tensor_cores", "Using TC"), countColumn(rows, "kernel_calls", "Kernel calls"),
-        textColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
+        shortColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
         rows.some(one => one.tflops !== null) && countColumn(rows, "tflops", "TFLOP/s", { digits: 1, meaning: "FLOPs of all calls over their GPU time" }),
         page.stackColumn(rows),
       ],
@@ -80,7 +80,7 @@ page.views.kernels = {
         name: "kernel-ops", title: "Ops with this kernel", count: found.length, order: ["gpu_us", "desc"],
         columns: [
           { ...textColumn(found, "name", "Op name"), show: (name, at) => page.link("ops", { op: found[at].id }, name.length > 100 ? `${name.slice(0, 100)}…` : name) },
-          textColumn(found, "type", "Op type"), countColumn(found, "calls", "Calls"),
+          shortColumn(found, "type", "Op type"), countColumn(found, "calls", "Calls"),
           timeColumn(found, "gpu_us", "GPU time"), boolColumn(found, "eligible", "TC eligible"), boolColumn(found, "using_tensor_cores", "Using TC"),
         ],
       });

@@ -14,7 +14,8 @@ page.toldColumn = (rows, key, title, more = {}) => ({ key, title, kind: "told", 
 page.stackColumn = rows => rows.some(one => one.stack.length) && {
   key: "stack", title: "Stack trace", get: row => [...rows[row].stack].reverse().join("\n"),
 };
-page.directionColumn = rows => rows.some(one => one.direction) && page.textColumn(rows, "direction", "Direction",
+page.shortColumn = (rows, key, title, more = {}) => page.textColumn(rows, key, title, { narrow: true, ...more });
+page.directionColumn = rows => rows.some(one => one.direction) && page.shortColumn(rows, "direction", "Direction",
   { meaning: "fprop: forward; bprop: backward" });
 
 // Where a table of chosen rows stays empty until a row is chosen above it.
