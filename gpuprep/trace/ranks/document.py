@@ -42,7 +42,7 @@ class RankStep:
     wall_us: tuple[float, ...]
     busy_us: tuple[float, ...]
     exposed_us: tuple[float, ...]
-    late_us: tuple[float, ...]
+    late_us: tuple[float | None, ...]  # null: no collective was found in all ranks of its group
     last_rank: int | None  # the rank that the others waited longest for
 
 
