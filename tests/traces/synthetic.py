@@ -82,14 +82,22 @@ class Kineto:
         return f"@{ns // 1000}.{ns % 1000:03}@"
 
     def event(
-        self, category: str, name: str, start: int, dur: int, *, pid: Any = None, tid: Any = None, **args: Any
+        self,
+        category: str,
+        name: str,
+        start: int,
+        dur: int,
+        *,
+        pid: Any = None,
+        tid: Any = None,
+        args: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """An event of any category; keys of `args` as in the file."""
         if self.generation == "G1":
             category = _CATEGORIES_G1.get(category, category)
         found = {
             "ph": "X", "cat": category, "name": name, "pid": self.pid if pid is None else pid,
-            "tid": self.tid if tid is None else tid, "ts": self.time(start), "dur": self.length(dur), "args": args,
+            "tid": self.tid if tid is None else tid, "ts": self.time(start), "dur": self.length(dur), "args": args or {},
         }  # fmt: skip
         self.events.append(found)
         return found
@@ -103,7 +111,7 @@ class Kineto:
         tid: Any = None,
         shapes: list[Any] | None = None,
         dtypes: list[str] | None = None,
-        **args: Any,
+        args: dict[str, Any] | None = None,
     ) -> int:
         """An operator; its external id."""
         self.external += 1
@@ -113,17 +121,24 @@ class Kineto:
         tid = self.tid if tid is None else tid
         if self.generation == "G1":
             tid = str(tid)
-        self.event("cpu_op", name, start, dur, tid=tid, **{self._external: self.external}, **details, **args)
+        self.event("cpu_op", name, start, dur, tid=tid, args={self._external: self.external, **details, **(args or {})})
         return self.external
 
     def annotation(self, name: str, start: int, dur: int, *, tid: Any = None) -> None:
         self.external += 1
         tid = self.tid if tid is None else tid
         tid = str(tid) if self.generation == "G1" else tid
-        self.event("user_annotation", name, start, dur, tid=tid, **{self._external: self.external})
+        self.event("user_annotation", name, start, dur, tid=tid, args={self._external: self.external})
 
-    def python(self, name: str, start: int, dur: int, *, tid: Any = None, **args: Any) -> None:
-        self.event("python_function", name, start, dur, tid=tid, **{"Python id": 1, "Python parent id": None, **args})
+    def python(self, name: str, start: int, dur: int, *, tid: Any = None, args: dict[str, Any] | None = None) -> None:
+        self.event(
+            "python_function",
+            name,
+            start,
+            dur,
+            tid=tid,
+            args={"Python id": 1, "Python parent id": None, **(args or {})},
+        )
 
     def launch(
         self,
@@ -139,7 +154,7 @@ class Kineto:
         stream: int = 7,
         kind: str = "kernel",
         correlation: int | None = None,
-        **args: Any,
+        args: dict[str, Any] | None = None,
     ) -> int:
         """A GPU event and the call at `at` that launched it (None: launched before the recording); its correlation.
 
@@ -154,7 +169,7 @@ class Kineto:
         ids = {self._external: external, "correlation": correlation}
         if at is not None and not again:
             where = str(tid) if self.generation == "G1" else tid
-            self.event("cuda_runtime", call, at, call_dur, tid=where, cbid=211, **ids)
+            self.event("cuda_runtime", call, at, call_dur, tid=where, args={"cbid": 211, **ids})
             self._flow("s", correlation, tid=tid, pid=self.pid, at=at)
         details: dict[str, Any] = {"device": device, "context": 1, "stream": stream, **ids}
         if kind == "kernel":
@@ -165,7 +180,7 @@ class Kineto:
         else:
             details["bytes"] = 4096
         row = f"stream {stream}" if self.generation == "G1" else stream
-        self.event(kind, name, start, dur, pid=device, tid=row, **details, **args)
+        self.event(kind, name, start, dur, pid=device, tid=row, args=details | (args or {}))
         self._flow("f", correlation, tid=row, pid=device, at=start)
         self.gpu.append(GpuEvent(start, start + dur, device, stream, kind, name))
         return correlation
@@ -272,14 +287,14 @@ def training(generation: str = "G4", steps: int = 3, layers: int = 4) -> Kineto:
             trace.op("aten::linear", at, 50_000, shapes=[[8, 16], [16, 16]], dtypes=["float", "float"])
             trace.op(
                 "aten::addmm", at + 5_000, 40_000, shapes=[[16], [8, 16], [16, 16]], dtypes=["float"] * 3,
-                **{"Sequence number": step * 100 + layer},
+                args={"Sequence number": step * 100 + layer},
             )  # fmt: skip
             trace.launch(at + 20_000, "ampere_sgemm_128x64_tn", at + 30_000, 25_000, stream=7 + layer % 2)
         for layer in range(layers):
             at = zero + 400_000 + layer * 60_000
             trace.op(
                 "autograd::engine::evaluate_function: AddmmBackward0", at, 50_000, tid=4799,
-                **{"Sequence number": step * 100 + layers - 1 - layer, "Fwd thread id": 1},
+                args={"Sequence number": step * 100 + layers - 1 - layer, "Fwd thread id": 1},
             )  # fmt: skip
             trace.op("aten::mm", at + 6_000, 30_000, tid=4799, shapes=[[8, 16], [16, 16]], dtypes=["float", "float"])
             trace.launch(at + 10_000, "ampere_sgemm_64x64_nn", at + 30_000, 33_000, tid=4799)

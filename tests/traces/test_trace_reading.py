@@ -102,9 +102,9 @@ def test_arguments_are_kept_once(tmp_path: Path) -> None:
 def test_lists_of_tensors_and_values_of_scalars(tmp_path: Path) -> None:
     made = Kineto()
     made.op("aten::cat", 0, 10, shapes=[[[2, 3], [4, 3]], []], dtypes=["TensorList", "Scalar"],
-            **{"Concrete Inputs": ["", "0"], "Input Strides": [[[3, 1], [3, 1]], []]})  # fmt: skip
+            args={"Concrete Inputs": ["", "0"], "Input Strides": [[[3, 1], [3, 1]], []]})  # fmt: skip
     details = {"Collective name": "allreduce", "In msg nelems": 512, "Group size": 8, "dtype": "Float", "Seq": 3}
-    made.op("record_param_comms", 20, 10, **details)
+    made.op("record_param_comms", 20, 10, args=details)
     trace = read(made.write(tmp_path / "t.json"))
     cat, collective = (trace.arguments[place] for place in trace.ops.arguments)
     assert cat.shapes == (((2, 3), (4, 3)), ())
@@ -118,7 +118,12 @@ def test_lists_of_tensors_and_values_of_scalars(tmp_path: Path) -> None:
 def test_an_op_of_triton_with_a_stream_is_no_gpu_event(tmp_path: Path) -> None:
     made = training()
     before = len(made.gpu)
-    made.op("triton_poi_fused_add_0", 990_000, 2_000, stream=7, grid="grid(256,)", kernel_backend="triton", num_warps=4)
+    made.op(
+        "triton_poi_fused_add_0",
+        990_000,
+        2_000,
+        args={"stream": 7, "grid": "grid(256,)", "kernel_backend": "triton", "num_warps": 4},
+    )
     trace = read(made.write(tmp_path / "t.json"))
     assert len(trace.gpu.start) == before
     assert ("kernel_backend", "triton") in trace.arguments[int(trace.ops.arguments[-1])].other
@@ -154,8 +159,8 @@ def test_memory_events(tmp_path: Path) -> None:
 
 def test_one_call_with_many_kernels_as_of_a_cuda_graph(tmp_path: Path) -> None:
     made = Kineto()
-    graph = made.launch(0, "first", 10_000, 1000, call="cudaGraphLaunch", **{"graph node id": 1})
-    made.launch(0, "second", 12_000, 1000, correlation=graph, **{"graph node id": 2})
+    graph = made.launch(0, "first", 10_000, 1000, call="cudaGraphLaunch", args={"graph node id": 1})
+    made.launch(0, "second", 12_000, 1000, correlation=graph, args={"graph node id": 2})
     trace = read(made.write(tmp_path / "t.json"))
     assert trace.gpu.correlation.tolist() == [graph, graph]
     assert trace.gpu.graph_node.tolist() == [1, 2]
@@ -210,7 +215,9 @@ def test_keys_in_any_order_and_what_stands_before_or_behind_the_events(tmp_path:
 
 def test_a_piece_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = training(steps=2)
-    made.op("list of objects", 1_990_000, 10, pg_config=[{"name": "a"}, {"name": "b"}, {"ph": "X"}, {"ph": "Y"}])
+    made.op(
+        "list of objects", 1_990_000, 10, args={"pg_config": [{"name": "a"}, {"name": "b"}, {"ph": "X"}, {"ph": "Y"}]}
+    )
     made.op('},{"ph":"X","name":"', 1_995_000, 10)
     for indent in (None, 1):
         path = made.write(tmp_path / "t.json", indent=indent)
@@ -246,7 +253,7 @@ def test_times_of_zero_negative_durations_and_the_end_of_the_window(tmp_path: Pa
     made = training()
     whole = read(made.write(tmp_path / "whole.json"))
     made.event("cpu_op", "lost", 0, 5_000)["ts"] = 0
-    made.event("kernel", "lost", 0, 5_000, pid=0, tid=7, device=0, stream=7, correlation=9)["ts"] = 0
+    made.event("kernel", "lost", 0, 5_000, pid=0, tid=7, args={"device": 0, "stream": 7, "correlation": 9})["ts"] = 0
     made.event("cpu_op", "late", 500_000, 10)["dur"] = -3
     made.events.append(
         {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": made.time(10**15)}
@@ -306,7 +313,7 @@ def test_what_is_no_gpu_work(tmp_path: Path) -> None:
     made = training()
     before = len(made.gpu)
     made.event("gpu_user_annotation", "ProfilerStep#0", 0, 900_000, pid=0, tid=7)
-    made.event("cuda_sync", "Stream Sync", 0, 900_000, pid=0, tid=7, stream=7, device=0)
+    made.event("cuda_sync", "Stream Sync", 0, 900_000, pid=0, tid=7, args={"stream": 7, "device": 0})
     made.event("Trace", "PyTorch Profiler (0)", 0, 900_000, pid="Spans", tid="PyTorch Profiler")
     made.event("overhead", "Lazy Function Loading", 0, 900, pid=-1, tid=0)
     trace = read(made.write(tmp_path / "t.json"))
@@ -390,8 +397,8 @@ def test_odd_types_are_read_as_far_as_they_make_sense(tmp_path: Path) -> None:
 
 def test_numbers_that_are_too_large_are_no_numbers(tmp_path: Path) -> None:
     made = training()
-    made.op("aten::mm", 500, 10, **{"Sequence number": 2**64 - 1, "Fwd thread id": 10**30})
-    made.launch(600, "kernel", 700, 10, device=0, stream=7, bytes=10**40)
+    made.op("aten::mm", 500, 10, args={"Sequence number": 2**64 - 1, "Fwd thread id": 10**30})
+    made.launch(600, "kernel", 700, 10, device=0, stream=7, args={"bytes": 10**40})
     trace = read(made.write(tmp_path / "t.json"))
     assert trace.ops.sequence[-1] == -1
     assert trace.ops.forward_thread[-1] == -1
