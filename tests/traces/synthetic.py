@@ -97,7 +97,8 @@ class Kineto:
             category = _CATEGORIES_G1.get(category, category)
         found = {
             "ph": "X", "cat": category, "name": name, "pid": self.pid if pid is None else pid,
-            "tid": self.tid if tid is None else tid, "ts": self.time(start), "dur": self.length(dur), "args": args or {},
+            "tid": self.tid if tid is None else tid, "ts": self.time(start), "dur": self.length(dur),
+            "args": args or {},
         }  # fmt: skip
         self.events.append(found)
         return found

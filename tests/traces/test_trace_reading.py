@@ -284,7 +284,7 @@ def test_overlap_inside_a_stream_stays_as_it_is(tmp_path: Path) -> None:
     for place in range(20):
         node = {"graph node id": place + 1}
         made.launch(
-            500_000 + place * 20_000, "branch", 500_000 + place * 20_000, 9_000_000 if not place else 9_000, **node
+            500_000 + place * 20_000, "branch", 500_000 + place * 20_000, 9_000_000 if not place else 9_000, args=node
         )
     trace = read(made.write(tmp_path / "t.json"))
     assert trace.notes == {}
@@ -466,8 +466,8 @@ def test_a_folder_of_mixed_files(tmp_path: Path) -> None:
 
 
 def test_every_note_has_a_sentence() -> None:
-    folder = Path(read.__code__.co_filename).parent
-    source = "".join(path.read_text() for path in folder.glob("*.py"))
+    folder = Path(notes.__file__).parent
+    source = "".join(path.read_text() for path in folder.rglob("*.py"))
     for key in sorted(notes.keys()):
         assert f'"{key}"' in source, f"{key} is nowhere noted"
         for count in (1, 12):
