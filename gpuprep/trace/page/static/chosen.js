@@ -31,7 +31,7 @@ page.kept = {
   },
 };
 
-const words = one => `${one.start} to ${one.stop}${one.keyOp ? ` by ${short(one.keyOp)}` : ""}${one.domain ? ` in ${short(one.domain)}` : ""}`;
+const words = one => `Iterations ${one.start} to ${one.stop}${one.keyOp ? ` by ${short(one.keyOp)}` : ""}${one.domain ? ` in ${short(one.domain)}` : ""}`;
 const meaning = one => `Iterations ${one.start} to ${one.stop}; key op: ${one.keyOp || "as the profile was split"}; domain: ${one.domain || "all"}`;
 
 page.chosen = state => {

@@ -26,7 +26,7 @@ Object.defineProperties(page.Data.prototype, Object.getOwnPropertyDescriptors({
         made.push(one);
         from = i;
       }
-      return made;
+      return made.sort((a, b) => (b.device >= 0) - (a.device >= 0) || a.device - b.device); // GPUs, then the CPU
     });
   },
 }));
