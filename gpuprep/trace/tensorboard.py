@@ -38,13 +38,13 @@ class GpuprepPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
         if not READABLE:
             return {}
-        from gpuprep.trace.opening import open_trace
+        from gpuprep.trace.opening import Wish, open_trace
         from gpuprep.trace.web import Library, application
 
         answer = application(
             Library(
                 self.runs,
-                lambda path, asked: open_trace(path, start=asked.start, stop=asked.stop, key_op=asked.key_op),
+                lambda path, asked: open_trace(path, Wish(asked.start, asked.stop, asked.key_op)),
             )
         )
         return {route: answer for route in ROUTES}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpuprep.records import RunRecord
+from gpuprep.trace.advice import advise
 from gpuprep.trace.document import TraceDocument
 from gpuprep.trace.model import profile as linked
+from gpuprep.trace.opening.machine import beside, board_used, system_config
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.profile import Profile
 from gpuprep.trace.reading import read
@@ -17,25 +20,40 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What of a profile is to be shown, as on the command line."""
+
+    start: int | None = None
+    stop: int | None = None
+    key_op: str = ""
+    profile_name: str = ""
+    keep_paths: bool = False
+
+
+@dataclass(frozen=True)
 class Opened:
     profile: Profile
     document: TraceDocument
 
 
 def open_trace(
-    path: Path,
-    *,
-    start: int | None = None,
-    stop: int | None = None,
-    key_op: str = "",
-    profile_name: str = "",
-    keep_paths: bool = False,
-    say: Say = lambda _step: None,
+    path: Path, wish: Wish = Wish(), record: RunRecord | None = None, *, say: Say = lambda _step: None
 ) -> Opened:
-    """One file, as everything shows it. `say` is told each step. Raises UsageError for what is no profile."""
+    """One file, as everything shows it. `record` is of the machine that it was recorded on; `say` is told each step.
+
+    Raises UsageError for what is no profile, and for iterations and a key op that are not in it.
+    """
     say(f"reading {path.name}")
     trace = read(path)
-    make_safe(trace, keep_paths=keep_paths)
-    say("linking kernels to ops")
-    profile = linked(trace, key_op=key_op, name=profile_name)
-    return Opened(profile, tabulated(profile, start, stop))
+    make_safe(trace, keep_paths=wish.keep_paths)
+    say(f"linking {trace.gpu.start.size:,} GPU events to {trace.ops.start.size:,} ranges on the CPU")
+    profile = linked(trace, key_op=wish.key_op, name=wish.profile_name)
+    say("adding up")
+    document = tabulated(profile, wish.start, wish.stop)
+    noted = beside(path)
+    record = record or noted.record
+    machine, source = system_config(trace, record, noted.machine)
+    document = replace(document, file=replace(document.file, machine=machine, machine_source=source))
+    board = board_used(trace, record)
+    say("looking for what to change")
+    return Opened(profile, replace(document, advice=advise(profile, document, board=board, record=record)))

@@ -1,9 +1,9 @@
 """The page as one file: template, styles, scripts and the packed profile, with a policy that allows these alone.
 
 template.html is filled by jinja2, which escapes. static/ has the styles and one script per view: each is a file of its
-own scope that puts its view into `page.views` (static/core.js). They are joined here, in the order of their names,
-core.js first and start.js last; nobody who installs gpuprep needs a build step. vendor/ has the table library and the
-one that makes .xlsx, unchanged, with their licences; vendor/README.md says which, tests hold their sha256.
+own scope that puts its view into `page.views` (static/core.js). They are joined here, in the order of their names, what
+views share first and start.js last: who installs gpuprep needs no build step. vendor/ has the table library and the one
+that makes .xlsx, unchanged, with their licences; vendor/README.md says which, tests hold their sha256.
 
 Texts of a profile are never part of a script or of markup: the page gets them as packed JSON, and writes them as text
 nodes.
@@ -28,7 +28,7 @@ from gpuprep.untrusted.plaintext import one_line
 
 LEVEL = 6  # of gzip: 9 takes three times as long for 2 % less
 VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
-STYLE, FIRST, LAST = "page.css", "core.js", "start.js"
+STYLE, FIRST, LAST = "page.css", ("core.js", "columns.js", "tabular.js"), ("start.js",)
 
 
 def html(profile: Profile, document: TraceDocument) -> str:
@@ -59,7 +59,7 @@ def _base64(data: bytes) -> str:
 
 def _names(ending: str) -> list[str]:
     names = [one.name for one in resources.files(__package__).joinpath("static").iterdir()]
-    return sorted(name for name in names if name.endswith(ending) and name not in (STYLE, FIRST, LAST))
+    return sorted(name for name in names if name.endswith(ending) and name not in (STYLE, *FIRST, *LAST))
 
 
 @cache
@@ -71,7 +71,7 @@ def _own_styles() -> str:
 def _own_script() -> str:
     """All files of static/ as one script; a pair of braces keeps the names of one file from the others."""
     names = _names(".js")
-    files = "\n".join(f"{{ // {name}\n{_file('static', name)}}}" for name in (FIRST, *names, LAST))
+    files = "\n".join(f"{{ // {name}\n{_file('static', name)}}}" for name in (*FIRST, *names, *LAST))
     return f'(() => {{\n"use strict";\nconst page = {{ views: {{}} }};\n{files}\n}})();\n'
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuprep.trace.columns import NONE, Ints, OpKind
-from gpuprep.trace.profile import Profile
+from gpuprep.trace.model.intervals import union
+from gpuprep.trace.profile import NO_OP, Profile
 from gpuprep.untrusted.plaintext import one_line
 
 VERSION = 1
@@ -30,7 +30,7 @@ MAGIC = b"GPTR"
 ROOM = 10_300_000
 SMALL_ROOM = 1_800_000
 SMALL_EVENTS = 100_000  # a profile of fewer events gets the small room
-_NAME_LETTERS = 2000
+_NAME_LETTERS = 10_000  # of one name
 _STACK_FRAMES = 64
 
 
@@ -87,7 +87,7 @@ def pack(profile: Profile, *, room: int | None = None) -> Packed:
     events = profile.trace.gpu.start.size + profile.trace.ops.start.size
     room = room or (SMALL_ROOM if events < SMALL_EVENTS else ROOM)
     rows = _op_rows(profile)
-    launching = rows[_launches(profile)[rows]]
+    launching = _launching(profile, rows)
     packed = Packed(b"", ())
     for kernels, ops, memory in (
         (True, rows, True),
@@ -159,6 +159,9 @@ def _rows(profile: Profile, texts: _Texts) -> dict[str, Any]:
         "name": [texts(name) for name in profile.iterations.names],
         "how": _safe(profile.iterations.how),
     }
+    header["modules"] = [texts(path) for path in profile.modules]
+    moments = [int(times.max()) for times in (trace.ops.end, trace.calls.end) if times.size]
+    header["last_moment"], header["calls"] = max(moments, default=0), int(trace.calls.start.size)
     header["devices"] = [
         {
             "device": device.index,
@@ -178,23 +181,41 @@ def _cells(profile: Profile, columns: _Columns) -> None:
     columns.add("iteration.start", iterations.start, "delta")
     columns.add("iteration.end", iterations.end, "delta")
     columns.add("iteration.until", iterations.until, "delta")
-    columns.add("busy", np.rint(profile.busy).astype(np.int64).ravel())
-    for group, sums in (("cell", profile.cells), ("opcell", profile.op_cells)):
+    columns.add("iteration.first", iterations.first, "delta")
+    columns.add("busy.inside", np.rint(profile.busy).astype(np.int64).ravel())
+    _busy(profile, columns)
+    for group, sums in (("cell", profile.cells), ("opcell", profile.op_cells), ("modulecell", profile.module_cells)):
         for column in fields(sums):
-            sorted_by = column.name in ("iteration", "op", "kernel", "device")
+            sorted_by = column.name in ("iteration", "op", "kernel", "device", "module")
             columns.add(f"{group}.{column.name}", getattr(sums, column.name), "delta" if sorted_by else "signed")
+
+
+def _busy(profile: Profile, columns: _Columns) -> None:
+    """The busy time of any range of iterations is the difference of two of these."""
+    gpu, iterations = profile.trace.gpu, profile.iterations
+    unions = [union(gpu.start[mine], gpu.end[mine]) for mine in (gpu.device == one for one in profile.device_order)]
+    columns.add("device.busy", np.array([one.length for one in unions], np.int64))
+    columns.add("device.span", np.array([one.ends[-1] - one.starts[0] for one in unions], np.int64))
+    for name, times in (("first", iterations.first), ("until", np.maximum(iterations.first, iterations.until))):
+        before = np.array([one.until(times) for one in unions], np.int64).reshape(len(unions), -1)
+        columns.add(f"busy.{name}", np.ascontiguousarray(before.T).ravel())
 
 
 def _op_rows(profile: Profile) -> Ints:
     """Rows of Trace.ops that a page shows, by thread, outer ranges before the ranges inside them."""
     ops = profile.trace.ops
     rows = np.flatnonzero(ops.kind != OpKind.PYTHON)
-    order = np.lexsort((rows, -ops.end[rows], ops.start[rows], ops.thread[rows]))
+    # Ties as trace/model breaks them: of two ranges with the same times the outer one is what the program named.
+    outer = np.array([2, 0, 1, 3], np.int8)[ops.kind[rows]]
+    order = np.lexsort((ops.external[rows], outer, -ops.end[rows], ops.start[rows], ops.thread[rows]))
     return np.asarray(rows[order])
 
 
-def _launches(profile: Profile) -> NDArray[np.bool_]:
-    """Of every range: whether it launched GPU work, itself or through what is inside it; and all that are no op."""
+def _launching(profile: Profile, rows: Ints) -> Ints:
+    """Of some ranges those with a name of which any launched GPU work, itself or by what is inside, or annotations.
+
+    By name and not by range: of a name either all calls are there or none, so that it can be counted and be a key op.
+    """
     ops, parent = profile.trace.ops, profile.ranges.parent
     found = np.zeros(ops.start.size, np.bool_)
     front = np.unique(profile.gpu.instance)
@@ -204,7 +225,9 @@ def _launches(profile: Profile) -> NDArray[np.bool_]:
         front = np.unique(parent[front])
         front = front[front >= 0]
         front = front[~found[front]]
-    return np.asarray(found | (ops.kind == OpKind.ANNOTATION))
+    names = np.zeros(len(profile.trace.names), np.bool_)
+    names[ops.name[found]] = True
+    return np.asarray(rows[names[ops.name[rows]] | (ops.kind[rows] == OpKind.ANNOTATION)])
 
 
 def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, Any]) -> None:
@@ -242,6 +265,18 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     launches, launch = _distinct(shape)
     header["launches"] = launches.tolist()
     columns.add("kernel.launch", launch)
+    _graphs(profile, columns)
+
+
+def _graphs(profile: Profile, columns: _Columns) -> None:
+    """API calls that launched a CUDA graph outside of every op: they are rows of the ops themselves."""
+    links, calls = profile.gpu, profile.trace.calls
+    events = np.flatnonzero((links.instance < 0) & (links.op != NO_OP) & (links.call >= 0))
+    call, first = np.unique(links.call[events], return_index=True)
+    if call.size:
+        columns.add("graph.op", links.op[events[first]])
+        columns.add("graph.start", calls.start[call], "delta")
+        columns.add("graph.duration", calls.end[call] - calls.start[call])
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
@@ -268,10 +303,11 @@ def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any]
     columns.add("op.duration", ops.end[rows] - ops.start[rows])
     columns.add("op.iteration", links.iteration[rows], "delta")
     if links.cpu_self.size:
-        cpu_self = links.cpu_self[rows]
+        length = ops.end[rows] - ops.start[rows]
+        cpu_self = np.where(row >= 0, links.cpu_self[rows], length)
         # Most ops have nothing inside and launch nothing: both are 0 then.
-        columns.add("op.children", ops.end[rows] - ops.start[rows] - cpu_self, "signed")
-        columns.add("op.calls", cpu_self - links.overhead[rows], "signed")
+        columns.add("op.children", length - cpu_self, "signed")
+        columns.add("op.calls", np.where(row >= 0, cpu_self - links.overhead[rows], 0), "signed")
         columns.add("op.gpu_idle", links.gpu_idle[rows], "signed")
 
 

@@ -6,12 +6,13 @@ find(Path("runs/"))                    the profiles of a folder, one a rank
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
+from gpuprep.trace.reading import kineto, nsys, nsysexport
 from gpuprep.trace.reading.finding import find
-from gpuprep.trace.reading.kineto import Reader
 
 __all__ = ["find", "read"]
 
@@ -20,9 +21,16 @@ def read(path: Path, *, stacks: bool = True) -> Trace:
     """One profile as columns. `stacks=False` leaves out Python functions, most of a profile with stacks; counted.
 
     UsageError where the file cannot be opened, is empty, or is no profile. What of a profile cannot be read is counted
-    in Trace.notes.
+    in Trace.notes, by the keys of notes.yml.
     """
     try:
-        return Reader(path, stacks).read()
+        if not path.is_file():
+            raise UsageError(f"{path.name}: {'a folder, no file' if path.is_dir() else 'no such file'}")
+        if path.name.endswith(nsysexport.ENDINGS):
+            with nsysexport.exported(path) as export:
+                return replace(nsys.Reader(export, path.name).read(), size=path.stat().st_size)
+        with path.open("rb") as file:
+            begin = file.read(len(nsys.MAGIC))
+        return nsys.Reader(path).read() if begin == nsys.MAGIC else kineto.Reader(path, stacks).read()
     except OSError as error:
         raise UsageError(f"{path.name}: cannot be read: {error.strerror or error}") from error

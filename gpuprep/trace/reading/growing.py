@@ -63,7 +63,7 @@ class Table:
         dtype = self._dtypes[name]
         if not parts:
             return np.empty((0, 3) if name in ("grid", "block") else 0, dtype=dtype)
-        whole: np.ndarray[Any, Any] = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        whole: np.ndarray[Any, Any] = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -118,11 +118,9 @@ class Threads:
         return self._process[pid]
 
     def process_of(self, threads: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        processes: np.ndarray[Any, Any] = np.array([thread.process for thread in self.threads] or [0], dtype=np.int32)
-        return processes[threads]
-
-    def key(self, thread: int) -> tuple[Any, Any]:
-        return next(key for key, place in self._plain.items() if place == thread)
+        processes = np.array([thread.process for thread in self.threads] or [0], dtype=np.int32)
+        found: np.ndarray[Any, Any] = processes[threads]
+        return found
 
     def label(self, key: tuple[Any, Any], text: str) -> None:
         place = self._plain.get((plain_id(key[0]), plain_id(key[1])))

@@ -43,6 +43,8 @@ UNUSED = {
     "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation", "overhead", "cpu_instant_event",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters", "forward_backward",
 }  # fmt: skip
+# Categories of runtimes that are not CUDA's, and what is said of them. AMD's are named like CUDA's: outside.py.
+ACCELERATORS = {"xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator"}
 FIRST = {"Operator", "Kernel", "Runtime"}
 
 
@@ -244,6 +246,10 @@ class Reader:
         ops["process"] = self.threads.process_of(ops["thread"])
         gpu["process"] = _process_of_kernels(gpu["correlation"], calls)
         zero = sanity.clean(gpu, calls, ops, memory, self.notes)
+        sanity.count_missing(gpu, calls, self.notes)
+        for prefix, note in ACCELERATORS.items():
+            if any(category.startswith(prefix) for category in self.seen):
+                self.notes[note] += 1
         backward = self.flows.pairs(ops, self.threads, zero)
         return Trace(
             file=self.path.name,

@@ -15,6 +15,12 @@ Columns = dict[str, Array]
 # A time of 0 is a fault where the other times are counted from 1970 or from a base: beyond this, 1000 s.
 _FAR_NS = 10**12
 _YEAR_NS = 366 * 86_400 * 10**9
+# Work of one stream runs one after the other. Where the next kernel may start early (programmatic dependent launch) it
+# does so by microseconds. An event that runs past the next one by more than this, and is this many times longer than
+# others of its name, has a wrong end: ROCm writes such (TraceLens issue 669).
+_OVERRUN_NS = 10**6
+_TIMES_LONGER = 10
+_TIMES_LONGER_THAN_STREAM = 100  # where its name is seldom
 
 
 def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Counter[str]) -> int:
@@ -34,6 +40,9 @@ def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Co
     if wrong.any():
         notes["impossible_times"] += int(wrong.sum())
         _keep(memory, ~wrong)
+    clipped = _clip(gpu)
+    if clipped:
+        notes["clipped_durations"] += clipped
     zeros = int(((gpu["end"] == gpu["start"]) & (gpu["kind"] == GpuKind.KERNEL)).sum())
     if zeros:
         notes["zero_durations"] += zeros
@@ -45,6 +54,16 @@ def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Co
     return zero
 
 
+def count_missing(gpu: Columns, calls: Columns, notes: Counter[str]) -> None:
+    """Counts GPU events without the call that launched them. Says where there are no GPU events at all."""
+    if not len(gpu["start"]):
+        notes["no_gpu_events"] += 1
+        return
+    count = int((~np.isin(gpu["correlation"], calls["correlation"])).sum())
+    if count:
+        notes["no_launches"] += count
+
+
 def _median(times: Array) -> int:
     return int(np.median(times)) if len(times) else 0
 
@@ -53,6 +72,30 @@ def _absurd(start: Array, end: Array, middle: int) -> Array:
     """A time of 0 or less among real ones, a year away from the others, or longer than a year."""
     wrong: Array = (np.abs(start - middle) > _YEAR_NS) | (end - start > _YEAR_NS)
     return wrong | (start <= 0) if middle > _FAR_NS else wrong
+
+
+def _clip(gpu: Columns) -> int:
+    """Ends events of corrupt length where the next one on their stream starts; how many. In place."""
+    if len(gpu["start"]) < 2:
+        return 0
+    order = np.lexsort((gpu["end"], gpu["start"], gpu["stream"], gpu["device"]))
+    device, stream, start, end = (gpu[key][order] for key in ("device", "stream", "start", "end"))
+    same = (device[1:] == device[:-1]) & (stream[1:] == stream[:-1]) & (start[1:] > start[:-1])
+    # Nodes of a CUDA graph may run at the same time under the name of one stream.
+    suspects = np.flatnonzero(same & (end[:-1] - start[1:] > _OVERRUN_NS) & (gpu["graph_node"][order][:-1] < 0))
+    clipped = 0
+    for place in suspects.tolist():
+        row = order[place]
+        length = int(end[place] - start[place])
+        alike = gpu["name"] == gpu["name"][row]
+        often = int(alike.sum()) > 2
+        if not often:
+            alike = (gpu["stream"] == stream[place]) & (gpu["device"] == device[place])
+        usual = float(np.median((gpu["end"] - gpu["start"])[alike]))
+        if length > usual * (_TIMES_LONGER if often else _TIMES_LONGER_THAN_STREAM):
+            gpu["end"][row] = start[place + 1]
+            clipped += 1
+    return clipped
 
 
 def _keep(columns: Columns, rows: Array) -> None:

@@ -6,6 +6,6 @@ are relative, so that the application works below any prefix.
 
 from gpuprep.trace.web.app import application
 from gpuprep.trace.web.guard import Rules, guarded
-from gpuprep.trace.web.library import Library
+from gpuprep.trace.web.library import Asked, Library
 
-__all__ = ["Library", "Rules", "application", "guarded"]
+__all__ = ["Asked", "Library", "Rules", "application", "guarded"]

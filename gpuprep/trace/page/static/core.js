@@ -42,6 +42,7 @@ const TIMES = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]];
 page.unitOf = us => TIMES.find(([size]) => Math.abs(us) >= size) || (us ? TIMES[3] : TIMES[2]);
 page.time = us => {
   if (!known(us)) return "n/a";
+  if (us === 0) return "0 µs";
   const [size, unit] = page.unitOf(us);
   return `${GROUPS[unit === "ns" ? 0 : 2].format(us / size)} ${unit}`;
 };
@@ -94,7 +95,8 @@ page.state = {
 
 const address = (view, params) => {
   const all = new URLSearchParams(params), { start, stop, keyOp, domain } = page.state.choice;
-  for (const name of ["iterations", "key", "domain"]) all.delete(name);
+  for (const name of ["iterations", "key", "domain", "kept"]) all.delete(name);
+  if (page.kept.text()) all.set("kept", page.kept.text());
   if (start !== undefined) all.set("iterations", `${start}-${stop}`);
   if (keyOp) all.set("key", keyOp);
   if (domain) all.set("domain", domain);
@@ -118,8 +120,16 @@ page.choose = change => {
   const choice = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== ""));
   state.tables = state.data.aggregate(choice);
   state.choice = choice;
+  page.kept.add(state.tables.choice);
   history.replaceState(null, "", address(state.view, state.params));
   page.render();
+};
+
+// A whole choice instead of a change of it; the focus goes to the element with this id.
+page.chooseAll = (choice, id) => {
+  page.state.choice = {};
+  page.choose(choice);
+  document.getElementById(id)?.focus();
 };
 
 const parsed = () => {
@@ -141,6 +151,8 @@ page.route = () => {
     state.tables = state.data.aggregate(choice);
     state.choice = choice;
   }
+  page.kept.add(state.tables.choice);
+  page.kept.read(params.get("kept"));
   const open = name => page.views[name] && (!page.views[name].shown || page.views[name].shown(state));
   state.view = open(view) ? view : "dashboard";
   state.params = params;

@@ -145,7 +145,6 @@ page.views.dashboard = {
   title: "Dashboard", place: 0,
   render: (container, state) => {
     container.append(el("div", { class: "panels" }, utilization(state), ops(state), kernels(state), efficiency(state),
-      performance(state), system(state), iterations(state), page.adviceTable ? page.adviceTable(state) : null || "", topOps(state), notes(state) || "",
-      page.guidance ? page.guidance(state) : ""));
+      performance(state), system(state), iterations(state), topOps(state), page.advicePanel(state), notes(state) || "", page.guidance()));
   },
 };

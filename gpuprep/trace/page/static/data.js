@@ -27,10 +27,7 @@
 // Iterations are numbered as in the document: from 0. keyOp: the name of an op or annotation ("aten::addmm").
 
 const MAGIC = 0x52545047; // "GPTR" as a number, lowest byte first
-const OUTSIDE = -1;
-const YES = 1, NO = 0, UNKNOWN = 2;
-const TENSOR_CORES = { yes: YES, no: NO, unknown: UNKNOWN };
-const ANNOTATION = 1;
+const TENSOR_CORES = { yes: 1, no: 0, unknown: 2 };
 
 const bytesOf = base64 => {
   const text = atob(base64.trim()), bytes = new Uint8Array(text.length);
@@ -63,7 +60,7 @@ page.unpack = async source => {
   return new Data(JSON.parse(new TextDecoder().decode(bytes.subarray(12, 12 + length))), bytes.subarray(12 + length));
 };
 
-const WHOLE = new Set(["iteration", "op", "kernel", "device", "lane", "instance", "what", "kind", "thread", "launch", "called"]);
+const WHOLE = new Set(["iteration", "op", "kernel", "device", "lane", "instance", "what", "kind", "thread", "launch", "called", "module"]);
 
 class Data {
   constructor(header, bytes) {
@@ -87,8 +84,11 @@ class Data {
     this.tensorKernel = Uint8Array.from(kernels.tensor_cores, answer => TENSOR_CORES[answer]);
     this.iterations = {
       name: header.iterations.name.map(text), how: header.iterations.how, count: header.iterations.name.length,
-      start: this.column("iteration.start"), end: this.column("iteration.end"), until: this.column("iteration.until"),
+      start: this.column("iteration.start"), end: this.column("iteration.end"), until: this.column("iteration.until"), first: this.column("iteration.first"),
     };
+    this.modules = header.modules.map(text);
+    this.wholeBusy = this.column("device.busy");
+    this.wholeSpan = this.column("device.span");
     const has = name => name in header.columns;
     this.has = { kernels: has("kernel.gap"), ops: has("op.what"), allOps: header.all_ops, memory: has("memory.time") };
     this.made = new Map();
@@ -165,258 +165,4 @@ class Data {
   }
 }
 
-// ---------------------------------------------------------------- splitting again by a key op, and by a domain
-
-// The row of the last start at or before a time; -1 before the first.
-const rowAt = (starts, time) => {
-  let low = 0, high = starts.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (starts[middle] <= time) low = middle + 1; else high = middle;
-  }
-  return low - 1;
-};
-
-// The iteration of a time; OUTSIDE for a time in none.
-const iterationAt = ({ start, end }, time) => {
-  const row = rowAt(start, time);
-  return row >= 0 && time <= end[row] ? row : OUTSIDE;
-};
-
-// Intervals merged where they touch or overlap. `rows`: in the order of their starts.
-const merged = (rows, start, end) => {
-  const starts = [], ends = [], before = [0];
-  for (const row of rows) {
-    const last = ends.length - 1;
-    if (last >= 0 && start[row] <= ends[last]) ends[last] = Math.max(ends[last], end[row]);
-    else { starts.push(start[row]); ends.push(end[row]); }
-  }
-  for (let i = 0; i < starts.length; i++) before.push(before[i] + ends[i] - starts[i]);
-  return { starts, ends, before };
-};
-
-// How much of merged intervals lies before a time.
-const unionUntil = ({ starts, ends, before }, time) => {
-  const row = rowAt(starts, time);
-  return row < 0 ? 0 : before[row] + Math.min(time, ends[row]) - starts[row];
-};
-
-const mergeTwo = (a, b, start) => {
-  const out = new Int32Array(a.length + b.length);
-  let i = 0, j = 0, k = 0;
-  while (i < a.length && j < b.length) out[k++] = start[b[j]] < start[a[i]] ? b[j++] : a[i++];
-  while (i < a.length) out[k++] = a[i++];
-  while (j < b.length) out[k++] = b[j++];
-  return out;
-};
-
-// A name without its numbers: "ProfilerStep#12" and "ProfilerStep#13" are of one family.
-const family = name => name.replace(/\d+/g, "#");
-
-Object.assign(Data.prototype, {
-  // Per device in deviceOrder: rows of events in the order of their starts. Lanes are sorted already: they are merged.
-  eventsByDevice() {
-    return this.once("by device", () => {
-      const { lanes, lane, count, start } = this.events, lists = lanes.map(() => [0, 0]);
-      for (let i = 0; i < count; i++) {
-        const one = lists[lane[i]];
-        if (!one[1]) one[0] = i;
-        one[1] = i + 1;
-      }
-      return this.deviceOrder.map(device => {
-        let parts = lists.filter((_, i) => lanes[i].device === device)
-          .map(([from, to]) => Int32Array.from({ length: to - from }, (_, i) => from + i));
-        while (parts.length > 1) {
-          const next = [];
-          for (let i = 0; i < parts.length; i += 2)
-            next.push(i + 1 < parts.length ? mergeTwo(parts[i], parts[i + 1], start) : parts[i]);
-          parts = next;
-        }
-        return parts[0] || new Int32Array(0);
-      });
-    });
-  },
-
-  // When a single kernel was launched: that decides about its iteration. Without a call it is its own start.
-  launchTime(event) {
-    const { called, call, start } = this.events;
-    return called[event] ? call[event] : start[event];
-  },
-
-  rangesNamed(matches) {
-    const { count, what, names } = this.ranges, chosen = new Set(), rows = [];
-    this.ops.forEach((op, id) => { if (matches(op.type)) chosen.add(id); });
-    names.forEach((name, i) => { if (matches(name)) chosen.add(this.ops.length + i); });
-    for (let i = 0; i < count; i++) if (chosen.has(what[i])) rows.push(i);
-    return rows;
-  },
-
-  // Iterations from one call of the key op to the next; of the thread with most of them, none inside another.
-  bordersOf(keyOp) {
-    const { thread, start, end } = this.ranges, byThread = new Map();
-    for (const row of this.rangesNamed(name => name === keyOp)) {
-      if (!byThread.has(thread[row])) byThread.set(thread[row], []);
-      byThread.get(thread[row]).push(row);
-    }
-    let best = [];
-    for (const number of [...byThread.keys()].sort((a, b) => a - b))
-      if (byThread.get(number).length > best.length) best = byThread.get(number);
-    const kept = [];
-    let reached = -Infinity, last = -Infinity;
-    for (const row of best) {
-      if (end[row] > reached && start[row] > last) kept.push(row);
-      reached = Math.max(reached, end[row]);
-      last = start[row];
-    }
-    const starts = Float64Array.from(kept, row => start[row]), count = kept.length;
-    const ends = starts.map((_, i) => i + 1 < count ? starts[i + 1] - 1 : Math.max(this.header.last_moment, starts[i]));
-    return { name: kept.map((_, i) => `${keyOp} ${i}`), how: `key op ${keyOp}`, count, start: starts, end: ends };
-  },
-
-  keyOps() {
-    if (!this.has.ops || !this.has.kernels) return [];
-    return this.once("key ops", () => {
-      const { what, count, names } = this.ranges, calls = new Map();
-      for (let i = 0; i < count; i++) {
-        const name = what[i] < this.ops.length ? this.ops[what[i]].type : names[what[i] - this.ops.length];
-        calls.set(name, (calls.get(name) || 0) + 1);
-      }
-      const rows = new Map([...calls].map(([name, number]) =>
-        [name, { name, calls: number, eligible: false, using_tensor_cores: false, kernel_calls: 0, ids: [] }]));
-      const { cells } = this.own;
-      this.ops.forEach((op, id) => {
-        const row = rows.get(op.type);
-        if (row) { row.ids.push(id); row.eligible = row.eligible || op.eligible; }
-      });
-      for (let i = 0; i < cells.op.length; i++) {
-        const row = rows.get(this.ops[cells.op[i]].type);
-        if (!row || this.memoryKernel[cells.kernel[i]]) continue;
-        row.kernel_calls += cells.calls[i];
-        row.using_tensor_cores = row.using_tensor_cores || this.tensorKernel[cells.kernel[i]] === YES;
-      }
-      return [...rows.values()];
-    });
-  },
-
-  domains() {
-    if (!this.has.ops || !this.has.kernels) return [];
-    return this.once("domains", () => {
-      const { kind, count } = this.ranges, found = new Map();
-      for (let i = 0; i < count; i++) {
-        if (kind[i] !== ANNOTATION) continue;
-        const name = family(this.rangeName(i));
-        found.set(name, (found.get(name) || 0) + 1);
-      }
-      return [...found].map(([name, ranges]) => ({ name, ranges })).sort((a, b) => b.ranges - a.ranges);
-    });
-  },
-});
-
-const CELL_KEYS = ["iteration", "op", "kernel", "device"];
-
-Object.assign(Data.prototype, {
-  // The profile's own split, as Python summed it.
-  get own() {
-    return this.once("own", () => ({
-      iterations: this.iterations, cells: this.group("cell"), opcells: this.group("opcell"),
-      busy: this.column("busy"), problems: [], event: this.has.kernels ? this.events.iteration : null, keep: null,
-    }));
-  },
-
-  split(keyOp, domain) {
-    if (!keyOp && !domain) return this.own;
-    return this.once(`split ${JSON.stringify([keyOp, domain])}`, () => this.splitAgain(keyOp, domain));
-  },
-
-  splitAgain(keyOp, domain) {
-    const events = this.events, ranges = this.ranges;
-    if (!events || !ranges) return { ...this.own, problems: ["Single kernels and ops are not in this page: the key op stays."] };
-    const iterations = keyOp ? this.bordersOf(keyOp) : { ...this.iterations };
-    if (!iterations.count) return { ...this.own, problems: [`${keyOp} is not in this profile.`] };
-    const inside = domain ? this.domainUnion(domain) : null;
-    const holds = time => {
-      if (!inside) return true;
-      const row = rowAt(inside.starts, time);
-      return row >= 0 && time < inside.ends[row];
-    };
-    const event = new Int32Array(events.count), keep = inside ? new Uint8Array(events.count).fill(1) : null;
-    for (let i = 0; i < events.count; i++) {
-      const time = this.launchTime(i);
-      event[i] = keyOp ? iterationAt(iterations, time) : events.iteration[i];
-      if (inside) keep[i] = holds(time) ? 1 : 0;
-    }
-    const problems = [];
-    const split = { iterations, event, keep, problems, cells: this.cellsOf(event, keep) };
-    split.opcells = this.opcellsOf(keyOp ? iterations : null, inside ? holds : null, event, keep);
-    if (!this.has.allOps) problems.push("Ops that launch nothing are not in this page: CPU times are of the others alone.");
-    this.setBusy(split);
-    return split;
-  },
-
-  domainUnion(domain) {
-    const { kind, start, end } = this.ranges;
-    const rows = this.rangesNamed(name => family(name) === domain).filter(row => kind[row] === ANNOTATION);
-    return merged(rows.sort((a, b) => start[a] - start[b]), start, end);
-  },
-
-  // Sums of single kernels by (iteration, op, kernel, device), in this order.
-  cellsOf(iteration, keep) {
-    const { op, kernel, device, duration, count } = this.events;
-    const nOps = this.ops.length, nKernels = this.kernels.length;
-    const places = new Map(this.deviceOrder.map((number, i) => [number, i])), nDevices = places.size;
-    const rows = new Map(), keys = [], of = new Int32Array(count).fill(-1);
-    for (let i = 0; i < count; i++) {
-      if (keep && !keep[i]) continue;
-      const key = (((iteration[i] + 1) * nOps + op[i]) * nKernels + kernel[i]) * nDevices + places.get(device[i]);
-      let row = rows.get(key);
-      if (row === undefined) { rows.set(key, row = keys.length); keys.push(key); }
-      of[i] = row;
-    }
-    const order = Float64Array.from(keys).sort(), rank = new Int32Array(keys.length);
-    order.forEach((key, i) => { rank[rows.get(key)] = i; });
-    const cells = Object.fromEntries(CELL_KEYS.map(name => [name, new Int32Array(keys.length)]));
-    for (const name of ["calls", "total", "longest"]) cells[name] = new Float64Array(keys.length);
-    cells.shortest = new Float64Array(keys.length).fill(Infinity);
-    order.forEach((key, i) => {
-      cells.device[i] = this.deviceOrder[key % nDevices];
-      const rest = Math.floor(key / nDevices);
-      cells.kernel[i] = rest % nKernels;
-      const more = Math.floor(rest / nKernels);
-      cells.op[i] = more % nOps;
-      cells.iteration[i] = Math.floor(more / nOps) - 1;
-    });
-    for (let i = 0; i < count; i++) {
-      if (of[i] < 0) continue;
-      const row = rank[of[i]], time = duration[i];
-      cells.calls[row] += 1;
-      cells.total[row] += time;
-      if (time < cells.shortest[row]) cells.shortest[row] = time;
-      if (time > cells.longest[row]) cells.longest[row] = time;
-    }
-    return cells;
-  },
-
-  // Busy time of each (iteration, device): the union of its events inside of the iteration's window.
-  setBusy(split) {
-    const { start, end } = this.events, { iterations, event, keep } = split, devices = this.deviceOrder.length;
-    const until = Float64Array.from(iterations.end);
-    for (let i = 0; i < event.length; i++)
-      if (event[i] >= 0 && (!keep || keep[i]) && end[i] > until[event[i]]) until[event[i]] = end[i];
-    iterations.until = until;
-    split.busy = new Float64Array(iterations.count * devices);
-    this.eventsByDevice().forEach((rows, device) => {
-      const union = merged(keep ? rows.filter(row => keep[row]) : rows, start, end);
-      for (let i = 0; i < iterations.count; i++)
-        split.busy[i * devices + device] = unionUntil(union, until[i]) - unionUntil(union, iterations.start[i]);
-    });
-  },
-});
-
-page.model = async content => {
-  const element = document.getElementById("events"), data = element ? await page.unpack(element.textContent) : null;
-  return {
-    document: content.document, data,
-    tables: (start, stop) => data
-      ? data.aggregate({ start, stop, keyOp: page.state.keyOp, domain: page.state.domain }) : content.document,
-  };
-};
+page.Data = Data;

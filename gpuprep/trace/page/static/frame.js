@@ -1,7 +1,6 @@
 // The three panes: navigation, content, details. Both sides close, and the content takes their room.
 
 const { el } = page;
-const DOCS = "https://github.com/gpuprep/gpuprep/blob/main/docs/traces.md";
 
 page.frame = state => {
   const file = state.document.file, [start, stop] = page.range(), total = state.tables.summary.total_iterations;
@@ -19,7 +18,7 @@ page.frame = state => {
       if (name === state.view) one.setAttribute("aria-current", "page");
       return el("li", {}, one);
     })),
-    page.chosen ? page.chosen(state) : null || "",
+    page.chosen(state),
     el("p", { class: "soft small" }, file.name),
   );
 };

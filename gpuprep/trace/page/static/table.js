@@ -20,12 +20,16 @@ page.long = text => {
       event.stopPropagation();
       const open = button.getAttribute("aria-expanded") !== "true";
       words.textContent = open ? `${all} ` : `${all.slice(0, LONG)}… `;
+      words.classList.toggle("open", open);
       button.setAttribute("aria-expanded", String(open));
       button.textContent = open ? "See less" : "See more";
     },
   }, "See more");
   return el("span", { class: "long" }, words, button);
 };
+
+// Short texts stay on a line; names, shapes and stacks get room.
+const classOf = column => (column.kind === "text" ? `text ${column.narrow ? "narrow" : "roomy"}` : column.kind);
 
 const cell = (column, row) => {
   if (column.show) {
@@ -57,7 +61,7 @@ page.table = (container, options) => {
     el("caption", { class: "unseen" }, options.title),
     el("thead", {}, el("tr", {},
       pick && el("th", { class: "pick" }, el("span", { class: "unseen" }, pick.head)),
-      columns.map(one => el("th", { class: one.kind, scope: "col", title: one.meaning }, one.label)))));
+      columns.map(one => el("th", { class: classOf(one), scope: "col", title: one.meaning, "aria-label": one.head ? one.label : null }, one.head || one.label)))));
   const place = el("section", { class: "card table", "aria-label": options.title },
     el("h2", {}, options.title), options.lead && el("p", { class: "lead" }, options.lead));
   container.append(place);
@@ -98,7 +102,7 @@ page.table = (container, options) => {
     columns: [
       ...(pick ? [{ orderable: false, className: "pick" }] : []),
       ...columns.map(one => ({
-        className: one.kind, type: "string", orderSequence: one.kind === "text" ? ["asc", "desc"] : ["desc", "asc"],
+        className: classOf(one), type: "string", orderSequence: one.kind === "text" ? ["asc", "desc"] : ["desc", "asc"],
       })),
     ].map((one, at) => ({
       ...one, data: null, defaultContent: "",
@@ -148,6 +152,7 @@ page.table = (container, options) => {
 
   page.set(table.parentElement, { tabindex: "0", role: "region", "aria-label": `${options.title}, table` });
   table.parentElement.classList.add("table-box");
+  for (const one of place.querySelectorAll(".dt-paging nav")) one.setAttribute("aria-label", `Pages of ${options.title}`);
   const tools = el("div", { class: "tools" }, el("label", { class: "search" }, el("span", { class: "unseen" }, "Search"), search),
     page.exports({ name: options.name, title: options.title, columns, rows: () => rows }));
   place.insertBefore(tools, place.querySelector(".dt-container"));
