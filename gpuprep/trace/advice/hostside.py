@@ -111,7 +111,7 @@ def _loading(e: Evidence, rows: Ints, total: int, single: bool) -> tuple[int, Ga
         needed = max(needed, 2)
         return needed, gain(e, change, "the wait for a batch is as long as taking a ready one")
     used = min(needed, WORKERS)
-    how = f"batches come from {used} workers: a step takes at least {loading / used / 1e6:.2f} ms, the loading time divided by them"
+    how = f"batches come from {used} workers; a step takes at least {loading / used / 1e6:.2f} ms, their loading time"
     return used, gain(e, change, how, least_ns=loading / used)
 
 

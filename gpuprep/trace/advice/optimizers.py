@@ -56,8 +56,8 @@ def opt_foreach(e: Evidence) -> Found | None:
         kept = min(1.0, (WALK_NS * parameters + WALK_START_NS) * len(rows) / max(1, cpu_ns))
         change = Change(gpu_ns=new, without_calls=without_calls, cut=e.range_set(rows), kept=kept, merged=inside)
         how = (
-            f"a fused step moves {states} × {size:.0f} bytes for each of {elements / 1e6:.2f} million elements, and the "
-            f"CPU walks over {parameters} parameters once"
+            f"a fused step moves {states} × {size:.0f} bytes for each of {elements / 1e6:.2f} million elements, and "
+            f"the CPU walks over {parameters} parameters once"
         )
         made = gain(e, change, how)
     ops = np.unique(e.profile.gpu.op[chosen])
