@@ -31,16 +31,16 @@ page.kept = {
   },
 };
 
-const words = one => `${one.start} to ${one.stop}${one.keyOp ? ` by ${short(one.keyOp)}` : ""}${one.domain ? ` in ${short(one.domain)}` : ""}`;
+const words = one => `Iterations ${one.start} to ${one.stop}${one.keyOp ? ` by ${short(one.keyOp)}` : ""}${one.domain ? ` in ${short(one.domain)}` : ""}`;
 const meaning = one => `Iterations ${one.start} to ${one.stop}; key op: ${one.keyOp || "as the profile was split"}; domain: ${one.domain || "all"}`;
 
 page.chosen = state => {
-  const { choice } = state.tables, parts = [], again = id => document.getElementById(id)?.focus();
+  const { choice } = state.tables, parts = [];
   if (page.kept.list.length > 1) {
     const options = page.kept.list.map((one, i) => el("option", { value: i, title: meaning(one), selected: same(one, choice) }, words(one)));
-    parts.push(el("label", { class: "choose" }, el("span", {}, "Select aggregation"), el("select", {
-      id: "select-aggregation", title: meaning(choice),
-      onchange: event => { page.choose({ ...page.kept.list[Number(event.target.value)] }); again("select-aggregation"); },
+    parts.push(el("label", { class: "choose" }, el("span", {}, "Aggregation"), el("select", {
+      id: "aggregation", title: meaning(choice),
+      onchange: event => page.chooseAll({ ...page.kept.list[Number(event.target.value)] }, "aggregation"),
     }, options)));
   }
   const domains = state.data.domains();
@@ -48,8 +48,8 @@ page.chosen = state => {
     const options = domains.slice(0, MOST_DOMAINS).map(one =>
       el("option", { value: one.name, selected: one.name === choice.domain }, `${short(one.name)} (${one.ranges})`));
     parts.push(el("label", { class: "choose", title: "Figures of the work that was launched inside of annotations of one name alone" },
-      el("span", {}, "Select domain"), el("select", {
-        id: "select-domain", onchange: event => { page.choose({ domain: event.target.value }); again("select-domain"); },
+      el("span", {}, "Domain"), el("select", {
+        id: "domain", onchange: event => { page.choose({ domain: event.target.value }); document.getElementById("domain")?.focus(); },
       }, el("option", { value: "", selected: !choice.domain }, "All of the profile"), options)));
   }
   return el("div", {}, parts);

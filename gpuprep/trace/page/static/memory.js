@@ -13,13 +13,20 @@ Object.defineProperties(page.Data.prototype, Object.getOwnPropertyDescriptors({
       for (let i = 1; i <= device.length; i++) {
         if (i < device.length && device[i] === device[from]) continue;
         const one = { device: device[from], time: time.subarray(from, i), allocated: allocated.subarray(from, i), reserved: reserved.subarray(from, i) };
+        // Profiles of before 2022 have no totals: what each event added is summed, from an unknown level on.
+        one.relative = one.allocated.every(value => value < 0);
+        if (one.relative) {
+          let sum = 0, low = 0;
+          one.allocated = this.group("memory").bytes.subarray(from, i).map(bytes => { sum += bytes; low = Math.min(low, sum); return sum; });
+          one.allocated = one.allocated.map(value => value - low);
+        }
         const most = values => values.reduce((best, value, at) => (value > values[best] ? at : best), 0);
         one.peak = most(one.allocated);
         one.peakReserved = most(one.reserved);
         made.push(one);
         from = i;
       }
-      return made;
+      return made.sort((a, b) => (b.device >= 0) - (a.device >= 0) || a.device - b.device); // GPUs, then the CPU
     });
   },
 }));
@@ -96,13 +103,13 @@ page.views.memory = {
       const at = i => `${page.time((one.time[i] - one.time[0]) / 1000)} after the first event${iterationOf(one.time[i])}`;
       const reserved = one.reserved[one.peakReserved], total = told && told.memory_bytes;
       const place = el("div", { class: "draw" }), facts = [
-        ["Peak allocated", `${page.bytes(one.allocated[one.peak])}, ${at(one.peak)}`],
+        [one.relative ? "Peak above the lowest level" : "Peak allocated", `${page.bytes(one.allocated[one.peak])}, ${at(one.peak)}`],
         ["Peak reserved", reserved > 0 ? `${page.bytes(reserved)}, ${at(one.peakReserved)}` : "not in the profile"],
-        ["Memory of the GPU", one.device < 0 ? null : total ? `${page.bytes(total)}; the peak is ${page.percent((100 * one.allocated[one.peak]) / total)} of it` : "not in the profile"],
+        ["Memory of the GPU", one.device < 0 ? null : total && one.relative ? page.bytes(total) : total ? `${page.bytes(total)}; the peak is ${page.percent((100 * one.allocated[one.peak]) / total)} of it` : "not in the profile"],
         ["Events of the allocator", page.figure(one.time.length)],
       ].filter(([, value]) => value);
       container.append(el("section", { class: "card", "aria-label": `Memory of ${device}` }, el("h2", {}, `${device}${told && told.name ? ` ${told.name}` : ""}`), place,
-        el("ul", { class: "swatches" }, el("li", {}, el("span", { class: "swatch memory-allocated" }), "Allocated"), reserved > 0 && el("li", {}, el("span", { class: "swatch memory-reserved" }), "Reserved")),
+        el("ul", { class: "swatches" }, el("li", {}, el("span", { class: "swatch memory-allocated" }), one.relative ? "Above the lowest level: this profile has no totals" : "Allocated"), reserved > 0 && el("li", {}, el("span", { class: "swatch memory-reserved" }), "Reserved")),
         el("dl", { class: "facts" }, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))));
       place.append(chart(state, one, Math.max(260, place.clientWidth || 640)));
     }

@@ -168,7 +168,7 @@ class Timeline {
       if (!lane.label) continue;
       pen.save();
       pen.beginPath(); pen.rect(0, lane.y, this.side - 6, ROW); pen.clip();
-      pen.fillText(page.plain(this.width < 560 ? lane.label.replace("GPU ", "").replace("stream ", "s") : lane.label).slice(0, 60), 6, lane.y + ROW / 2);
+      pen.fillText(page.plain(this.width < 560 ? lane.label.replace(/CPU (thread )?|GPU /, "").replace("stream ", "s") : lane.label).slice(0, 60), 6, lane.y + ROW / 2);
       pen.restore();
     }
     this.drawPicked(colours);
