@@ -27,6 +27,8 @@ MEMORY_LIMITED = re.compile(
     + r"|pooling|max_pool|avg_pool|nll_loss|embedding|indexSelect|dropout",
     _I,
 )
+SPLIT = re.compile(r"splitKreduce|reduceSplit|split_k", _I)
+REDUCTION = re.compile(r"reduce_kernel|softmax|layer_?norm|rms_?norm", _I)
 MULTI_TENSOR = re.compile(r"multi_tensor_apply|FusedAdam|FusedSgd|fused_adam|fused_sgd", _I)
 SMALL_ALIGN = re.compile(r"_align[12](?![0-9])", _I)
 PAGEABLE = re.compile(r"HtoD \(Pageable", _I)
