@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, page, trace_check, trace_compare, trace_options, trace_record, trace_serve
+from gpuprep.cli import (
+    options,
+    page,
+    trace_check,
+    trace_compare,
+    trace_folder,
+    trace_options,
+    trace_record,
+    trace_serve,
+)
 from gpuprep.cli.console import check_output, page_width
 from gpuprep.cli.steps import steps
 
@@ -74,11 +83,18 @@ def report(
     if form == "xlsx":
         trace_options.check_bytes(output)
     if form == "csv":
-        trace_options.check_table(table)
+        trace_options.check_table(table, folder=path.is_dir())
     from gpuprep.trace.opening import Wish, open_trace
+    from gpuprep.trace.reading import find
 
     record = trace_options.recorded(run, store)
     wish = Wish(start, stop, key_op, profile_name, keep_paths)
+    files = find(path)
+    if len(files) > 1:
+        whole = full or bool(verbose)
+        trace_folder.report(path, files, wish, record, form, whole, table, output, open_page=open_page, quiet=quiet)
+        return
+    path = files[0]
     with steps(f"trace report {path.name}", quiet=quiet) as say:
         opened = open_trace(path, wish, record, say=say)
         say("writing")

@@ -71,13 +71,14 @@ def check_bytes(output: Path | None) -> None:
         raise UsageError("--format xlsx is no text for a terminal", "name a file: --output profile.xlsx")
 
 
-def check_table(name: str) -> None:
+def check_table(name: str, *, folder: bool) -> None:
     """Raises UsageError for a --table that there is not."""
     from gpuprep.errors import UsageError
-    from gpuprep.trace.formats.sheets import NAMES
+    from gpuprep.trace.formats import ranks, sheets
 
-    if name not in NAMES:
-        raise UsageError(f"--table {name}: there is no such table", f"one of {', '.join(NAMES)}")
+    if name not in (*sheets.NAMES, *(ranks.NAMES if folder else ())):
+        of_folders = ", of a folder ".join(", ".join(names) for names in (sheets.NAMES, ranks.NAMES))
+        raise UsageError(f"--table {name}: there is no such table", f"one of {of_folders}")
 
 
 def emit_bytes(data: bytes, output: Path | None) -> None:

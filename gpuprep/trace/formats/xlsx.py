@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheets
 
 MOST_LETTERS = 32_000  # a cell holds 32 767
+MOST_TITLE = 31
 MOST_ROWS = 1_000_000  # a sheet holds 1 048 576
 WIDEST = 60  # columns of text
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -26,18 +27,23 @@ OPTIONS = {
     "strings_to_numbers": False,
     "nan_inf_to_errors": True,
 }
-FORMATS = {"us": "#,##0.000", "%": "0.0", "bytes": "#,##0", "TFLOPS": "0.00", "FLOP": "#,##0", "": "General"}
+FORMATS = {"us": "#,##0.000", "%": "0.0", "bytes": "#,##0", "TFLOPS": "0.00", "FLOP": "#,##0", "GB/s": "0.0", "": "General"}
 
 
 def render(document: TraceDocument) -> bytes:
+    return workbook(document.file.profile_name or document.file.name, sheets(document))
+
+
+def workbook(name: str, tables: Iterable[Sheet]) -> bytes:
+    """`name` of the profile or the job stands in the head of each sheet."""
     buffer = io.BytesIO()
     with xlsxwriter.Workbook(buffer, OPTIONS) as book:
         # The same document gives the same file.
-        book.set_properties({"title": _clean(document.file.profile_name), "created": datetime(2000, 1, 1)})
+        book.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
         styles = {unit: book.add_format({"num_format": told}) for unit, told in FORMATS.items()}
         bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
-        for one in sheets(document):
-            _fill(book.add_worksheet(one.title), one, document.file.profile_name, styles, bold)
+        for one in tables:
+            _fill(book.add_worksheet(one.title[:MOST_TITLE]), one, name, styles, bold)
     return buffer.getvalue()
 
 
