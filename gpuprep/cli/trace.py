@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import (
-    options,
-    page,
-    trace_check,
-    trace_compare,
-    trace_folder,
-    trace_options,
-    trace_record,
-    trace_serve,
-)
-from gpuprep.cli.console import check_output, page_width
+from gpuprep.cli import options, page, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
+from gpuprep.cli.console import check_output, emit, page_width
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
@@ -82,19 +73,18 @@ def report(
     trace_options.need_extra(*(("xlsxwriter",) if form == "xlsx" else ()))
     if form == "xlsx":
         trace_options.check_bytes(output)
-    if form == "csv":
-        trace_options.check_table(table, folder=path.is_dir())
-    from gpuprep.trace.opening import Wish, open_trace
-    from gpuprep.trace.reading import find
+    from gpuprep.trace.opening import Wish, job, open_trace
 
-    record = trace_options.recorded(run, store)
     wish = Wish(start, stop, key_op, profile_name, keep_paths)
-    files = find(path)
-    if len(files) > 1:
-        whole = full or bool(verbose)
-        trace_folder.report(path, files, wish, record, form, whole, table, output, open_page=open_page, quiet=quiet)
+    if job.is_job(path):  # a file of each rank
+        with steps(f"trace report {path.name}", quiet=quiet) as say:
+            told = trace_job.rendered(path, wish, form, table=table, full=full or bool(verbose), say=say)
+        trace_options.emit_bytes(told, output) if isinstance(told, bytes) else emit(told, output)
         return
-    path = files[0]
+    path = job.only(path)
+    if form == "csv":
+        trace_options.check_table(table)
+    record = trace_options.recorded(run, store)
     with steps(f"trace report {path.name}", quiet=quiet) as say:
         opened = open_trace(path, wish, record, say=say)
         say("writing")

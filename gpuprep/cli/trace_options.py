@@ -71,14 +71,13 @@ def check_bytes(output: Path | None) -> None:
         raise UsageError("--format xlsx is no text for a terminal", "name a file: --output profile.xlsx")
 
 
-def check_table(name: str, *, folder: bool) -> None:
+def check_table(name: str) -> None:
     """Raises UsageError for a --table that there is not."""
     from gpuprep.errors import UsageError
-    from gpuprep.trace.formats import ranks, sheets
+    from gpuprep.trace.formats.sheets import NAMES
 
-    if name not in (*sheets.NAMES, *(ranks.NAMES if folder else ())):
-        of_folders = ", of a folder ".join(", ".join(names) for names in (sheets.NAMES, ranks.NAMES))
-        raise UsageError(f"--table {name}: there is no such table", f"one of {of_folders}")
+    if name not in NAMES:
+        raise UsageError(f"--table {name}: there is no such table", f"one of {', '.join(NAMES)}")
 
 
 def emit_bytes(data: bytes, output: Path | None) -> None:

@@ -17,7 +17,6 @@ from gpuprep.trace.checking import Checked, Line
 from gpuprep.trace.comparing import Comparison
 from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
 from gpuprep.trace.formats.json import render
-from gpuprep.trace.opening import LeftOut
 from gpuprep.trace.ranks import RanksDocument
 
 
@@ -40,22 +39,12 @@ class CompareDocument:
     comparison: Comparison
 
 
-@dataclass(frozen=True)
-class FolderDocument:
-    """trace report of a folder"""
-
-    schema_version: int
-    ranks: RanksDocument
-    profiles: tuple[TraceDocument, ...]
-    left_out: tuple[LeftOut, ...]
-
-
 # Name of the schema's file: what the document is.
 DOCUMENTS: dict[str, type] = {
     "trace": TraceDocument,
-    "trace-folder": FolderDocument,
     "trace-check": CheckDocument,
     "trace-compare": CompareDocument,
+    "trace-ranks": RanksDocument,
 }
 
 

@@ -22,16 +22,11 @@ KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error"}
 
 
 def render(document: TraceDocument) -> str:
-    return render_several([document])
-
-
-def render_several(documents: Sequence[TraceDocument]) -> str:
-    """One suite a profile."""
-    return _whole([(document, list(_lines(document))) for document in documents])
+    return _whole(document, list(_lines(document)))
 
 
 def render_checked(document: TraceDocument, checked: Checked) -> str:
-    return _whole([(document, checked.lines)])
+    return _whole(document, checked.lines)
 
 
 def _lines(document: TraceDocument) -> Iterable[Line]:
@@ -52,32 +47,20 @@ def _words(one: Advice) -> str:
     return f"{one.problem} {one.recommendation}{gain}"
 
 
-def _whole(found: Sequence[tuple[TraceDocument, Sequence[Line]]]) -> str:
-    suites = [_suite(document, lines) for document, lines in found]
-    root = ET.Element("testsuites", {"name": suites[0].attrib["name"] if len(suites) == 1 else "gpuprep trace"})
-    for key in ("tests", "failures", "errors"):
-        root.set(key, str(sum(int(suite.attrib[key]) for suite in suites)))
-    root.set("time", "0")
-    root.extend(suites)
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _suite(document: TraceDocument, lines: Sequence[Line]) -> ET.Element:
+def _whole(document: TraceDocument, lines: Sequence[Line]) -> str:
     counts = {status: sum(line.status is status for line in lines) for status in Status}
-    suite = ET.Element(
-        "testsuite",
+    totals = {
+        "tests": str(len(lines)), "failures": str(counts[Status.FAIL]), "errors": str(counts[Status.UNKNOWN]),
+    }  # fmt: skip
+    name = _clean(f"gpuprep trace {document.file.profile_name or document.file.name}")
+    root = ET.Element("testsuites", {"name": name, **totals, "time": "0"})
+    suite = ET.SubElement(
+        root, "testsuite",
         {
-            "name": _clean(f"gpuprep trace {document.file.profile_name or document.file.name}"),
-            "tests": str(len(lines)),
-            "failures": str(counts[Status.FAIL]),
-            "errors": str(counts[Status.UNKNOWN]),
-            "skipped": "0",
-            "time": "0",
-            "timestamp": "1970-01-01T00:00:00",
+            "name": name, **totals, "skipped": "0", "time": "0", "timestamp": "1970-01-01T00:00:00",
             "hostname": "trace",
         },
-    )
+    )  # fmt: skip
     properties = ET.SubElement(suite, "properties")
     for key, value in _properties(document):
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
@@ -88,7 +71,8 @@ def _suite(document: TraceDocument, lines: Sequence[Line]) -> ET.Element:
             ET.SubElement(case, KIND[line.status], {"message": text, "type": line.status.value}).text = text
         elif line.status is not Status.PASS or text:
             ET.SubElement(case, "system-out").text = f"{line.status.value}: {text}"
-    return suite
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _properties(document: TraceDocument) -> Iterable[tuple[str, str]]:

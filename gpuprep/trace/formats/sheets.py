@@ -30,7 +30,7 @@ Cell = Union[str, int, float, None]
 @dataclass(frozen=True)
 class Column:
     title: str
-    unit: str = ""  # "us", "%", "bytes", "TFLOPS", "FLOP", "GB/s"
+    unit: str = ""  # "us", "%", "bytes", "TFLOPS", "FLOP"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Sheet:
     rows: Iterator[tuple[Cell, ...]]
 
 
-def columns(told: str) -> tuple[Column, ...]:
+def _columns(told: str) -> tuple[Column, ...]:
     """ "Calls, GPU time (us)" """
     made = []
     for each in told.split(", "):
@@ -178,15 +178,15 @@ def _note(one: Note) -> tuple[Cell, ...]:
 _FOUR = "{0} total (us), {0} average (us), {0} shortest (us), {0} longest (us)"
 Rows = Callable[[TraceDocument], Iterable[tuple[Cell, ...]]]
 _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
-    "summary": ("Performance summary", columns("Figure, Value, Unit"), _summary),
+    "summary": ("Performance summary", _columns("Figure, Value, Unit"), _summary),
     "advice": (
         "Recommendations",
-        columns("Rule, Kind, Problem, Recommendation, Gain a step (us), Estimated by, Link, Ops, Kernels"),
+        _columns("Rule, Kind, Problem, Recommendation, Gain a step (us), Estimated by, Link, Ops, Kernels"),
         lambda document: map(_advice, document.advice),
     ),
     "ops": (
         "Ops",
-        columns(
+        _columns(
             "GPU time (us), GPU time with children (us), CPU time (us), Op name, Direction, Op type, Calls, TC eligible"
             ", Using TC, Kernel calls, Data type, Input shapes, Module, CPU overhead (us), GPU idle (us)"
             ", Work of a call (FLOP), Speed (TFLOPS), Stack trace, Id"
@@ -195,7 +195,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "op-types": (
         "Op type summary",
-        columns(
+        _columns(
             ", ".join(
                 (
                     "Op type, Ops, Calls",
@@ -207,14 +207,14 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "kernels": (
         "Kernels",
-        columns(
+        _columns(
             "Kernel name, Using TC, Calls, GPU time (us), Average (us), Shortest (us), Longest (us), Kind, Rule, Id"
         ),
         lambda document: map(_kernel, document.kernels),
     ),
     "iterations": (
         "Iterations",
-        columns(
+        _columns(
             "Iteration, Name, Profiled, Start (us), Duration (us), GPU busy (us), Kernels, TC kernels, GPU time (us)"
             ", TC time (us), Other kernel time (us), Memory operation time (us)"
         ),
@@ -222,7 +222,7 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "gpus": (
         "GPUs",
-        columns(
+        _columns(
             "GPU, Name, Compute capability, SMs, Memory (bytes), Utilization (%), Kernels, Kernel time (us)"
             ", Memory operations, Memory operation time (us), Busy time of the file (us), Span of the file (us)"
         ),
@@ -230,18 +230,18 @@ _SHEETS: dict[str, tuple[str, tuple[Column, ...], Rows]] = {
     ),
     "modules": (
         "Modules",
-        columns("Module, Calls, GPU time with modules below (us), TC time (us), CPU time (us)"),
+        _columns("Module, Calls, GPU time with modules below (us), TC time (us), CPU time (us)"),
         lambda document: map(_module, document.modules),
     ),
     "roofs": (
         "Roofs",
-        columns(
+        _columns(
             "Op type, Shape, Data type, Calls, GPU time (us), Speed (TFLOPS), Roof (TFLOPS), Of the roof (%), Why"
             ", Better, Saves a step (us), Roof from, Op"
         ),
         lambda document: map(_roof, document.roofs),
     ),
-    "machine": ("System config", columns("Field, Value"), _machine),
-    "notes": ("Left out or mended", columns("Note, Count, What"), lambda document: map(_note, document.file.notes)),
+    "machine": ("System config", _columns("Field, Value"), _machine),
+    "notes": ("Left out or mended", _columns("Note, Count, What"), lambda document: map(_note, document.file.notes)),
 }
 NAMES = tuple(_SHEETS)

@@ -29,17 +29,12 @@ def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> s
     lines = [*_head(document), *_advice(document, None if full else MOST_ADVICE, width)]
     if full:
         for name, most in TABLES.items():
-            lines += table(sheet(document, name), most)
+            lines += _table(sheet(document, name), most)
     else:
         lines += _ops(document, width)
         lines += _notes(document)
         lines += ["", "--full shows all tables; --format html a page to explore them"]
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def head(document: TraceDocument) -> str:
-    """The first lines: what stands for a profile among others."""
-    return "\n".join(_head(document)) + "\n"
 
 
 def _head(document: TraceDocument) -> Iterator[str]:
@@ -123,7 +118,7 @@ def _notes(document: TraceDocument) -> Iterator[str]:
         yield f"note: and {len(notes) - MOST_NOTES} more; --full has them"
 
 
-def table(one: Sheet, most: int) -> Iterator[str]:
+def _table(one: Sheet, most: int) -> Iterator[str]:
     rows: list[tuple[Cell, ...]] = []
     more = 0
     for row in one.rows:
@@ -143,7 +138,7 @@ def table(one: Sheet, most: int) -> Iterator[str]:
     for row_ in (heads, *cells):
         yield "  " + "  ".join(_aligned(row_, widths, numbers))
     if more:
-        yield f"  ... and {more:,} more rows: --format csv --table {one.name} has all"
+        yield f"  ... and {more:,} more rows: --format csv --table {one.name}"
 
 
 def _head_of(one: Sheet, place: int) -> str:

@@ -15,7 +15,6 @@ from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.sheets import Cell, Sheet, sheets
 
 MOST_LETTERS = 32_000  # a cell holds 32 767
-MOST_TITLE = 31
 MOST_ROWS = 1_000_000  # a sheet holds 1 048 576
 WIDEST = 60  # columns of text
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -27,23 +26,30 @@ OPTIONS = {
     "strings_to_numbers": False,
     "nan_inf_to_errors": True,
 }
-FORMATS = {"us": "#,##0.000", "%": "0.0", "bytes": "#,##0", "TFLOPS": "0.00", "FLOP": "#,##0", "GB/s": "0.0", "": "General"}
+FORMATS = {
+    "us": "#,##0.000",
+    "%": "0.0",
+    "bytes": "#,##0",
+    "TFLOPS": "0.00",
+    "GB/s": "0.00",
+    "FLOP": "#,##0",
+    "": "General",
+}
 
 
 def render(document: TraceDocument) -> bytes:
-    return workbook(document.file.profile_name or document.file.name, sheets(document))
+    return book(document.file.profile_name, sheets(document))
 
 
-def workbook(name: str, tables: Iterable[Sheet]) -> bytes:
-    """`name` of the profile or the job stands in the head of each sheet."""
+def book(name: str, tables: Iterable[Sheet]) -> bytes:
     buffer = io.BytesIO()
-    with xlsxwriter.Workbook(buffer, OPTIONS) as book:
+    with xlsxwriter.Workbook(buffer, OPTIONS) as made:
         # The same document gives the same file.
-        book.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
-        styles = {unit: book.add_format({"num_format": told}) for unit, told in FORMATS.items()}
-        bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
+        made.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
+        styles = {unit: made.add_format({"num_format": told}) for unit, told in FORMATS.items()}
+        bold = made.add_format({"bold": True, "text_wrap": True, "valign": "top"})
         for one in tables:
-            _fill(book.add_worksheet(one.title[:MOST_TITLE]), one, name, styles, bold)
+            _fill(made.add_worksheet(one.title), one, name, styles, bold)
     return buffer.getvalue()
 
 
