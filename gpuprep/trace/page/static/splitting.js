@@ -385,7 +385,7 @@ extend({
       iteration: groups.parts(key => Math.floor(key / nOps) - 1), op: groups.parts(key => key % nOps),
       calls: groups.size(), cpu: groups.sum(all.cpu), cpu_self: groups.sum(all.cpu_self), overhead: groups.sum(all.overhead),
       gpu_idle: groups.sum(all.gpu_idle), cpu_shortest: groups.least(all.cpu), cpu_longest: groups.most(all.cpu),
-      gpu_with_children: groups.sum(both(outer)), gpu_shortest: groups.least(all.gpu), gpu_longest: groups.most(all.gpu),
+      gpu: groups.sum(all.gpu), gpu_with_children: groups.sum(both(outer)), gpu_shortest: groups.least(all.gpu), gpu_longest: groups.most(all.gpu),
       overhead_shortest: groups.least(all.overhead), overhead_longest: groups.most(all.overhead),
       gpu_idle_shortest: groups.least(all.gpu_idle), gpu_idle_longest: groups.most(all.gpu_idle),
     };
