@@ -258,6 +258,14 @@ class Evidence:
         return found
 
     @cached_property
+    def op_calls(self) -> NDArray[np.int64]:
+        """Calls of each row of Profile.ops in the chosen iterations."""
+        cells, found = self.profile.op_cells, np.zeros(len(self.profile.ops), np.int64)
+        chosen = (cells.iteration >= self.first) & (cells.iteration <= self.last)
+        np.add.at(found, cells.op[chosen], cells.calls[chosen])
+        return found
+
+    @cached_property
     def op_kernel_uses(self) -> dict[int, set[UsesTensorCores]]:
         """Of each op with kernels: what its kernels use."""
         rows = self.gpu[self.kernels]

@@ -127,7 +127,7 @@ def amp(e: Evidence) -> Found | None:
 def _amp_gain(e: Evidence, rows: list[Product], target: str):  # type: ignore[no-untyped-def]
     assert e.board is not None
     ratios, new_casts, cast_bytes = {}, 0, 0.0
-    calls = _calls(e)
+    calls = e.op_calls
     for one in rows:
         row = e.profile.ops[one.op]
         many = max(1, int(calls[one.op]))
@@ -167,14 +167,6 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str):  # type: ignore[no
     return gain(e, Change(gpu_ns=new, added_ns=added), how)
 
 
-def _calls(e: Evidence) -> np.ndarray:  # type: ignore[type-arg]
-    """Calls of each op in the chosen iterations."""
-    cells, found = e.profile.op_cells, np.zeros(len(e.profile.ops), np.int64)
-    chosen = (cells.iteration >= e.first) & (cells.iteration <= e.last)
-    np.add.at(found, cells.op[chosen], cells.calls[chosen])
-    return found
-
-
 def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> float | None:
     work = physics.shape(one.type, one.arguments)
     if work is None or work.kind != "attention" or e.board is None:
@@ -208,7 +200,7 @@ def eligible_not_used(e: Evidence) -> Found | None:
         return None
     ratios = {}
     if e.board is not None:
-        calls = _calls(e)
+        calls = e.op_calls
         for one in rows:
             known = physics.operation(one.type, one.arguments)
             found = physics.predicted(e.board, known[0], one.dtype) if known else None

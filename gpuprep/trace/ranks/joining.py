@@ -74,7 +74,8 @@ def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank]
         jobs[one.world_size].append(one)
     if not jobs:
         return [], 0
-    size, chosen = max(jobs.items(), key=lambda item: (len(item[1]), item[0]))
+    # Files that tell of a job before files that do not.
+    size, chosen = max(jobs.items(), key=lambda item: (item[0] != NONE and len(item[1]) > 1, len(item[1]), item[0]))
     for other, strangers in sorted(jobs.items()):
         if other != size:
             for stranger in strangers:
