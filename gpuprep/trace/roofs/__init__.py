@@ -2,16 +2,18 @@
 
 roofs(profile, document, board, record)     a line for each op whose shape the profile tells, the longest first
 missing(document, board, lines)             what a profile lacks for it, in a sentence; "" where nothing
+with_roofs(...)                             the document with the lines, or with a note of what is missing
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuprep.catalogue import Board
 from gpuprep.records import Missing, RunRecord
 from gpuprep.trace import work
-from gpuprep.trace.document import OpLine, RoofLine, TraceDocument
+from gpuprep.trace.document import Note, OpLine, RoofLine, TraceDocument
 from gpuprep.trace.profile import Profile
 from gpuprep.trace.roofs import ceiling, faster, reasons
 from gpuprep.trace.roofs.kernels import OpKernels, kernels_of_ops
@@ -43,6 +45,17 @@ def roofs(
             line = _line(profile, op, shape, board, mine, measured, look, summary.iterations)
             lines += [line] if line else []
     return tuple(lines)
+
+
+def with_roofs(
+    profile: Profile, document: TraceDocument, board: Board | None, record: RunRecord | None = None
+) -> TraceDocument:
+    lines = roofs(profile, document, board, record)
+    lacks = missing(document, board, lines)
+    if not lacks:
+        return replace(document, roofs=lines)
+    noted = replace(document.file, notes=(*document.file.notes, Note("no_roofs", 1, lacks)))
+    return replace(document, file=noted, roofs=lines)
 
 
 def _candidates(profile: Profile, document: TraceDocument) -> Iterator[tuple[OpLine, Work]]:
