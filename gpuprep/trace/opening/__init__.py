@@ -37,9 +37,16 @@ class Opened:
 
 
 def open_trace(
-    path: Path, wish: Wish = Wish(), record: RunRecord | None = None, *, say: Say = lambda _step: None
+    path: Path,
+    wish: Wish = Wish(),
+    record: RunRecord | None = None,
+    *,
+    last_rank: tuple[int, float, float] | None = None,
+    say: Say = lambda _step: None,
 ) -> Opened:
     """One file, as everything shows it. `record` is of the machine that it was recorded on; `say` is told each step.
+
+    `last_rank`: as advise() takes it, where the file is one of several ranks.
 
     Raises UsageError for what is no profile, and for iterations and a key op that are not in it.
     """
@@ -56,4 +63,5 @@ def open_trace(
     document = replace(document, file=replace(document.file, machine=machine, machine_source=source))
     board = board_used(trace, record)
     say("looking for what to change")
-    return Opened(profile, replace(document, advice=advise(profile, document, board=board, record=record)))
+    found = advise(profile, document, board=board, record=record, last_rank=last_rank)
+    return Opened(profile, replace(document, advice=found))
