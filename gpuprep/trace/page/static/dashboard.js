@@ -101,7 +101,7 @@ const iterations = ({ tables }) => {
   }));
   const one = panel("Iteration summary",
     el("p", { class: "small soft" }, `${tables.summary.total_iterations} iterations by ${tables.summary.split_by}; ` +
-      `${tables.summary.iterations} profiled (${range[0]} to ${range[1]}), the others are pale.` +
+      `${tables.summary.iterations} profiled (${range[0]} to ${range[1]})${tables.summary.iterations < all.length ? ", the others are pale" : ""}.` +
       (step > 1 ? ` A bar is the longest of ${step} iterations.` : "")),
     page.bars(`Time of ${longest.length} iterations in ${unit}`, bars, parts, { unit: ` ${unit}` }),
     page.views.iterations && more("iterations", ["iterations", "by-iteration"]));
@@ -116,19 +116,17 @@ const topOps = ({ tables }) => {
     el("table", { class: "data" }, el("thead", {}, el("tr", {}, ["GPU time (µs)", "Op name", directed && "Direction", "Op type", "Calls",
       "TC eligible", "Using TC"].filter(Boolean).map((one, at) => el("th", { scope: "col", class: at === 0 || one === "Calls" ? "number" : null }, one)))),
     el("tbody", {}, top.map(one => el("tr", {}, el("td", { class: "number" }, figure(one.gpu_us, 3)),
-      el("td", { class: "text" }, page.link("ops", { op: one.id }, one.name.length > 100 ? `${one.name.slice(0, 100)}…` : one.name)), directed && el("td", {}, one.direction),
-      el("td", {}, one.type), el("td", { class: "number" }, figure(one.calls)), el("td", {}, page.yes(one.eligible)),
+      el("td", { class: "roomy" }, page.link("ops", { op: one.id }, one.name.length > 100 ? `${one.name.slice(0, 100)}…` : one.name)), directed && el("td", {}, one.direction),
+      el("td", { class: "narrow" }, one.type), el("td", { class: "number" }, figure(one.calls)), el("td", {}, page.yes(one.eligible)),
       el("td", {}, page.yes(one.using_tensor_cores)))))));
   const one = panel("Top 10 GPU ops", top.length ? box : el("p", {}, "No op of these iterations launched GPU work."));
   one.classList.add("wide");
   return one;
 };
 
-const NAMES = { gpu_count: "GPU count", gpu_names: "GPU names", cpu: "CPU model", driver: "GPU driver version", framework: "Framework",
-  cuda: "CUDA version", cudnn: "cuDNN version", nsys: "Nsight Systems version" };
 const system = ({ document: { file } }) => {
-  const rows = [["Profile name", file.profile_name || file.name], ["File", `${file.name}, ${page.bytes(file.bytes)}, ${file.format} ${file.generation}`],
-    ...Object.entries(file.machine).map(([name, value]) => [NAMES[name] || name.replaceAll("_", " "), value])];
+  const rows = [["Profile name", file.profile_name || "none was given"], ["File", `${file.name}, ${page.bytes(file.bytes)}, ${file.format} ${file.generation}`],
+    ...Object.entries(file.machine).map(([name, value]) => [name.replaceAll("_", " "), value])];
   if (file.rank !== null) rows.push(["Rank", `${file.rank}${file.world_size === null ? "" : ` of ${file.world_size}`}`]);
   const on = Object.entries(file.switches).filter(([, value]) => value).map(([name]) => name.replaceAll("_", " "));
   rows.push(["Recorded with", on.join(", ") || "no switches"], ["Read from", file.machine_source]);
