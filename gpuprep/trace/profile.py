@@ -102,7 +102,9 @@ class OpCells:
     cpu_shortest: Ints
     cpu_longest: Ints
     gpu_with_children: Ints  # its kernels and memory operations and those of the ops inside of it
-    # Of the single calls, each with its own kernels alone.
+    # Of the single calls, each with its own kernels alone, in whatever iteration these were launched: an op may last
+    # beyond the end of its iteration. Sums of GPU time by iteration are those of Cells.
+    gpu: Ints
     gpu_shortest: Ints
     gpu_longest: Ints
     overhead_shortest: Ints

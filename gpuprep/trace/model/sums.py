@@ -110,6 +110,7 @@ def op_cells(tree: Sweep, iteration: Ints, row: Ints, of: Times) -> OpCells:
         cpu_shortest=groups.least(of.cpu),
         cpu_longest=groups.most(of.cpu),
         gpu_with_children=groups.sum(outermost),
+        gpu=groups.sum(of.gpu),
         gpu_shortest=groups.least(of.gpu),
         gpu_longest=groups.most(of.gpu),
         overhead_shortest=groups.least(of.overhead),

@@ -30,7 +30,7 @@ MAGIC = b"GPTR"
 ROOM = 10_300_000
 SMALL_ROOM = 1_800_000
 SMALL_EVENTS = 100_000  # a profile of fewer events gets the small room
-_NAME_LETTERS = 2000
+_NAME_LETTERS = 10_000  # of one name
 _STACK_FRAMES = 64
 
 

@@ -144,12 +144,14 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
     start = np.concatenate((trace.gpu.start[events], trace.ops.start[ranges])).astype(np.int64)
     end = np.concatenate((trace.gpu.end[events], trace.ops.end[ranges])).astype(np.int64)
     step = np.concatenate((profile.gpu.iteration[events], profile.ranges.iteration[ranges])).astype(np.int64)
-    kind = np.asarray(kind, np.int64).reshape(-1)
+    numbers: dict[Kind, int] = {}  # calls that differ by their sequence number alone are of one kind
+    of = np.array([numbers.setdefault(one, len(numbers)) for one, _ in described] or [NONE], np.int64)
+    row = np.asarray(kind, np.int64).reshape(-1)
     order = np.argsort(start, kind="stable")
-    start, end, kind, step = start[order], end[order], kind[order], step[order]
+    start, end, row, step = start[order], end[order], row[order], step[order]
     exposed = end - start - compute.inside(start, end)
-    made = [one for one, _ in described]
-    return made, Collectives(start, end, exposed, kind, step, sequence[kind]), int((told < 0).sum())
+    calls = Collectives(start, end, exposed, of[row], step, sequence[row])
+    return list(numbers), calls, int((told < 0).sum())
 
 
 def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:

@@ -42,10 +42,10 @@ def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
     matched = match(ranks)
     clocks = align(matched)
     if unknown := sum(rank.unknown for rank in ranks):
-        text = f"{unknown:,} collectives have no op with their group and size in the profiles"
+        text = f"{_count(unknown, 'collective')} without the op that tells its group and size"
         notes.append(Note("collectives_without_op", unknown, text))
     if len(ranks) > 1 and (alone := int((~matched.complete).sum())):
-        text = f"{alone:,} collectives are not in every rank of their group: nothing is said of who waited in them"
+        text = f"{_count(alone, 'collective')} not in every rank of the group: nothing is said of who waited there"
         notes.append(Note("collectives_not_matched", alone, text))
     waits = _Waits(matched, clocks, ranks, common)
     steps = _steps(ranks, common, waits)
@@ -84,7 +84,7 @@ def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank]
     free = iter(sorted(set(range(len(chosen))) - {one.rank for one in known}))
     numbered = known + [replace(one, rank=next(free)) for one in chosen if one.rank == NONE]
     if guessed := sum(one.guessed for one in numbered):
-        text = f"{guessed:,} profiles do not tell their rank: it was taken from the file's name, or from their order"
+        text = f"{_count(guessed, 'profile')} without a rank: it was taken from the file's name, or from the order"
         notes.append(Note("rank_guessed", guessed, text))
     return _each_once(sorted(numbered, key=lambda one: (one.rank, one.file)), notes), size
 
@@ -116,8 +116,12 @@ def _common_steps(ranks: list[OneRank], notes: list[Note]) -> list[str]:
     common = [name for name in ranks[0].steps if all(name in set(rank.steps) for rank in ranks)]
     every = {name for rank in ranks for name in rank.steps}
     if left := len(every) - len(common):
-        notes.append(Note("steps_not_common", left, f"{left:,} steps are not in every rank, and are not compared"))
+        notes.append(Note("steps_not_common", left, f"{_count(left, 'step')} not in every rank; not compared"))
     return common
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 class _Waits:

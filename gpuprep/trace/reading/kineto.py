@@ -34,8 +34,9 @@ GPU = {
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"}
 OPS = {"cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION}
 PYTHON = "python_function"
-FLOW = "fwdbwd"
+FLOWS = {"fwdbwd", "forward_backward"}
 MODULE = "nn.Module: "
+PARTS = {**dict.fromkeys(GPU, "gpu"), **dict.fromkeys(CALLS, "calls"), **dict.fromkeys(OPS, "ops"), PYTHON: "python"}
 # Of the first generation, which has one category for operators and annotations.
 ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "DataParallel.")
 # Known, and no work of the GPU or CPU: spans, widened copies of annotations, waits that the calls show, too.
@@ -59,7 +60,7 @@ class Reader:
         self.flows = flows.Flows()
         self.labels: dict[tuple[Any, Any], str] = {}
         self.shapes: dict[bytes, tuple[int, int, int]] = {}
-        self.seen: Counter[str] = Counter()
+        self.seen: set[str] = set()  # categories
         ids, times = {"name": np.int32, "external": np.int64}, {"start": np.int64, "end": np.int64}
         self.gpu = Table(
             **times, **ids, kind=np.uint8, device=np.int32, stream=np.int64, correlation=np.int64, bytes=np.int64,
@@ -81,38 +82,37 @@ class Reader:
         return self._finished()
 
     def _sort(self, batch: list[AnyEvent]) -> None:
-        by_category: dict[str, list[AnyEvent]] = defaultdict(list)
+        # Kernels and memory operations stay in the order of the file, ops and annotations, too.
+        rows: dict[str, list[AnyEvent]] = defaultdict(list)
         for event in batch:
             phase = event.ph
             if phase == "X":
-                by_category[event.cat or ""].append(event)
+                category = event.cat or ""
+                rows[PARTS.get(category) or category].append(event)
             elif phase in ("s", "f"):
-                if event.cat == FLOW or event.cat == "forward_backward":
-                    by_category[FLOW].append(event)
+                if event.cat in FLOWS:
+                    rows["flows"].append(event)
             elif phase == "i":
                 if event.name == "[memory]":
-                    by_category["[memory]"].append(event)
+                    rows["memory"].append(event)
             elif phase == "M":
                 if event.name == "thread_name" and event.args and event.args.name:
                     self.labels[event.pid, event.tid] = event.args.name
             elif phase != "C":
                 self.notes["unknown_phases"] += 1
-        for category, events in by_category.items():
-            self.seen[category] += len(events)
-            if category in GPU:
-                self._gpu(events, GPU[category])
-            elif category in CALLS:
-                self._calls(events)
-            elif category in OPS:
-                self._ops(events, OPS[category], category == "Operator")
-            elif category == PYTHON:
-                self._python(events)
-            elif category == FLOW:
-                self.flows.add(events, self._ns([event.ts for event in events]))
-            elif category == "[memory]":
-                self._memory(events)
-            elif category not in UNUSED:
+        parts = {
+            "gpu": self._gpu, "calls": self._calls, "ops": self._ops, "python": self._python, "memory": self._memory,
+            "flows": self._flows,
+        }  # fmt: skip
+        for part, events in rows.items():
+            if part in parts:
+                self.seen.update({event.cat or part for event in events})
+                parts[part](events)
+            elif part not in UNUSED:
                 self.notes["unknown_categories"] += len(events)
+
+    def _flows(self, events: list[AnyEvent]) -> None:
+        self.flows.add(events, self._ns([event.ts for event in events]))
 
     def _ns(self, times: Sequence[Any]) -> np.ndarray[Any, Any]:
         """µs as whole nanoseconds."""
@@ -135,11 +135,11 @@ class Reader:
     def _external(self, args: list[Args]) -> np.ndarray[Any, Any]:
         return whole_numbers([x.external if x.external >= 0 else x.external_g1 for x in args])
 
-    def _gpu(self, events: list[AnyEvent], kind: GpuKind) -> None:
+    def _gpu(self, events: list[AnyEvent]) -> None:
         args = [event.args or NO_ARGS for event in events]
         self.gpu.add(
             **self._times(events),
-            kind=np.full(len(events), kind, np.uint8),
+            kind=np.array([GPU[event.cat or ""] for event in events], np.uint8),
             name=self.names.ids([event.name for event in events]),
             device=whole_numbers(
                 [x.device if x.device >= 0 else _id(event.pid) for x, event in zip(args, events, strict=True)], np.int32
@@ -182,11 +182,12 @@ class Reader:
             external=self._external(args),
         )
 
-    def _ops(self, events: list[AnyEvent], kind: OpKind, first: bool) -> None:
+    def _ops(self, events: list[AnyEvent]) -> None:
         args = [event.args or NO_ARGS for event in events]
-        kinds = np.full(len(events), kind, np.uint8)
-        if first:
-            kinds[[event.name.startswith(ANNOTATIONS) for event in events]] = OpKind.ANNOTATION
+        kinds = np.array([OPS[event.cat or ""] for event in events], np.uint8)
+        if "Operator" in self.seen:
+            named = [event.cat == "Operator" and event.name.startswith(ANNOTATIONS) for event in events]
+            kinds[named] = OpKind.ANNOTATION
         row, table, stacks = arguments.row, self.arguments, self.stacks
         self.ops.add(
             **self._times(events),
@@ -275,7 +276,7 @@ class Reader:
         )
 
     def _nothing(self) -> UsageError:
-        if self.seen or self.notes["unknown_categories"]:
+        if self.notes["unknown_categories"]:
             return UsageError(
                 f"{self.path.name}: a trace, but not of PyTorch's profiler: no event has a category that gpuprep knows",
                 "give a .json or .json.gz of torch.profiler, or an .sqlite of nsys export",
@@ -285,7 +286,7 @@ class Reader:
         )
 
     def _generation(self, found: outside.Outside) -> str:
-        if FIRST & self.seen.keys():
+        if FIRST & self.seen:
             return "G1"
         if found.base_ns is not None:
             return "G4"
@@ -295,8 +296,8 @@ class Reader:
         """As the file says; where it says nothing, as its events show."""
         seen = {
             "record_shapes": any(row.shapes for row in self.arguments.rows),
-            "with_stack": self.seen[PYTHON] > 0,
-            "profile_memory": self.seen["[memory]"] > 0,
+            "with_stack": PYTHON in self.seen,
+            "profile_memory": self.memory.rows > 0,
         }
         return {**{name: True for name, is_there in seen.items() if is_there}, **found.switches}
 

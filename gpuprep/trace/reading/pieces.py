@@ -26,6 +26,7 @@ EXACT_BELOW = 2**53 / 1000  # µs: up to here a double keeps three decimals
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character: msgspec takes it for the end of the data
 _EARLIER = 16  # borders tried backwards before a piece goes the slow way
 
 
@@ -51,13 +52,11 @@ class Pieces:
             buffer += more
             if last:
                 break
-            start = self._border(buffer, len(buffer))
-            if start:
-                batch, buffer = self._decode(buffer, start)
-                yield batch
-                if self._ended:
-                    break
-            elif len(buffer) > MOST_EVENT:
+            batch, buffer = self._decode(buffer)
+            yield batch
+            if self._ended:
+                break
+            if len(buffer) > MOST_EVENT:
                 raise UsageError(
                     f"{self.name}: no event ends within {MOST_EVENT >> 20} MiB; this is no trace of PyTorch's profiler"
                 )
@@ -117,23 +116,25 @@ class Pieces:
                 return 0
             window *= 8
 
-    def _decode(self, buffer: bytes, start: int) -> tuple[list[AnyEvent], bytes]:
-        """Events before `start`, and what remains to be read."""
-        border = start
+    def _decode(self, buffer: bytes, last: bool = False) -> tuple[list[AnyEvent], bytes]:
+        """Events of `buffer`, which begins with an event, and what remains, which begins with one, too.
+
+        None are found where no event ends in it; then more must be read.
+        """
+        border = len(buffer)
         for _ in range(_EARLIER):
+            border = self._border(buffer, border)
+            if not border:
+                return [], buffer
             piece = buffer[: buffer.rindex(b",", 0, border)]
             events, error = self._typed(piece)
             if events is not None:
                 return events, buffer[border:]
             if end := _TRAILING.search(error):
                 return self._end(buffer, int(end[1]))
-            if "truncated" not in error:
-                break
-            border = self._border(buffer, border - 1)
-            if not border:
-                break
-        piece = buffer[: buffer.rindex(b",", 0, start)]
-        return self._slowly(piece), buffer[start:]
+            if "truncated" not in error or _SURROGATE.search(piece):
+                return self._slowly(buffer, last)
+        return self._slowly(buffer, last) if last or len(buffer) > MOST_EVENT // 2 else ([], buffer)
 
     def _end(self, buffer: bytes, trailing: int) -> tuple[list[AnyEvent], bytes]:
         """The array ended inside the piece. `trailing` counts the bracket that is put before it."""
@@ -141,15 +142,18 @@ class Pieces:
         closing = buffer.rindex(b"]", 0, end)
         self._ended = True
         events, _ = self._typed(buffer[:closing])
-        return (self._slowly(buffer[:closing]) if events is None else events), buffer[closing + 1 :]
+        if events is None:
+            events, rest = self._slowly(buffer[:closing], last=True)
+            events += repair.mended(rest, self._one, self.notes) if rest else []
+        return events, buffer[closing + 1 :]
 
     def _last(self, buffer: bytes) -> Iterator[list[AnyEvent]]:
         """The file's last part: events, the end of the array, and what stands behind it."""
-        if not buffer.lstrip().startswith(b"]"):
-            start = self._border(buffer, len(buffer))
-            if start:
-                batch, buffer = self._decode(buffer, start)
-                yield batch
+        before = len(buffer) + 1
+        while not self._ended and len(buffer) < before:
+            before = len(buffer)
+            batch, buffer = self._decode(buffer, last=True)
+            yield batch
         if not self._ended:
             batch, buffer = self._closing(buffer)
             yield batch
@@ -158,7 +162,9 @@ class Pieces:
     def _closing(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
         try:
             # The array is complete and nothing follows: a bare list.
-            return self._kept(decode_events(b"[" + buffer), buffer), b""
+            found = self._kept((decode_exact if self.exact else decode_events)(b"[" + buffer), buffer)
+            self._ended = True
+            return found, b""
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if end := _TRAILING.search(str(error)):
                 return self._end(buffer, int(end[1]))
@@ -199,9 +205,9 @@ class Pieces:
         if count:
             self.notes[note] += count
 
-    def _slowly(self, piece: bytes) -> list[AnyEvent]:
+    def _slowly(self, buffer: bytes, last: bool) -> tuple[list[AnyEvent], bytes]:
         self.notes["slow_pieces"] += 1
-        return repair.each(piece, self._one, self.notes)
+        return repair.each(buffer, self._one, self.notes, last)
 
     def _one(self, text: bytes) -> list[AnyEvent] | None:
         """Whole events, with commas between; None where they do not decode."""

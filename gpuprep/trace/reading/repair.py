@@ -6,6 +6,7 @@ Known faults: raw control characters and bytes that are no UTF-8 in names, quote
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -26,24 +27,31 @@ _BACKSLASH = re.compile(
 # A text ends at a quote that is followed by what may follow a text, and nowhere else.
 _TEXT_END = re.compile(rb'"(?=\s*(?::|\}|\]|,\s*["{\[\-0-9tfnN]|$))')
 _LONGEST_TEXT = 1 << 20
+_ENDS = 64  # places that may be the end of the events
 
 
-def each(piece: bytes, decode: Decode[T], notes: Counter[str]) -> list[T]:
-    """All events of `piece` that can be read, mended where that helps."""
-    parts = _BETWEEN.split(piece)[::2]
+def each(buffer: bytes, decode: Decode[T], notes: Counter[str], last: bool) -> tuple[list[T], bytes]:
+    """Events of `buffer`, mended where that helps, and its last parts that need what follows them.
+
+    A border may stand in a list of objects inside an event, so some parts are kept; of the `last` buffer one.
+    """
+    parts = _BETWEEN.split(buffer)
+    ends = [0]
+    for part in parts:
+        ends.append(ends[-1] + len(part))
     events: list[T] = []
     place = 0
-    while place < len(parts):
-        for joined in range(1, _JOINED + 1):
-            found = decode(b",".join(parts[place : place + joined]))
+    while place < len(parts) - (1 if last else 2 * _JOINED):
+        for joined in range(1, 2 * _JOINED, 2):
+            found = decode(buffer[ends[place] : ends[min(place + joined, len(parts))]])
             if found is not None:
                 break
         else:
             joined = 1
             found = mended(parts[place], decode, notes)
         events += found
-        place += joined
-    return events
+        place += joined + 1
+    return events, buffer[ends[min(place, len(parts))] :]
 
 
 def mended(part: bytes, decode: Decode[T], notes: Counter[str]) -> list[T]:
@@ -94,7 +102,7 @@ def last(buffer: bytes, decode: Decode[T], notes: Counter[str]) -> tuple[list[T]
     """
     if buffer.lstrip()[:1] == b"]":
         return [], buffer.lstrip()[1:], True
-    for end in re.finditer(rb"\}\s*\]", buffer[: 1 << 20]):
+    for end in itertools.islice(re.finditer(rb"\}\s*\]", buffer[:_LONGEST_TEXT]), _ENDS):
         part = buffer[: end.start() + 1]
         for attempt in (part, whole(part), quotes(whole(part))):
             found = decode(attempt)

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 GZIP = b"\x1f\x8b"
 _COMPRESSED = 1 << 20  # bytes read at once
+_STEP = 64
 
 
 class Source:
@@ -52,11 +53,13 @@ class Source:
                 return rest
             self.torn = True
             return self._end()
+        before = inflate.copy()
         try:
             got = inflate.decompress(data, most)
         except zlib.error:
             self.garbage = True
-            return self._end()
+            self._end()
+            return _until_damage(before, data, most)
         self._waiting = inflate.unconsumed_tail
         if inflate.eof:
             self._next_member(inflate.unused_data)
@@ -75,3 +78,16 @@ class Source:
         self._inflate = None
         self._file.seek(0, 2)  # read() finds nothing more
         return b""
+
+
+def _until_damage(inflate: zlib._Decompress, data: bytes, most: int) -> bytes:
+    """What can be had of `data` before its damage: zlib gives nothing of a call in which it finds some."""
+    parts = bytearray()
+    for place in range(0, len(data), _STEP):
+        try:
+            parts += inflate.decompress(data[place : place + _STEP], most)
+        except zlib.error:
+            break
+        if len(parts) >= most:
+            break
+    return bytes(parts[:most])

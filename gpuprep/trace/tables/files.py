@@ -7,7 +7,8 @@ import numpy as np
 from gpuprep.trace.columns import NONE, Device, GpuKind
 from gpuprep.trace.document import DeviceTotals, File, Note
 from gpuprep.trace.model.intervals import Union, union
-from gpuprep.trace.profile import Profile
+from gpuprep.trace.notes import sentence
+from gpuprep.trace.profile import NO_OP, OUTSIDE, Profile
 from gpuprep.trace.tables.chosen import Chosen, percent, us
 
 
@@ -68,8 +69,20 @@ def file(profile: Profile, totals: tuple[DeviceTotals, ...]) -> File:
         machine=dict(trace.machine),
         machine_source="the trace",
         switches=dict(trace.switches),
-        notes=tuple(Note(key, count, key.replace("_", " ")) for key, count in sorted(trace.notes.items())),
+        notes=notes(profile),
     )
+
+
+def notes(profile: Profile) -> tuple[Note, ...]:
+    """What reading and linking left out, mended or could not tell."""
+    gpu, links = profile.gpu, profile.links
+    found = {
+        **profile.trace.notes,
+        "outside_ops": int(((gpu.call >= 0) & (gpu.op == NO_OP)).sum()),
+        "outside_iterations": int((gpu.iteration == OUTSIDE).sum()),
+        "external_differs": links.checked - links.agree,
+    }
+    return tuple(Note(key, count, sentence(key, count)) for key, count in found.items() if count)
 
 
 def _known(value: int) -> int | None:

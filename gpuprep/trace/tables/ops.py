@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from gpuprep.trace.columns import Ints
 from gpuprep.trace.document import ModuleLine, OpLine, OpTypeLine, Spread
-from gpuprep.trace.model.groups import Groups, total
+from gpuprep.trace.model.groups import total
 from gpuprep.trace.tables.chosen import Chosen, known, us
 
 
@@ -62,17 +60,27 @@ def types(chosen: Chosen) -> tuple[OpTypeLine, ...]:
     of, count = type_of[own.op], len(names)
     gpu = total(type_of[chosen.cells.op], chosen.cells.total, count)
     calls = total(of, own.calls, count)
-    pairs = Groups(of, own.op)
-    ops = np.bincount(of[pairs.first], minlength=count)
-    # GPU work that no call of an op launched has a total alone.
-    ops[(ops == 0) & (gpu > 0)] = 1
+    ops = np.bincount(type_of[np.union1d(own.op, chosen.cells.op)], minlength=count)
+    # GPU work that no call of an op launched: the spread is that of its kernels.
+    cells, alone = chosen.cells, calls == 0
+    without = np.flatnonzero(alone[type_of[cells.op]])  # cells of work that no call of an op launched
+    of_cells = type_of[cells.op][without]
+    launches = np.where(alone, total(type_of[cells.op], cells.calls, count), calls)
     sums = {
-        "cpu_us": _spreads(of, total(of, own.cpu, count), own.cpu_shortest, own.cpu_longest, calls),
-        "gpu_us": _spreads(of, gpu, own.gpu_shortest, own.gpu_longest, calls),
-        "cpu_overhead_us": _spreads(
-            of, total(of, own.overhead, count), own.overhead_shortest, own.overhead_longest, calls
+        "cpu_us": _spreads(total(of, own.cpu, count), calls, (of, own.cpu_shortest, own.cpu_longest)),
+        "gpu_us": _spreads(
+            gpu,
+            launches,
+            (of, own.gpu_shortest, own.gpu_longest),
+            (of_cells, cells.shortest[without], cells.longest[without]),
+            of_calls=np.where(alone, gpu, total(of, own.gpu, count)),
         ),
-        "gpu_idle_us": _spreads(of, total(of, own.gpu_idle, count), own.gpu_idle_shortest, own.gpu_idle_longest, calls),
+        "cpu_overhead_us": _spreads(
+            total(of, own.overhead, count), calls, (of, own.overhead_shortest, own.overhead_longest)
+        ),
+        "gpu_idle_us": _spreads(
+            total(of, own.gpu_idle, count), calls, (of, own.gpu_idle_shortest, own.gpu_idle_longest)
+        ),
     }
     order = np.argsort(-gpu, kind="stable").tolist()
     texts = list(names)
@@ -83,16 +91,16 @@ def types(chosen: Chosen) -> tuple[OpTypeLine, ...]:
     )
 
 
-def _spreads(of: Ints, sums: Ints, shortest: Ints, longest: Ints, calls: Ints) -> list[Spread]:
+def _spreads(sums: Ints, calls: Ints, *parts: tuple[Ints, Ints, Ints], of_calls: Ints | None = None) -> list[Spread]:
+    """`parts`: (type, shortest, longest) of cells. `of_calls`: sum of the single calls, where that is another one."""
     low, high = np.full(len(sums), np.iinfo(np.int64).max), np.zeros(len(sums), np.int64)
-    np.minimum.at(low, of, shortest)
-    np.maximum.at(high, of, longest)
-    return [
-        Spread(us(each), us(each) / int(count) if count else math.nan, us(a), us(b))
-        if count
-        else Spread(us(each), us(each), us(each), us(each))
-        for each, count, a, b in zip(sums.tolist(), calls.tolist(), low.tolist(), high.tolist(), strict=True)
-    ]
+    for of, shortest, longest in parts:
+        np.minimum.at(low, of, shortest)
+        np.maximum.at(high, of, longest)
+    low[calls == 0] = 0
+    average = (sums if of_calls is None else of_calls) / np.maximum(calls, 1)
+    columns = (each.tolist() for each in (sums, average, low, high))
+    return [Spread(*map(us, row)) for row in zip(*columns, strict=True)]
 
 
 def modules(chosen: Chosen) -> tuple[ModuleLine, ...]:

@@ -12,7 +12,7 @@ import re
 LONGEST = 20_000  # characters that are looked at; CUTLASS's longest names have about 5000
 WRAPPED = 4  # wrappers in one another
 UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N__\w+")
-WRAPPER = re.compile(r"^(cutlass\w*|flash)::(kernel2?|device_kernel|enable_sm\w*)$")
+WRAPPER = re.compile(r"^cutlass\w*::(kernel2?|device_kernel)$|(^|:)enable_\w+$")
 
 
 def parts(name: str) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def parts(name: str) -> tuple[str, str]:
     text = UNNAMED.sub("anonymous", text)
     base, inside = _split(text)
     for _ in range(WRAPPED):
-        if not WRAPPER.match(base) or not inside:
+        if not WRAPPER.search(base) or not inside:
             break
         base, inside = _split(_first(inside))
     return base, inside
@@ -87,6 +87,6 @@ def _mangled(text: str) -> tuple[str, str]:
             at += 1
     own = own or len(words)
     base, inside = "::".join(words[:own]), " ".join(words[own:])
-    if WRAPPER.match(base):
+    if WRAPPER.search(base):
         return base + "::" + "::".join(words[own : own + 3]), inside
     return base, inside

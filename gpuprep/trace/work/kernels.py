@@ -30,7 +30,7 @@ def tensor_cores(kernel_name: str) -> tuple[UsesTensorCores, str]:
     base, inside = parts(kernel_name)
     for rule in rules():
         if (rule.base is None or rule.base.search(base)) and (rule.inside is None or rule.inside.search(inside)):
-            return rule.answer, rule.id
+            return rule.answer, rule.id if rule.answer is not UsesTensorCores.UNKNOWN else ""
     return UsesTensorCores.UNKNOWN, ""
 
 
@@ -55,7 +55,8 @@ def sources() -> dict[str, str]:
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
-    return None if text is None else re.compile(text)
+    """Where a pattern goes on in the next line of the YAML file, there is a space before its `|`."""
+    return None if text is None else re.compile(text.replace(" |", "|"))
 
 
 @cache

@@ -95,7 +95,8 @@ page.state = {
 
 const address = (view, params) => {
   const all = new URLSearchParams(params), { start, stop, keyOp, domain } = page.state.choice;
-  for (const name of ["iterations", "key", "domain"]) all.delete(name);
+  for (const name of ["iterations", "key", "domain", "kept"]) all.delete(name);
+  if (page.kept.text()) all.set("kept", page.kept.text());
   if (start !== undefined) all.set("iterations", `${start}-${stop}`);
   if (keyOp) all.set("key", keyOp);
   if (domain) all.set("domain", domain);
@@ -119,6 +120,7 @@ page.choose = change => {
   const choice = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== ""));
   state.tables = state.data.aggregate(choice);
   state.choice = choice;
+  page.kept.add(state.tables.choice);
   history.replaceState(null, "", address(state.view, state.params));
   page.render();
 };
@@ -149,6 +151,8 @@ page.route = () => {
     state.tables = state.data.aggregate(choice);
     state.choice = choice;
   }
+  page.kept.add(state.tables.choice);
+  page.kept.read(params.get("kept"));
   const open = name => page.views[name] && (!page.views[name].shown || page.views[name].shown(state));
   state.view = open(view) ? view : "dashboard";
   state.params = params;

@@ -2,30 +2,6 @@
 
 const { el } = page;
 
-// Each choice that was made since the page was opened, to go back to.
-const choices = [];
-const told = ({ start, stop, keyOp, domain }) => [
-  start === undefined ? "As the file was opened" : `Iterations ${start} to ${stop}`,
-  keyOp && `key op ${keyOp}`, domain && `domain ${domain}`].filter(Boolean).join(", ");
-
-const aggregations = state => {
-  const now = JSON.stringify(state.choice);
-  for (const one of ["{}", now]) if (!choices.includes(one)) choices.push(one);
-  if (choices.length < 2) return null;
-  const list = el("select", { id: "aggregation", onchange: () => page.chooseAll(JSON.parse(list.value), "aggregation") },
-    choices.map(one => el("option", { value: one, selected: one === now }, told(JSON.parse(one)))));
-  return el("label", {}, "Aggregation", list);
-};
-
-const domains = state => {
-  const all = state.data.domains();
-  if (!all.length) return null;
-  const list = el("select", { id: "domain", onchange: () => { page.choose({ domain: list.value }); document.getElementById("domain")?.focus(); } },
-    el("option", { value: "" }, "The whole profile"),
-    all.map(one => el("option", { value: one.name, selected: one.name === state.choice.domain }, `${one.name} (${one.ranges})`)));
-  return el("label", {}, "Domain", list);
-};
-
 page.frame = state => {
   const file = state.document.file, [start, stop] = page.range(), total = state.tables.summary.total_iterations;
   const range = document.getElementById("range");
@@ -42,7 +18,7 @@ page.frame = state => {
       if (name === state.view) one.setAttribute("aria-current", "page");
       return el("li", {}, one);
     })),
-    ...[aggregations(state), domains(state)].filter(Boolean),
+    page.chosen(state),
     el("p", { class: "soft small" }, file.name),
   );
 };

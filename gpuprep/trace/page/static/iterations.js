@@ -6,8 +6,8 @@
 const { el, svg } = page;
 
 const KINDS = [
-  ["tc", "Using Tensor Cores", one => one.tensor_core_time_us],
-  ["plain", "Not using Tensor Cores", one => one.other_kernel_time_us],
+  ["tc", "Kernels using Tensor Cores", one => one.tensor_core_time_us],
+  ["plain", "Kernels not using them, or unknown", one => one.other_kernel_time_us],
   ["memory", "Memory operations", one => one.memory_time_us],
 ];
 const HEIGHT = 260, LEFT = 64, RIGHT = 18, TOP = 12, BOTTOM = 34;
@@ -93,7 +93,7 @@ page.iterationChart = (container, { lines, range, from, to, moved, width }) => {
   });
   picture.addEventListener("pointerleave", hide);
 
-  const place = el("div", { class: "chart" }, picture, tip);
+  const place = el("div", { class: "draw" }, picture, tip);
   container.append(place);
   if (!moved) return { draw: () => {} };
 
@@ -103,7 +103,7 @@ page.iterationChart = (container, { lines, range, from, to, moved, width }) => {
     const isStart = side === "start";
     const line = svg("line", { y1: TOP - 4, y2: low, class: "boundary" });
     const knob = svg("rect", { y: TOP - 6, width: 14, height: 22, rx: 3, class: "knob" });
-    const area = svg("rect", { y: 0, width: 28, height: HEIGHT, fill: "transparent" });
+    const area = svg("rect", { y: 0, width: 28, height: HEIGHT, class: "area" });
     const node = svg("g", {
       class: "grip", id: `grip-${side}`, role: "slider", tabindex: "0", "aria-label": isStart ? "First iteration" : "Last iteration",
       "aria-orientation": "horizontal",
@@ -155,7 +155,7 @@ page.iterationChart = (container, { lines, range, from, to, moved, width }) => {
   return { set: (a, b) => { [start, stop] = [a, b]; grips.forEach(one => one.set()); draw(); } };
 };
 
-page.iterationLegend = outside => el("ul", { class: "legend" },
+page.iterationLegend = outside => el("ul", { class: "swatches" },
   [...KINDS.map(([name, label]) => [name, label]), ["wall", "Wall clock time of the iteration"], outside && ["outside", "Not chosen"]]
     .filter(Boolean).map(([name, label]) => el("li", {}, el("span", { class: `swatch it-${name}`, "aria-hidden": "true" }), label)));
 
@@ -235,7 +235,7 @@ page.views.iterations = {
       el("p", { class: "lead" }, `Split by: ${tables.summary.split_by}. All views show the chosen iterations. `,
         "Bars are sums of GPU time: work at the same time on two streams counts twice, so a bar may pass the wall clock time."),
       badges,
-      el("div", { class: "tools", role: "group", "aria-label": "Iterations shown" }, toggle(ALL, "All iterations"), toggle(SELECTED, "Profiled iterations")),
+      el("div", { class: "tools start", role: "group", "aria-label": "Iterations shown" }, toggle(ALL, "All iterations"), toggle(SELECTED, "Profiled iterations")),
       chart, page.iterationLegend(!zoomed && (start > 0 || stop < last)));
     if (!lines.length) { chart.append(el("p", {}, "This profile has no iterations.")); return; }
     const [from, to] = zoomed ? [start, stop] : [0, last];

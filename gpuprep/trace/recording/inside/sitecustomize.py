@@ -60,7 +60,8 @@ class Recorder:
             if first[0] == id(optimizer):
                 self.step()
 
-        register = getattr(optim.optimizer, "register_optimizer_step_post_hook", None)
+        # Not optim.optimizer: older releases delete that name once they are imported.
+        register = getattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", None)
         if register is not None:  # PyTorch 2.0 and newer
             register(lambda optimizer, *_: stepped(optimizer))
             return
