@@ -18,7 +18,17 @@ from tracepages import EVIL
 PAGE = Path(str(resources.files("gpuprep.trace.page")))
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 # Ways of JavaScript that make a text into markup, a script or a request.
-UNSAFE = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch(", "XMLHttp", "import(")
+UNSAFE = (
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "eval(",
+    "new Function",
+    "fetch(",
+    "XMLHttp",
+    "import(",
+)
 
 
 def test_the_vendored_files_are_those_that_the_readme_names() -> None:

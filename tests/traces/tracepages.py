@@ -25,7 +25,7 @@ EVIL = (
     "</script><script>window.evil=1</script>",
     "\"'><svg onload=window.evil=1>",
     "{{7*7}}${window.evil=1}`",
-    "=HYPERLINK(\"http://evil.example\",\"x\")",
+    '=HYPERLINK("http://evil.example","x")',
     "safe\u202egnp.exe\x1b[2J",
     "javascript:window.evil=1",
 )
@@ -38,11 +38,15 @@ def busy_trace() -> Kineto:
     trace = training(steps=STEPS, layers=4)
     for step in range(STEPS):
         zero = step * 1_000_000
-        trace.python(f"nn.Module: Net{EVIL[0]}_0", zero + 640_000, 250_000, **{"Python module id": 1})
+        trace.python(f"nn.Module: Net{EVIL[0]}_0", zero + 640_000, 250_000)
+        trace.python(f"train.py(12): step {EVIL[1]}", zero + 641_000, 249_000)
+        trace.python("model.py(34): forward", zero + 642_000, 248_000)
         for number, name in enumerate(EVIL):
             at = zero + 645_000 + number * 30_000
             trace.op(name, at, 25_000, shapes=[[4096, 4096], [4096, 4097 + number]], dtypes=["c10::Half", "c10::Half"])
-            trace.launch(at + 2_000, f"{name}_kernel" if number else LONG, at + 8_000, 9_000 + number, device=1, stream=20)
+            trace.launch(
+                at + 2_000, f"{name}_kernel" if number else LONG, at + 8_000, 9_000 + number, device=1, stream=20
+            )
     trace.top |= {"record_shapes": 1, "with_stack": 1}
     return trace
 
@@ -68,7 +72,9 @@ ROOFS = (
 @cache
 def opened() -> Opened:
     with tempfile.TemporaryDirectory() as folder:
-        found = open_trace(busy_trace().write(Path(folder) / "train.pt.trace.json"), Wish(profile_name="My <b>profile</b>"))
+        found = open_trace(
+            busy_trace().write(Path(folder) / "train.pt.trace.json"), Wish(profile_name="My <b>profile</b>")
+        )
     return dataclasses.replace(found, document=dataclasses.replace(found.document, advice=ADVICE, roofs=ROOFS))
 
 

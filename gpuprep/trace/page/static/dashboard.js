@@ -25,7 +25,7 @@ const ops = ({ tables: { summary: s } }) => {
     ["Ops eligible for TC", s.ops_eligible_not_using_time_us, s.ops_eligible_not_using, "eligible", "Ops eligible for TC, but not using"],
     ["All other ops", s.other_ops_time_us, s.other_ops, "other", "All other ops"],
   ];
-  const details = () => page.details("Op details", table(["", "Total GPU time (ms)", "Total count"], [
+  const details = () => page.details("Op details", table(["Ops", "Total GPU time (ms)", "Total count"], [
     ["All ops", figure(all / 1000, 3), figure(s.ops_using_tensor_cores + s.ops_eligible_not_using + s.other_ops)],
     ...parts.map(([, us, count, , name]) => [name, figure(us / 1000, 3), figure(count)]),
   ]), el("p", { class: "soft small" }, TC));
@@ -42,7 +42,7 @@ const kernels = ({ tables: { summary: s } }) => {
     ["All other kernels", other, null, "other"],
     s.unknown_kernel_time_us > 0 && ["Name does not tell", s.unknown_kernel_time_us, null, "told-not"],
   ].filter(Boolean);
-  const details = () => page.details("Kernel details", table(["", "Total GPU time (ms)", "Total count"], [
+  const details = () => page.details("Kernel details", table(["Kernels", "Total GPU time (ms)", "Total count"], [
     ["All kernels", figure((s.kernel_time_us + s.memory_time_us) / 1000, 3), figure(s.kernels + s.memory_operations)],
     ["Kernels using TC", figure(s.tensor_core_kernel_time_us / 1000, 3), figure(s.tensor_core_kernels)],
     ["Memory kernels", figure(s.memory_time_us / 1000, 3), figure(s.memory_operations)],
