@@ -59,7 +59,7 @@ def test_no_word_of_a_profile_is_markup() -> None:
     for name in EVIL:
         assert name not in outside
     assert "My &lt;b&gt;profile&lt;/b&gt;" in outside
-    assert outside.count("<script") == 2 and outside.count("</script>") == 2, "the two packed data"
+    assert (outside.count("<script"), outside.count("</script>")) == (2, 2), "the two packed data"
 
 
 def test_what_was_told_about_the_file_is_packed_in_the_page() -> None:

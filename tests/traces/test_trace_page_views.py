@@ -36,7 +36,8 @@ SUMMARY = ["Kernel name", "Using TC", "Calls", "GPU time (µs)", "Avg (µs)", "M
 COLUMNS = {
     "op-types": {"op-types": ["Op type", "No. ops", "No. calls", *SPREAD * 4]},
     "ops?op=1": {
-        "ops": ["GPU time (µs)", "GPU time with children (µs)", "CPU time (µs)", "Op name", "Direction", "Op type", "Calls",
+        "ops": ["GPU time (µs)", "GPU time with children (µs)", "CPU time (µs)", "Op name", "Direction", "Op type",
+                "Calls",
                 "TC eligible", "Using TC", "Kernel calls", "Data type", "Input shapes", "TFLOP/s", "Stack trace"],
         "op-kernels": SUMMARY,
     },
@@ -58,7 +59,8 @@ COLUMNS = {
                   "Of the roof (%)", "Roof from", "Why it is below", "What would be faster", "Saved a step (µs)"],
     },
 }  # fmt: skip
-HEADS = "name => [...document.querySelectorAll(`#table-${name} thead th:not(.pick) .dt-column-title`)].map(one => one.textContent).filter(Boolean)"
+HEADS = """name => [...document.querySelectorAll(`#table-${name} thead th:not(.pick) .dt-column-title`)]
+  .map(one => one.textContent).filter(Boolean)"""
 
 
 def mm() -> int:
@@ -74,7 +76,8 @@ def test_no_view_has_a_fault_at_any_width_in_light_and_dark(
         seen = look(chromium, tmp_path, view, width=width, dark=dark)
         assert seen.faults() == []
         assert seen.title.startswith(VIEWS[view])
-        assert "Profile" not in VIEWS[view] and "My <b>profile</b>" in seen.title
+        assert "Profile" not in VIEWS[view]
+        assert "My <b>profile</b>" in seen.title
 
 
 @pytest.mark.parametrize("view", COLUMNS)
@@ -100,10 +103,7 @@ def test_a_file_with_stacks_has_a_column_with_them(chromium: browser.Chromium, t
 def test_the_dashboard_has_every_panel_of_dlprof(chromium: browser.Chromium, tmp_path: Path) -> None:
     panels = "[...document.querySelectorAll('.panel h2')].map(one => one.textContent)"
     seen = look(chromium, tmp_path, do=lambda page: page.evaluate(panels), check=False)
-    assert seen.answer == [
-        "GPU utilization", "Op GPU time", "Kernel GPU time", "Tensor Core kernel efficiency", "Performance summary",
-        "System configuration", "Iteration summary", "Top 10 GPU ops", "Recommendations", "Notes of this file", "Guidance",
-    ] or seen.answer == [
+    assert [one for one in seen.answer if one != "Notes of this file"] == [
         "GPU utilization", "Op GPU time", "Kernel GPU time", "Tensor Core kernel efficiency", "Performance summary",
         "System configuration", "Iteration summary", "Top 10 GPU ops", "Recommendations", "Guidance",
     ]  # fmt: skip
@@ -114,12 +114,13 @@ def test_the_performance_summary_is_the_document_s(chromium: browser.Chromium, t
       [(one.querySelector('.word') || one).firstChild.textContent.trim(), one.nextElementSibling.textContent]))"""
     seen = look(chromium, tmp_path, do=lambda page: page.evaluate(rows), check=False).answer
     summary = opened().document.summary
-    assert seen["Wall clock time"] == f"{summary.wall_us / 1000:.2f} ms"
+    assert seen["Wall clock time"].endswith(" ms")
+    assert float(seen["Wall clock time"][:-3]) == pytest.approx(summary.wall_us / 1000, abs=0.0051)
     assert summary.gpu_utilization_percent is not None
     assert seen["GPU utilization"] == f"{summary.gpu_utilization_percent:.1f} %"
     assert seen["Total iterations"] == seen["Profiled iterations"] == str(STEPS)
     assert (seen["Start iteration"], seen["Stop iteration"]) == ("0", str(STEPS - 1))
-    assert seen["Average iteration time"] == f"{summary.average_iteration_us / 1000:.2f} ms"
+    assert float(seen["Average iteration time"][:-3]) == pytest.approx(summary.average_iteration_us / 1000, abs=0.0051)
     assert seen["Profile name"] == "My <b>profile</b>"
     assert {
         "GPU count",
@@ -155,7 +156,8 @@ def test_a_slice_tells_its_time_on_hover(chromium: browser.Chromium, tmp_path: P
 
     title, middle = look(chromium, tmp_path, do=hover, check=False).answer
     share = f"{opened().document.summary.gpu_utilization_percent:.1f} %"
-    assert title == f"Utilized: {share}, {share}" and middle == share
+    assert title == f"Utilized: {share}, {share}"
+    assert middle == share
 
 
 @pytest.mark.parametrize(
@@ -179,8 +181,11 @@ def test_details_open_beside_the_content_and_close(
         seen = look(chromium, tmp_path, do=open_and_close, width=width)
         assert seen.faults() == []
         heading, rows, visible, focus = seen.answer
-        assert heading == title and rows[0].startswith(first) and len(rows) == 4
-        assert not visible and focus == button
+        assert heading == title
+        assert rows[0].startswith(first)
+        assert len(rows) == 4
+        assert not visible
+        assert focus == button
     summary = opened().document.summary
     totals = {
         "Op details": summary.ops_using_tensor_cores + summary.ops_eligible_not_using + summary.other_ops,
@@ -196,7 +201,8 @@ def test_a_word_is_explained_on_focus(chromium: browser.Chromium, tmp_path: Path
 
     for width in (browser.NARROW, browser.WIDE):
         seen = look(chromium, tmp_path, do=focus, width=width)
-        assert "union of kernels" in seen.answer and seen.wider == []
+        assert "union of kernels" in seen.answer
+        assert seen.wider == []
 
 
 def test_more_leads_to_the_views_of_a_panel(chromium: browser.Chromium, tmp_path: Path) -> None:
@@ -222,7 +228,9 @@ def test_the_navigation_lists_the_views_and_closes(chromium: browser.Chromium, t
 
     links, shown, focus, again = look(chromium, tmp_path, do=close).answer
     assert set(VIEWS.values()) <= set(links)
-    assert not shown and focus == "menu" and again
+    assert not shown
+    assert focus == "menu"
+    assert again
 
 
 def test_gpus_are_a_view_only_where_there_are_several(chromium: browser.Chromium, tmp_path: Path) -> None:
@@ -230,7 +238,9 @@ def test_gpus_are_a_view_only_where_there_are_several(chromium: browser.Chromium
     seen = look(
         chromium, tmp_path, "gpus", content=one, do=lambda page: page.locator("#navigation li a").all_inner_texts()
     )
-    assert "GPUs" not in seen.answer and seen.title.startswith("Dashboard") and seen.faults() == []
+    assert "GPUs" not in seen.answer
+    assert seen.title.startswith("Dashboard")
+    assert seen.faults() == []
 
 
 @pytest.mark.parametrize(
@@ -268,8 +278,10 @@ def test_a_view_is_reached_by_keyboard_alone(chromium: browser.Chromium, tmp_pat
 
 def test_without_its_script_the_page_tells_its_main_figures(chromium: browser.Chromium, tmp_path: Path) -> None:
     seen = chromium.visit(tracepages.write(tmp_path), javascript=False)
-    assert "needs its script" in seen.text and f"{STEPS} of {STEPS}" in seen.text
-    assert "My <b>profile</b>" in seen.text and "Use torch.autocast" in seen.text
+    assert "needs its script" in seen.text
+    assert f"{STEPS} of {STEPS}" in seen.text
+    assert "My <b>profile</b>" in seen.text
+    assert "Use torch.autocast" in seen.text
 
 
 def test_a_page_that_was_cut_says_so(chromium: browser.Chromium, tmp_path: Path) -> None:
@@ -295,7 +307,11 @@ def test_a_row_shows_what_it_is_made_of(chromium: browser.Chromium, tmp_path: Pa
         return [*found, page.url.split("#")[1].split("&")[0], page.locator(".picked").count()]
 
     before, pressed, kernels, url, picked = look(chromium, tmp_path, "by-op", pick).answer
-    assert before == 0 and pressed == "true" and kernels > 0 and url == "/by-op?iteration=1" and picked == 2
+    assert before == 0
+    assert pressed == "true"
+    assert kernels > 0
+    assert url == "/by-op?iteration=1"
+    assert picked == 2
 
 
 def test_a_recommendation_leads_to_its_rows(chromium: browser.Chromium, tmp_path: Path) -> None:
@@ -318,4 +334,5 @@ def test_links_of_recommendations_open_a_new_tab_and_are_links_only_if_they_are_
     links = "[...document.querySelectorAll('.advice a[target]')].map(one => [one.href, one.target, one.rel])"
     seen = look(chromium, tmp_path, "advice", lambda page: page.evaluate(links))
     assert seen.answer == [["https://pytorch.org/docs/stable/amp.html", "_blank", "noopener noreferrer"]]
-    assert "about 1.23 ms a step" in seen.text and "Cannot be told" in seen.text
+    assert "about 1.23 ms a step" in seen.text
+    assert "Cannot be told" in seen.text

@@ -1,4 +1,4 @@
-"""Pages of invented profiles with known figures, for the tests of the page: two GPUs, modules, stacks, hostile names."""
+"""Pages of invented profiles for the tests of the page: two GPUs, modules, stacks, hostile names."""
 
 from __future__ import annotations
 
@@ -54,12 +54,13 @@ def busy_trace() -> Kineto:
 ADVICE = (
     Advice(
         "amp", "problem", f"3 matrix products run in FP32 {EVIL[0]}", "Use torch.autocast with bfloat16.",
-        "https://pytorch.org/docs/stable/amp.html", (1, 2, 3), (), "ops", Gain(1234.5, "half the time of these kernels"),
+        "https://pytorch.org/docs/stable/amp.html", (1, 2, 3), (), "ops",
+        Gain(1234.5, "half the time of these kernels"),
         {"ops": 3.0},
     ),
     Advice("kernels-too", "hint", "Two kernels are slow", "Look at them.", "", (), (0, 1), "kernels", None, {}),
     Advice("bad-link", "hint", "A link that is none", "Do nothing.", "javascript:window.evil=1", (), (), "", None, {}),
-    Advice("no-shapes", "missing", "Shapes are not in the trace", "Record with record_shapes=True.", "", (), (), "", None, {}),
+    Advice("no-shapes", "missing", "Shapes are not in the trace", "Record with record_shapes.", "", (), (), "", None, {}),
 )  # fmt: skip
 ROOFS = (
     RoofLine(
@@ -107,7 +108,7 @@ def look(
     content: str = "",
     **options: Any,
 ) -> browser.Visit:
-    """A view of the page, with all that is wrong with it; `do` works with it once it is drawn. `evil` is always checked."""
+    """A view of the page, with all that is wrong with it; `do` works with it once it is drawn."""
 
     def ready(page: Page) -> Any:
         page.wait_for_selector("#content h1")
