@@ -101,7 +101,7 @@ class Evidence:
     def busy(self, mask: Mask | None = None, device: int | None = None) -> Intervals:
         """The union of GPU events of the whole file inside the window; of `mask` of `gpu` alone."""
         if mask is None:
-            rows = np.arange(len(self.trace.gpu.start))
+            rows: Ints = np.arange(len(self.trace.gpu.start))
         else:
             rows = self.gpu[mask]
         if device is not None:
@@ -255,6 +255,14 @@ class Evidence:
         """GPU time of each row of Profile.ops in the chosen iterations, ns: of its own kernels."""
         found = np.zeros(len(self.profile.ops), np.int64)
         np.add.at(found, self.profile.gpu.op[self.gpu], self.gpu_dur)
+        return found
+
+    @cached_property
+    def op_calls(self) -> NDArray[np.int64]:
+        """Calls of each row of Profile.ops in the chosen iterations."""
+        cells, found = self.profile.op_cells, np.zeros(len(self.profile.ops), np.int64)
+        chosen = (cells.iteration >= self.first) & (cells.iteration <= self.last)
+        np.add.at(found, cells.op[chosen], cells.calls[chosen])
         return found
 
     @cached_property
