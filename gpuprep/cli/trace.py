@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, page, trace_check, trace_compare, trace_options, trace_record, trace_serve
+from gpuprep.cli import options, page, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
 from gpuprep.cli.console import check_output, page_width
 from gpuprep.cli.steps import steps
 
@@ -73,12 +73,21 @@ def report(
     trace_options.need_extra(*(("xlsxwriter",) if form == "xlsx" else ()))
     if form == "xlsx":
         trace_options.check_bytes(output)
+    from gpuprep.trace.opening import Wish, job, open_trace
+
+    wish = Wish(start, stop, key_op, profile_name, keep_paths)
+    if job.is_job(path):  # a file of each rank
+        with steps(f"trace report {path.name}", quiet=quiet) as say:
+            told = trace_job.rendered(path, wish, form, table=table, full=full or bool(verbose), say=say)
+        if isinstance(told, bytes):
+            trace_options.emit_bytes(told, output)
+        else:
+            page.deliver(told, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
+        return
+    path = job.only(path)
     if form == "csv":
         trace_options.check_table(table)
-    from gpuprep.trace.opening import Wish, open_trace
-
     record = trace_options.recorded(run, store)
-    wish = Wish(start, stop, key_op, profile_name, keep_paths)
     with steps(f"trace report {path.name}", quiet=quiet) as say:
         opened = open_trace(path, wish, record, say=say)
         say("writing")

@@ -35,7 +35,7 @@ def serve(
     quiet: bool,
     store: str | None,
 ) -> None:
-    """Show profiles in a browser: the page of `gpuprep trace report --format html`, and Perfetto.
+    """Show profiles in a browser: the page of `gpuprep trace report PATH --format html`, and Perfetto.
 
     PATH is a profile, or a folder of them. It prints the address, with a token that the browser must give once. A page
     takes start=N, stop=M and key_op=NAME in its address. Ctrl-C ends it.
@@ -57,7 +57,7 @@ def serve(
     keep_secret(token)
     record = trace_options.recorded(run, store)
     library = Library(
-        lambda: {each.name: each for each in find(path)},
+        lambda: {_name(each, path): each for each in find(path)},
         lambda each, asked: open_trace(each, Wish(asked.start, asked.stop, asked.key_op, "", keep_paths), record),
     )
     runs = library.names()
@@ -66,3 +66,7 @@ def serve(
             say(f"reading {path.name}")
             library.page(Asked(runs[0]))
     server.serve(application(library), where, token, names, say=lambda line: click.echo(line))
+
+
+def _name(file: Path, asked: Path) -> str:
+    return str(file.relative_to(asked)) if asked.is_dir() else file.name

@@ -475,3 +475,23 @@ def test_every_note_has_a_sentence() -> None:
             assert sentence
             assert "{" not in sentence
     assert notes.sentence("impossible_times", 12) == "12 events with corrupt times or durations left out"
+
+
+@pytest.mark.parametrize("since_base", [2**41, 2**42 - 1, 2**42 + 1, 2**43 - 10**6, 2**43 + 1, 9 * 10**12])
+def test_nanoseconds_are_exact_as_far_as_a_base_is_away(since_base: int, tmp_path: Path) -> None:
+    """A base of times moves every three months, 8 * 10**12 µs; a product with 1000 in doubles is wrong by then."""
+    made = Kineto(zero=BASE_NS + since_base * 1000)
+    for place in range(1000):
+        made.op("aten::add", place * 1001, 100 + place % 7)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert trace.ops.start.tolist() == [place * 1001 for place in range(1000)]
+    assert (trace.ops.end - trace.ops.start).tolist() == [100 + place % 7 for place in range(1000)]
+    assert trace.zero_ns == BASE_NS + since_base * 1000
+    assert trace.generation == "G4"
+
+
+def test_times_do_not_depend_on_stacks(tmp_path: Path) -> None:
+    made = training()
+    made.python("threading.py(1): run", -50_000, 10**9)
+    path = made.write(tmp_path / "t.json")
+    assert read(path).zero_ns == read(path, stacks=False).zero_ns == EPOCH_NS - 50_000

@@ -12,7 +12,18 @@ from collections.abc import Callable, Mapping
 
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
-from gpuprep.trace.advice import recorded
+from gpuprep.trace.advice import (
+    hostside,
+    layers,
+    machine,
+    memory,
+    optimizers,
+    physics,
+    recorded,
+    several,
+    tensorcores,
+    transfers,
+)
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found, advice
 from gpuprep.trace.advice.rulebook import Rule, rules
@@ -22,29 +33,75 @@ from gpuprep.trace.profile import Profile
 __all__ = ["Rule", "advise", "rules"]
 
 RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
+    "amp": tensorcores.amp,
+    "tf32": tensorcores.tf32,
+    "eligible-not-used": tensorcores.eligible_not_used,
+    "bad-shape": tensorcores.bad_shape,
+    "wave-tail": tensorcores.wave_tail,
+    "low-util": hostside.low_util,
+    "dataloader": hostside.dataloader,
+    "workers0": hostside.workers0,
+    "launch-bound": hostside.launch_bound,
+    "gaps": hostside.gaps,
+    "sync": hostside.sync,
+    "pageable": transfers.pageable,
+    "h2d-exposed": transfers.h2d_exposed,
+    "transposes": layers.transposes,
+    "cudnn-bench": layers.cudnn_bench,
+    "conv-bias-bn": layers.conv_bias_bn,
+    "opt-foreach": optimizers.opt_foreach,
+    "zero-grad": optimizers.zero_grad,
+    "extra-copy": transfers.extra_copy,
+    "elementwise": layers.elementwise,
+    "compile": layers.compiled,
+    "attention": layers.attention,
+    "comm-exposed": several.comm_exposed,
+    "dp-not-ddp": several.dp_not_ddp,
+    "not-nccl": several.not_nccl,
+    "straggler": several.straggler,
+    "alloc": hostside.alloc,
+    "mem-high": memory.mem_high,
+    "mem-low": memory.mem_low,
+    "lazy-load": recorded.lazy_load,
+    "unstable": recorded.unstable,
     "no-gpu": recorded.no_gpu,
     "no-steps": recorded.no_steps,
     "no-shapes": recorded.no_shapes,
     "no-memory": recorded.no_memory,
     "no-stacks": recorded.no_stacks,
     "truncated": recorded.truncated,
-    "lazy-load": recorded.lazy_load,
-    "unstable": recorded.unstable,
 }
+MACHINE = "machine"
 SEVERITIES = ("problem", "hint", "missing")
 
 
 def advise(
-    profile: Profile, document: TraceDocument, *, board: Board | None = None, record: RunRecord | None = None
+    profile: Profile,
+    document: TraceDocument,
+    *,
+    board: Board | None = None,
+    record: RunRecord | None = None,
+    last_rank: tuple[int, float, float] | None = None,
 ) -> tuple[Advice, ...]:
-    """`board` is the GPU of the profile, where the catalogue has it; `record` the host's record beside the trace."""
-    evidence = Evidence(profile, document, board, record)
+    """`board`: the GPU of the profile, where it is known better than by its name. `record`: the host's own, beside the
+    trace. `last_rank`: of several ranks the one that comes last, ns a step that the others wait for it, and in which
+    share of the steps.
+    """
+    evidence = Evidence(profile, document, board or _board(profile, document), record)
+    evidence.last_rank = last_rank
     found = []
     for rule, judge in RULES.items():
         said = judge(evidence)
         if said is not None:
             found.append(advice(rules()[rule], said))
+    found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
     return tuple(sorted(found, key=_order))
+
+
+def _board(profile: Profile, document: TraceDocument) -> Board | None:
+    used = {one.device for one in document.file.devices if one.kernels}
+    boards = [physics.board_of(one) for one in profile.trace.devices if one.index in used]
+    return boards[0] if boards else None
 
 
 def _order(one: Advice) -> tuple[float, int]:

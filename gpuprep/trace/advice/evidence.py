@@ -30,6 +30,11 @@ class Evidence:
         self.profile, self.trace, self.document, self.board, self.record = (
             profile, profile.trace, document, board, record,
         )  # fmt: skip
+        self.last_rank: tuple[int, float, float] | None = None  # of several ranks (several.py)
+        # What several rules need, made by the first: the step taken apart (gains.py), products, chains of kernels.
+        self.replayed: object = None
+        self.products: object = None
+        self.chains: object = None
         summary = document.summary
         self.first, self.last = summary.start_iteration, summary.stop_iteration
         self.steps = max(1, summary.iterations)
@@ -96,7 +101,7 @@ class Evidence:
     def busy(self, mask: Mask | None = None, device: int | None = None) -> Intervals:
         """The union of GPU events of the whole file inside the window; of `mask` of `gpu` alone."""
         if mask is None:
-            rows = np.arange(len(self.trace.gpu.start))
+            rows: Ints = np.arange(len(self.trace.gpu.start))
         else:
             rows = self.gpu[mask]
         if device is not None:
@@ -201,7 +206,45 @@ class Evidence:
     def sync_calls(self) -> Ints:
         return self.calls(kinds.WAITING_CALL)
 
+    @cached_property
+    def optimizer_gpu(self) -> Mask:
+        """Of all GPU events: launched inside the optimizer's step, on whatever thread."""
+        call = self.profile.gpu.call
+        found = np.zeros(len(call), bool)
+        rows = self.ranges(kinds.OPTIMIZER)
+        if len(rows) and len(self.trace.calls.start):
+            known = np.flatnonzero(call >= 0)
+            found[known] = self.inside_ranges(rows, self.trace.calls.start[call[known]])
+        return found
+
     # ------------------------------------------------------------------ ops
+
+    @cached_property
+    def in_order(self) -> dict[int, Ints]:
+        """Of each thread the rows of its operators by their begin."""
+        ops = self.trace.ops
+        rows = np.flatnonzero(ops.kind == OpKind.OP)
+        rows = rows[np.lexsort((-ops.end[rows], ops.start[rows], ops.thread[rows]))]
+        edges = np.flatnonzero(np.diff(ops.thread[rows])) + 1
+        return {int(ops.thread[part[0]]): part for part in np.split(rows, edges) if len(part)}
+
+    def next_op(self, row: int) -> int:
+        """The operator that begins next on the thread after this range has ended; -1: none."""
+        mine = self.in_order.get(int(self.trace.ops.thread[row]))
+        if mine is None:
+            return -1
+        place = int(np.searchsorted(self.trace.ops.start[mine], self.trace.ops.end[row]))
+        return int(mine[place]) if place < len(mine) else -1
+
+    def name_of(self, row: int) -> str:
+        """Of a range."""
+        return self.names[self.trace.ops.name[row]] if row >= 0 else ""
+
+    @cached_property
+    def child_of(self) -> Ints:
+        """Of each GPU event the range around the op that launched it; -1 without."""
+        instance = self.profile.gpu.instance
+        return np.asarray(np.where(instance >= 0, self.profile.ranges.parent[np.where(instance >= 0, instance, 0)], -1))
 
     def arguments(self, op: int) -> Arguments:
         index = self.profile.ops[op].arguments
@@ -212,6 +255,14 @@ class Evidence:
         """GPU time of each row of Profile.ops in the chosen iterations, ns: of its own kernels."""
         found = np.zeros(len(self.profile.ops), np.int64)
         np.add.at(found, self.profile.gpu.op[self.gpu], self.gpu_dur)
+        return found
+
+    @cached_property
+    def op_calls(self) -> NDArray[np.int64]:
+        """Calls of each row of Profile.ops in the chosen iterations."""
+        cells, found = self.profile.op_cells, np.zeros(len(self.profile.ops), np.int64)
+        chosen = (cells.iteration >= self.first) & (cells.iteration <= self.last)
+        np.add.at(found, cells.op[chosen], cells.calls[chosen])
         return found
 
     @cached_property

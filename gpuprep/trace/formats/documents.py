@@ -17,6 +17,7 @@ from gpuprep.trace.checking import Checked, Line
 from gpuprep.trace.comparing import Comparison
 from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
 from gpuprep.trace.formats.json import render
+from gpuprep.trace.ranks import RanksDocument
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ DOCUMENTS: dict[str, type] = {
     "trace": TraceDocument,
     "trace-check": CheckDocument,
     "trace-compare": CompareDocument,
+    "trace-ranks": RanksDocument,
 }
 
 

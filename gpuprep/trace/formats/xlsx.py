@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,18 +26,30 @@ OPTIONS = {
     "strings_to_numbers": False,
     "nan_inf_to_errors": True,
 }
-FORMATS = {"us": "#,##0.000", "%": "0.0", "bytes": "#,##0", "TFLOPS": "0.00", "FLOP": "#,##0", "": "General"}
+FORMATS = {
+    "us": "#,##0.000",
+    "%": "0.0",
+    "bytes": "#,##0",
+    "TFLOPS": "0.00",
+    "GB/s": "0.00",
+    "FLOP": "#,##0",
+    "": "General",
+}
 
 
 def render(document: TraceDocument) -> bytes:
+    return book(document.file.profile_name, sheets(document))
+
+
+def book(name: str, tables: Iterable[Sheet]) -> bytes:
     buffer = io.BytesIO()
-    with xlsxwriter.Workbook(buffer, OPTIONS) as book:
+    with xlsxwriter.Workbook(buffer, OPTIONS) as made:
         # The same document gives the same file.
-        book.set_properties({"title": _clean(document.file.profile_name), "created": datetime(2000, 1, 1)})
-        styles = {unit: book.add_format({"num_format": told}) for unit, told in FORMATS.items()}
-        bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
-        for one in sheets(document):
-            _fill(book.add_worksheet(one.title), one, document.file.profile_name, styles, bold)
+        made.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
+        styles = {unit: made.add_format({"num_format": told}) for unit, told in FORMATS.items()}
+        bold = made.add_format({"bold": True, "text_wrap": True, "valign": "top"})
+        for one in tables:
+            _fill(made.add_worksheet(one.title), one, name, styles, bold)
     return buffer.getvalue()
 
 

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from gpuprep.trace.columns import NONE, Arguments
-from gpuprep.trace.reading.events import OTHER, Args
+from gpuprep.trace.reading.events import NO_ARGS, OTHER, Args
 from gpuprep.trace.reading.growing import ArgumentsTable
 
 _LONGEST = 4096  # characters of a text
 _LONGEST_STACK = 1 << 16
 _MOST_INPUTS = 4096  # foreach optimizers have hundreds
 _DEEPEST = 3  # a list of tensors is a list of lists of sizes
-_FIELDS = tuple(OTHER.values())
-_TITLES = tuple(OTHER)
-_STACKS = {"call_stack"}
+_TITLES, _FIELDS = tuple(OTHER), tuple(OTHER.values())
+_STACK = _FIELDS.index("call_stack")
+_INPUTS = 4
+# One call for all fields: this is done for every op.
+_values = attrgetter("shapes", "dtypes", "strides", "concrete", *_FIELDS)
+_NOTHING = _values(NO_ARGS)
 
 
 def row(args: Args, table: ArgumentsTable, stacks: bool) -> int:
     """Index of the arguments in `table`, NONE where the profile has none."""
-    others = tuple(
-        (place, bytes(raw))
-        for place, field in enumerate(_FIELDS)
-        if (raw := getattr(args, field)) and (stacks or field not in _STACKS)
-    )
-    key = (bytes(args.shapes), bytes(args.dtypes), bytes(args.strides), bytes(args.concrete), others)
+    values = _values(args)
+    if values == _NOTHING:
+        return NONE
+    key = tuple(map(bytes, values))
+    if not stacks and key[_INPUTS + _STACK]:
+        key = (*key[: _INPUTS + _STACK], b"", *key[_INPUTS + _STACK + 1 :])
     found = table.find(key)
     if found is not None:
         return found
     if not any(key):
         return NONE
-    shapes, dtypes, strides, concrete = (_decoded(text) for text in key[:4])
+    shapes, dtypes, strides, concrete = (_decoded(text) for text in key[:_INPUTS])
     return table.add(
         key,
         Arguments(
@@ -40,13 +44,13 @@ def row(args: Args, table: ArgumentsTable, stacks: bool) -> int:
             dtypes=_texts(dtypes),
             strides=_sizes(strides),
             concrete=_texts(concrete),
-            other=tuple((_TITLES[place], _text(_decoded(text), _longest(place))) for place, text in others),
+            other=tuple(
+                (_TITLES[place], _text(_decoded(text), _LONGEST_STACK if place == _STACK else _LONGEST))
+                for place, text in enumerate(key[_INPUTS:])
+                if text
+            ),
         ),
     )
-
-
-def _longest(place: int) -> int:
-    return _LONGEST_STACK if _FIELDS[place] in _STACKS else _LONGEST
 
 
 def _decoded(text: bytes) -> Any:

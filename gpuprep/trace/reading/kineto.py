@@ -61,6 +61,7 @@ class Reader:
         self.labels: dict[tuple[Any, Any], str] = {}
         self.shapes: dict[bytes, tuple[int, int, int]] = {}
         self.seen: set[str] = set()  # categories
+        self.first = 2**62  # of events that are not kept, so that times do not depend on `stacks`
         ids, times = {"name": np.int32, "external": np.int64}, {"start": np.int64, "end": np.int64}
         self.gpu = Table(
             **times, **ids, kind=np.uint8, device=np.int32, stream=np.int64, correlation=np.int64, bytes=np.int64,
@@ -207,6 +208,7 @@ class Reader:
         if not self.stacks:
             keep = kinds == OpKind.MODULE
             self.notes["stacks_left_out"] += int((~keep).sum())
+            self.first = min(self.first, int(self._ns([event.ts for event in events]).min()))
             events = [event for event, wanted in zip(events, keep, strict=True) if wanted]
             kinds = kinds[keep]
             if not events:
@@ -246,7 +248,7 @@ class Reader:
         calls["process"] = self.threads.process_of(calls["thread"])
         ops["process"] = self.threads.process_of(ops["thread"])
         gpu["process"] = _process_of_kernels(gpu["correlation"], calls)
-        zero = sanity.clean(gpu, calls, ops, memory, self.notes)
+        zero = sanity.clean(gpu, calls, ops, memory, self.notes, self.first)
         sanity.count_missing(gpu, calls, self.notes)
         for prefix, note in ACCELERATORS.items():
             if any(category.startswith(prefix) for category in self.seen):
@@ -314,10 +316,13 @@ def _process_of_kernels(correlation: np.ndarray[Any, Any], calls: dict[str, np.n
 
 def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """µs as whole nanoseconds; times beyond int64 become its ends, and sanity leaves them out."""
-    most = float(2**62)
     if times.dtype == object:
         times = np.array([float(time) if abs(time) < 1e300 else 1e300 for time in times], float)
-    found: np.ndarray[Any, Any] = np.clip(np.rint(np.asarray(times, float) * 1000), -most, most).astype(np.int64)
+    limit = float(2**62 // 1000)
+    times = np.clip(np.asarray(times, float), -limit, limit)
+    # Whole and part apart: the product of both would be rounded once more, and be wrong by 1 ns beyond 2**42 µs.
+    whole = np.floor(times)
+    found: np.ndarray[Any, Any] = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
     return found
 
 

@@ -22,7 +22,7 @@ from gpuprep.trace.reading.source import Source
 
 PIECE = 4 << 20  # bytes decoded at once
 MOST_EVENT = 64 << 20  # bytes of one event, and of what stands before and after the events
-EXACT_BELOW = 2**53 / 1000  # µs: up to here a double keeps three decimals
+EXACT_BELOW = 2**43  # µs, 101 days: up to here a double keeps three decimals, for half its last bit is below 0.5 ns
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")

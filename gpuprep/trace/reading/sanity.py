@@ -23,10 +23,10 @@ _TIMES_LONGER = 10
 _TIMES_LONGER_THAN_STREAM = 100  # where its name is seldom
 
 
-def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Counter[str]) -> int:
+def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Counter[str], first: int = 2**62) -> int:
     """Leaves out rows with times that cannot be, and moves all times so that the first is 0; what the first was, ns.
 
-    The indices of `ops` must not be in use yet.
+    The indices of `ops` must not be in use yet. `first` is the earliest of events that are in none of the columns.
     """
     spans = (gpu, calls, ops)
     everything = [columns["start"] for columns in spans if len(columns["start"])]
@@ -49,6 +49,8 @@ def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Co
     times = [(gpu, "start"), (gpu, "end"), (calls, "start"), (calls, "end"), (ops, "start"), (ops, "end")]
     times.append((memory, "time"))
     zero = min((int(columns[key].min()) for columns, key in times if len(columns[key])), default=0)
+    if first < zero and zero - first < _YEAR_NS and (first > 0 or zero < _FAR_NS):
+        zero = first
     for columns, key in times:
         columns[key] -= zero
     return zero

@@ -5,10 +5,24 @@ eligible(op_type, arguments, capability)         (could it use Tensor Cores, why
 flops(op_type, arguments)                        of one call, as torch's flop counter; None: the profile does not tell
 shape(op_type, arguments)                        the product, convolution or attention; None where it is none
 bottom(eligible, parent)                         of eligible ranges in one another the innermost
+dtype, multiple, misaligned(op_type, arguments)  data type of the operands; elements of 16 bytes; sizes that do not fit
+kernel_alignment(kernel_name)                    elements that the kernel loads at once, where its name tells
 """
 
+from gpuprep.trace.work.aligned import dtype, kernel_alignment, misaligned, multiple
 from gpuprep.trace.work.eligible import bottom, eligible
-from gpuprep.trace.work.flops import flops, shape
+from gpuprep.trace.work.flops import Work, flops, shape
 from gpuprep.trace.work.kernels import tensor_cores
 
-__all__ = ["bottom", "eligible", "flops", "shape", "tensor_cores"]
+__all__ = [
+    "Work",
+    "bottom",
+    "dtype",
+    "eligible",
+    "flops",
+    "kernel_alignment",
+    "misaligned",
+    "multiple",
+    "shape",
+    "tensor_cores",
+]

@@ -31,10 +31,10 @@ def eligible(op_type_name: str, arguments: Arguments | None, compute_capability:
         return False, f"Tensor Cores do not take {name}"
     if has < known.lowest:
         lowest = ".".join(map(str, known.lowest))
-        return False, f"Tensor Cores take {known.short} from compute capability {lowest} on"
+        return False, f"Tensor Cores take {known.short or name} from compute capability {lowest} on"
     if known.short == "fp32":
         return True, "fp32, as TF32" if has >= (8, 0) else "fp32, through automatic mixed precision (FP16)"
-    return True, known.short
+    return True, known.short or name
 
 
 def bottom(is_eligible: NDArray[np.bool_], parent: Ints) -> NDArray[np.bool_]:

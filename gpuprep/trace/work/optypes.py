@@ -23,7 +23,8 @@ class OpType:
 
 @dataclass(frozen=True)
 class DataType:
-    short: str  # "fp16", as gpuprep's catalogue has it
+    short: str  # "fp16", as gpuprep's catalogue has it; "": none of its
+    bytes: int  # of an element
     lowest: tuple[int, int]  # compute capability from which on Tensor Cores take it
 
 
@@ -58,7 +59,10 @@ def data_type(name: str) -> DataType | None:
 
 @cache
 def _data_types() -> dict[str, DataType]:
-    return {name: DataType(one["short"], capability(one["from"]) or (99, 0)) for name, one in data()["types"].items()}
+    return {
+        name: DataType(one["short"], one["bytes"], capability(one["from"]) or (99, 0))
+        for name, one in data()["types"].items()
+    }
 
 
 def operand_type(name: str, arguments: Arguments | None) -> str:

@@ -1,0 +1,70 @@
+"""Gains of a step that is replayed with one thing changed."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprep.trace.advice.evidence import Evidence, Mask
+from gpuprep.trace.advice.replay import Change, Replay
+from gpuprep.trace.columns import Ints
+from gpuprep.trace.document import Gain
+
+
+def replay(e: Evidence) -> Replay:
+    """Taken apart once for all rules."""
+    if not isinstance(e.replayed, Replay):
+        e.replayed = Replay(e)
+    return e.replayed
+
+
+def gain(e: Evidence, change: Change, how: str, *, least_ns: float = 0.0) -> Gain | None:
+    """`least_ns`: a step takes at least so long then. None: this step cannot be replayed."""
+    found = replay(e)
+    if not found.ok:
+        return None
+    then = max(found.step(change), least_ns)
+    return Gain(max(0.0, found.step_ns - then) / 1e3, f"{how}; the step is replayed with this change alone")
+
+
+def durations(e: Evidence) -> NDArray[np.float64]:
+    """Of all rows of Trace.gpu, ns: to be changed."""
+    return (e.trace.gpu.end - e.trace.gpu.start).astype(float)
+
+
+def all_gpu(e: Evidence, of_chosen: Mask) -> Mask:
+    """Of all rows of Trace.gpu, from a mask of the chosen ones."""
+    found = np.zeros(len(e.trace.gpu.start), bool)
+    found[e.gpu[of_chosen]] = True
+    return found
+
+
+def calls_of(e: Evidence, gpu_rows: Mask) -> Mask:
+    """Of all rows of Trace.calls: which launch nothing but these rows of Trace.gpu."""
+    call, known = e.profile.gpu.call, e.profile.gpu.call >= 0
+    found = np.zeros(len(e.trace.calls.start), bool)
+    found[call[known & gpu_rows]] = True
+    found[call[known & ~gpu_rows]] = False
+    return found
+
+
+def calls_between(e: Evidence, rows: Ints) -> Mask:
+    """Of all rows of Trace.calls: which begin inside one of these ranges, on its thread."""
+    calls, ops = e.trace.calls, e.trace.ops
+    found = np.zeros(len(calls.start), bool)
+    for thread in np.unique(ops.thread[rows]).tolist():
+        mine = rows[ops.thread[rows] == thread]
+        mine = mine[np.argsort(ops.start[mine], kind="stable")]
+        here = np.flatnonzero(calls.thread == thread)
+        place = np.searchsorted(ops.start[mine], calls.start[here], side="right") - 1
+        inside = place >= 0
+        latest = np.maximum.accumulate(ops.end[mine])
+        inside[inside] = calls.start[here[inside]] < latest[place[inside]]
+        found[here[inside]] = True
+    return found
+
+
+def gpu_of_calls(e: Evidence, calls: Mask) -> Mask:
+    """Of all rows of Trace.gpu: which were launched by one of these calls."""
+    call = e.profile.gpu.call
+    return np.asarray((call >= 0) & calls[np.where(call >= 0, call, 0)]) if len(calls) else np.zeros(len(call), bool)

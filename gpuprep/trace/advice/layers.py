@@ -1,0 +1,282 @@
+"""Rules about how layers are built: layouts, biases, attention, chains of small kernels."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gpuprep.trace.advice import kinds, physics
+from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.found import Found
+from gpuprep.trace.advice.gains import all_gpu, calls_of, durations, gain, gpu_of_calls
+from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.document import Gain
+from gpuprep.trace.work.flops import shape
+from gpuprep.trace.work.optypes import data_type
+
+CONVOLUTION = re.compile(r"^aten::(conv[123]d|convolution)$")
+CONVOLUTION_WORK = re.compile(r"conv")
+BATCH_NORM = re.compile(r"^aten::(batch_norm|native_batch_norm|cudnn_batch_norm|_batch_norm_impl_index)$")
+COUNTER = re.compile(r"^aten::add_$")
+FORWARD_PARENT = re.compile(r"^aten::(_?convolution|conv[123]d)$")
+BACKWARD_PARENT = re.compile(r"^(aten::convolution_backward|ConvolutionBackward\d*)$")
+SOFTMAX = re.compile(r"^aten::(softmax|_softmax)$")
+SOFTMAX_BACKWARD = re.compile(r"^aten::_softmax_backward_data$")
+BATCHED_PRODUCT = re.compile(r"^aten::(bmm|baddbmm)$")
+SDPA = re.compile(r"scaled_dot_product|flash_attention|efficient_attention")
+# Of the bandwidth that a copy reaches: normalising kernels sum over rows first (tests/traces/recorded: PyTorch's
+# channels_last kernels in a ResNet-50).
+NORM_SHARE = 0.55
+BACKWARD_FLOPS = 2.5  # of the forward pass: the scores again, and four gradients
+NEAR_OPS = 12  # between a softmax and its products stand scaling, masking, dropout and views
+
+
+def transposes(e: Evidence) -> Found | None:
+    rows = e.kernel_rows(kinds.TRANSPOSE)
+    mask = e.of_kernels(rows)
+    ns = int(e.gpu_dur[mask].sum())
+    if ns <= 0.02 * e.gpu_total:
+        return None
+    without = all_gpu(e, mask)
+    new, norms_ns = durations(e), 0
+    if e.board is not None:
+        new, norms_ns = _normalised(e, new)
+    change = Change(gpu_ns=new, without_gpu=without, without_calls=calls_of(e, without))
+    less = f"{e.a_step(norms_ns):.2f} ms less for batch normalisation, which then reads channels side by side"
+    how = f"without these kernels, and {less}"
+    made = gain(e, change, how if norms_ns else "without these kernels")
+    figures = {"count": int(mask.sum()) / e.steps, "ms": e.a_step(ns), "percent": 100 * ns / e.gpu_total}
+    ops = np.unique(e.profile.gpu.op[e.gpu[mask]])
+    return Found(figures, ops=ops.tolist(), kernels=np.flatnonzero(rows).tolist(), gain=made)
+
+
+def _normalised(e: Evidence, new: np.ndarray) -> tuple[np.ndarray, int]:
+    """Batch normalisation in NHWC: (new durations, ns that are saved in the chosen iterations). It reads the input
+    twice and writes once, backward it reads twice two tensors and writes one."""
+    assert e.board is not None
+    saved = 0.0
+    rows = e.kernels & e.of_kernels(e.kernel_rows(kinds.NCHW_NORM))
+    ops = np.unique(e.profile.gpu.op[e.gpu[rows]])
+    calls = e.op_calls
+    for op in ops.tolist():
+        arguments, row = e.arguments(op), e.profile.ops[op]
+        passes = 5 if "backward" in row.type else 3
+        size = max((physics.bytes_of(arguments.dtypes, place) for place in range(2)), default=4)
+        once = physics.memory_ns(e.board, passes * size * physics.largest(arguments))
+        mine = e.gpu[rows & (e.profile.gpu.op[e.gpu] == op)]
+        now = float(new[mine].sum())
+        if once is None or not now or not physics.largest(arguments):
+            continue
+        share = min(1.0, once / NORM_SHARE * max(1, int(calls[op])) / now)
+        saved += now * (1 - share)
+        new[mine] *= share
+    return new, int(saved)
+
+
+def cudnn_bench(e: Evidence) -> Found | None:
+    ops = [op for op in np.flatnonzero(e.op_time > 0).tolist() if CONVOLUTION_WORK.search(e.profile.ops[op].type)]
+    ns = int(e.op_time[ops].sum())
+    if not ops or ns <= 0.1 * e.gpu_total or not e.has_shapes or e.profile.iterations.how == "one":
+        return None
+    cells = e.profile.op_cells
+    chosen = (cells.iteration >= e.first) & (cells.iteration <= e.last) & np.isin(cells.op, ops)
+    steps_of = np.bincount(cells.op[chosen], minlength=len(e.profile.ops))[ops]
+    if (steps_of < e.steps).any():  # some shape is not there in every step
+        return None
+    return Found({"ops": len(ops), "ms": e.a_step(ns)}, ops=ops)
+
+
+def conv_bias_bn(e: Evidence) -> Found | None:
+    found = []
+    for row in e.outermost(e.ranges(CONVOLUTION, ops_alone=True)).tolist():
+        arguments = e.trace.arguments[e.trace.ops.arguments[row]] if e.trace.ops.arguments[row] >= 0 else None
+        if arguments is None or len(arguments.shapes) < 3 or not arguments.shapes[2]:
+            continue
+        behind = e.next_op(row)
+        if COUNTER.match(e.name_of(behind)):  # how many batches a BatchNorm2d has seen
+            behind = e.next_op(behind)
+        if BATCH_NORM.match(e.name_of(behind)):
+            found.append(row)
+    if not found:
+        return None
+    rows = np.array(found)
+    without = _bias_work(e)
+    change = Change(without_gpu=without, without_calls=calls_of(e, without))
+    made = gain(e, change, "without the kernels that add the biases and those that sum their gradients")
+    ops = e.profile.ranges.op[rows]
+    return Found({"ops": len(np.unique(ops))}, ops=np.unique(ops[ops >= 0]).tolist(), gain=made)
+
+
+def _bias_work(e: Evidence) -> np.ndarray:
+    """Of all GPU events: additions directly under a convolution, and sums directly under its backward pass."""
+    names = np.array([*e.names, ""], dtype=object)
+    instance, parent = e.profile.gpu.instance, e.child_of
+    ops = e.trace.ops
+    own = names[np.where(instance >= 0, ops.name[np.where(instance >= 0, instance, 0)], -1)]
+    above = names[np.where(parent >= 0, ops.name[np.where(parent >= 0, parent, 0)], -1)]
+    adds = {name for name in set(above.tolist()) if FORWARD_PARENT.match(name)}
+    sums = {name for name in set(above.tolist()) if BACKWARD_PARENT.match(name)}
+    forward = (own == "aten::add_") & np.isin(above, list(adds)) if adds else np.zeros(len(own), bool)
+    backward = (own == "aten::sum") & np.isin(above, list(sums)) if sums else np.zeros(len(own), bool)
+    return np.asarray(forward | backward, bool)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def attention(e: Evidence) -> Found | None:
+    if any(SDPA.search(row.type) for row in e.profile.ops):
+        return None
+    spans = _around(e, e.ranges(SOFTMAX, ops_alone=True), BATCHED_PRODUCT)
+    if not spans:
+        return None
+    ops = e.trace.ops
+    back = _around(e, e.ranges(SOFTMAX_BACKWARD, ops_alone=True), BATCHED_PRODUCT, both_sides=2)
+    forward_calls, backward_calls = _calls_in(e, spans), _calls_in(e, back)
+    forward, backward = gpu_of_calls(e, forward_calls), gpu_of_calls(e, backward_calls)
+    lengths = e.trace.gpu.end - e.trace.gpu.start
+    ns = int(lengths[forward | backward].sum())
+    if ns <= 0.02 * e.gpu_total:
+        return None
+    flops = moved = 0.0
+    dtype = ""
+    for first, _ in spans:
+        index = ops.arguments[first]
+        arguments = e.trace.arguments[index] if index >= 0 else None
+        work = shape("aten::bmm", arguments) if arguments else None
+        if work is None or arguments is None:
+            continue
+        flops += 2 * work.flops
+        known = data_type(next((one for one in arguments.dtypes if one), ""))
+        dtype = known.short if known else dtype
+        size = 4 if dtype == "fp32" else 2
+        moved += size * work.batch * (2 * work.m * work.k + 2 * work.n * work.k)
+    made = None
+    if flops and dtype in ("fp16", "bf16") and e.board is not None:
+        fused = physics.attention_ns(e.board, flops, dtype, moved)
+        if fused is not None:
+            new = durations(e)
+            for part, factor in ((forward, 1.0), (backward, BACKWARD_FLOPS)):
+                whole = new[part].sum()
+                if whole > 0:
+                    new[part] *= min(1.0, fused * factor / whole)
+            how = "one kernel forward and one backward take the operations / what such kernels reach of the roof"
+            made = gain(e, Change(gpu_ns=new, without_calls=None), how)
+    rows = e.profile.ranges.op[np.array([one for one, _ in spans])]
+    return Found(
+        {"count": len(spans) / e.steps, "ms": e.a_step(ns)}, ops=np.unique(rows[rows >= 0]).tolist(), gain=made
+    )
+
+
+def _around(e: Evidence, rows: np.ndarray, wanted: re.Pattern[str], both_sides: int = 1) -> list[tuple[int, int]]:
+    """(row of the product before, row of the product behind) of each of these ranges, on its thread; of a backward
+    pass two products stand on each side."""
+    found = []
+    for thread, mine in e.in_order.items():
+        here = rows[e.trace.ops.thread[rows] == thread]
+        if not len(here):
+            continue
+        products = (
+            mine[[bool(wanted.match(e.name_of(row))) for row in mine.tolist()]] if len(mine) < 200_000 else mine[:0]
+        )
+        starts = e.trace.ops.start[products]
+        for row in e.outermost(here).tolist():
+            place = int(np.searchsorted(starts, e.trace.ops.start[row]))
+            if place < both_sides or place + both_sides > len(products):
+                continue
+            first, last = int(products[place - both_sides]), int(products[place + both_sides - 1])
+            between = np.searchsorted(e.trace.ops.start[mine], [e.trace.ops.end[first], e.trace.ops.start[last]])
+            if between[1] - between[0] <= 8 * NEAR_OPS * both_sides:
+                found.append((first, last))
+    return found
+
+
+def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> np.ndarray:
+    """Of all calls: which begin between the begin of the first and the end of the last, on their thread."""
+    calls, ops = e.trace.calls, e.trace.ops
+    found = np.zeros(len(calls.start), bool)
+    for first, last in spans:
+        found |= (calls.thread == ops.thread[first]) & (calls.start >= ops.start[first]) & (calls.start < ops.end[last])
+    return found
+
+
+# ---------------------------------------------------------------- chains of small kernels
+
+
+def elementwise(e: Evidence) -> Found | None:
+    rows = e.kernel_rows(kinds.MEMORY_LIMITED) & ~e.kernel_rows(kinds.PRODUCT)
+    mask = e.of_kernels(rows) & e.kernels
+    ns, whole = int(e.gpu_dur[mask].sum()), int(e.gpu_dur[e.kernels].sum())
+    if not whole or ns <= 0.4 * whole:
+        return None
+    made = _fused(e)[1]
+    kernels = np.flatnonzero(rows & (np.bincount(e.profile.gpu.kernel[e.gpu], minlength=len(rows)) > 0))
+    return Found({"percent": 100 * ns / whole, "ms": e.a_step(ns)}, kernels=kernels.tolist(), gain=made)
+
+
+def compiled(e: Evidence) -> Found | None:
+    graphs = bool((e.trace.gpu.graph_node[e.gpu] > 0).any()) or len(e.calls(kinds.GRAPH_LAUNCH)) > 0
+    if graphs or e.kernel_rows(kinds.TRITON).any() or not len(e.gpu):
+        return None
+    chains, made = _fused(e)
+    inside = np.concatenate(chains) if chains else np.empty(0, np.int64)
+    ns = int((e.trace.gpu.end - e.trace.gpu.start)[inside].sum()) if len(inside) else 0
+    if ns <= 0.1 * e.gpu_total:
+        return None
+    figures = {"chains": len(chains) / e.steps, "kernels": len(inside) / e.steps, "ms": e.a_step(ns)}
+    return Found(figures, kernels=np.unique(e.profile.gpu.kernel[inside]).tolist(), gain=made)
+
+
+def _fused(e: Evidence) -> tuple[list[np.ndarray], Gain | None]:
+    """Chains of at least two elementwise kernels on a stream, with the reduction that ends one; and the gain if each
+    were one kernel. Once for both rules."""
+    if e.chains is None:
+        chains = _chains(e)
+        new, without = durations(e), np.zeros(len(e.trace.gpu.start), bool)
+        for chain in chains:
+            longest = chain[int(np.argmax(new[chain]))]
+            without[chain] = True
+            without[longest] = False
+        how = "each chain of elementwise kernels becomes one that takes as long as its longest"
+        gone = calls_of(e, without)
+        instance = e.profile.gpu.instance[without]
+        cut = e.range_set(instance[instance >= 0])
+        e.chains = (chains, gain(e, Change(without_gpu=without, without_calls=gone, cut=cut), how) if chains else None)
+    return e.chains  # type: ignore[return-value]
+
+
+def _chains(e: Evidence) -> list[np.ndarray]:
+    gpu = e.trace.gpu
+    simple = e.of_kernels(
+        e.kernel_rows(kinds.POINTWISE) & ~e.kernel_rows(kinds.TRITON) & ~e.kernel_rows(kinds.MULTI_TENSOR)
+    )
+    ends = e.of_kernels(e.kernel_rows(kinds.REDUCTION)) & ~simple
+    usable = e.kernels & ~e.optimizer_gpu[e.gpu]
+    simple, ends = simple & usable, ends & usable
+    order = np.lexsort((gpu.start[e.gpu], gpu.stream[e.gpu], gpu.device[e.gpu]))
+    lane = gpu.stream[e.gpu] * 64 + gpu.device[e.gpu]
+    found: list[np.ndarray] = []
+    chain: list[int] = []
+    last = None
+    for place in order.tolist():
+        if chain and lane[place] != last:
+            _keep(found, chain)
+            chain = []
+        last = lane[place]
+        if simple[place]:
+            chain.append(int(e.gpu[place]))
+        elif ends[place] and chain:
+            chain.append(int(e.gpu[place]))
+            _keep(found, chain)
+            chain = []
+        else:
+            _keep(found, chain)
+            chain = []
+    _keep(found, chain)
+    return found
+
+
+def _keep(found: list[np.ndarray], chain: list[int]) -> None:
+    if len(chain) >= 2:
+        found.append(np.array(chain))

@@ -1,0 +1,135 @@
+"""Rules about copies between host and GPU."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gpuprep.trace.advice import intervals, kinds, physics
+from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.found import Found
+from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, durations, gain, gpu_of_calls
+from gpuprep.trace.advice.replay import Change
+
+CREATED = re.compile(
+    r"^aten::(zeros|ones|full|rand|randn|randint|arange|eye|zeros_like|ones_like|full_like|empty|fill_|zero_)$"
+)
+COPIED = re.compile(r"^aten::(to|_to_copy|copy_|cuda)$")
+ON_DEVICE_NS = 10_000  # of the CPU: an op that launches one kernel
+
+
+def pageable(e: Evidence) -> Found | None:
+    mask = e.of_kernels(e.kernel_rows(kinds.PAGEABLE))
+    rows = e.gpu[mask]
+    if not len(rows):
+        return None
+    ns = int(e.gpu_dur[mask].sum())
+    call = e.profile.gpu.call[rows]
+    own = np.unique(call[call >= 0])
+    calls = e.trace.calls
+    cpu = int((calls.end - calls.start)[own].sum())
+    moved = float(np.clip(e.trace.gpu.bytes[rows], 0, None).sum())
+    if max(ns, cpu) <= 0.01 * e.wall or moved <= 0:
+        return None
+    new = durations(e)
+    made = None
+    if e.board is not None and (least := physics.link_ns(e.board, 1.0)) is not None:
+        new[rows] = np.minimum(new[rows], e.trace.gpu.bytes[rows] * least + 2_000)
+        no_waits = np.zeros(len(calls.start), bool)
+        no_waits[own] = True
+        no_waits[_waits_behind(e, own)] = True
+        how = f"each copy takes its bytes / {1 / least:.0f} GB/s, and no call waits for it"
+        made = gain(e, Change(gpu_ns=new, no_waits=no_waits), how)
+    figures = {
+        "count": len(rows) / e.steps,
+        "mb": moved / e.steps / 1e6,
+        "ms": e.a_step(ns),
+        "rate": moved / max(1, ns),
+    }
+    return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
+
+
+def _waits_behind(e: Evidence, own: np.ndarray) -> np.ndarray:
+    """Calls that wait for the GPU directly behind one of these, on its thread."""
+    calls, waits = e.trace.calls, e.sync_calls
+    if not len(waits):
+        return waits
+    found = []
+    order = waits[np.argsort(calls.start[waits], kind="stable")]
+    for one in own.tolist():
+        place = int(np.searchsorted(calls.start[order], calls.end[one]))
+        if place >= len(order) or calls.thread[order[place]] != calls.thread[one]:
+            continue
+        if calls.start[order[place]] - calls.end[one] < 30_000:
+            found.append(int(order[place]))
+    return np.array(found, np.int64)
+
+
+def h2d_exposed(e: Evidence) -> Found | None:
+    mask = e.of_kernels(e.kernel_rows(kinds.HOST_COPY))
+    if not mask.any():
+        return None
+    device = e.trace.gpu.device[e.gpu] == e.main_device
+    alone = intervals.without(e.busy(mask & device), e.busy(e.kernels & device))
+    ns = intervals.length(alone)
+    if ns <= 0.02 * e.wall:
+        return None
+    copies = float(e.gpu_dur[mask & device].sum()) / e.steps
+    rows = e.gpu[mask]
+    how = "the copies run on a stream of their own; a step takes at least as long as they do"
+    made = gain(e, Change(aside=all_gpu(e, mask)), how, least_ns=copies)
+    figures = {"ms": e.a_step(ns), "percent": 100 * ns / e.wall}
+    return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
+
+
+def extra_copy(e: Evidence) -> Found | None:
+    """A range that makes a tensor and launches nothing, and behind it one that copies to the GPU."""
+    made_rows = e.outermost(e.ranges(CREATED, ops_alone=True))
+    if not len(made_rows) or not len(e.gpu):
+        return None
+    to_gpu = all_gpu(e, e.of_kernels(e.kernel_rows(kinds.HTOD)))
+    launching = calls_of(e, np.ones(len(to_gpu), bool))
+    copying = calls_of(e, to_gpu)
+    ops = e.trace.ops
+    pairs = []
+    for row in made_rows.tolist():
+        behind = e.next_op(row)
+        if behind < 0 or not COPIED.match(e.name_of(behind)) or ops.end[row] - ops.start[row] < 2_000:
+            continue
+        pairs.append((row, behind))
+    if not pairs:
+        return None
+    first, second = np.array([one for one, _ in pairs]), np.array([one for _, one in pairs])
+    kept = ~_any_call(e, first, launching) & _any_call(e, second, copying)
+    first, second = first[kept], second[kept]
+    if not len(first):
+        return None
+    copies = to_gpu & gpu_of_calls(e, calls_between(e, second))
+    rows = np.flatnonzero(copies)
+    moved = float(np.clip(e.trace.gpu.bytes[rows], 0, None).sum())
+    spans = e.range_set(np.concatenate((first, second)))
+    cpu = intervals.length(spans)
+    if cpu + int((e.trace.gpu.end - e.trace.gpu.start)[rows].sum()) <= 0.002 * e.wall:
+        return None
+    gain_made = None
+    if e.board is not None:
+        new = durations(e)
+        new[rows] = [max(2_000.0, physics.memory_ns(e.board, float(size)) or 0.0) for size in e.trace.gpu.bytes[rows]]
+        inside = calls_between(e, second)
+        change = Change(gpu_ns=new, no_waits=inside, cut=spans, kept=min(1.0, ON_DEVICE_NS * len(first) / max(1, cpu)))
+        gain_made = gain(e, change, "a kernel fills it on the GPU; the fill on the CPU and the copy are gone")
+    figures = {"count": len(first) / e.steps, "mb": moved / e.steps / 1e6, "cpu_ms": e.a_step(cpu)}
+    op_rows = e.profile.ranges.op[second]
+    return Found(figures, ops=np.unique(op_rows[op_rows >= 0]).tolist(), gain=gain_made)
+
+
+def _any_call(e: Evidence, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Of each range: whether one of these calls begins inside it, on its thread."""
+    calls, ops = e.trace.calls, e.trace.ops
+    chosen = np.flatnonzero(wanted)
+    found = np.zeros(len(rows), bool)
+    for place, row in enumerate(rows.tolist()):
+        mine = chosen[(calls.start[chosen] >= ops.start[row]) & (calls.start[chosen] < ops.end[row])]
+        found[place] = bool((calls.thread[mine] == ops.thread[row]).any())
+    return found
