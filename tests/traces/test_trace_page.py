@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import html as markup
 import json
 import re
+from html import unescape
 from importlib import resources
 from pathlib import Path
 
 import pytest
 import tracepages
 from tracepages import EVIL
+
+from gpuprep.trace.page import html
 
 PAGE = Path(str(resources.files("gpuprep.trace.page")))
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -41,11 +43,14 @@ def test_the_vendored_files_are_those_that_the_readme_names() -> None:
         assert "Permission is hereby granted, free of charge" in licence
 
 
+def digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
 def test_the_policy_allows_the_scripts_and_the_style_of_the_page_and_nothing_else() -> None:
     page = tracepages.text()
-    policy = markup.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
+    policy = unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1])  # type: ignore[index]
     rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split(";")}
-    digest = lambda one: "'sha256-" + base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() + "'"  # noqa: E731
     assert rules["script-src"] == [digest(one) for one in SCRIPT.findall(page)]
     assert rules["style-src"] == [digest(one) for one in re.findall(r"<style>(.*?)</style>", page, re.DOTALL)]
     assert rules["default-src"] == ["'none'"]
@@ -77,7 +82,7 @@ def test_the_scripts_make_no_markup_of_texts(file: Path) -> None:
 
 
 def test_the_same_profile_gives_the_same_page() -> None:
-    assert tracepages.html(tracepages.opened().profile, tracepages.opened().document) == tracepages.text()
+    assert html(tracepages.opened().profile, tracepages.opened().document) == tracepages.text()
 
 
 def test_the_page_without_a_profile_is_small() -> None:

@@ -249,7 +249,7 @@ def test_gpus_are_a_view_only_where_there_are_several(chromium: browser.Chromium
 )
 def test_an_address_that_is_none_shows_the_page(chromium: browser.Chromium, tmp_path: Path, place: str) -> None:
     url = tracepages.write(tmp_path) + place
-    seen = chromium.visit(url, do=lambda page: page.wait_for_selector("#content h1").inner_text())
+    seen = chromium.visit(url, do=lambda page: page.locator("#content h1").inner_text())
     assert seen.answer in ("Dashboard", "Ops and kernels")
     assert seen.faults() == []
 

@@ -60,7 +60,7 @@ ADVICE = (
     ),
     Advice("kernels-too", "hint", "Two kernels are slow", "Look at them.", "", (), (0, 1), "kernels", None, {}),
     Advice("bad-link", "hint", "A link that is none", "Do nothing.", "javascript:window.evil=1", (), (), "", None, {}),
-    Advice("no-shapes", "missing", "Shapes are not in the trace", "Record with record_shapes.", "", (), (), "", None, {}),
+    Advice("no-shapes", "missing", "No shapes in the trace", "Record with record_shapes.", "", (), (), "", None, {}),
 )  # fmt: skip
 ROOFS = (
     RoofLine(
