@@ -14,6 +14,7 @@ from gpuprep.trace.opening.machine import beside, board_used, system_config
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.profile import Profile
 from gpuprep.trace.reading import read
+from gpuprep.trace.roofs import with_roofs
 from gpuprep.trace.tables import document as tabulated
 
 Say = Callable[[str], None]
@@ -62,6 +63,7 @@ def open_trace(
     machine, source = system_config(trace, record, noted.machine)
     document = replace(document, file=replace(document.file, machine=machine, machine_source=source))
     board = board_used(trace, record)
+    document = with_roofs(profile, document, board, record)
     say("looking for what to change")
     found = advise(profile, document, board=board, record=record, last_rank=last_rank)
     return Opened(profile, replace(document, advice=found))
