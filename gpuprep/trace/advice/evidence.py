@@ -101,7 +101,7 @@ class Evidence:
     def busy(self, mask: Mask | None = None, device: int | None = None) -> Intervals:
         """The union of GPU events of the whole file inside the window; of `mask` of `gpu` alone."""
         if mask is None:
-            rows = np.arange(len(self.trace.gpu.start))
+            rows: Ints = np.arange(len(self.trace.gpu.start))
         else:
             rows = self.gpu[mask]
         if device is not None:

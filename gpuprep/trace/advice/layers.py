@@ -12,6 +12,7 @@ from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_of, durations, gain, gpu_of_calls
 from gpuprep.trace.advice.replay import Change
 from gpuprep.trace.document import Gain
+from gpuprep.trace.work.flops import shape
 from gpuprep.trace.work.optypes import data_type
 
 CONVOLUTION = re.compile(r"^aten::(conv[123]d|convolution)$")
@@ -50,7 +51,7 @@ def transposes(e: Evidence) -> Found | None:
     return Found(figures, ops=ops.tolist(), kernels=np.flatnonzero(rows).tolist(), gain=made)
 
 
-def _normalised(e: Evidence, new: np.ndarray) -> tuple[np.ndarray, int]:  # type: ignore[type-arg]
+def _normalised(e: Evidence, new: np.ndarray) -> tuple[np.ndarray, int]:
     """Batch normalisation in NHWC: (new durations, ns that are saved in the chosen iterations). It reads the input
     twice and writes once, backward it reads twice two tensors and writes one."""
     assert e.board is not None
@@ -90,7 +91,7 @@ def conv_bias_bn(e: Evidence) -> Found | None:
     found = []
     for row in e.outermost(e.ranges(CONVOLUTION, ops_alone=True)).tolist():
         arguments = e.trace.arguments[e.trace.ops.arguments[row]] if e.trace.ops.arguments[row] >= 0 else None
-        if arguments is None or len(arguments.shapes) < 3 or not physics.numel(arguments.shapes[2]):
+        if arguments is None or len(arguments.shapes) < 3 or not arguments.shapes[2]:
             continue
         behind = e.next_op(row)
         if COUNTER.match(e.name_of(behind)):  # how many batches a BatchNorm2d has seen
@@ -107,7 +108,7 @@ def conv_bias_bn(e: Evidence) -> Found | None:
     return Found({"ops": len(np.unique(ops))}, ops=np.unique(ops[ops >= 0]).tolist(), gain=made)
 
 
-def _bias_work(e: Evidence) -> np.ndarray:  # type: ignore[type-arg]
+def _bias_work(e: Evidence) -> np.ndarray:
     """Of all GPU events: additions directly under a convolution, and sums directly under its backward pass."""
     names = np.array([*e.names, ""], dtype=object)
     instance, parent = e.profile.gpu.instance, e.child_of
@@ -143,7 +144,7 @@ def attention(e: Evidence) -> Found | None:
     for first, _ in spans:
         index = ops.arguments[first]
         arguments = e.trace.arguments[index] if index >= 0 else None
-        work = physics.shape("aten::bmm", arguments) if arguments else None
+        work = shape("aten::bmm", arguments) if arguments else None
         if work is None or arguments is None:
             continue
         flops += 2 * work.flops
@@ -168,7 +169,7 @@ def attention(e: Evidence) -> Found | None:
     )
 
 
-def _around(e: Evidence, rows: np.ndarray, wanted: re.Pattern[str], both_sides: int = 1) -> list[tuple[int, int]]:  # type: ignore[type-arg]
+def _around(e: Evidence, rows: np.ndarray, wanted: re.Pattern[str], both_sides: int = 1) -> list[tuple[int, int]]:
     """(row of the product before, row of the product behind) of each of these ranges, on its thread; of a backward
     pass two products stand on each side."""
     found = []
@@ -191,7 +192,7 @@ def _around(e: Evidence, rows: np.ndarray, wanted: re.Pattern[str], both_sides: 
     return found
 
 
-def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> np.ndarray:  # type: ignore[type-arg]
+def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> np.ndarray:
     """Of all calls: which begin between the begin of the first and the end of the last, on their thread."""
     calls, ops = e.trace.calls, e.trace.ops
     found = np.zeros(len(calls.start), bool)
@@ -227,7 +228,7 @@ def compiled(e: Evidence) -> Found | None:
     return Found(figures, kernels=np.unique(e.profile.gpu.kernel[inside]).tolist(), gain=made)
 
 
-def _fused(e: Evidence) -> tuple[list[np.ndarray], Gain | None]:  # type: ignore[type-arg]
+def _fused(e: Evidence) -> tuple[list[np.ndarray], Gain | None]:
     """Chains of at least two elementwise kernels on a stream, with the reduction that ends one; and the gain if each
     were one kernel. Once for both rules."""
     if e.chains is None:
@@ -245,7 +246,7 @@ def _fused(e: Evidence) -> tuple[list[np.ndarray], Gain | None]:  # type: ignore
     return e.chains  # type: ignore[return-value]
 
 
-def _chains(e: Evidence) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _chains(e: Evidence) -> list[np.ndarray]:
     gpu = e.trace.gpu
     simple = e.of_kernels(
         e.kernel_rows(kinds.POINTWISE) & ~e.kernel_rows(kinds.TRITON) & ~e.kernel_rows(kinds.MULTI_TENSOR)
@@ -255,7 +256,7 @@ def _chains(e: Evidence) -> list[np.ndarray]:  # type: ignore[type-arg]
     simple, ends = simple & usable, ends & usable
     order = np.lexsort((gpu.start[e.gpu], gpu.stream[e.gpu], gpu.device[e.gpu]))
     lane = gpu.stream[e.gpu] * 64 + gpu.device[e.gpu]
-    found: list[np.ndarray] = []  # type: ignore[type-arg]
+    found: list[np.ndarray] = []
     chain: list[int] = []
     last = None
     for place in order.tolist():
@@ -276,6 +277,6 @@ def _chains(e: Evidence) -> list[np.ndarray]:  # type: ignore[type-arg]
     return found
 
 
-def _keep(found: list[np.ndarray], chain: list[int]) -> None:  # type: ignore[type-arg]
+def _keep(found: list[np.ndarray], chain: list[int]) -> None:
     if len(chain) >= 2:
         found.append(np.array(chain))

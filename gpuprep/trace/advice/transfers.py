@@ -50,7 +50,7 @@ def pageable(e: Evidence) -> Found | None:
     return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
 
 
-def _waits_behind(e: Evidence, own: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _waits_behind(e: Evidence, own: np.ndarray) -> np.ndarray:
     """Calls that wait for the GPU directly behind one of these, on its thread."""
     calls, waits = e.trace.calls, e.sync_calls
     if not len(waits):
@@ -124,7 +124,7 @@ def extra_copy(e: Evidence) -> Found | None:
     return Found(figures, ops=np.unique(op_rows[op_rows >= 0]).tolist(), gain=gain_made)
 
 
-def _any_call(e: Evidence, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _any_call(e: Evidence, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Of each range: whether one of these calls begins inside it, on its thread."""
     calls, ops = e.trace.calls, e.trace.ops
     chosen = np.flatnonzero(wanted)
