@@ -296,3 +296,11 @@ def test_nothing_of_it_depends_on_the_folder(tmp_path: Path) -> None:
     shutil.copy(RECORDED / "sync-none.json.gz", copy)
     here, there = (open_trace(path).document for path in (RECORDED / copy.name, copy))
     assert formats.FORMATS["json"](here) == formats.FORMATS["json"](there)
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_every_recorded_profile_has_a_page_and_a_document(path: Path) -> None:
+    one = open_trace(path)
+    assert len(html(one.profile, one.document)) > 100_000
+    jsonschema.validate(json.loads(formats.FORMATS["json"](one.document)), documents.schema("trace"))
+    assert len(formats.text(one.document).splitlines()) <= 25
