@@ -31,6 +31,11 @@ SPLIT = re.compile(r"splitKreduce|reduceSplit|split_k", _I)
 REDUCTION = re.compile(r"reduce_kernel|softmax|layer_?norm|rms_?norm", _I)
 MULTI_TENSOR = re.compile(r"multi_tensor_apply|FusedAdam|FusedSgd|fused_adam|fused_sgd", _I)
 SMALL_ALIGN = re.compile(r"_align[12](?![0-9])", _I)
+NCHW_NORM = re.compile(
+    r"batch_norm_(collect_statistics|transform_input|backward|backward_reduce|backward_elemt)_kernel"
+    r"|bn_(fw|bw)_(tr_)?1C11",
+    _I,
+)
 PAGEABLE = re.compile(r"HtoD \(Pageable", _I)
 HOST_COPY = re.compile(r"HtoD|DtoH", _I)
 HTOD, DTOH = re.compile(r"HtoD", _I), re.compile(r"DtoH", _I)

@@ -17,6 +17,7 @@ from gpuprep.trace.advice.gains import durations, gain, replay
 from gpuprep.trace.advice.replay import Change
 from gpuprep.trace.columns import Arguments
 from gpuprep.trace.profile import Direction, UsesTensorCores
+from gpuprep.trace.work.flops import shape
 
 LEAST_SHARE = 0.05  # of the GPU time
 HALF_TYPES = {"fp16", "bf16", "fp8", "int8"}
@@ -65,7 +66,7 @@ def _products(e: Evidence) -> list[Product]:
     return e.products  # type: ignore[return-value]
 
 
-def _scaled(e: Evidence, ratios: dict[int, float]) -> np.ndarray:  # type: ignore[type-arg]
+def _scaled(e: Evidence, ratios: dict[int, float]) -> np.ndarray:
     """New durations of all GPU events: those of these ops' products take so much of their time."""
     new = durations(e)
     factor = np.ones(len(e.profile.ops))
@@ -127,7 +128,7 @@ def amp(e: Evidence) -> Found | None:
 def _amp_gain(e: Evidence, rows: list[Product], target: str):  # type: ignore[no-untyped-def]
     assert e.board is not None
     ratios, new_casts, cast_bytes = {}, 0, 0.0
-    calls = _calls(e)
+    calls = e.op_calls
     for one in rows:
         row = e.profile.ops[one.op]
         many = max(1, int(calls[one.op]))
@@ -167,16 +168,8 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str):  # type: ignore[no
     return gain(e, Change(gpu_ns=new, added_ns=added), how)
 
 
-def _calls(e: Evidence) -> np.ndarray:  # type: ignore[type-arg]
-    """Calls of each op in the chosen iterations."""
-    cells, found = e.profile.op_cells, np.zeros(len(e.profile.ops), np.int64)
-    chosen = (cells.iteration >= e.first) & (cells.iteration <= e.last)
-    np.add.at(found, cells.op[chosen], cells.calls[chosen])
-    return found
-
-
 def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> float | None:
-    work = physics.shape(one.type, one.arguments)
+    work = shape(one.type, one.arguments)
     if work is None or work.kind != "attention" or e.board is None:
         return None
     moved = 2.0 * physics.input_elements(one.arguments, 3)
@@ -184,7 +177,7 @@ def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> floa
     return None if then is None else min(1.0, then * calls / max(1, one.ns))
 
 
-def _halved(e: Evidence, new: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _halved(e: Evidence, new: np.ndarray) -> np.ndarray:
     """Kernels that memory limits move half the bytes, where autocast leaves them in 16 bits."""
     limited = e.kernel_rows(kinds.MEMORY_LIMITED) & ~e.kernel_rows(kinds.PRODUCT) & ~e.kernel_rows(kinds.MULTI_TENSOR)
     normed = any("layer_norm" in row.type or "embedding" in row.type for row in e.profile.ops)
@@ -208,7 +201,7 @@ def eligible_not_used(e: Evidence) -> Found | None:
         return None
     ratios = {}
     if e.board is not None:
-        calls = _calls(e)
+        calls = e.op_calls
         for one in rows:
             known = physics.operation(one.type, one.arguments)
             found = physics.predicted(e.board, known[0], one.dtype) if known else None

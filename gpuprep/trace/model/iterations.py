@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Ints, OpKind, Trace
+from gpuprep.trace.model.sweep import CHUNK
 from gpuprep.trace.profile import OUTSIDE
 
 STEP = re.compile(r"ProfilerStep\s?#?\d+\Z")
@@ -39,8 +40,13 @@ class Borders:
             return np.zeros(len(times), np.int32)
         if not len(self.start):
             return np.full(len(times), OUTSIDE, np.int32)
-        at = np.searchsorted(self.start, times, side="right") - 1
-        return np.where((at >= 0) & (times <= self.end[at]), at, OUTSIDE).astype(np.int32)
+        made = np.full(len(times), OUTSIDE, np.int32)
+        for begin in range(0, len(times), CHUNK):
+            some = times[begin : begin + CHUNK]
+            at = np.searchsorted(self.start, some, side="right") - 1
+            inside = (at >= 0) & (some <= self.end[at])
+            made[begin : begin + CHUNK][inside] = at[inside]
+        return made
 
 
 def borders(trace: Trace, key_op: str = "") -> Borders:

@@ -43,7 +43,8 @@ const inflated = async bytes => {
 // A column of whole numbers. Doubles hold them exactly below 2^53: 104 days in ns.
 const numbers = (bytes, [at, count, planes, coding]) => {
   const values = new Float64Array(count);
-  for (let plane = 0, weight = 1; plane < planes; plane++, weight *= 256) {
+  for (let i = 0; i < count; i++) values[i] = bytes[at + i];
+  for (let plane = 1, weight = 256; plane < planes; plane++, weight *= 256) {
     const from = at + plane * count;
     for (let i = 0; i < count; i++) values[i] += bytes[from + i] * weight;
   }

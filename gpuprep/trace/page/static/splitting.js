@@ -154,44 +154,70 @@ extend({
   },
 });
 
-// Rows with the same key as one: sorted by the key, which is a whole number; below 0 takes no part.
+const filled = (count, get, Kind = Float64Array) => {
+  const made = new Kind(count);
+  for (let i = 0; i < count; i++) made[i] = get(i);
+  return made;
+};
+
+// Rows with the same key as one: sorted by the key, which is a whole number below `limit`; below 0 takes no part.
+const DENSE = 1 << 25; // keys that a table holds; more are looked up one by one
 class Groups {
-  constructor(count, keyOf) {
-    const rows = new Map(), keys = [];
-    this.of = new Int32Array(count).fill(-1);
-    for (let i = 0; i < count; i++) {
-      const key = keyOf(i);
-      if (key < 0) continue;
-      let row = rows.get(key);
-      if (row === undefined) { rows.set(key, row = keys.length); keys.push(key); }
-      this.of[i] = row;
+  constructor(keys, limit) {
+    const count = keys.length, of = new Int32Array(count).fill(-1);
+    if (limit <= DENSE) {
+      const rank = new Int32Array(limit).fill(-1), found = [];
+      for (let i = 0; i < count; i++) if (keys[i] >= 0) rank[keys[i]] = 0;
+      for (let key = 0; key < limit; key++) if (rank[key] === 0) { rank[key] = found.length; found.push(key); }
+      for (let i = 0; i < count; i++) if (keys[i] >= 0) of[i] = rank[keys[i]];
+      this.keys = Float64Array.from(found);
+    } else {
+      const rows = new Map();
+      for (let i = 0; i < count; i++) if (keys[i] >= 0) rows.set(keys[i], 0);
+      this.keys = Float64Array.from(rows.keys()).sort();
+      this.keys.forEach((key, i) => rows.set(key, i));
+      for (let i = 0; i < count; i++) if (keys[i] >= 0) of[i] = rows.get(keys[i]);
     }
-    this.keys = Float64Array.from(keys).sort();
-    this.count = keys.length;
-    const rank = new Int32Array(this.count);
-    this.keys.forEach((key, i) => { rank[rows.get(key)] = i; });
-    for (let i = 0; i < count; i++) if (this.of[i] >= 0) this.of[i] = rank[this.of[i]];
+    this.of = of;
+    this.count = this.keys.length;
   }
 
-  each(start, take) {
-    const made = new Float64Array(this.count).fill(start);
-    for (let i = 0; i < this.of.length; i++) if (this.of[i] >= 0) made[this.of[i]] = take(made[this.of[i]], i);
+  size() {
+    const { of } = this, made = new Float64Array(this.count);
+    for (let i = 0; i < of.length; i++) if (of[i] >= 0) made[of[i]] += 1;
     return made;
   }
 
-  size() { return this.each(0, sum => sum + 1); }
-  sum(values) { return this.each(0, (sum, i) => sum + values[i]); }
-  least(values) { return this.each(Infinity, (low, i) => Math.min(low, values[i])); }
-  most(values) { return this.each(0, (high, i) => Math.max(high, values[i])); }
+  sum(values) {
+    const { of } = this, made = new Float64Array(this.count);
+    for (let i = 0; i < of.length; i++) if (of[i] >= 0) made[of[i]] += values[i];
+    return made;
+  }
+
+  least(values) {
+    const { of } = this, made = new Float64Array(this.count).fill(Infinity);
+    for (let i = 0; i < of.length; i++) if (of[i] >= 0 && values[i] < made[of[i]]) made[of[i]] = values[i];
+    return made;
+  }
+
+  most(values) {
+    const { of } = this, made = new Float64Array(this.count);
+    for (let i = 0; i < of.length; i++) if (of[i] >= 0 && values[i] > made[of[i]]) made[of[i]] = values[i];
+    return made;
+  }
+
+  parts(get, Kind = Int32Array) { return filled(this.count, i => get(this.keys[i]), Kind); }
 }
 
 extend({
   // The profile's own split, as Python summed it.
   get own() {
+    const data = this;
     return this.once("own", () => ({
       iterations: this.iterations, cells: this.group("cell"), opcells: this.group("opcell"), modulecells: this.group("modulecell"),
-      busy: this.column("busy.inside"),
-      busyFirst: this.column("busy.first"), busyUntil: this.column("busy.until"), problems: [], range: null, keep: null, event: this.has.kernels ? this.events.iteration : null,
+      busy: this.column("busy.inside"), busyFirst: this.column("busy.first"), busyUntil: this.column("busy.until"),
+      problems: [], range: null, keep: null,
+      get event() { return data.has.kernels ? data.events.iteration : null; },
     }));
   },
 
@@ -222,8 +248,8 @@ extend({
     };
     const split = { iterations, problems: [], keep: null };
     split.event = keyOp ? this.iterationsOfEvents(iterations) : events.iteration;
-    split.range = keyOp ? Int32Array.from(ranges.start, time => iterationAt(iterations, time)) : ranges.iteration;
-    if (inside) split.keep = Uint8Array.from(events.start, (_, i) => (holds(this.launchTime(i)) ? 1 : 0));
+    split.range = keyOp ? filled(ranges.count, i => iterationAt(iterations, ranges.start[i]), Int32Array) : ranges.iteration;
+    if (inside) split.keep = filled(events.count, i => (holds(this.launchTime(i)) ? 1 : 0), Uint8Array);
     if (keyOp) this.setWindows(split);
     split.cells = this.cellsOf(split);
     split.opcells = this.opcellsOf(split, holds);
@@ -276,47 +302,57 @@ extend({
     return merged(rows.sort((a, b) => start[a] - start[b]), start, end);
   },
 
-  // Sums of single kernels by (iteration, op, kernel, device), in this order.
-  cellsOf({ event, keep }) {
-    const { op, kernel, device, duration, count } = this.events;
-    const nOps = this.ops.length, nKernels = this.kernels.length;
-    const places = new Map(this.deviceOrder.map((number, i) => [number, i])), nDevices = places.size;
-    const groups = new Groups(count, i => (keep && !keep[i] ? -1
-      : (((event[i] + 1) * nOps + op[i]) * nKernels + kernel[i]) * nDevices + places.get(device[i])));
-    const cells = Object.fromEntries(["iteration", "op", "kernel", "device"].map(name => [name, new Int32Array(groups.count)]));
-    groups.keys.forEach((key, i) => {
-      cells.device[i] = this.deviceOrder[key % nDevices];
-      const rest = Math.floor(key / nDevices), more = Math.floor(rest / nKernels);
-      cells.kernel[i] = rest % nKernels;
-      cells.op[i] = more % nOps;
-      cells.iteration[i] = Math.floor(more / nOps) - 1;
+  // Of each single kernel the number of its (op, kernel, device) among the different ones, which are sorted.
+  get kinds() {
+    return this.once("kinds", () => {
+      const { op, kernel, device, count } = this.events, nKernels = this.kernels.length;
+      const places = new Map(this.deviceOrder.map((number, i) => [number, i])), nDevices = places.size;
+      const limit = this.ops.length * nKernels * nDevices;
+      const groups = new Groups(filled(count, i => (op[i] * nKernels + kernel[i]) * nDevices + places.get(device[i])), limit);
+      return {
+        of: groups.of, count: groups.count, op: groups.parts(key => Math.floor(key / nDevices / nKernels)),
+        kernel: groups.parts(key => Math.floor(key / nDevices) % nKernels), device: groups.parts(key => this.deviceOrder[key % nDevices]),
+      };
     });
-    return { ...cells, calls: groups.size(), total: groups.sum(duration), shortest: groups.least(duration), longest: groups.most(duration) };
+  },
+
+  // Sums of single kernels by (iteration, op, kernel, device), in this order.
+  cellsOf({ iterations, event, keep }) {
+    const { duration, count } = this.events, { kinds } = this, n = Math.max(1, kinds.count);
+    const groups = new Groups(filled(count, i => (keep && !keep[i] ? -1 : (event[i] + 1) * n + kinds.of[i])), (iterations.count + 1) * n);
+    const kind = groups.parts(key => key % n);
+    return {
+      iteration: groups.parts(key => Math.floor(key / n) - 1), op: kind.map(one => kinds.op[one]), kernel: kind.map(one => kinds.kernel[one]),
+      device: kind.map(one => kinds.device[one]), calls: groups.size(), total: groups.sum(duration), shortest: groups.least(duration), longest: groups.most(duration),
+    };
   },
 
   // The ops among the ranges, as a tree: position in `rows`, position of the op around each, and its times.
   get tree() {
     return this.once("tree", () => {
       const { count, what, start, end, thread, children, calls, gpu_idle: idle } = this.ranges;
-      const rows = [], position = new Int32Array(count).fill(-1), above = [], stack = [];
+      const nOps = this.ops.length, position = new Int32Array(count).fill(-1), stack = [];
+      let size = 0;
+      for (let i = 0; i < count; i++) if (what[i] < nOps) position[i] = size++;
+      const rows = new Int32Array(size), above = new Int32Array(size);
       for (let i = 0; i < count; i++) {
-        if (what[i] >= this.ops.length) continue;
-        if (rows.length && thread[i] !== thread[rows[rows.length - 1]]) stack.length = 0;
+        const at = position[i];
+        if (at < 0) continue;
+        rows[at] = i;
+        if (at && thread[i] !== thread[rows[at - 1]]) stack.length = 0;
         while (stack.length && end[rows[stack[stack.length - 1]]] <= start[i]) stack.pop();
-        position[i] = rows.length;
-        above.push(stack.length ? stack[stack.length - 1] : -1);
-        stack.push(rows.length);
-        rows.push(i);
+        above[at] = stack.length ? stack[stack.length - 1] : -1;
+        stack.push(at);
       }
-      const pick = get => Float64Array.from(rows, get);
+      const pick = get => filled(size, at => get(rows[at]));
       const cpu = pick(i => end[i] - start[i]), self = pick(i => end[i] - start[i] - children[i]);
       // Where an op lies inside of one of its own row, its time is counted with that one.
-      const inside = new Uint8Array(rows.length), open = new Map(), path = [];
-      for (let at = 0; at < rows.length; at++) {
-        while (path.length && path[path.length - 1] !== above[at]) open.set(what[rows[path[path.length - 1]]], open.get(what[rows[path.pop()]]) - 1);
-        const row = what[rows[at]], depth = open.get(row) || 0;
-        inside[at] = depth ? 1 : 0;
-        open.set(row, depth + 1);
+      const inside = new Uint8Array(size), open = new Int32Array(nOps), path = [];
+      for (let at = 0; at < size; at++) {
+        while (path.length && path[path.length - 1] !== above[at]) open[what[rows[path.pop()]]] -= 1;
+        const row = what[rows[at]];
+        inside[at] = open[row] ? 1 : 0;
+        open[row] += 1;
         path.push(at);
       }
       return { rows, position, above, inside, cpu, self, overhead: pick(i => end[i] - start[i] - children[i] - calls[i]), idle: pick(i => idle[i]) };
@@ -337,19 +373,19 @@ extend({
     for (let at = rows.length - 1; at >= 0; at--) if (above[at] >= 0) withInner[above[at]] += withInner[at];
     const count = rows.length + graphs.op.length;
     const both = (one, other) => { const all = new Float64Array(count); all.set(one); if (other) all.set(other, one.length); return all; };
-    const groups = new Groups(count, at => {
-      const time = at < rows.length ? start[rows[at]] : graphs.start[at - rows.length];
-      if (!holds(time)) return -1;
+    const keys = filled(count, at => {
+      if (!holds(at < rows.length ? start[rows[at]] : graphs.start[at - rows.length])) return -1;
       if (at < rows.length) return (range[rows[at]] + 1) * nOps + what[rows[at]];
       return (graphIteration[at - rows.length] + 1) * nOps + graphs.op[at - rows.length];
     });
-    const outer = withInner.map((time, at) => (inside[at] ? 0 : time));
+    const groups = new Groups(keys, (iterations.count + 1) * nOps);
+    const outer = filled(rows.length, at => (inside[at] ? 0 : withInner[at]));
     const all = { cpu: both(cpu, graphs.duration), cpu_self: both(self, graphs.duration), overhead: both(overhead), gpu_idle: both(idle), gpu: both(gpu) };
     return {
-      iteration: Int32Array.from(groups.keys, key => Math.floor(key / nOps) - 1), op: Int32Array.from(groups.keys, key => key % nOps),
+      iteration: groups.parts(key => Math.floor(key / nOps) - 1), op: groups.parts(key => key % nOps),
       calls: groups.size(), cpu: groups.sum(all.cpu), cpu_self: groups.sum(all.cpu_self), overhead: groups.sum(all.overhead),
       gpu_idle: groups.sum(all.gpu_idle), cpu_shortest: groups.least(all.cpu), cpu_longest: groups.most(all.cpu),
-      gpu_with_children: groups.sum(both(outer)), gpu_shortest: groups.least(all.gpu), gpu_longest: groups.most(all.gpu),
+      gpu: groups.sum(all.gpu), gpu_with_children: groups.sum(both(outer)), gpu_shortest: groups.least(all.gpu), gpu_longest: groups.most(all.gpu),
       overhead_shortest: groups.least(all.overhead), overhead_longest: groups.most(all.overhead),
       gpu_idle_shortest: groups.least(all.gpu_idle), gpu_idle_longest: groups.most(all.gpu_idle),
     };
@@ -378,7 +414,7 @@ extend({
   },
 
   // Sums of single modules by (iteration, module).
-  modulecellsOf({ range }, holds) {
+  modulecellsOf({ iterations, range }, holds) {
     const { count, kind, start, end, thread } = this.ranges, numbers = new Map(this.modules.map((path, i) => [path, i]));
     const stack = [], rows = [], module = [], n = Math.max(1, this.modules.length);
     for (let i = 0; i < count; i++) {
@@ -391,10 +427,11 @@ extend({
       rows.push(i);
       module.push(numbers.get(path) ?? -1);
     }
-    const groups = new Groups(rows.length, at => (module[at] < 0 || !holds(start[rows[at]]) ? -1 : (range[rows[at]] + 1) * n + module[at]));
+    const keys = filled(rows.length, at => (module[at] < 0 || !holds(start[rows[at]]) ? -1 : (range[rows[at]] + 1) * n + module[at]));
+    const groups = new Groups(keys, (iterations.count + 1) * n);
     return {
-      iteration: Int32Array.from(groups.keys, key => Math.floor(key / n) - 1), module: Int32Array.from(groups.keys, key => key % n),
-      calls: groups.size(), cpu: groups.sum(Float64Array.from(rows, i => end[i] - start[i])),
+      iteration: groups.parts(key => Math.floor(key / n) - 1), module: groups.parts(key => key % n),
+      calls: groups.size(), cpu: groups.sum(filled(rows.length, at => end[rows[at]] - start[rows[at]])),
     };
   },
 });

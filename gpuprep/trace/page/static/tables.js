@@ -151,22 +151,28 @@ class Tables {
     return this.once("op_types", () => {
       const { cells, opcells } = this.split, { ops } = this.data, names = new Map();
       const typeOf = Int32Array.from(ops, op => { if (!names.has(op.type)) names.set(op.type, names.size); return names.get(op.type); });
-      const of = opcells.op.map(op => typeOf[op]), count = names.size, part = this.opPart;
-      const gpu = total(cells.op.map(op => typeOf[op]), cells.total, count, this.part);
-      const calls = total(of, opcells.calls, count, part), seen = new Set(), rows = new Int32Array(count);
-      for (let i = part[0]; i < part[1]; i++) if (!seen.has(opcells.op[i])) { seen.add(opcells.op[i]); rows[of[i]] += 1; }
-      // GPU work that no call of an op launched has a total alone.
-      for (let i = 0; i < count; i++) if (!rows[i] && gpu[i] > 0) rows[i] = 1;
-      const spread = (sums, shortest, longest) => {
-        const low = lowest(of, shortest, count, part), high = highest(of, longest, count, part);
-        return i => (calls[i] ? { total: us(sums[i]), average: us(sums[i]) / calls[i], shortest: us(low[i]), longest: us(high[i]) }
-          : { total: us(sums[i]), average: us(sums[i]), shortest: us(sums[i]), longest: us(sums[i]) });
-      };
-      const own = values => total(of, values, count, part);
-      const cpu = spread(own(opcells.cpu), opcells.cpu_shortest, opcells.cpu_longest);
-      const work = spread(gpu, opcells.gpu_shortest, opcells.gpu_longest);
-      const overhead = spread(own(opcells.overhead), opcells.overhead_shortest, opcells.overhead_longest);
-      const idle = spread(own(opcells.gpu_idle), opcells.gpu_idle_shortest, opcells.gpu_idle_longest);
+      const of = opcells.op.map(op => typeOf[op]), ofCell = cells.op.map(op => typeOf[op]), count = names.size, part = this.opPart;
+      const gpu = total(ofCell, cells.total, count, this.part), own = values => total(of, values, count, part), calls = own(opcells.calls);
+      const seen = new Set(), rows = new Int32Array(count);
+      const see = (op, type) => { if (!seen.has(op)) { seen.add(op); rows[type] += 1; } };
+      for (let i = part[0]; i < part[1]; i++) see(opcells.op[i], of[i]);
+      for (let i = this.part[0]; i < this.part[1]; i++) see(cells.op[i], ofCell[i]);
+      const spread = (sums, number, low, high, single = sums) => i => ({
+        total: us(sums[i]), average: us(single[i] / Math.max(number[i], 1)), shortest: number[i] ? us(low[i]) : 0, longest: us(high[i]),
+      });
+      const simple = name => spread(own(opcells[name]), calls, lowest(of, opcells[`${name}_shortest`], count, part), highest(of, opcells[`${name}_longest`], count, part));
+      // GPU work that no call of an op launched: the spread is that of its kernels.
+      const launched = total(ofCell, cells.calls, count, this.part), single = own(opcells.gpu);
+      const low = lowest(of, opcells.gpu_shortest, count, part), high = highest(of, opcells.gpu_longest, count, part);
+      for (let i = this.part[0]; i < this.part[1]; i++) {
+        const type = ofCell[i];
+        if (calls[type]) continue;
+        low[type] = Math.min(low[type], cells.shortest[i]);
+        high[type] = Math.max(high[type], cells.longest[i]);
+        single[type] = gpu[type];
+      }
+      const launches = calls.map((number, i) => number || launched[i]);
+      const cpu = simple("cpu"), work = spread(gpu, launches, low, high, single), overhead = simple("overhead"), idle = simple("gpu_idle");
       const texts = [...names.keys()];
       return falling(count, gpu).filter(i => rows[i]).map(i => ({
         type: texts[i], ops: rows[i], calls: calls[i], cpu_us: cpu(i), gpu_us: work(i), cpu_overhead_us: overhead(i), gpu_idle_us: idle(i),
