@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprep.cli import options, page, trace_check, trace_compare, trace_job, trace_options, trace_record, trace_serve
-from gpuprep.cli.console import check_output, emit, page_width
+from gpuprep.cli.console import check_output, page_width
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ def report(
     if job.is_job(path):  # a file of each rank
         with steps(f"trace report {path.name}", quiet=quiet) as say:
             told = trace_job.rendered(path, wish, form, table=table, full=full or bool(verbose), say=say)
-        trace_options.emit_bytes(told, output) if isinstance(told, bytes) else emit(told, output)
+        if isinstance(told, bytes):
+            trace_options.emit_bytes(told, output)
+        else:
+            page.deliver(told, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
         return
     path = job.only(path)
     if form == "csv":

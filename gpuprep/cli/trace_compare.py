@@ -38,7 +38,7 @@ def compare(
     """Show what changed between two profiles: steps, ops, kernels, recommendations.
 
     The first PATH is of before a change, the second of after it. Times and calls are those of one step. The exit code
-    is 0 whether they differ or not: `gpuprep trace check --baseline` is for CI.
+    is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
     """
     form = options.chosen(style, as_json, False)
     check_output(output)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuprep.cli.steps import Steps
     from gpuprep.trace.opening import Wish
 
-FORMATS = ("text", "json", "csv", "xlsx", "markdown")
+FORMATS = ("text", "json", "csv", "xlsx", "markdown", "html")
 TABLES = ("ranks", "collectives", "steps", "notes")
 
 
@@ -31,9 +31,16 @@ def rendered(folder: Path, wish: Wish, form: str, *, table: str, full: bool, say
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
     from gpuprep.trace.formats import json, ranks
+    from gpuprep.trace.opening import open_trace
     from gpuprep.trace.opening.job import open_job
+    from gpuprep.trace.page import html
 
-    document = open_job(folder, wish, say=say)
+    job = open_job(folder, wish, say=say)
+    document = job.ranks
+    if form == "html":  # the page of the lowest rank, with what all show together
+        opened = open_trace(job.first, wish, last_rank=job.last_rank, say=say)
+        say("writing")
+        return html(opened.profile, opened.document, document)
     say("writing")
     if form == "csv":
         return ranks.csv(document, table)

@@ -35,7 +35,7 @@ def serve(
     quiet: bool,
     store: str | None,
 ) -> None:
-    """Show profiles in a browser: the page of `gpuprep trace report --format html`, and Perfetto.
+    """Show profiles in a browser: the page of `gpuprep trace report PATH --format html`, and Perfetto.
 
     PATH is a profile, or a folder of them. It prints the address, with a token that the browser must give once. A page
     takes start=N, stop=M and key_op=NAME in its address. Ctrl-C ends it.

@@ -1,4 +1,4 @@
-"""What `gpuprep trace report --format json` prints, and what the page shows. Made of a Profile by trace/tables.
+"""What `gpuprep trace report PATH --format json` prints, and what the page shows. Made of a Profile by trace/tables.
 
 Times are microseconds as floats unless the name ends otherwise. null: not in the profile.
 
@@ -228,7 +228,7 @@ class TraceDocument:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of `gpuprep trace report --format json`."""
+    """JSON Schema (draft 2020-12) of `gpuprep trace report PATH --format json`."""
     made = schema_of(TraceDocument, "gpuprep trace document")
     root = made["$defs"].pop(TraceDocument.__name__)
     root["properties"]["schema_version"] = {"const": SCHEMA_VERSION}

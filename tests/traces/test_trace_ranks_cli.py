@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +100,17 @@ def test_markdown_and_xlsx(report: Run, folder: Path, tmp_path: Path) -> None:
     assert report(folder, "--format", "xlsx", "--output", target)[0] == 0
     with zipfile.ZipFile(io.BytesIO(target.read_bytes())) as book:
         assert "Collectives" in book.read("xl/workbook.xml").decode()
+
+
+def test_the_page_is_of_the_lowest_rank_and_has_all_ranks(report: Run, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "night.html"
+    assert report(folder, "--format", "html", "--output", target)[0] == 0
+    told = re.search(r'id="document"[^>]*>([^<]+)<', target.read_text())
+    assert told
+    shown = json.loads(gzip.decompress(base64.b64decode(told[1].strip())))
+    assert shown["file"]["rank"] == 0
+    assert [one["rank"] for one in shown["ranks"]["ranks"]] == [0, 1, 2]
+    assert "straggler" in [one["rule"] for one in shown["advice"]]
 
 
 @pytest.mark.parametrize(

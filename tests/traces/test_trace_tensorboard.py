@@ -131,6 +131,7 @@ def test_the_tab_shows_the_page(chromium: browser.Chromium, board: Server, width
         link = frame.get_by_role("link", name="Iterations", exact=True).first
         if link.is_visible():
             link.click()
+            frame.get_by_text("Key op", exact=True).first.wait_for()
         return page.frames[-1].url, frame.locator("body").inner_text()
 
     seen = chromium.visit(f"http://{board.place}/#gpuprep", do=look, width=width, check=False)

@@ -21,7 +21,7 @@ TABLES: dict[str, tuple[int, tuple[str, ...]]] = {
 
 
 def render(document: TraceDocument) -> str:
-    parts = [f"# {plain(document.file.profile_name)}: where the time went"]
+    parts = [f"# {plain(document.file.profile_name or document.file.name)}: where the time went"]
     if document.advice:
         parts.append("## What to change")
     for one in document.advice:

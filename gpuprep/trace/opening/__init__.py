@@ -14,6 +14,7 @@ from gpuprep.trace.opening.machine import beside, board_used, system_config
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.profile import Profile
 from gpuprep.trace.reading import read
+from gpuprep.trace.roofs import with_roofs
 from gpuprep.trace.tables import document as tabulated
 
 Say = Callable[[str], None]
@@ -37,9 +38,16 @@ class Opened:
 
 
 def open_trace(
-    path: Path, wish: Wish = Wish(), record: RunRecord | None = None, *, say: Say = lambda _step: None
+    path: Path,
+    wish: Wish = Wish(),
+    record: RunRecord | None = None,
+    *,
+    last_rank: tuple[int, float, float] | None = None,
+    say: Say = lambda _step: None,
 ) -> Opened:
     """One file, as everything shows it. `record` is of the machine that it was recorded on; `say` is told each step.
+
+    `last_rank`: as advise() takes it, where the file is one of several ranks.
 
     Raises UsageError for what is no profile, and for iterations and a key op that are not in it.
     """
@@ -55,5 +63,7 @@ def open_trace(
     machine, source = system_config(trace, record, noted.machine)
     document = replace(document, file=replace(document.file, machine=machine, machine_source=source))
     board = board_used(trace, record)
+    document = with_roofs(profile, document, board, record)
     say("looking for what to change")
-    return Opened(profile, replace(document, advice=advise(profile, document, board=board, record=record)))
+    found = advise(profile, document, board=board, record=record, last_rank=last_rank)
+    return Opened(profile, replace(document, advice=found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuprep.errors import UsageError
@@ -25,12 +25,32 @@ def only(path: Path) -> Path:
     return find(path)[0]
 
 
-def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> RanksDocument:
+@dataclass(frozen=True)
+class Job:
+    ranks: RanksDocument
+    files: dict[str, Path]  # by their names in the document
+
+    @property
+    def first(self) -> Path:
+        """The file of the lowest rank."""
+        return self.files[self.ranks.ranks[0].file]
+
+    @property
+    def last_rank(self) -> tuple[int, float, float] | None:
+        """The worst straggler as advise() takes it: rank, ns a step, share of the steps."""
+        if not self.ranks.stragglers:
+            return None
+        worst = self.ranks.stragglers[0]
+        return worst.rank, worst.late_us * 1000, worst.steps / worst.of_steps
+
+
+def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Job:
     """Files that are no profile are left out and said; UsageError where none is one.
 
     Of `wish`, the key op and the paths count, and the iterations are those that all ranks have.
     """
     found: list[OneRank] = []
+    files: dict[str, Path] = {}
     failed: list[Note] = []
     first: UsageError | None = None
     for file in find(folder):
@@ -40,6 +60,7 @@ def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Rank
             trace = read(file, stacks=False)
             make_safe(trace, keep_paths=wish.keep_paths)
             found += ranks_of(linked(trace, key_op=wish.key_op))
+            files.setdefault(trace.file, file)
         except UsageError as error:
             first = first or error
             failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), 200)}"))
@@ -48,4 +69,4 @@ def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Rank
         raise first
     say(f"comparing {len(found)} ranks")
     joined = join(found, wish.profile_name or folder.resolve().name)
-    return replace(joined, notes=(*joined.notes, *failed))
+    return Job(replace(joined, notes=(*joined.notes, *failed)), files)

@@ -24,6 +24,7 @@ from markupsafe import Markup
 from gpuprep.trace.document import TraceDocument
 from gpuprep.trace.page.pack import pack
 from gpuprep.trace.profile import Profile
+from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import one_line
 
 LEVEL = 6  # of gzip: 9 takes three times as long for 2 % less
@@ -31,11 +32,17 @@ VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
 STYLE, FIRST, LAST = "page.css", ("core.js", "columns.js", "tabular.js"), ("start.js",)
 
 
-def html(profile: Profile, document: TraceDocument) -> str:
-    """The page. `document` is of `profile`, with advice and roofs; its tables are made again in the page."""
+def html(profile: Profile, document: TraceDocument, ranks: RanksDocument | None = None) -> str:
+    """The page. `document` is of `profile`, with advice and roofs; its tables are made again in the page.
+
+    `ranks`: of the job that the profile is the first rank of.
+    """
     scripts = [_file("vendor", *name.split("/")) for name in VENDOR] + [_own_script()]
     style = _own_styles()
-    told = {"file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs}
+    told = {
+        "file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs,
+        "ranks": ranks,
+    }  # fmt: skip
     return (
         _environment()
         .get_template("template.html")

@@ -2,7 +2,7 @@
 
     index.html             all runs; with one run the page of that run
     page?run=R             the page. &start=N&stop=M&key_op=NAME choose iterations, as on the command line
-    document.json?run=R    the document of `gpuprep trace report --format json`
+    document.json?run=R    the document of `gpuprep trace report PATH --format json`
     raw?run=R              the file itself, for Perfetto
     perfetto?run=R         hands the file to ui.perfetto.dev inside the browser; nothing is sent to any server
     index.js               what TensorBoard loads

@@ -36,6 +36,7 @@ class Work:
     # Sizes along which elements lie side by side in memory, with their names: (("k", 4097), ("n", 4096)). They must be
     # multiples of 16 bytes.
     rows: tuple[tuple[str, int], ...] = ()
+    needed: float = 1.0  # share of `flops` that a kernel must calculate: half of them under a causal mask
     filter: Sizes = ()  # of a convolution: channels out, channels in of one group, height, width
     points: Sizes = ()  # of a convolution: batch, then where the filter stands
     image: Sizes = ()  # of a convolution: the tensor that the filter is moved over
@@ -262,6 +263,7 @@ def _attended(given: Inputs, *, rows: bool, backward: bool) -> Work | None:
     if k[3] != size or v[2] != keys or not k[0] == v[0] == batch or k[1] != v[1] or not k[1] or heads % k[1]:
         return None
     of_scores, of_values = (3, 2) if backward else (1, 1)
+    causal = "causal" in given.at and given.text("causal").strip().lower() in ("true", "1", "2")
     total = 2.0 * batch * heads * queries * keys * (of_scores * size + of_values * width)
     one = 2.0 * batch * heads * queries * keys * size
     words = f"batch={batch} heads={heads} queries={queries} keys={keys} head size={size}"
@@ -273,9 +275,18 @@ def _attended(given: Inputs, *, rows: bool, backward: bool) -> Work | None:
         k=size,
         batch=batch * heads,
         times=total / one if one else 0.0,
+        needed=_below_diagonal(queries, keys) if causal else 1.0,
         words=words,
         rows=(("head size", size),) if size == width else (("head size", size), ("head size of the values", width)),
     )
+
+
+def _below_diagonal(queries: int, keys: int) -> float:
+    """Share of the scores that a causal mask leaves, where the mask begins at the first query and key."""
+    if not queries or not keys:
+        return 1.0
+    short = min(queries, keys)
+    return (short * (short + 1) / 2 + (queries - short) * keys) / (queries * keys)
 
 
 _KINDS: dict[str, Callable[[Inputs], Work | None]] = {
