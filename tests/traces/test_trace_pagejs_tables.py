@@ -35,7 +35,10 @@ def compare(chromium: browser.Chromium, folder: Path, path: Path, most: int = 4)
 
     seen = chromium.visit(
         viewpages.write(folder, linked),
-        do=lambda page: (page.wait_for_selector("main > h1"), page.evaluate(viewpages.AGGREGATE, choices))[1],
+        do=lambda page: (
+            page.wait_for_selector("main > h1"),
+            page.evaluate(viewpages.AGGREGATE, [choices, viewpages.TABLES]),
+        )[1],
         check=False,
     )
     assert seen.faults() == []
@@ -69,9 +72,10 @@ def test_work_of_a_domain(chromium: browser.Chromium, tmp_path: Path) -> None:
     """Figures of what was launched inside of annotations of one name: here one kernel a step, of 60 µs."""
     linked = viewpages.opened(viewpages.training(6).write(tmp_path / "all.pt.trace.json"))
     look = """() => {
-      const data = tracePage.state.data, {summary, kernels, ops} = data.aggregate({domain: "Optimizer.step#SGD.step", start: 1, stop: 4});
-      return [data.domains(), summary.kernels, summary.kernel_time_us, kernels.map(one => one.name), ops.map(one => one.type), summary.wall_us,
-        data.aggregate({start: 1, stop: 4}).summary.wall_us];
+      const data = tracePage.state.data, range = {start: 1, stop: 4};
+      const {summary, kernels, ops} = data.aggregate({...range, domain: "Optimizer.step#SGD.step"});
+      return [data.domains(), summary.kernels, summary.kernel_time_us, kernels.map(one => one.name),
+        ops.map(one => one.type), summary.wall_us, data.aggregate(range).summary.wall_us];
     }"""
     seen = chromium.visit(
         viewpages.write(tmp_path, linked),

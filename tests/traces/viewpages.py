@@ -1,4 +1,4 @@
-"""Pages of profiles that have all that the views of iterations, time and memory show. Figures in the page against Python's."""
+"""Pages of profiles that have all that the views of iterations, time and memory show."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def told(linked: Profile, start: int | None = None, stop: int | None = None) -> 
 
 
 # Of each choice all tables that the page makes.
-AGGREGATE = """choices => choices.map(choice => {
+AGGREGATE = """([choices, names]) => choices.map(choice => {
   const made = tracePage.state.data.aggregate(choice);
-  return Object.fromEntries(["summary", "iterations", "ops", "op_types", "kernels", "modules", "devices"].map(name => [name, made[name]]));
+  return Object.fromEntries(names.map(name => [name, made[name]]));
 })"""
 
 
