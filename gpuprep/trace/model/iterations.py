@@ -66,7 +66,7 @@ def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
     if not len(rows):
         raise UsageError(
             f"the key op {key_op} is not in {trace.file}",
-            "--key-op takes the type of an op, its whole name, or an annotation; `trace report --format json` lists ops",
+            "--key-op takes the type of an op, its whole name, or an annotation; `trace report` lists them",
         )
     rows = _apart(trace, rows)
     start = trace.ops.start[rows].astype(np.int64)
