@@ -19,6 +19,7 @@ from gpuprep.trace.ranks import RanksDocument, kinds
 from gpuprep.trace.reading import find, read
 
 NEAR = 0.01  # µs
+PUBLIC = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
 Spans = list[tuple[float, float]]
 
 
@@ -187,6 +188,29 @@ def test_a_trace_without_a_rank_takes_it_from_its_name(tmp_path: Path) -> None:
     assert [note.id for note in shown.notes] == ["rank_guessed"]
 
 
+def test_a_file_with_several_gpus_and_no_rank_is_a_rank_for_each_gpu(tmp_path: Path) -> None:
+    """As sessions of Nsight Systems are: here two hosts with two GPUs each."""
+    for host in range(2):
+        trace = RankTrace(0, 0)
+        trace.step(0, 0)
+        for device in range(2):
+            trace.rank = device
+            trace.kernel("work", 10 + device, 20, 900 + 100 * host + 10 * device)
+        trace.write(tmp_path, f"host{host}.json")
+    shown = opened(tmp_path)
+    assert [(line.rank, line.file, line.device) for line in shown.ranks] == [
+        (0, "host0.json", 0), (1, "host0.json", 1), (2, "host1.json", 0), (3, "host1.json", 1)
+    ]  # fmt: skip
+    assert [line.compute_us for line in shown.ranks] == pytest.approx([880, 890, 980, 990], abs=NEAR)
+
+
+@pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")
+def test_a_public_session_with_two_gpus() -> None:
+    shown = ranks.summary([profile(read(Path(PUBLIC) / "nsys-h100-2gpu-1s.sqlite"))], "job")
+    assert [(line.rank, line.device) for line in shown.ranks] == [(0, 0), (1, 1)]
+    assert all(line.busy_us for line in shown.ranks)
+
+
 def test_steps_that_a_rank_does_not_have_are_not_compared(tmp_path: Path) -> None:
     traces = job()
     traces[2].events = [event for event in traces[2].events if event["name"] != "ProfilerStep#0"]
@@ -211,9 +235,6 @@ def test_two_recorded_ranks_joined_by_gloo() -> None:
         assert line.collective_us is not None
         assert line.step_us is not None
         assert 0 < line.exposed_us < line.collective_us < line.step_us
-
-
-PUBLIC = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
 
 
 @pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")

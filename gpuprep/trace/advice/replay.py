@@ -33,8 +33,8 @@ from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.columns import Ints, OpKind
 
-MOST_PIECES = 40_000  # calls and GPU events that are replayed; fewer iterations where there are more
-LARGEST_STEP = 400_000  # a step of more is not replayed
+MOST_PIECES = 20_000  # calls and GPU events that are replayed; fewer iterations where there are more
+LARGEST_STEP = 120_000  # a step of more is not replayed
 UNEXPLAINED_NS = 5_000  # a kernel that begins so much later than its stream and launch allow waited for another stream
 QUEUE = 500  # launches ahead of the GPU from which a long launch call is a wait for room in the queue
 LONG_LAUNCH_NS = 30_000

@@ -97,8 +97,8 @@ def depth(above: Ints) -> NDArray[np.int32]:
 def op_cells(tree: Sweep, iteration: Ints, row: Ints, of: Times) -> OpCells:
     """`iteration` and `row` of each position of the tree."""
     groups = Groups(iteration, row)
-    # A row inside of itself (a recursion) has its GPU time with children counted once.
-    outermost = np.where(_inside_itself(tree, row), 0, of.gpu_children)
+    # A row inside of itself (a recursion) has its GPU time with children counted once in its iteration.
+    outermost = np.where(_inside_itself(tree, groups.of), 0, of.gpu_children)
     return OpCells(
         iteration=groups.values(iteration),
         op=groups.values(row),

@@ -74,7 +74,7 @@ def ranks_of(profile: Profile) -> list[OneRank]:
         found = _RANK_IN_NAME.search(trace.file)
         rank = trace.rank if trace.rank != NONE else int(found[1]) if found else NONE
         return [_one(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
-    return [_one(profile, device, place, True) for place, device in enumerate(devices)]
+    return [_one(profile, device, NONE, True) for device in devices]
 
 
 def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:

@@ -70,7 +70,7 @@ def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
 def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
     """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
     jobs: dict[int, list[OneRank]] = defaultdict(list)
-    for one in found:
+    for one in sorted(found, key=lambda one: (one.file, one.device)):
         jobs[one.world_size].append(one)
     if not jobs:
         return [], 0
