@@ -38,8 +38,8 @@ COLUMNS = {
     "ops?op=1": {
         "ops": ["GPU time (µs)", "CPU time (µs)", "Op name", "Direction", "Op type",
                 "Calls",
-                "TC eligible", "Using TC", "Kernel calls", "Data type", "Input shapes", "GPU time with children (µs)", "TFLOP/s",
-                "Stack trace"],
+                "TC eligible", "Using TC", "Kernel calls", "Data type", "Input shapes",
+                "GPU time with children (µs)", "TFLOP/s", "Stack trace"],
         "op-kernels": SUMMARY,
     },
     "kernels": {"kernels": [*SUMMARY, "Memory"]},
