@@ -90,7 +90,7 @@ class Cells:
 
 @dataclass
 class OpCells:
-    """Sums of CPU time by (iteration, op). Times in ns."""
+    """Sums of CPU time by (iteration, op). Times in ns; in 32 bits where all of a column fit: add, never multiply."""
 
     iteration: Ints
     op: Ints

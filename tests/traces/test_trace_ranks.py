@@ -9,7 +9,9 @@ import random
 from pathlib import Path
 
 import pytest
-from manyranks import EXTRA, STEP, RankTrace, job
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from manyranks import COMPUTE, EXTRA, STEP, RankTrace, job
 
 from gpuprep.trace import ranks
 from gpuprep.trace.model import profile
@@ -17,6 +19,8 @@ from gpuprep.trace.ranks import RanksDocument, kinds
 from gpuprep.trace.reading import find, read
 
 NEAR = 0.01  # µs
+PUBLIC = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
+Spans = list[tuple[float, float]]
 
 
 def document(folder: Path, traces: list[RankTrace]) -> RanksDocument:
@@ -184,6 +188,29 @@ def test_a_trace_without_a_rank_takes_it_from_its_name(tmp_path: Path) -> None:
     assert [note.id for note in shown.notes] == ["rank_guessed"]
 
 
+def test_a_file_with_several_gpus_and_no_rank_is_a_rank_for_each_gpu(tmp_path: Path) -> None:
+    """As sessions of Nsight Systems are: here two hosts with two GPUs each."""
+    for host in range(2):
+        trace = RankTrace(0, 0)
+        trace.step(0, 0)
+        for device in range(2):
+            trace.rank = device
+            trace.kernel("work", 10 + device, 20, 900 + 100 * host + 10 * device)
+        trace.write(tmp_path, f"host{host}.json")
+    shown = opened(tmp_path)
+    assert [(line.rank, line.file, line.device) for line in shown.ranks] == [
+        (0, "host0.json", 0), (1, "host0.json", 1), (2, "host1.json", 0), (3, "host1.json", 1)
+    ]  # fmt: skip
+    assert [line.compute_us for line in shown.ranks] == pytest.approx([880, 890, 980, 990], abs=NEAR)
+
+
+@pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")
+def test_a_public_session_with_two_gpus() -> None:
+    shown = ranks.summary([profile(read(Path(PUBLIC) / "nsys-h100-2gpu-1s.sqlite"))], "job")
+    assert [(line.rank, line.device) for line in shown.ranks] == [(0, 0), (1, 1)]
+    assert all(line.busy_us for line in shown.ranks)
+
+
 def test_steps_that_a_rank_does_not_have_are_not_compared(tmp_path: Path) -> None:
     traces = job()
     traces[2].events = [event for event in traces[2].events if event["name"] != "ProfilerStep#0"]
@@ -208,9 +235,6 @@ def test_two_recorded_ranks_joined_by_gloo() -> None:
         assert line.collective_us is not None
         assert line.step_us is not None
         assert 0 < line.exposed_us < line.collective_us < line.step_us
-
-
-PUBLIC = os.environ.get("GPUPREP_PUBLIC_TRACES", "")
 
 
 @pytest.mark.skipif(not PUBLIC, reason="GPUPREP_PUBLIC_TRACES names no folder of public traces")
@@ -259,6 +283,59 @@ def _by_hand(file: Path) -> dict[str, float]:
             running[nccl] += change
             before = time
     return {key: value / len(steps) for key, value in sums.items()}
+
+
+def test_steps_of_one_name_are_told_apart_by_their_order(tmp_path: Path) -> None:
+    traces = job()
+    for trace in traces:
+        for event in trace.events:
+            if event["name"].startswith("ProfilerStep"):
+                event["name"] = "train_step"
+    shown = document(tmp_path, traces)
+    assert [step.name for step in shown.steps] == ["train_step 0", "train_step 1", "train_step 2"]
+    assert [step.last_rank for step in shown.steps] == [2, 2, 2]
+    assert [line.step_us for line in shown.ranks] == pytest.approx([STEP] * 3, abs=NEAR)
+
+
+times = st.floats(0, 5000).map(lambda time: round(time, 3))
+spans = st.lists(st.tuples(times, times), max_size=8)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(spans, spans), min_size=1, max_size=3))
+def test_parts_sum_to_their_whole(tmp_path: Path, drawn: list[tuple[Spans, Spans]]) -> None:
+    """Any work and any collectives: unions stay inside the step, exposed and overlapped make the collectives."""
+    for old in tmp_path.glob("*.json"):
+        old.unlink()
+    for number, (work, collectives) in enumerate(drawn):
+        trace = RankTrace(number, len(drawn))
+        trace.step(0, 0)
+        for start, length in work:
+            trace.kernel("work", start / 2, start, start + length / 2, COMPUTE)
+        for start, length in collectives:
+            trace.collective(start / 2, start, start + length / 2)
+        trace.kernel("end", 5, 9000, 9001)
+        trace.write(tmp_path)
+    shown = opened(tmp_path)
+    for line, (work, collectives) in zip(shown.ranks, drawn, strict=True):
+        assert line.step_us is not None
+        assert line.busy_us is not None
+        assert line.compute_us is not None
+        assert line.collective_us is not None
+        assert line.exposed_us is not None
+        assert line.overlapped_us is not None
+        assert 0 <= line.exposed_us <= line.collective_us + NEAR
+        assert line.exposed_us + line.overlapped_us == pytest.approx(line.collective_us)
+        assert line.busy_us == pytest.approx(line.compute_us + line.exposed_us, abs=NEAR)
+        assert line.busy_us <= line.step_us
+        assert line.collective_us <= sum(length / 2 for _, length in collectives) + NEAR
+        assert line.compute_us <= sum(length / 2 for _, length in work) + 1 + NEAR
+    for column, line in enumerate(shown.ranks):
+        if line.late_us is not None:
+            assert line.waiting_us is not None
+            late = [step.late_us[column] or 0.0 for step in shown.steps]
+            assert line.late_us == pytest.approx(sum(late) / len(shown.steps))
+            assert (line.late_us == 0) or line.last_percent
 
 
 def test_no_profile_at_all() -> None:

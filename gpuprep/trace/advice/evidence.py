@@ -16,7 +16,7 @@ from gpuprep.records import RunRecord
 from gpuprep.trace.advice import intervals, kinds
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.columns import Arguments, GpuKind, Ints, OpKind
-from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.document import Gain, TraceDocument
 from gpuprep.trace.profile import OUTSIDE, Profile, UsesTensorCores
 
 Mask = NDArray[np.bool_]
@@ -34,7 +34,7 @@ class Evidence:
         # What several rules need, made by the first: the step taken apart (gains.py), products, chains of kernels.
         self.replayed: object = None
         self.products: object = None
-        self.chains: object = None
+        self.chains: tuple[tuple[Ints, Ints], Gain | None] | None = None
         summary = document.summary
         self.first, self.last = summary.start_iteration, summary.stop_iteration
         self.steps = max(1, summary.iterations)
@@ -101,7 +101,7 @@ class Evidence:
     def busy(self, mask: Mask | None = None, device: int | None = None) -> Intervals:
         """The union of GPU events of the whole file inside the window; of `mask` of `gpu` alone."""
         if mask is None:
-            rows = np.arange(len(self.trace.gpu.start))
+            rows: Ints = np.arange(len(self.trace.gpu.start))
         else:
             rows = self.gpu[mask]
         if device is not None:

@@ -35,7 +35,7 @@ def advice(rule: Rule, found: Found) -> Advice:
         ops=tuple(int(one) for one in found.ops[:MOST_ROWS]),
         kernels=tuple(int(one) for one in found.kernels[:MOST_ROWS]),
         view=rule.view,
-        gain=found.gain,
+        gain=Gain(float(found.gain.us), found.gain.how) if found.gain else None,  # not numpy's own kind
         figures={name: float(value) for name, value in found.figures.items()},
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuprep.trace.advice import intervals
 from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.replay import Change, Replay
 from gpuprep.trace.columns import Ints
@@ -50,17 +51,33 @@ def calls_of(e: Evidence, gpu_rows: Mask) -> Mask:
 
 def calls_between(e: Evidence, rows: Ints) -> Mask:
     """Of all rows of Trace.calls: which begin inside one of these ranges, on its thread."""
-    calls, ops = e.trace.calls, e.trace.ops
+    ops = e.trace.ops
+    return calls_in(e, ops.thread[rows], ops.start[rows], ops.end[rows])
+
+
+def calls_in(e: Evidence, threads: Ints, starts: Ints, ends: Ints) -> Mask:
+    """Of all rows of Trace.calls: which begin inside one of these spans of a thread."""
+    calls = e.trace.calls
     found = np.zeros(len(calls.start), bool)
-    for thread in np.unique(ops.thread[rows]).tolist():
-        mine = rows[ops.thread[rows] == thread]
-        mine = mine[np.argsort(ops.start[mine], kind="stable")]
+    for thread in np.unique(threads).tolist():
+        spans = intervals.union(starts[threads == thread], ends[threads == thread])
         here = np.flatnonzero(calls.thread == thread)
-        place = np.searchsorted(ops.start[mine], calls.start[here], side="right") - 1
+        place = np.searchsorted(spans[:, 0], calls.start[here], side="right") - 1
         inside = place >= 0
-        latest = np.maximum.accumulate(ops.end[mine])
-        inside[inside] = calls.start[here[inside]] < latest[place[inside]]
+        inside[inside] = calls.start[here[inside]] < spans[place[inside], 1]
         found[here[inside]] = True
+    return found
+
+
+def has_call(e: Evidence, rows: Ints, wanted: Mask) -> Mask:
+    """Of each of these ranges: whether one of the calls `wanted` (of all) begins inside it, on its thread."""
+    calls, ops = e.trace.calls, e.trace.ops
+    found = np.zeros(len(rows), bool)
+    for thread in np.unique(ops.thread[rows]).tolist():
+        mine = ops.thread[rows] == thread
+        starts = np.sort(calls.start[wanted & (calls.thread == thread)])
+        before, after = (np.searchsorted(starts, edge[rows[mine]]) for edge in (ops.start, ops.end))
+        found[mine] = after > before
     return found
 
 

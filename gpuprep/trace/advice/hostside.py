@@ -189,7 +189,7 @@ def sync(e: Evidence) -> Found | None:
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
 
 
-def _copies_back(e: Evidence, reads: Ints) -> np.ndarray:  # type: ignore[type-arg]
+def _copies_back(e: Evidence, reads: Ints) -> np.ndarray:
     """Of all GPU events: copies to the host that were launched inside these ranges."""
     found = np.zeros(len(e.trace.gpu.start), bool)
     call = e.profile.gpu.call[e.gpu]

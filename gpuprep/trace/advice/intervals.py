@@ -71,7 +71,8 @@ class Covered:
         self._values = np.column_stack((before, lengths)).ravel()
 
     def __call__(self, times: Ints) -> NDArray[np.float64]:
-        return np.interp(times, self._edges, self._values)
+        found: NDArray[np.float64] = np.interp(times, self._edges, self._values)
+        return found
 
     def between(self, start: Ints, end: Ints) -> NDArray[np.float64]:
         """How much of each [start, end] is covered."""

@@ -7,11 +7,13 @@ import re
 import numpy as np
 
 from gpuprep.trace.advice import kinds, physics
-from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
-from gpuprep.trace.advice.gains import all_gpu, calls_of, durations, gain, gpu_of_calls
-from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.advice.gains import all_gpu, calls_in, calls_of, durations, gain, gpu_of_calls
+from gpuprep.trace.advice.replay import Change, Times
+from gpuprep.trace.columns import Ints
 from gpuprep.trace.document import Gain
+from gpuprep.trace.work.flops import shape
 from gpuprep.trace.work.optypes import data_type
 
 CONVOLUTION = re.compile(r"^aten::(conv[123]d|convolution)$")
@@ -50,7 +52,7 @@ def transposes(e: Evidence) -> Found | None:
     return Found(figures, ops=ops.tolist(), kernels=np.flatnonzero(rows).tolist(), gain=made)
 
 
-def _normalised(e: Evidence, new: np.ndarray) -> tuple[np.ndarray, int]:  # type: ignore[type-arg]
+def _normalised(e: Evidence, new: Times) -> tuple[Times, int]:
     """Batch normalisation in NHWC: (new durations, ns that are saved in the chosen iterations). It reads the input
     twice and writes once, backward it reads twice two tensors and writes one."""
     assert e.board is not None
@@ -90,7 +92,7 @@ def conv_bias_bn(e: Evidence) -> Found | None:
     found = []
     for row in e.outermost(e.ranges(CONVOLUTION, ops_alone=True)).tolist():
         arguments = e.trace.arguments[e.trace.ops.arguments[row]] if e.trace.ops.arguments[row] >= 0 else None
-        if arguments is None or len(arguments.shapes) < 3 or not physics.numel(arguments.shapes[2]):
+        if arguments is None or len(arguments.shapes) < 3 or not arguments.shapes[2]:
             continue
         behind = e.next_op(row)
         if COUNTER.match(e.name_of(behind)):  # how many batches a BatchNorm2d has seen
@@ -107,18 +109,20 @@ def conv_bias_bn(e: Evidence) -> Found | None:
     return Found({"ops": len(np.unique(ops))}, ops=np.unique(ops[ops >= 0]).tolist(), gain=made)
 
 
-def _bias_work(e: Evidence) -> np.ndarray:  # type: ignore[type-arg]
+def _bias_work(e: Evidence) -> Mask:
     """Of all GPU events: additions directly under a convolution, and sums directly under its backward pass."""
-    names = np.array([*e.names, ""], dtype=object)
-    instance, parent = e.profile.gpu.instance, e.child_of
     ops = e.trace.ops
-    own = names[np.where(instance >= 0, ops.name[np.where(instance >= 0, instance, 0)], -1)]
-    above = names[np.where(parent >= 0, ops.name[np.where(parent >= 0, parent, 0)], -1)]
-    adds = {name for name in set(above.tolist()) if FORWARD_PARENT.match(name)}
-    sums = {name for name in set(above.tolist()) if BACKWARD_PARENT.match(name)}
-    forward = (own == "aten::add_") & np.isin(above, list(adds)) if adds else np.zeros(len(own), bool)
-    backward = (own == "aten::sum") & np.isin(above, list(sums)) if sums else np.zeros(len(own), bool)
-    return np.asarray(forward | backward, bool)
+
+    def named(rows: Ints, pattern: str | re.Pattern[str]) -> Mask:
+        fits = np.append(e.name_ids(re.compile(pattern)), False)
+        return np.asarray(fits[np.where(rows >= 0, ops.name[np.where(rows >= 0, rows, 0)], -1)])
+
+    if not len(ops.start):
+        return np.zeros(len(e.trace.gpu.start), bool)
+    own, above = e.profile.gpu.instance, e.child_of
+    forward = named(own, "^aten::add_$") & named(above, FORWARD_PARENT)
+    backward = named(own, "^aten::sum$") & named(above, BACKWARD_PARENT)
+    return np.asarray(forward | backward)
 
 
 # ---------------------------------------------------------------- attention
@@ -143,7 +147,7 @@ def attention(e: Evidence) -> Found | None:
     for first, _ in spans:
         index = ops.arguments[first]
         arguments = e.trace.arguments[index] if index >= 0 else None
-        work = physics.shape("aten::bmm", arguments) if arguments else None
+        work = shape("aten::bmm", arguments) if arguments else None
         if work is None or arguments is None:
             continue
         flops += 2 * work.flops
@@ -168,7 +172,7 @@ def attention(e: Evidence) -> Found | None:
     )
 
 
-def _around(e: Evidence, rows: np.ndarray, wanted: re.Pattern[str], both_sides: int = 1) -> list[tuple[int, int]]:  # type: ignore[type-arg]
+def _around(e: Evidence, rows: Ints, wanted: re.Pattern[str], both_sides: int = 1) -> list[tuple[int, int]]:
     """(row of the product before, row of the product behind) of each of these ranges, on its thread; of a backward
     pass two products stand on each side."""
     found = []
@@ -191,13 +195,11 @@ def _around(e: Evidence, rows: np.ndarray, wanted: re.Pattern[str], both_sides: 
     return found
 
 
-def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> np.ndarray:  # type: ignore[type-arg]
+def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> Mask:
     """Of all calls: which begin between the begin of the first and the end of the last, on their thread."""
-    calls, ops = e.trace.calls, e.trace.ops
-    found = np.zeros(len(calls.start), bool)
-    for first, last in spans:
-        found |= (calls.thread == ops.thread[first]) & (calls.start >= ops.start[first]) & (calls.start < ops.end[last])
-    return found
+    ops = e.trace.ops
+    first, last = (np.array([span[side] for span in spans], np.int64) for side in (0, 1))
+    return calls_in(e, ops.thread[first], ops.start[first], ops.end[last])
 
 
 # ---------------------------------------------------------------- chains of small kernels
@@ -218,64 +220,49 @@ def compiled(e: Evidence) -> Found | None:
     graphs = bool((e.trace.gpu.graph_node[e.gpu] > 0).any()) or len(e.calls(kinds.GRAPH_LAUNCH)) > 0
     if graphs or e.kernel_rows(kinds.TRITON).any() or not len(e.gpu):
         return None
-    chains, made = _fused(e)
-    inside = np.concatenate(chains) if chains else np.empty(0, np.int64)
-    ns = int((e.trace.gpu.end - e.trace.gpu.start)[inside].sum()) if len(inside) else 0
+    (inside, chain), made = _fused(e)
+    ns = int((e.trace.gpu.end - e.trace.gpu.start)[inside].sum())
     if ns <= 0.1 * e.gpu_total:
         return None
-    figures = {"chains": len(chains) / e.steps, "kernels": len(inside) / e.steps, "ms": e.a_step(ns)}
+    figures = {"chains": len(np.unique(chain)) / e.steps, "kernels": len(inside) / e.steps, "ms": e.a_step(ns)}
     return Found(figures, kernels=np.unique(e.profile.gpu.kernel[inside]).tolist(), gain=made)
 
 
-def _fused(e: Evidence) -> tuple[list[np.ndarray], Gain | None]:  # type: ignore[type-arg]
-    """Chains of at least two elementwise kernels on a stream, with the reduction that ends one; and the gain if each
+def _fused(e: Evidence) -> tuple[tuple[Ints, Ints], Gain | None]:
+    """Chains of at least two elementwise kernels on a stream, with the reduction that ends one, and the gain if each
     were one kernel. Once for both rules."""
     if e.chains is None:
-        chains = _chains(e)
-        new, without = durations(e), np.zeros(len(e.trace.gpu.start), bool)
-        for chain in chains:
-            longest = chain[int(np.argmax(new[chain]))]
-            without[chain] = True
-            without[longest] = False
-        how = "each chain of elementwise kernels becomes one that takes as long as its longest"
-        gone = calls_of(e, without)
-        instance = e.profile.gpu.instance[without]
-        cut = e.range_set(instance[instance >= 0])
-        e.chains = (chains, gain(e, Change(without_gpu=without, without_calls=gone, cut=cut), how) if chains else None)
-    return e.chains  # type: ignore[return-value]
+        inside, chain = _chains(e)
+        made = None
+        if len(inside):
+            new = durations(e)
+            order = np.lexsort((new[inside], chain))
+            longest = np.append(np.diff(chain[order]) > 0, True)  # the last of each chain
+            without = np.zeros(len(e.trace.gpu.start), bool)
+            without[inside[order[~longest]]] = True
+            instance = e.profile.gpu.instance[without]
+            change = Change(
+                without_gpu=without, without_calls=calls_of(e, without), cut=e.range_set(instance[instance >= 0])
+            )
+            made = gain(e, change, "each chain of elementwise kernels becomes one that takes as long as its longest")
+        e.chains = ((inside, chain), made)
+    return e.chains
 
 
-def _chains(e: Evidence) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _chains(e: Evidence) -> tuple[Ints, Ints]:
+    """(GPU events in chains, number of the chain of each), in the order of their streams."""
     gpu = e.trace.gpu
-    simple = e.of_kernels(
-        e.kernel_rows(kinds.POINTWISE) & ~e.kernel_rows(kinds.TRITON) & ~e.kernel_rows(kinds.MULTI_TENSOR)
-    )
-    ends = e.of_kernels(e.kernel_rows(kinds.REDUCTION)) & ~simple
+    rows = e.kernel_rows(kinds.POINTWISE) & ~e.kernel_rows(kinds.TRITON) & ~e.kernel_rows(kinds.MULTI_TENSOR)
     usable = e.kernels & ~e.optimizer_gpu[e.gpu]
-    simple, ends = simple & usable, ends & usable
     order = np.lexsort((gpu.start[e.gpu], gpu.stream[e.gpu], gpu.device[e.gpu]))
-    lane = gpu.stream[e.gpu] * 64 + gpu.device[e.gpu]
-    found: list[np.ndarray] = []  # type: ignore[type-arg]
-    chain: list[int] = []
-    last = None
-    for place in order.tolist():
-        if chain and lane[place] != last:
-            _keep(found, chain)
-            chain = []
-        last = lane[place]
-        if simple[place]:
-            chain.append(int(e.gpu[place]))
-        elif ends[place] and chain:
-            chain.append(int(e.gpu[place]))
-            _keep(found, chain)
-            chain = []
-        else:
-            _keep(found, chain)
-            chain = []
-    _keep(found, chain)
-    return found
-
-
-def _keep(found: list[np.ndarray], chain: list[int]) -> None:  # type: ignore[type-arg]
-    if len(chain) >= 2:
-        found.append(np.array(chain))
+    simple = (e.of_kernels(rows) & usable)[order]
+    closing = (e.of_kernels(e.kernel_rows(kinds.REDUCTION) & ~rows) & usable)[order]
+    events = e.gpu[order]
+    follows = np.zeros(len(order), bool)  # a simple kernel before it on the same stream
+    same_lane = (np.diff(gpu.stream[events]) == 0) & (np.diff(gpu.device[events]) == 0)
+    follows[1:] = simple[:-1] & same_lane
+    number: Ints = np.cumsum(simple & ~follows)
+    member = simple | (closing & follows)
+    many = np.bincount(number[member], minlength=int(number[-1]) + 1 if len(number) else 1)
+    member &= many[number] >= 2
+    return events[member], number[member]

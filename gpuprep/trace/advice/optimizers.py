@@ -64,7 +64,7 @@ def opt_foreach(e: Evidence) -> Found | None:
     return Found(figures, ops=ops.tolist(), gain=made)
 
 
-def _parameters(e: Evidence, rows: np.ndarray) -> tuple[int, float, float, int]:  # type: ignore[type-arg]
+def _parameters(e: Evidence, rows: np.ndarray) -> tuple[int, float, float, int]:
     """(parameters, their elements, bytes of an element, elements moved for each) of one optimizer step, from the op
     that every parameter needs once."""
     ops = e.trace.ops
@@ -103,6 +103,6 @@ def zero_grad(e: Evidence) -> Found | None:
     return Found(figures, ops=np.unique(op[op >= 0]).tolist(), gain=made)
 
 
-def _accumulating(e: Evidence) -> np.ndarray:  # type: ignore[type-arg]
+def _accumulating(e: Evidence) -> np.ndarray:
     """Of all GPU events: additions inside autograd's AccumulateGrad. A gradient that is None is taken as it comes."""
     return gpu_of_calls(e, calls_between(e, e.outermost(e.ranges(ACCUMULATED))))

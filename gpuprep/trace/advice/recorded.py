@@ -70,10 +70,11 @@ def unstable(e: Evidence) -> Found | None:
     found = e.profile.iterations
     if e.last - e.first < 2:
         return None
-    # From start to start: the end of an iteration is late where the GPU is behind the CPU.
-    start = found.start[e.first : e.last + 1].astype(float)
-    last = float(found.end[e.last] - found.start[e.last])
-    times = np.append(np.diff(start), last) / 1e6
+    # From end to end, the GPU's work counted: a CPU that runs ahead begins its first steps one right after the other.
+    chosen = slice(e.first, e.last + 1)
+    begun = np.append(found.start, found.end[-1])[e.first + 1 : e.last + 2]
+    done = np.maximum.accumulate(np.maximum(found.until[chosen], begun).astype(float))
+    times = np.diff(np.concatenate(([float(found.start[e.first])], done))) / 1e6
     mean, spread = float(times.mean()), float(times.std())
     if mean <= 0 or spread <= 0.1 * mean:
         return None
@@ -83,7 +84,7 @@ def unstable(e: Evidence) -> Found | None:
     return Found(figures)
 
 
-def _calmest(times: np.ndarray) -> tuple[int, int]:  # type: ignore[type-arg]
+def _calmest(times: np.ndarray) -> tuple[int, int]:
     """The longest run of iterations that are within a tenth of the median; (first, last)."""
     near = np.abs(times - np.median(times)) <= 0.1 * np.median(times)
     best, begin = (0, 0), None

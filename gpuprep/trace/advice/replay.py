@@ -33,8 +33,8 @@ from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.columns import Ints, OpKind
 
-MOST_PIECES = 40_000  # calls and GPU events that are replayed; fewer iterations where there are more
-LARGEST_STEP = 400_000  # a step of more is not replayed
+MOST_PIECES = 20_000  # calls and GPU events that are replayed; fewer iterations where there are more
+LARGEST_STEP = 120_000  # a step of more is not replayed
 UNEXPLAINED_NS = 5_000  # a kernel that begins so much later than its stream and launch allow waited for another stream
 QUEUE = 500  # launches ahead of the GPU from which a long launch call is a wait for room in the queue
 LONG_LAUNCH_NS = 30_000
@@ -113,6 +113,9 @@ class Replay:
         ending = rows[calls.start[rows] > final]
         if len(ending) and last == len(iterations.start) - 1:
             long = ending[calls.end[ending] - calls.start[ending] > LONG_LAUNCH_NS]
+            # A program that waits at the end of every step has such a wait in the steps before, too.
+            often = np.bincount(calls.name[rows], minlength=len(trace.names))
+            long = long[often[calls.name[long]] <= last - first]
             if len(long):
                 end = min(end, int(calls.start[long[0]]))
                 rows = rows[calls.start[rows] < end]
@@ -301,13 +304,13 @@ class Replay:
         wait_on = self.wait_on
         if change.cut is not None and len(change.cut):
             covered = intervals.Covered(change.cut)
-            gone = 1.0 - change.kept
-            work = np.maximum(0.0, work - gone * covered.between(_int(self.before), _int(self.call_start)))
-            inside = gone * covered.between(_int(self.call_start), _int(self.call_end))
+            share_gone = 1.0 - change.kept
+            work = np.maximum(0.0, work - share_gone * covered.between(_int(self.before), _int(self.call_start)))
+            inside = share_gone * covered.between(_int(self.call_start), _int(self.call_end))
             share = np.divide(inside, self.call_end - self.call_start, out=np.zeros_like(inside), where=inside > 0)
             call = call * (1.0 - np.clip(share, 0.0, 1.0))
             ends = np.array([self.call_end[-1], float(self.end)])
-            tail = max(0.0, tail - gone * float(covered.between(_int(ends[:1]), _int(ends[1:]))[0]))
+            tail = max(0.0, tail - share_gone * float(covered.between(_int(ends[:1]), _int(ends[1:]))[0]))
         if change.extra_ns is not None:
             work = work + change.extra_ns[self.rows]
         if change.no_waits is not None:

@@ -17,6 +17,7 @@ from gpuprep.trace.advice.gains import durations, gain, replay
 from gpuprep.trace.advice.replay import Change
 from gpuprep.trace.columns import Arguments
 from gpuprep.trace.profile import Direction, UsesTensorCores
+from gpuprep.trace.work.flops import shape
 
 LEAST_SHARE = 0.05  # of the GPU time
 HALF_TYPES = {"fp16", "bf16", "fp8", "int8"}
@@ -65,7 +66,7 @@ def _products(e: Evidence) -> list[Product]:
     return e.products  # type: ignore[return-value]
 
 
-def _scaled(e: Evidence, ratios: dict[int, float]) -> np.ndarray:  # type: ignore[type-arg]
+def _scaled(e: Evidence, ratios: dict[int, float]) -> np.ndarray:
     """New durations of all GPU events: those of these ops' products take so much of their time."""
     new = durations(e)
     factor = np.ones(len(e.profile.ops))
@@ -168,7 +169,7 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str):  # type: ignore[no
 
 
 def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> float | None:
-    work = physics.shape(one.type, one.arguments)
+    work = shape(one.type, one.arguments)
     if work is None or work.kind != "attention" or e.board is None:
         return None
     moved = 2.0 * physics.input_elements(one.arguments, 3)
@@ -176,7 +177,7 @@ def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> floa
     return None if then is None else min(1.0, then * calls / max(1, one.ns))
 
 
-def _halved(e: Evidence, new: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _halved(e: Evidence, new: np.ndarray) -> np.ndarray:
     """Kernels that memory limits move half the bytes, where autocast leaves them in 16 bits."""
     limited = e.kernel_rows(kinds.MEMORY_LIMITED) & ~e.kernel_rows(kinds.PRODUCT) & ~e.kernel_rows(kinds.MULTI_TENSOR)
     normed = any("layer_norm" in row.type or "embedding" in row.type for row in e.profile.ops)

@@ -9,7 +9,7 @@ import numpy as np
 from gpuprep.trace.advice import intervals, kinds, physics
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found
-from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, durations, gain, gpu_of_calls
+from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, durations, gain, gpu_of_calls, has_call
 from gpuprep.trace.advice.replay import Change
 
 CREATED = re.compile(
@@ -50,7 +50,7 @@ def pageable(e: Evidence) -> Found | None:
     return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
 
 
-def _waits_behind(e: Evidence, own: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _waits_behind(e: Evidence, own: np.ndarray) -> np.ndarray:
     """Calls that wait for the GPU directly behind one of these, on its thread."""
     calls, waits = e.trace.calls, e.sync_calls
     if not len(waits):
@@ -101,7 +101,7 @@ def extra_copy(e: Evidence) -> Found | None:
     if not pairs:
         return None
     first, second = np.array([one for one, _ in pairs]), np.array([one for _, one in pairs])
-    kept = ~_any_call(e, first, launching) & _any_call(e, second, copying)
+    kept = ~has_call(e, first, launching) & has_call(e, second, copying)
     first, second = first[kept], second[kept]
     if not len(first):
         return None
@@ -122,14 +122,3 @@ def extra_copy(e: Evidence) -> Found | None:
     figures = {"count": len(first) / e.steps, "mb": moved / e.steps / 1e6, "cpu_ms": e.a_step(cpu)}
     op_rows = e.profile.ranges.op[second]
     return Found(figures, ops=np.unique(op_rows[op_rows >= 0]).tolist(), gain=gain_made)
-
-
-def _any_call(e: Evidence, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    """Of each range: whether one of these calls begins inside it, on its thread."""
-    calls, ops = e.trace.calls, e.trace.ops
-    chosen = np.flatnonzero(wanted)
-    found = np.zeros(len(rows), bool)
-    for place, row in enumerate(rows.tolist()):
-        mine = chosen[(calls.start[chosen] >= ops.start[row]) & (calls.start[chosen] < ops.end[row])]
-        found[place] = bool((calls.thread[mine] == ops.thread[row]).any())
-    return found

@@ -25,6 +25,7 @@ SHORT = {
     ),
 }  # fmt: skip
 MOST_MISSING = 12
+MOST_NOTES = 4
 NAME = 40  # letters of a name in a table
 
 
@@ -59,7 +60,10 @@ def text(document: RanksDocument, *, full: bool = False) -> str:
         lines += _table(one, full) if one.name != "notes" else []
     if document.notes:
         lines.append("")
-    lines += [f"note: {one_line(note.text, 200)}" for note in document.notes]
+    shown = document.notes if full else document.notes[:MOST_NOTES]
+    lines += [f"note: {one_line(note.text, 200)}" for note in shown]
+    if len(shown) < len(document.notes):
+        lines.append(f"note: and {len(document.notes) - len(shown)} more; --full has them")
     if not full:
         lines += [
             "",

@@ -21,7 +21,7 @@ class Groups:
                 column, low = np.unique(column, return_inverse=True)[1], 0
                 width = len(column)
             _, first, of = np.unique(of * width + (column - low), return_index=True, return_inverse=True)
-        self.of: NDArray[np.int64] = of  # of each row its group
+        self.of: NDArray[np.int32] = of.astype(np.int32)  # of each row its group
         self.first = first  # of each group its first row
         self.count = len(first)
 
@@ -51,3 +51,9 @@ def total(group: Ints, values: Ints, groups: int) -> NDArray[np.int64]:
     made = np.zeros(groups, np.int64)
     np.add.at(made, group, np.asarray(values, np.int64))
     return made
+
+
+def narrow(values: Ints) -> Ints:
+    """The same in 32 bits where they fit: of millions of rows that is half of the memory."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    return values.astype(np.int32) if low >= -(2**31) and high < 2**31 else values

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Ints, OpKind, Trace
+from gpuprep.trace.model.sweep import CHUNK
 from gpuprep.trace.profile import OUTSIDE
 
 STEP = re.compile(r"ProfilerStep\s?#?\d+\Z")
@@ -39,24 +40,33 @@ class Borders:
             return np.zeros(len(times), np.int32)
         if not len(self.start):
             return np.full(len(times), OUTSIDE, np.int32)
-        at = np.searchsorted(self.start, times, side="right") - 1
-        return np.where((at >= 0) & (times <= self.end[at]), at, OUTSIDE).astype(np.int32)
+        made = np.full(len(times), OUTSIDE, np.int32)
+        for begin in range(0, len(times), CHUNK):
+            some = times[begin : begin + CHUNK]
+            at = np.searchsorted(self.start, some, side="right") - 1
+            inside = (at >= 0) & (some <= self.end[at])
+            made[begin : begin + CHUNK][inside] = at[inside]
+        return made
 
 
-def borders(trace: Trace, key_op: str = "") -> Borders:
-    """A key op that is not in the profile is a UsageError."""
-    if key_op:
-        return _by_key_op(trace, key_op)
+def borders(trace: Trace) -> Borders:
+    """What the profile itself tells."""
     return _by_steps(trace) or _by_names(trace) or _one(trace)
 
 
-def _by_key_op(trace: Trace, key_op: str) -> Borders:
+def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
+    """Each call of the key op begins an iteration. It is a type of op, an annotation, or the name of one row of ops.
+
+    `calls`: ranges of the rows of ops with this name. UsageError: the key op is not in the profile.
+    """
     wanted = [index for index, name in enumerate(trace.names) if name == key_op]
     rows: Ints = np.flatnonzero(np.isin(trace.ops.name, wanted) & (trace.ops.kind != OpKind.PYTHON))
     if not len(rows):
+        rows = calls
+    if not len(rows):
         raise UsageError(
             f"the key op {key_op} is not in {trace.file}",
-            "--key-op takes the type of an op, aten::addmm, or the name of an annotation; `trace report` lists both",
+            "--key-op takes the type of an op, its whole name, or an annotation; `trace report` lists them",
         )
     rows = _apart(trace, rows)
     start = trace.ops.start[rows].astype(np.int64)

@@ -9,9 +9,9 @@ import numpy as np
 from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
 from gpuprep.trace.model import modules, rows, stacks, sums
 from gpuprep.trace.model.groups import Groups
-from gpuprep.trace.model.iterations import ONE, Borders, borders
+from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
 from gpuprep.trace.model.launches import Launches, launches
-from gpuprep.trace.model.sweep import Sweep
+from gpuprep.trace.model.sweep import Sweep, nearest
 from gpuprep.trace.profile import (
     NO_OP,
     OUTSIDE,
@@ -31,7 +31,7 @@ GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     """Links a whole file. UsageError: the key op is not in it."""
     ops, gpu = trace.ops, trace.gpu
-    border = borders(trace, key_op)
+    border = borders(trace)
     everything = _sweep(trace)
     parents = everything.parents()
     is_op = ops.kind == OpKind.OP
@@ -42,18 +42,24 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     # Annotations are ops as far as they launch something that no op launches.
     launching = ops.name[linked.range[linked.range >= 0]]
     tree = everything.only(is_op | (annotation & np.isin(ops.name, launching)))
-    backward = rows.is_backward(trace, ops.name, parents)
-    forward = modules.forward_of(trace, backward)
-    found = modules.find(trace, everything)
-    module = modules.of_ranges(trace, found, parents, forward)
-    all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
-    made = rows.rows(tree, all_kinds, kind, module[tree.rows], found.paths, backward[tree.rows])
-    told = stacks.of_ranges(trace, tree.rows[made.first[1:]].tolist(), parents, forward)
-    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
-    kernels, kernel = rows.kernels(trace)
-
     position = np.full(len(ops.start) + 1, NONE, np.int32)  # of each range in the tree; the last entry: no range
     position[tree.rows] = np.arange(len(tree.rows))
+    backward = rows.is_backward(trace, tree)
+    forward = modules.forward_of(trace, tree, position, backward)
+    found = modules.find(trace, everything)
+    del everything
+    module = modules.of_tree(trace, found, tree, forward)
+    all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
+    made = rows.rows(tree, all_kinds, kind, module, found.paths, backward)
+    first = made.first[1:]
+    origin = np.append(tree.rows, NONE)[nearest(forward, tree.above)[first]]
+    told = stacks.of_ranges(trace, tree.rows[first].tolist(), parents, origin.tolist())
+    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
+    kernels, kernel = rows.kernels(trace)
+    if key_op:
+        named = [at for at, row in enumerate(op_rows, 1) if row.name == key_op]
+        border = by_key_op(trace, key_op, tree.rows[np.isin(made.of, named)])
+
     place = position[linked.range]
     op = np.append(made.of, NO_OP)[place].astype(np.int32)
     graphs = _graph_rows(trace, linked, 1 + len(op_rows))
@@ -65,8 +71,10 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
         iteration[:] = 0
     elif not len(trace.calls.start):  # no launches in this profile: the time of the work itself is all there is
         iteration = border.of(gpu.start)
+    call_place = position[linked.call_op]
+    del position, forward, backward, module, kind
     op_iteration = border.of(ops.start)
-    of = sums.times(trace, tree, place, position[linked.call_op])
+    of = sums.times(trace, tree, place, call_place)
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
     return Profile(
@@ -114,8 +122,8 @@ def _sweep(trace: Trace) -> Sweep:
 
 def _spread(values: Ints, tree: Sweep, size: int, otherwise: int) -> Ints:
     """Values of positions of the tree as values of ranges; in 32 bits where they fit."""
-    fits = not len(values) or int(values.max()) <= np.iinfo(np.int32).max
-    made = np.full(size, otherwise, np.int32 if fits else np.int64)
+    kind = np.int32 if not len(values) or int(values.max()) <= np.iinfo(np.int32).max else np.int64
+    made = np.full(size, otherwise, kind) if otherwise else np.zeros(size, kind)  # zeros: no memory before it is used
     made[tree.rows] = values
     return made
 

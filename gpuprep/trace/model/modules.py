@@ -5,6 +5,7 @@ A backward op lies in no module: it takes that of its forward op.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +16,15 @@ from gpuprep.trace.model.groups import Groups
 from gpuprep.trace.model.sweep import Sweep, nearest
 
 PREFIX = "nn.Module: "
+# TorchScript: "SELF(Net)::forward.fc(Linear)::forward".
+HIERARCHY = "Module Hierarchy"
+PARTS, METHOD = re.compile(r"(?<=[\w)])\.(?=[\w]+\()"), re.compile(r"::\w+\Z")
 LONGEST = 500  # characters of a path that are kept
 
 
 @dataclass
 class Modules:
+    own: Sweep
     paths: list[str]
     instances: Ints  # rows of Trace.ops that are modules
     instance_path: Ints  # of each of them its path, index of `paths`
@@ -42,7 +47,7 @@ def find(trace: Trace, everything: Sweep) -> Modules:
             name = trace.names[names[level[at]]].removeprefix(PREFIX)
             paths.append(f"{paths[outer[at]]}/{name}"[:LONGEST] if outer[at] >= 0 else name[:LONGEST])
         level = _children(children, sorted_above, level)
-    return Modules(paths, own.rows, path)
+    return Modules(own, paths, own.rows, path)
 
 
 def _children(children: Ints, sorted_above: Ints, level: Ints) -> Ints:
@@ -53,43 +58,56 @@ def _children(children: Ints, sorted_above: Ints, level: Ints) -> Ints:
     return np.asarray(children[np.arange(total) + offset])
 
 
-def of_ranges(trace: Trace, modules: Modules, parents: Ints, forward: Ints) -> NDArray[np.int32]:
-    """Index of `modules.paths` of each range of the profile; -1 in none. `forward`: of a backward op its forward op."""
-    own = np.full(len(trace.ops.start), NONE, np.int32)
-    if not modules.paths:
-        return own
-    own[modules.instances] = modules.instance_path
-    made = nearest(own, parents)
+def of_tree(trace: Trace, modules: Modules, tree: Sweep, forward: Ints) -> NDArray[np.int32]:
+    """Index of `modules.paths` of each position of the tree; -1 in none.
+
+    `forward`: of each position with a backward op that of its forward op, else -1.
+    """
+    rows = tree.rows
+    if not len(modules.instances):
+        return _told(trace, modules, tree)
+    path_of = np.full(len(trace.ops.start) + 1, NONE, np.int32)
+    path_of[modules.instances] = modules.instance_path
+    made = path_of[modules.own.around(trace.ops.start[rows], trace.ops.thread[rows])]
     joined = np.flatnonzero((forward >= 0) & (made < 0))
     made[joined] = made[forward[joined]]
-    return nearest(made, parents)
+    return nearest(made, tree.above)
 
 
-def forward_of(trace: Trace, backward: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Of each backward op its forward op: by the profile's own pairs, else by the sequence number; -1 without."""
-    ops = trace.ops
-    made = np.full(len(ops.start), NONE, np.int32)
-    pairs = trace.backward_of
-    if len(pairs):
+def _told(trace: Trace, modules: Modules, tree: Sweep) -> NDArray[np.int32]:
+    """What some profiles write beside their ops instead of ranges of modules; new paths go to `modules`."""
+    arguments = trace.ops.arguments[tree.rows]
+    known: dict[str, int] = {}
+    of_arguments = np.full(len(trace.arguments) + 1, NONE, np.int32)  # the last entry: no arguments
+    for index, each in enumerate(trace.arguments):
+        told = dict(each.other).get(HIERARCHY)
+        if told:
+            path = "/".join(METHOD.sub("", part) for part in PARTS.split(told))[:LONGEST]
+            of_arguments[index] = known.setdefault(path, len(known))
+    modules.paths.extend(known)
+    return nearest(of_arguments[arguments], tree.above)
+
+
+def forward_of(trace: Trace, tree: Sweep, position: Ints, backward: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Of each position of the tree with a backward op that of its forward op; -1 without.
+
+    By the profile's own pairs, else by the sequence number. `position`: of each range of the profile in the tree.
+    """
+    made = np.full(len(tree.rows), NONE, np.int32)
+    if len(trace.backward_of):
+        pairs = position[trace.backward_of]
+        pairs = pairs[(pairs >= 0).all(axis=1)]
         made[pairs[:, 1]] = pairs[:, 0]
         return made
-    numbered = (ops.sequence >= 0) & (ops.kind == OpKind.OP)
-    forward = np.flatnonzero(numbered & ~backward)
-    later = np.flatnonzero(numbered & backward)
-    if not len(forward) or not len(later):
-        return made
+    sequence = trace.ops.sequence[tree.rows]
+    numbered = np.flatnonzero(sequence >= 0)
     # Several nested forward ops have the number; the numbers begin anew in every thread, so the last one before counts.
-    groups = Groups(np.concatenate((ops.process[forward], ops.process[later])), _joined(ops.sequence, forward, later))
-    key = groups.of.astype(np.int64)
-    times = np.concatenate((ops.start[forward], ops.start[later]))
-    order = np.lexsort((times, key))
-    is_forward = order < len(forward)
+    key = Groups(trace.ops.process[tree.rows[numbered]], sequence[numbered]).of
+    order = np.lexsort((trace.ops.start[tree.rows[numbered]], key))
+    key, numbered = key[order], numbered[order]
+    is_forward = ~backward[numbered]
     last = np.maximum.accumulate(np.where(is_forward, np.arange(len(order)), NONE))
     found = np.flatnonzero(~is_forward & (last >= 0))
-    found = found[key[order[found]] == key[order[last[found]]]]
-    made[later[order[found] - len(forward)]] = forward[order[last[found]]]
+    found = found[key[found] == key[last[found]]]
+    made[numbered[found]] = numbered[last[found]]
     return made
-
-
-def _joined(column: Ints, one: Ints, two: Ints) -> Ints:
-    return np.concatenate((column[one], column[two]))

@@ -45,15 +45,13 @@ class Rows:
     first: Ints  # of each row the position of its first call; -1 of rows without calls
 
 
-def is_backward(trace: Trace, names: Ints, parents: Ints) -> NDArray[np.bool_]:
-    """Of each range: it is, or lies in, the backward of something. `names` and `parents` are of all ranges."""
+def is_backward(trace: Trace, tree: Sweep) -> NDArray[np.bool_]:
+    """Of each position of the tree: it is, or lies in, the backward of something."""
     known = np.array([bool(BACKWARD.match(name)) for name in trace.names], bool)
-    if not known.any():
-        return np.zeros(len(names), bool)
-    return inherited(known[names] & (trace.ops.kind != OpKind.PYTHON), parents)
+    return inherited(known[trace.ops.name[tree.rows]], tree.above)
 
 
-def kinds(trace: Trace, tree: Sweep, compute_capability: str) -> tuple[list[Kind], NDArray[np.int64]]:
+def kinds(trace: Trace, tree: Sweep, compute_capability: str) -> tuple[list[Kind], NDArray[np.int32]]:
     """Distinct kinds, and that of each position of the tree. Loops over distinct (name, arguments) alone.
 
     Numbers among the inputs (a learning rate) make no other row, unless the work depends on them (a stride).
@@ -62,7 +60,7 @@ def kinds(trace: Trace, tree: Sweep, compute_capability: str) -> tuple[list[Kind
     pairs = Groups(ops.name[tree.rows], ops.arguments[tree.rows])
     made: list[Kind] = []
     seen: dict[Any, int] = {}
-    index = np.zeros(pairs.count, np.int64)
+    index = np.zeros(pairs.count, np.int32)
     for pair, at in enumerate(pairs.first):
         row = tree.rows[at]
         name, arguments = trace.names[ops.name[row]], int(ops.arguments[row])

@@ -9,30 +9,29 @@ MOST, LONGEST = 100, 300  # frames of a stack and characters of a frame that are
 CALL_STACK = "Call stack"
 
 
-def of_ranges(trace: Trace, ranges: list[int], parents: Ints, forward: Ints) -> list[tuple[str, ...]]:
-    """Python functions around each of some ranges, outermost first. A backward op has the stack of its forward op."""
-    return [_stack(trace, each, parents, forward) for each in ranges]
+def of_ranges(trace: Trace, ranges: list[int], parents: Ints, forward: list[int]) -> list[tuple[str, ...]]:
+    """Python functions around each of some ranges, outermost first.
+
+    `forward`: the range whose stack is taken where a range has none, of a backward op its forward op; -1 without.
+    """
+    made = []
+    for row, other in zip(ranges, forward, strict=True):
+        frames = _frames(trace, row, parents) or _frames(trace, other, parents)
+        made.append(tuple(reversed(frames)))
+    return made
 
 
-def _stack(trace: Trace, row: int, parents: Ints, forward: Ints) -> tuple[str, ...]:
-    frames, origin = _frames(trace, row, parents, forward)
-    if not frames and origin >= 0:
-        frames, _ = _frames(trace, origin, parents, forward)
-    return tuple(reversed(frames))
-
-
-def _frames(trace: Trace, row: int, parents: Ints, forward: Ints) -> tuple[list[str], int]:
-    """Frames, innermost first, and the forward op of the range or of one around it; -1 without."""
+def _frames(trace: Trace, row: int, parents: Ints) -> list[str]:
+    """Innermost first."""
+    kind, python = trace.ops.kind, int(OpKind.PYTHON)
     frames: list[str] = []
-    origin = -1
     while row >= 0 and len(frames) < MOST:
-        if trace.ops.kind[row] == OpKind.PYTHON:
+        if kind[row] == python:
             frames.append(trace.names[trace.ops.name[row]][:LONGEST])
         elif not frames:
             frames.extend(_told(trace, row))
-        origin = int(forward[row]) if origin < 0 else origin
         row = int(parents[row])
-    return frames, origin
+    return frames
 
 
 def _told(trace: Trace, row: int) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.trace.columns import NONE, GpuEvents, Ints, Trace
-from gpuprep.trace.model.groups import Groups, total
+from gpuprep.trace.model.groups import Groups, narrow, total
 from gpuprep.trace.model.intervals import running_maximum, union, union_by_group
 from gpuprep.trace.model.modules import Modules
 from gpuprep.trace.model.sweep import Sweep
@@ -59,7 +59,7 @@ def times(trace: Trace, tree: Sweep, place: Ints, call_place: Ints) -> Times:
     at, begin, stop = place[linked], trace.gpu.start[linked], trace.gpu.end[linked]
     own = total(at, stop - begin, count)
     busy, span = union_by_group(at, begin, stop, count)
-    return Times(cpu, cpu_self, overhead, own, with_inner(tree, own), span - busy)
+    return Times(*map(narrow, (cpu, cpu_self, overhead, own, with_inner(tree, own), span - busy)))
 
 
 def with_inner(tree: Sweep, values: Ints) -> NDArray[np.int64]:
@@ -97,26 +97,26 @@ def depth(above: Ints) -> NDArray[np.int32]:
 def op_cells(tree: Sweep, iteration: Ints, row: Ints, of: Times) -> OpCells:
     """`iteration` and `row` of each position of the tree."""
     groups = Groups(iteration, row)
-    # A row inside of itself (a recursion) has its GPU time with children counted once.
-    outermost = np.where(_inside_itself(tree, row), 0, of.gpu_children)
+    # A row inside of itself (a recursion) has its GPU time with children counted once in its iteration.
+    outermost = np.where(_inside_itself(tree, groups.of), 0, of.gpu_children)
     return OpCells(
         iteration=groups.values(iteration),
         op=groups.values(row),
-        calls=groups.size(),
-        cpu=groups.sum(of.cpu),
-        cpu_self=groups.sum(of.cpu_self),
-        overhead=groups.sum(of.overhead),
-        gpu_idle=groups.sum(of.gpu_idle),
-        cpu_shortest=groups.least(of.cpu),
-        cpu_longest=groups.most(of.cpu),
-        gpu_with_children=groups.sum(outermost),
-        gpu=groups.sum(of.gpu),
-        gpu_shortest=groups.least(of.gpu),
-        gpu_longest=groups.most(of.gpu),
-        overhead_shortest=groups.least(of.overhead),
-        overhead_longest=groups.most(of.overhead),
-        gpu_idle_shortest=groups.least(of.gpu_idle),
-        gpu_idle_longest=groups.most(of.gpu_idle),
+        calls=narrow(groups.size()),
+        cpu=narrow(groups.sum(of.cpu)),
+        cpu_self=narrow(groups.sum(of.cpu_self)),
+        overhead=narrow(groups.sum(of.overhead)),
+        gpu_idle=narrow(groups.sum(of.gpu_idle)),
+        cpu_shortest=narrow(groups.least(of.cpu)),
+        cpu_longest=narrow(groups.most(of.cpu)),
+        gpu_with_children=narrow(groups.sum(outermost)),
+        gpu=narrow(groups.sum(of.gpu)),
+        gpu_shortest=narrow(groups.least(of.gpu)),
+        gpu_longest=narrow(groups.most(of.gpu)),
+        overhead_shortest=narrow(groups.least(of.overhead)),
+        overhead_longest=narrow(groups.most(of.overhead)),
+        gpu_idle_shortest=narrow(groups.least(of.gpu_idle)),
+        gpu_idle_longest=narrow(groups.most(of.gpu_idle)),
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpuprep.trace.columns import NONE, Ints
 
 Rows = NDArray[np.int32]
+CHUNK = 1 << 20  # ranges that are looked at together: bounds what is needed beside the columns
 
 
 class Sweep:
@@ -22,9 +23,7 @@ class Sweep:
     def __init__(self, start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, ...] = ()) -> None:
         """`rows`: the ranges that take part, rows of the other arrays. `tie`: which of two equal ones is outer."""
         self.start, self.end, self.thread = start, end, thread
-        keys = tuple(each[rows] for each in reversed(tie))
-        order = np.lexsort((*keys, -end[rows], start[rows], thread[rows]))
-        self.rows: Ints = rows[order]
+        self.rows: Ints = _sorted(start, end, thread, rows, tie)
         self._find_threads()
 
     def only(self, keep: NDArray[np.bool_]) -> Sweep:
@@ -53,21 +52,21 @@ class Sweep:
         if self._above is None:
             above = np.arange(-1, len(self.rows) - 1, dtype=np.int32)
             above[self.first] = NONE
-            start, end = self.start[self.rows], self.end[self.rows]
-            open_rows = np.flatnonzero(above >= 0).astype(np.int32)
-            while len(open_rows):
-                over = end[above[open_rows]] <= start[open_rows]
-                open_rows = open_rows[over]
-                above[open_rows] = above[above[open_rows]]
-                open_rows = open_rows[above[open_rows] >= 0]
+            for begin in range(0, len(above), CHUNK):  # pointers lead back alone, so parts can be done one by one
+                todo = np.arange(begin, min(begin + CHUNK, len(above)), dtype=np.int32)
+                todo = todo[above[todo] >= 0]
+                while len(todo):
+                    todo = todo[self.end[self.rows[above[todo]]] <= self.start[self.rows[todo]]]
+                    above[todo] = above[above[todo]]
+                    todo = todo[above[todo] >= 0]
             self._above = above
         return self._above
 
     def parents(self) -> Rows:
         """Of each range of the profile the row of the innermost one around it; -1 without, and for those not here."""
         parents = np.full(len(self.start), NONE, np.int32)
-        above = self.above
-        parents[self.rows] = np.where(above < 0, NONE, self.rows[above]) if len(self.rows) else NONE
+        inner = np.flatnonzero(self.above >= 0).astype(np.int32)
+        parents[self.rows[inner]] = self.rows[self.above[inner]]
         return parents
 
     def around(self, times: Ints, thread: Ints) -> Rows:
@@ -90,6 +89,31 @@ class Sweep:
             found[todo] = above[found[todo]]
             todo = todo[found[todo] >= 0]
         return np.where(found < 0, NONE, self.rows[found]).astype(np.int32)
+
+
+def _sorted(start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, ...]) -> Ints:
+    """By one key of thread and start where both fit into 64 bits; the rest is looked at where that key is the same."""
+    latest = int(start.max()) + 1 if len(start) else 1
+    low = int(start.min()) if len(start) else 0
+    threads = int(thread.max()) + 1 if len(thread) else 1
+    if low < 0 or latest * threads >= 2**62:
+        return _by_all(start, end, thread, rows, tie)
+    key = thread[rows] * np.int64(latest)
+    key += start[rows]
+    order = np.argsort(key, kind="stable").astype(np.int32)
+    key = key[order]
+    same = np.zeros(len(rows), bool)
+    same[1:] = key[1:] == key[:-1]
+    same[:-1] |= same[1:]
+    del key
+    rows = rows[order]
+    rows[same] = _by_all(start, end, thread, np.sort(rows[same]), tie)
+    return rows
+
+
+def _by_all(start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, ...]) -> Ints:
+    keys = tuple(each[rows] for each in reversed(tie))
+    return rows[np.lexsort((*keys, -end[rows], start[rows], thread[rows]))]
 
 
 def inherited(own: NDArray[np.bool_], parents: Ints) -> NDArray[np.bool_]:

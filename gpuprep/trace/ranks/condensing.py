@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ def ranks_of(profile: Profile) -> list[OneRank]:
         found = _RANK_IN_NAME.search(trace.file)
         rank = trace.rank if trace.rank != NONE else int(found[1]) if found else NONE
         return [_one(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
-    return [_one(profile, device, place, True) for place, device in enumerate(devices)]
+    return [_one(profile, device, NONE, True) for device in devices]
 
 
 def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
@@ -102,7 +103,7 @@ def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
         device=device,
         gpu=next((one.name for one in trace.devices if one.index == device), ""),
         has_clock=trace.zero_ns >= 0,
-        steps=list(profile.iterations.names),
+        steps=_numbered(profile.iterations.names),
         start=start + zero,
         wall=end - start,
         busy=_union(profile, here).inside(start, end),
@@ -113,6 +114,19 @@ def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
         calls=calls,
         unknown=unknown,
     )
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """Steps that have one name are told apart by their order: "train_step 0", "train_step 1"."""
+    often = Counter(names)
+    if len(often) == len(names):
+        return list(names)
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append(f"{name} {seen[name]}" if often[name] > 1 else name)
+        seen[name] += 1
+    return found
 
 
 def _union(profile: Profile, chosen: NDArray[np.bool_]) -> Union:

@@ -70,7 +70,7 @@ def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
 def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
     """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
     jobs: dict[int, list[OneRank]] = defaultdict(list)
-    for one in found:
+    for one in sorted(found, key=lambda one: (one.file, one.device)):
         jobs[one.world_size].append(one)
     if not jobs:
         return [], 0
@@ -114,8 +114,9 @@ def _apart(one: OneRank, middle: float) -> float:
 def _common_steps(ranks: list[OneRank], notes: list[Note]) -> list[str]:
     if not ranks:
         return []
-    common = [name for name in ranks[0].steps if all(name in set(rank.steps) for rank in ranks)]
-    every = {name for rank in ranks for name in rank.steps}
+    steps = [set(rank.steps) for rank in ranks]
+    everywhere, every = set.intersection(*steps), set.union(*steps)
+    common = [name for name in ranks[0].steps if name in everywhere]
     if left := len(every) - len(common):
         notes.append(Note("steps_not_common", left, f"{_count(left, 'step')} not in every rank; not compared"))
     return common
@@ -159,7 +160,8 @@ class _Waits:
 
 
 def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: _Waits) -> RankLine:
-    chosen = [rank.steps.index(name) for name in common]
+    place = {name: number for number, name in enumerate(rank.steps)}
+    chosen = [place[name] for name in common]
     there = waits.call[:, column] >= 0 if waits.told else np.zeros(0, bool)
     inside = there & (waits.step >= 0) if waits.told else there
 

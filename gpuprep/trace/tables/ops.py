@@ -17,8 +17,10 @@ def lines(chosen: Chosen) -> tuple[OpLine, ...]:
     gpu, kernel_calls = chosen.by_op(cells.total), chosen.by_op(cells.calls, ~chosen.memory)
     tensor = chosen.by_op(cells.calls, chosen.tensor_cores)
     work = chosen.by_op(cells.calls)
+    # Kernels of the ops inside alone: the op's own ones are counted where they were launched, in the cells.
+    children = own.gpu_with_children.astype(np.int64) - own.gpu
     calls, inner, cpu, overhead, idle = (
-        total(own.op, each, count) for each in (own.calls, own.gpu_with_children, own.cpu, own.overhead, own.gpu_idle)
+        total(own.op, each, count) for each in (own.calls, children, own.cpu, own.overhead, own.gpu_idle)
     )
     made = []
     for op in np.lexsort((np.arange(count), -cpu, -gpu)).tolist():
@@ -41,7 +43,7 @@ def lines(chosen: Chosen) -> tuple[OpLine, ...]:
                 eligible=row.eligible,
                 using_tensor_cores=bool(tensor[op]),
                 gpu_us=us(gpu[op]),
-                gpu_with_children_us=us(max(inner[op], gpu[op])),
+                gpu_with_children_us=us(gpu[op] + inner[op]),
                 cpu_us=us(cpu[op]),
                 cpu_overhead_us=us(overhead[op]),
                 gpu_idle_us=us(idle[op]),

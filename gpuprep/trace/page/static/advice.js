@@ -23,8 +23,8 @@ const rowsOf = one => {
   return link;
 };
 
-const list = (state, all) => el("ul", { class: "advice" }, all.map(one => el("li", { class: one.severity },
-  el("div", { class: "advice-head" }, el("span", { class: `severity ${one.severity}` }, SEVERITY[one.severity] || one.severity),
+const list = (state, all) => el("ul", { class: "advice" }, all.map(one => el("li", { class: `about-${one.severity}` },
+  el("div", { class: "advice-head" }, el("span", { class: `severity about-${one.severity}` }, SEVERITY[one.severity] || one.severity),
     one.gain && el("b", { class: "gain" }, `about ${time(one.gain.us)} a step`), rowsOf(one)),
   el("p", { class: "problem-text" }, one.problem),
   el("p", {}, one.recommendation, " ", linked(one.link)),
@@ -55,7 +55,7 @@ page.views.advice = {
     page.table(container, {
       name: "recommendations", title: "As a table", count: all.length,
       columns: [
-        page.textColumn(all, "rule", "Rule"), page.textColumn(all, "severity", "Severity"), page.textColumn(all, "problem", "Problem"),
+        page.shortColumn(all, "rule", "Rule"), page.shortColumn(all, "severity", "Severity"), page.textColumn(all, "problem", "Problem"),
         page.textColumn(all, "recommendation", "Recommendation"), page.textColumn(all, "link", "Link"),
         { key: "gain_us", title: "Gain a step", unit: "µs", kind: "number", digits: 1, get: row => (all[row].gain ? all[row].gain.us : null) },
         { key: "gain_how", title: "How it was estimated", get: row => (all[row].gain ? all[row].gain.how : "") },

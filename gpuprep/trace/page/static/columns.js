@@ -6,7 +6,19 @@ const { figure, plain } = page;
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 const FEW = 20000; // texts that a collator sorts fast enough
 const COMPARES = /^(<=|>=|<|>|=)\s*(-?[\d.]+(?:e[+-]?\d+)?)$/i;
-const NEVER = () => 0;
+
+// 1 for each value that passes, else 0. A loop is three times as fast as Uint8Array.from with a function.
+const flags = (values, passes) => {
+  const found = new Uint8Array(values.length);
+  for (let row = 0; row < values.length; row++) found[row] = passes(values[row]) ? 1 : 0;
+  return found;
+};
+
+const numbered = count => {
+  const rows = new Uint32Array(count);
+  for (let row = 0; row < count; row++) rows[row] = row;
+  return rows;
+};
 
 class Column {
   // {key, title, kind, unit, get(row), show(value, row), meaning, filter}; `show` gives a text or a node.
@@ -57,11 +69,16 @@ class Column {
     return this.floats;
   }
 
-  // The digits of each number as they are shown, without the commas between thousands.
+  // The digits of each number as they are shown, without "," and ".": whole numbers become texts fastest.
   get digitsOf() {
     if (!this.written) {
-      const factor = 10 ** (this.digits ?? 0);
-      this.written = Array.from(this.numbers, one => (Number.isFinite(one) ? String(Math.round(one * factor) / factor) : "n/a"));
+      const places = this.digits ?? 0, factor = 10 ** places;
+      const write = one => {
+        const text = String(Math.round(one * factor));
+        return text.length > places ? text : text.padStart(places + 1, "0");
+      };
+      this.written = new Array(this.count);
+      for (let row = 0; row < this.count; row++) this.written[row] = Number.isFinite(this.numbers[row]) ? write(this.numbers[row]) : "";
     }
     return this.written;
   }
@@ -69,7 +86,7 @@ class Column {
   // Rows in rising order; `missing` at the end are those without a value, which stay last in falling order, too.
   get sorted() {
     if (this.order) return this.order;
-    const rows = Uint32Array.from({ length: this.count }, (_, row) => row);
+    const rows = numbered(this.count);
     let keys;
     if (this.kind === "number") keys = this.numbers;
     else {
@@ -80,7 +97,8 @@ class Column {
       places.sort(compare);
       const rank = new Float64Array(texts.length);
       places.forEach((code, place) => { rank[code] = texts[code] === "" ? NaN : place; });
-      keys = Float64Array.from(codes, code => rank[code]);
+      keys = new Float64Array(this.count);
+      for (let row = 0; row < this.count; row++) keys[row] = rank[codes[row]];
     }
     const there = rows.filter(row => !Number.isNaN(keys[row])), missing = rows.filter(row => Number.isNaN(keys[row]));
     there.sort((a, b) => keys[a] - keys[b] || a - b);
@@ -111,19 +129,22 @@ class Column {
     if (compare) {
       const limit = Number(compare[2]);
       const test = { "<": v => v < limit, ">": v => v > limit, "<=": v => v <= limit, ">=": v => v >= limit,
-        "=": v => v === limit }[compare[1]] || NEVER;
-      return Uint8Array.from(this.numbers, one => (test(one) ? 1 : 0));
+        "=": v => v === limit }[compare[1]];
+      return flags(this.numbers, test);
     }
-    const part = words.replaceAll(",", "");
-    return Uint8Array.from(this.digitsOf, one => (one.includes(part) ? 1 : 0));
+    const part = words.replaceAll(",", ""), digits = part.replace(".", ""), places = this.digits ?? 0;
+    const whole = one => one.slice(0, one.length - places), rest = one => one.slice(one.length - places);
+    const holds = !places ? one => one.includes(part) : digits === part ? one => whole(one).includes(part) || rest(one).includes(part)
+      : one => `${whole(one)}.${rest(one)}`.includes(part);
+    return flags(this.digitsOf, one => one.includes(digits) && holds(one));
   }
 
   textMask(words) {
     const { codes, small } = this.dictionary;
     const exact = { 1: "yes", 0: "no", "?": "unknown" }[words];
     const flag = this.kind !== "text" && exact !== undefined;
-    const through = Uint8Array.from(small, one => ((flag ? one === exact : one.includes(words)) ? 1 : 0));
-    return Uint8Array.from(codes, code => through[code]);
+    const through = flags(small, one => (flag ? one === exact : one.includes(words)));
+    return flags(codes, code => through[code]);
   }
 }
 
@@ -138,14 +159,14 @@ page.rowsOf = (columns, count, { order, search, filters, only }) => {
     const any = new Uint8Array(count);
     for (const column of columns) {
       // "1" and "0" are for the boxes below the heads of columns with ✓ and ✗.
-      if (column.kind === "bool" || (column.kind === "number" && !/\d/.test(words))) continue;
+      if (column.kind === "bool" || (column.kind === "number" && !/^[\d.,-]+$/.test(words))) continue;
       const mask = column.kind === "number" ? column.numberMask(words.toLowerCase()) : column.mask(words);
       for (let row = 0; row < count; row++) any[row] |= mask[row];
     }
     take(any);
   }
   const [column, direction] = order || [];
-  const rows = column === undefined ? Uint32Array.from({ length: count }, (_, row) => row)
+  const rows = column === undefined ? numbered(count)
     : columns[column].ordered(direction === "desc");
   return rows.filter(row => through[row]);
 };

@@ -25,7 +25,7 @@ const ops = ({ tables: { summary: s } }) => {
     ["Ops eligible for TC", s.ops_eligible_not_using_time_us, s.ops_eligible_not_using, "eligible", "Ops eligible for TC, but not using"],
     ["All other ops", s.other_ops_time_us, s.other_ops, "other", "All other ops"],
   ];
-  const details = () => page.details("Op details", table(["", "Total GPU time (ms)", "Total count"], [
+  const details = () => page.details("Op details", table(["Ops", "Total GPU time (ms)", "Total count"], [
     ["All ops", figure(all / 1000, 3), figure(s.ops_using_tensor_cores + s.ops_eligible_not_using + s.other_ops)],
     ...parts.map(([, us, count, , name]) => [name, figure(us / 1000, 3), figure(count)]),
   ]), el("p", { class: "soft small" }, TC));
@@ -42,7 +42,7 @@ const kernels = ({ tables: { summary: s } }) => {
     ["All other kernels", other, null, "other"],
     s.unknown_kernel_time_us > 0 && ["Name does not tell", s.unknown_kernel_time_us, null, "told-not"],
   ].filter(Boolean);
-  const details = () => page.details("Kernel details", table(["", "Total GPU time (ms)", "Total count"], [
+  const details = () => page.details("Kernel details", table(["Kernels", "Total GPU time (ms)", "Total count"], [
     ["All kernels", figure((s.kernel_time_us + s.memory_time_us) / 1000, 3), figure(s.kernels + s.memory_operations)],
     ["Kernels using TC", figure(s.tensor_core_kernel_time_us / 1000, 3), figure(s.tensor_core_kernels)],
     ["Memory kernels", figure(s.memory_time_us / 1000, 3), figure(s.memory_operations)],
@@ -91,7 +91,7 @@ const iterations = ({ tables }) => {
   const gap = one => Math.max(0, one.wall_us - one.tensor_core_time_us - one.other_kernel_time_us - one.memory_time_us);
   const parts = [
     { label: "Using TC", colour: "tc" }, { label: "Not using TC", colour: "eligible" }, { label: "Memory", colour: "memory" },
-    { label: "No GPU work", colour: "idle" },
+    { label: "Rest of the iteration", colour: "idle" },
   ].map(one => ({ ...one, shown: "" }));
   const bars = longest.map(one => ({
     label: String(one.index), outside: one.index < range[0] || one.index > range[1],
@@ -101,7 +101,7 @@ const iterations = ({ tables }) => {
   }));
   const one = panel("Iteration summary",
     el("p", { class: "small soft" }, `${tables.summary.total_iterations} iterations by ${tables.summary.split_by}; ` +
-      `${tables.summary.iterations} profiled (${range[0]} to ${range[1]}), the others are pale.` +
+      `${tables.summary.iterations} profiled (${range[0]} to ${range[1]})${tables.summary.iterations < all.length ? ", the others are pale" : ""}.` +
       (step > 1 ? ` A bar is the longest of ${step} iterations.` : "")),
     page.bars(`Time of ${longest.length} iterations in ${unit}`, bars, parts, { unit: ` ${unit}` }),
     page.views.iterations && more("iterations", ["iterations", "by-iteration"]));
@@ -116,19 +116,17 @@ const topOps = ({ tables }) => {
     el("table", { class: "data" }, el("thead", {}, el("tr", {}, ["GPU time (µs)", "Op name", directed && "Direction", "Op type", "Calls",
       "TC eligible", "Using TC"].filter(Boolean).map((one, at) => el("th", { scope: "col", class: at === 0 || one === "Calls" ? "number" : null }, one)))),
     el("tbody", {}, top.map(one => el("tr", {}, el("td", { class: "number" }, figure(one.gpu_us, 3)),
-      el("td", { class: "text" }, page.link("ops", { op: one.id }, one.name.length > 100 ? `${one.name.slice(0, 100)}…` : one.name)), directed && el("td", {}, one.direction),
-      el("td", {}, one.type), el("td", { class: "number" }, figure(one.calls)), el("td", {}, page.yes(one.eligible)),
+      el("td", { class: "roomy" }, page.link("ops", { op: one.id }, one.name.length > 100 ? `${one.name.slice(0, 100)}…` : one.name)), directed && el("td", {}, one.direction),
+      el("td", { class: "narrow" }, one.type), el("td", { class: "number" }, figure(one.calls)), el("td", {}, page.yes(one.eligible)),
       el("td", {}, page.yes(one.using_tensor_cores)))))));
   const one = panel("Top 10 GPU ops", top.length ? box : el("p", {}, "No op of these iterations launched GPU work."));
   one.classList.add("wide");
   return one;
 };
 
-const NAMES = { gpu_count: "GPU count", gpu_names: "GPU names", cpu: "CPU model", driver: "GPU driver version", framework: "Framework",
-  cuda: "CUDA version", cudnn: "cuDNN version", nsys: "Nsight Systems version" };
 const system = ({ document: { file } }) => {
-  const rows = [["Profile name", file.profile_name || file.name], ["File", `${file.name}, ${page.bytes(file.bytes)}, ${file.format} ${file.generation}`],
-    ...Object.entries(file.machine).map(([name, value]) => [NAMES[name] || name.replaceAll("_", " "), value])];
+  const rows = [["Profile name", file.profile_name || "none was given"], ["File", `${file.name}, ${page.bytes(file.bytes)}, ${file.format} ${file.generation}`],
+    ...Object.entries(file.machine).map(([name, value]) => [name.replaceAll("_", " "), value])];
   if (file.rank !== null) rows.push(["Rank", `${file.rank}${file.world_size === null ? "" : ` of ${file.world_size}`}`]);
   const on = Object.entries(file.switches).filter(([, value]) => value).map(([name]) => name.replaceAll("_", " "));
   rows.push(["Recorded with", on.join(", ") || "no switches"], ["Read from", file.machine_source]);

@@ -7,7 +7,8 @@ page.views.gpus = {
   shown: state => state.document.file.devices.length > 1,
   render: (container, state) => {
     const chosen = new Map((state.tables.devices || []).map(one => [one.device, one]));
-    const rows = state.document.file.devices.map(one => ({ ...one, ...(chosen.get(one.device) || {}), name: one.name }));
+    const rows = state.document.file.devices.map(one => ({ ...one, ...(chosen.get(one.device) || {}), name: one.name || "not in the profile",
+      compute_capability: one.compute_capability || "not in the profile" }));
     const parts = [{ label: "Utilized", colour: "tc", shown: "" }, { label: "Idle", colour: "idle", shown: "" }];
     const known = rows.filter(one => one.utilization_percent !== null);
     container.append(page.panel("GPU utilization", known.length ? page.bars("GPU utilization in percent", known.map(one => ({

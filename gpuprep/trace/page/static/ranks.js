@@ -24,7 +24,7 @@ const chart = job => {
       label: String(one.rank), values: [one.compute_us, one.exposed_us, rest].map(us => us / 1000),
       title: `Rank ${one.rank}: a step of ${time(one.step_us)}, ${time(one.compute_us)} compute, ${time(one.exposed_us)} exposed collectives`,
     };
-  }), parts.map(([label, colour]) => ({ label, colour, shown: "" })), { unit: " ms" });
+  }), parts.map(([label, colour]) => ({ label, colour, shown: "" })));
 };
 
 page.views.ranks = {
@@ -39,7 +39,7 @@ page.views.ranks = {
     container.append(
       page.panel(`${ranks.length} ${job.world_size === null ? "" : `of ${figure(job.world_size)} `}ranks`,
         el("ul", {}, findings(job).map(words => el("li", {}, words)), job.notes.map(note => el("li", { class: "soft" }, note.text)))),
-      page.panel("A step of each rank", chart(job)));
+      page.panel("A step of each rank, in ms", chart(job)));
     page.table(container, {
       name: "ranks", title: "Ranks", count: ranks.length, order: ["rank", "asc"], length: 25,
       lead: "Means of the steps that all ranks have. Busy, compute and collectives are unions. Exposed: collectives beside which no kernel runs on this " +

@@ -111,7 +111,7 @@ page.table = (container, options) => {
         if (pick && at === 0) {
           return el("button", {
             type: "button", class: "pick", "data-row": row.row, "aria-pressed": String(row.row === picked),
-            "aria-label": pick.label(row.row),
+            "aria-label": plain(pick.label(row.row)).slice(0, 160),
           }, "▸");
         }
         return cell(columns[at - shift], row.row);
