@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from gpuprep.trace.columns import NONE, Arguments
-from gpuprep.trace.reading.events import NO_ARGS, OTHER, Args
+from gpuprep.trace.reading.events import OTHER, OpArgs
 from gpuprep.trace.reading.growing import ArgumentsTable
 
 _LONGEST = 4096  # characters of a text
@@ -20,14 +21,15 @@ _STACK = _FIELDS.index("call_stack")
 _INPUTS = 4
 # One call for all fields: this is done for every op.
 _values = attrgetter("shapes", "dtypes", "strides", "concrete", *_FIELDS)
-_NOTHING = _values(NO_ARGS)
+_NOTHING = _values(OpArgs())
 
 
-def row(args: Args, table: ArgumentsTable, stacks: bool) -> int:
-    """Index of the arguments in `table`, NONE where the profile has none."""
-    values = _values(args)
-    if values == _NOTHING:
-        return NONE
+def rows(args: Sequence[OpArgs], table: ArgumentsTable, stacks: bool) -> list[int]:
+    """Indices of the arguments in `table`, NONE where an op has none."""
+    return [NONE if values == _NOTHING else _row(values, table, stacks) for values in map(_values, args)]
+
+
+def _row(values: tuple[Any, ...], table: ArgumentsTable, stacks: bool) -> int:
     key = tuple(map(bytes, values))
     if not stacks and key[_INPUTS + _STACK]:
         key = (*key[: _INPUTS + _STACK], b"", *key[_INPUTS + _STACK + 1 :])

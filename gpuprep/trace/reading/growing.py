@@ -77,8 +77,9 @@ class Names:
         self._known: dict[str, int] = {}
 
     def ids(self, names: Iterable[str]) -> np.ndarray[Any, Any]:
-        known, add = self._known, self._add
-        return np.array([known[name] if name in known else add(name) for name in names], dtype=np.int32)
+        find, add = self._known.get, self._add
+        found = [place if (place := find(name)) is not None else add(name) for name in names]
+        return np.array(found, dtype=np.int32)
 
     def _add(self, name: str) -> int:
         short = name
@@ -107,8 +108,8 @@ class Threads:
         self._process: dict[Any, int] = {}
 
     def ids(self, keys: Iterable[tuple[Any, Any]]) -> np.ndarray[Any, Any]:
-        known, add = self._known, self._add
-        return np.array([known[key] if key in known else add(key) for key in keys], dtype=np.int32)
+        find, add = self._known.get, self._add
+        return np.array([place if (place := find(key)) is not None else add(key) for key in keys], dtype=np.int32)
 
     def process(self, pid: Any) -> int:
         pid = plain_id(pid)

@@ -6,8 +6,9 @@ nanoseconds as decimals of them, G4 relative to baseTimeNanoseconds, which may s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+import gc
+from collections import Counter
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,15 @@ import numpy as np
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import NONE, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
 from gpuprep.trace.reading import arguments, flows, outside, sanity
-from gpuprep.trace.reading.events import NO_ARGS, AnyEvent, Args
+from gpuprep.trace.reading.events import (
+    AnyEvent,
+    ArgsOf,
+    CallArgs,
+    GpuArgs,
+    MemoryArgs,
+    NameArgs,
+    OpArgs,
+)
 from gpuprep.trace.reading.growing import ArgumentsTable, Names, Table, Threads, numbers, plain_id, whole_numbers
 from gpuprep.trace.reading.pieces import Pieces
 from gpuprep.trace.reading.source import Source
@@ -34,19 +43,40 @@ GPU = {
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"}
 OPS = {"cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION}
 PYTHON = "python_function"
+MEMORY = "[memory]"
 FLOWS = {"fwdbwd", "forward_backward"}
 MODULE = "nn.Module: "
-PARTS = {**dict.fromkeys(GPU, "gpu"), **dict.fromkeys(CALLS, "calls"), **dict.fromkeys(OPS, "ops"), PYTHON: "python"}
+PARTS: dict[str | None, str] = {
+    **dict.fromkeys(GPU, "gpu"), **dict.fromkeys(CALLS, "calls"), **dict.fromkeys(OPS, "ops"), PYTHON: "python",
+    **dict.fromkeys(FLOWS, "flows"), "cpu_instant_event": "memory", "": "others", None: "others",
+}  # fmt: skip
+QUIET = {"M", "i", "s", "f", "C"}  # phases that have no duration
+MOST_SHAPES = 1 << 14
 # Of the first generation, which has one category for operators and annotations.
 ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "DataParallel.")
 # Known, and no work of the GPU or CPU: spans, widened copies of annotations, waits that the calls show, too.
 UNUSED = {
-    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation", "overhead", "cpu_instant_event",
-    "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters", "forward_backward",
+    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation", "overhead",
+    "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
 # Categories of runtimes that are not CUDA's, and what is said of them. AMD's are named like CUDA's: outside.py.
 ACCELERATORS = {"xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator"}
+GPU_ARGS, CALL_ARGS, OP_ARGS = ArgsOf(GpuArgs), ArgsOf(CallArgs), ArgsOf(OpArgs)
+MEMORY_ARGS, NAME_ARGS = ArgsOf(MemoryArgs), ArgsOf(NameArgs)
+MOST_THREADS = 1_000_000
 FIRST = {"Operator", "Kernel", "Runtime"}
+
+
+class _Parts(dict[Any, Callable[[AnyEvent], None]]):
+    """Category ► what adds an event to the list of its part. Kernels, copies and fills stay in the file's order."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[AnyEvent]] = {}
+
+    def __missing__(self, category: str | None) -> Callable[[AnyEvent], None]:
+        part = PARTS.get(category) or category or ""
+        add = self[category] = self.lists.setdefault(part, []).append
+        return add
 
 
 class Reader:
@@ -59,7 +89,7 @@ class Reader:
         self.arguments = ArgumentsTable()
         self.flows = flows.Flows()
         self.labels: dict[tuple[Any, Any], str] = {}
-        self.shapes: dict[bytes, tuple[int, int, int]] = {}
+        self.shapes: dict[bytes, int] = {}
         self.seen: set[str] = set()  # categories
         self.first = 2**62  # of events that are not kept, so that times do not depend on `stacks`
         ids, times = {"name": np.int32, "external": np.int64}, {"start": np.int64, "end": np.int64}
@@ -76,43 +106,59 @@ class Reader:
         self.memory = Table(time=np.int64, device=np.int32, bytes=np.int64, allocated=np.int64, reserved=np.int64)
 
     def read(self) -> Trace:
-        with Source(self.path) as source:
-            self.pieces = Pieces(source, self.notes, self.path.name)
-            for batch in self.pieces.batches():
-                self._sort(batch)
-        return self._finished()
+        # Nothing here refers to itself, and the collector would look at millions of new objects again and again.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with Source(self.path) as source:
+                self.pieces = Pieces(source, self.notes, self.path.name)
+                for batch in self.pieces.batches():
+                    self._sort(batch)
+            return self._finished()
+        finally:
+            if collecting:
+                gc.enable()
 
     def _sort(self, batch: list[AnyEvent]) -> None:
-        # Kernels and memory operations stay in the order of the file, ops and annotations, too.
-        rows: dict[str, list[AnyEvent]] = defaultdict(list)
+        parts = _Parts()
         for event in batch:
-            phase = event.ph
-            if phase == "X":
-                category = event.cat or ""
-                rows[PARTS.get(category) or category].append(event)
-            elif phase in ("s", "f"):
-                if event.cat in FLOWS:
-                    rows["flows"].append(event)
-            elif phase == "i":
-                if event.name == "[memory]":
-                    rows["memory"].append(event)
-            elif phase == "M":
-                if event.name == "thread_name" and event.args and event.args.name:
-                    self.labels[event.pid, event.tid] = event.args.name
-            elif phase != "C":
-                self.notes["unknown_phases"] += 1
-        parts = {
+            parts[event.cat](event)
+        readers = {
             "gpu": self._gpu, "calls": self._calls, "ops": self._ops, "python": self._python, "memory": self._memory,
-            "flows": self._flows,
+            "flows": self._flows, "others": self._others,
         }  # fmt: skip
-        for part, events in rows.items():
-            if part in parts:
-                self.seen.update({event.cat or part for event in events})
-                parts[part](events)
-            elif part not in UNUSED:
-                self.notes["unknown_categories"] += len(events)
+        for part, events in parts.lists.items():
+            if part not in UNUSED:
+                readers.get(part, self._unknown)(events)
+
+    def _complete(self, events: list[AnyEvent]) -> list[AnyEvent]:
+        """Those with a begin and a duration: the only ones of their categories that PyTorch's profiler writes."""
+        complete = events
+        if {event.ph for event in events} != {"X"}:
+            complete = [event for event in events if event.ph == "X"]
+            self.notes["unknown_phases"] += len(events) - len(complete)
+        self.seen.update({event.cat or "" for event in complete})
+        return complete
+
+    def _unknown(self, events: list[AnyEvent]) -> None:
+        for event in events:
+            if event.ph == "X":
+                self.notes["unknown_categories"] += 1
+            elif event.ph not in QUIET:
+                self.notes["unknown_phases"] += 1
+
+    def _others(self, events: list[AnyEvent]) -> None:
+        """Events without a category: names of threads, instants; of the first generation the allocator's, too."""
+        self._unknown([event for event in events if event.ph not in QUIET])
+        if memory := [event for event in events if event.ph == "i" and event.name == MEMORY]:
+            self._memory(memory)
+        names = [event for event in events if event.ph == "M" and event.name == "thread_name"]
+        for event, args in zip(names, NAME_ARGS.read(names), strict=True):
+            if args.name and len(self.labels) < MOST_THREADS:
+                self.labels[event.pid, event.tid] = args.name
 
     def _flows(self, events: list[AnyEvent]) -> None:
+        events = [event for event in events if event.ph in ("s", "f")]
         self.flows.add(events, self._ns([event.ts for event in events]))
 
     def _ns(self, times: Sequence[Any]) -> np.ndarray[Any, Any]:
@@ -133,21 +179,21 @@ class Reader:
             duration[negative] = 0
         return {"start": start, "end": start + np.minimum(duration, np.int64(2**62))}
 
-    def _external(self, args: list[Args]) -> np.ndarray[Any, Any]:
-        return whole_numbers([x.external if x.external >= 0 else x.external_g1 for x in args])
+    def _external(self, args: Sequence[GpuArgs | CallArgs | OpArgs]) -> np.ndarray[Any, Any]:
+        found = whole_numbers([x.external for x in args])
+        if "Kernel" in self.seen or "Runtime" in self.seen or "Operator" in self.seen:
+            found = np.where(found < 0, whole_numbers([x.external_g1 for x in args]), found)
+        return found
 
     def _gpu(self, events: list[AnyEvent]) -> None:
-        args = [event.args or NO_ARGS for event in events]
+        events = self._complete(events)
+        args = GPU_ARGS.read(events)
         self.gpu.add(
             **self._times(events),
             kind=np.array([GPU[event.cat or ""] for event in events], np.uint8),
             name=self.names.ids([event.name for event in events]),
-            device=whole_numbers(
-                [x.device if x.device >= 0 else _id(event.pid) for x, event in zip(args, events, strict=True)], np.int32
-            ),
-            stream=whole_numbers(
-                [_id(x.stream if x.stream is not None else event.tid) for x, event in zip(args, events, strict=True)]
-            ),
+            device=_ids([x.device for x in args], [event.pid for event in events]).astype(np.int32),
+            stream=_ids([x.stream for x in args], [event.tid for event in events]),
             correlation=whole_numbers([x.correlation for x in args]),
             external=self._external(args),
             bytes=whole_numbers([x.bytes for x in args]),
@@ -161,20 +207,18 @@ class Reader:
         )
 
     def _shape(self, raws: Sequence[Any]) -> np.ndarray[Any, Any]:
-        known = self.shapes
-        if len(known) > 1 << 17:
-            known.clear()
-        found = []
-        for raw in raws:
-            text = bytes(raw)
-            shape = known.get(text)
-            if shape is None:
-                shape = known[text] = _three(text)
-            found.append(shape)
-        return np.array(found, dtype=np.int32).reshape(-1, 3)
+        """Grids or blocks: (rows, 3). There are few different ones."""
+        if len(self.shapes) > MOST_SHAPES:
+            self.shapes.clear()
+        texts, known = list(map(bytes, raws)), self.shapes
+        for text in set(texts) - known.keys():
+            known[text] = len(known)
+        sizes = np.array([_three(text) for text in known] or [(NONE,) * 3], np.int32)
+        return sizes[[known[text] for text in texts]]
 
     def _calls(self, events: list[AnyEvent]) -> None:
-        args = [event.args or NO_ARGS for event in events]
+        events = self._complete(events)
+        args = CALL_ARGS.read(events)
         self.calls.add(
             **self._times(events),
             name=self.names.ids([event.name for event in events]),
@@ -184,12 +228,12 @@ class Reader:
         )
 
     def _ops(self, events: list[AnyEvent]) -> None:
-        args = [event.args or NO_ARGS for event in events]
+        events = self._complete(events)
+        args = OP_ARGS.read(events)
         kinds = np.array([OPS[event.cat or ""] for event in events], np.uint8)
         if "Operator" in self.seen:
             named = [event.cat == "Operator" and event.name.startswith(ANNOTATIONS) for event in events]
             kinds[named] = OpKind.ANNOTATION
-        row, table, stacks = arguments.row, self.arguments, self.stacks
         self.ops.add(
             **self._times(events),
             kind=kinds,
@@ -198,10 +242,11 @@ class Reader:
             external=self._external(args),
             sequence=whole_numbers([x.sequence for x in args]),
             forward_thread=whole_numbers([x.forward_thread for x in args]),
-            arguments=np.array([row(x, table, stacks) for x in args], np.int32),
+            arguments=np.array(arguments.rows(args, self.arguments, self.stacks), np.int32),
         )
 
     def _python(self, events: list[AnyEvent]) -> None:
+        events = self._complete(events)
         kinds = np.array(
             [OpKind.MODULE if event.name.startswith(MODULE) else OpKind.PYTHON for event in events], np.uint8
         )
@@ -226,11 +271,12 @@ class Reader:
         )
 
     def _memory(self, events: list[AnyEvent]) -> None:
-        args = [event.args or NO_ARGS for event in events]
+        events = [event for event in events if event.ph == "i" and event.name == MEMORY]
+        args = MEMORY_ARGS.read(events)
         self.memory.add(
             time=self._ns([event.ts for event in events]),
-            device=whole_numbers([x.device_id if x.device_type else NONE for x in args], np.int32),
-            bytes=whole_numbers([x.memory_bytes for x in args]),
+            device=whole_numbers([x.device if x.device_type else NONE for x in args], np.int32),
+            bytes=whole_numbers([x.bytes for x in args]),
             allocated=whole_numbers([x.allocated for x in args]),
             reserved=whole_numbers([x.reserved for x in args]),
         )
@@ -336,6 +382,17 @@ def _exact(text: bytes) -> int:
         return int(found.to_integral_value()) if abs(found) < 2**63 else 0
     except (InvalidOperation, ValueError, OverflowError):
         return 0
+
+
+def _ids(stated: list[Any], row: list[Any]) -> np.ndarray[Any, Any]:
+    """Devices or streams: what the arguments say, else what the row of the timeline is called. int64."""
+    try:
+        found = np.array(stated, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        found = whole_numbers([_id(value) for value in stated])
+    for place in np.flatnonzero(found == NONE).tolist():
+        found[place] = _id(row[place])
+    return np.where(np.abs(found) < 2**31, found, NONE)
 
 
 def _id(value: Any) -> int:

@@ -58,6 +58,9 @@ _OTHER = "Unknown"
 _PUSH_POP, _START_END, _DOMAIN = 59, 60, 75
 _GPU_COLUMNS = ("start", "end", "deviceId", "streamId")
 
+# Of damaged files; sqlite3 cannot even decode what it says of some.
+_FAULTS = (sqlite3.Error, UnicodeDecodeError)
+
 Array = np.ndarray[Any, Any]
 
 
@@ -91,7 +94,7 @@ class Reader:
                 self.database.execute("PRAGMA trusted_schema = OFF")
                 self.database.execute("PRAGMA query_only = ON")
                 return self._trace()
-        except sqlite3.Error as error:
+        except _FAULTS as error:
             raise UsageError(
                 f"{self.name}: this SQLite file is damaged or incomplete: {error}", "export it again with nsys export"
             ) from error
@@ -118,7 +121,7 @@ class Reader:
                 continue
             try:
                 reading()
-            except (sqlite3.Error, _NoColumn):
+            except (*_FAULTS, _NoColumn):
                 self.notes["nsys_unreadable_tables"] += 1
         self._count_others()
         if not self.gpu.rows + self.calls.rows + self.ops.rows:
@@ -367,7 +370,7 @@ class Reader:
                             memory_bytes=_number(memory),
                         )
                     )
-        except (sqlite3.Error, _NoColumn):
+        except (*_FAULTS, _NoColumn):
             self.notes["nsys_unreadable_tables"] += 1
         return found[:_MOST_DEVICES]
 

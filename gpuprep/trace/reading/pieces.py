@@ -27,6 +27,7 @@ _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|b
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character: msgspec takes it for the end of the data
+_SAMPLE = 16
 _EARLIER = 16  # borders tried backwards before a piece goes the slow way
 
 
@@ -126,7 +127,7 @@ class Pieces:
             border = self._border(buffer, border)
             if not border:
                 return [], buffer
-            piece = buffer[: buffer.rindex(b",", 0, border)]
+            piece = memoryview(buffer)[: buffer.rindex(b",", 0, border)]
             events, error = self._typed(piece)
             if events is not None:
                 return events, buffer[border:]
@@ -162,7 +163,8 @@ class Pieces:
     def _closing(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
         try:
             # The array is complete and nothing follows: a bare list.
-            found = self._kept((decode_exact if self.exact else decode_events)(b"[" + buffer), buffer)
+            text = b"[" + buffer
+            found = self._kept((decode_exact if self.exact else decode_events)(text), text)
             self._ended = True
             return found, b""
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -174,11 +176,11 @@ class Pieces:
             self.notes["torn"] += 1
         return events, rest
 
-    def _typed(self, piece: bytes) -> tuple[list[AnyEvent] | None, str]:
+    def _typed(self, piece: bytes | memoryview) -> tuple[list[AnyEvent] | None, str]:
         """Decoded, or why not."""
-        text = b"[" + piece + b"]"
+        text = b"".join((b"[", piece, b"]"))
         try:
-            return self._kept(cast("list[AnyEvent]", (decode_exact if self.exact else decode_events)(text)), piece), ""
+            return self._kept((decode_exact if self.exact else decode_events)(text), text), ""
         except msgspec.ValidationError:
             try:
                 found = msgspec.json.decode(text)
@@ -188,11 +190,14 @@ class Pieces:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return None, str(error)
 
-    def _kept(self, events: Any, piece: bytes) -> list[AnyEvent]:
-        """`events`; read again as text where their times are finer than a double."""
-        if not self.exact and any(type(event.ts) is float and event.ts > EXACT_BELOW for event in events):
+    def _kept(self, events: Any, text: bytes) -> list[AnyEvent]:
+        """`events` of `text`; read again, with times as text, where those are finer than a double.
+
+        A profiler that writes decimals writes them for all times, so some are looked at.
+        """
+        if not self.exact and any(type(event.ts) is float and event.ts > EXACT_BELOW for event in events[::_SAMPLE]):
             self.exact = True
-            return cast("list[AnyEvent]", decode_exact(b"[" + piece.rstrip().removesuffix(b"]") + b"]"))
+            return cast("list[AnyEvent]", decode_exact(text))
         return cast("list[AnyEvent]", events)
 
     def _leniently(self, found: list[Any]) -> list[AnyEvent]:

@@ -61,7 +61,9 @@ def count_missing(gpu: Columns, calls: Columns, notes: Counter[str]) -> None:
     if not len(gpu["start"]):
         notes["no_gpu_events"] += 1
         return
-    count = int((~np.isin(gpu["correlation"], calls["correlation"])).sum())
+    # A correlation is unique in its process alone; it has 32 bits.
+    launched, called = ((each["process"].astype(np.int64) << 40) + each["correlation"] for each in (gpu, calls))
+    count = int((~np.isin(launched, called)).sum())
     if count:
         notes["no_launches"] += count
 
