@@ -72,7 +72,9 @@ def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
     start = trace.ops.start[rows].astype(np.int64)
     end = np.append(start[1:] - 1, max(_last_moment(trace), int(start[-1])))
     names = [f"{key_op} {number}" for number in range(len(rows))]
-    return Borders(names, start, end, f"key op {key_op}", np.zeros(0, np.int64))
+    # The profile's own iterations are no work with another key op either: what launched what does not change by it.
+    own = _by_steps(trace) or _by_names(trace)
+    return Borders(names, start, end, f"key op {key_op}", own.rows if own else np.zeros(0, np.int64))
 
 
 def _by_steps(trace: Trace) -> Borders | None:
