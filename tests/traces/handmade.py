@@ -73,8 +73,9 @@ class Hand:
     def trace(self) -> Trace:
         names: dict[str, int] = {}
         arguments: list[Arguments] = []
-        threads = 1 + max([each.thread for each in (*self.calls, *self.ops)], default=0)
-        processes = 1 + max([each.process for each in (*self.calls, *self.ops, *self.gpu)], default=0)
+        on_cpu: list[Call | Op] = [*self.calls, *self.ops]
+        threads = 1 + max([each.thread for each in on_cpu], default=0)
+        processes = 1 + max([each.process for each in (*on_cpu, *self.gpu)], default=0)
 
         def name(text: str) -> int:
             return names.setdefault(text, len(names))

@@ -17,7 +17,7 @@ from gpuprep.trace.profile import NO_OP, OUTSIDE, Direction, Profile
 
 
 def op_of(made: Profile, kernel: int = 0) -> str:
-    return made.ops[made.gpu.op[kernel]].type
+    return made.ops[int(made.gpu.op[kernel])].type
 
 
 def test_a_kernel_belongs_to_the_innermost_op_around_its_launch() -> None:
@@ -197,6 +197,12 @@ def test_modules_are_paths_and_the_backward_has_the_module_of_its_forward() -> N
         assert made.module_cells.cpu.tolist() == [100, 40]
 
 
+def test_modules_that_are_told_beside_the_ops_are_read() -> None:
+    told = Arguments(other=(("Module Hierarchy", "SELF(Net)::forward.layer1(Block)::forward.0(Conv2d)::forward"),))
+    made = profile(trace(Op("aten::conv2d", 0, 50, arguments=told), Op("aten::convolution", 10, 40)))
+    assert [row.module for row in made.ops[1:]] == ["SELF(Net)/layer1(Block)/0(Conv2d)"] * 2
+
+
 def test_a_stack_is_the_python_functions_around_the_first_call() -> None:
     made = profile(
         trace(
@@ -259,6 +265,19 @@ def test_a_key_op_begins_an_iteration_each_time() -> None:
     assert made.iterations.start.tolist() == [10, 110, 210]
     assert made.gpu.iteration.tolist() == [1]
     assert made.ranges.iteration.tolist() == [0, 1, 2, OUTSIDE, 0, 1]
+
+
+def test_a_key_op_may_be_one_row_of_ops() -> None:
+    one, two = (Arguments(shapes=((size,),), dtypes=("float",)) for size in (8, 9))
+    rows = [Op("aten::add", at, at + 5, arguments=one if at % 20 else two) for at in (10, 20, 30, 40)]
+    made = profile(trace(*rows), key_op="aten::add [[9]]")
+    assert made.iterations.start.tolist() == [20, 40]
+    assert len(profile(trace(*rows), key_op="aten::add").iterations.start) == 4
+
+
+def test_the_borders_of_steps_are_no_work_with_a_key_op_either() -> None:
+    made = profile(trace(step(1, 0, 100), Op("aten::mm", 10, 20), *launched("k", 50, 60, 70, 1)), key_op="aten::mm")
+    assert made.gpu.op.tolist() == [NO_OP]
 
 
 def test_a_key_op_that_is_not_there_is_an_error_of_the_user() -> None:

@@ -36,9 +36,10 @@ SUMMARY = ["Kernel name", "Using TC", "Calls", "GPU time (µs)", "Avg (µs)", "M
 COLUMNS = {
     "op-types": {"op-types": ["Op type", "No. ops", "No. calls", *SPREAD * 4]},
     "ops?op=1": {
-        "ops": ["GPU time (µs)", "GPU time with children (µs)", "CPU time (µs)", "Op name", "Direction", "Op type",
+        "ops": ["GPU time (µs)", "CPU time (µs)", "Op name", "Direction", "Op type",
                 "Calls",
-                "TC eligible", "Using TC", "Kernel calls", "Data type", "Input shapes", "TFLOP/s", "Stack trace"],
+                "TC eligible", "Using TC", "Kernel calls", "Data type", "Input shapes",
+                "GPU time with children (µs)", "TFLOP/s", "Stack trace"],
         "op-kernels": SUMMARY,
     },
     "kernels": {"kernels": [*SUMMARY, "Memory"]},

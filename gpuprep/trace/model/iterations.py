@@ -49,26 +49,32 @@ class Borders:
         return made
 
 
-def borders(trace: Trace, key_op: str = "") -> Borders:
-    """A key op that is not in the profile is a UsageError."""
-    if key_op:
-        return _by_key_op(trace, key_op)
+def borders(trace: Trace) -> Borders:
+    """What the profile itself tells."""
     return _by_steps(trace) or _by_names(trace) or _one(trace)
 
 
-def _by_key_op(trace: Trace, key_op: str) -> Borders:
+def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
+    """Each call of the key op begins an iteration. It is a type of op, an annotation, or the name of one row of ops.
+
+    `calls`: ranges of the rows of ops with this name. UsageError: the key op is not in the profile.
+    """
     wanted = [index for index, name in enumerate(trace.names) if name == key_op]
     rows: Ints = np.flatnonzero(np.isin(trace.ops.name, wanted) & (trace.ops.kind != OpKind.PYTHON))
     if not len(rows):
+        rows = calls
+    if not len(rows):
         raise UsageError(
             f"the key op {key_op} is not in {trace.file}",
-            "--key-op takes the type of an op, aten::addmm, or the name of an annotation; `trace report` lists both",
+            "--key-op takes the type of an op, its whole name, or an annotation; `trace report` lists them",
         )
     rows = _apart(trace, rows)
     start = trace.ops.start[rows].astype(np.int64)
     end = np.append(start[1:] - 1, max(_last_moment(trace), int(start[-1])))
     names = [f"{key_op} {number}" for number in range(len(rows))]
-    return Borders(names, start, end, f"key op {key_op}", np.zeros(0, np.int64))
+    # The profile's own iterations are no work with another key op either: what launched what does not change by it.
+    own = _by_steps(trace) or _by_names(trace)
+    return Borders(names, start, end, f"key op {key_op}", own.rows if own else np.zeros(0, np.int64))
 
 
 def _by_steps(trace: Trace) -> Borders | None:

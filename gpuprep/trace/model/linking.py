@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 
 from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
-from gpuprep.trace.model import modules, rows, stacks, sums
+from gpuprep.trace.model import modules, rows, speed, stacks, sums
 from gpuprep.trace.model.groups import Groups
-from gpuprep.trace.model.iterations import ONE, Borders, borders
+from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
 from gpuprep.trace.model.launches import Launches, launches
 from gpuprep.trace.model.sweep import Sweep, nearest
 from gpuprep.trace.profile import (
@@ -31,7 +31,7 @@ GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     """Links a whole file. UsageError: the key op is not in it."""
     ops, gpu = trace.ops, trace.gpu
-    border = borders(trace, key_op)
+    border = borders(trace)
     everything = _sweep(trace)
     parents = everything.parents()
     is_op = ops.kind == OpKind.OP
@@ -56,6 +56,9 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     told = stacks.of_ranges(trace, tree.rows[first].tolist(), parents, origin.tolist())
     op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
     kernels, kernel = rows.kernels(trace)
+    if key_op:
+        named = [at for at, row in enumerate(op_rows, 1) if row.name == key_op]
+        border = by_key_op(trace, key_op, tree.rows[np.isin(made.of, named)])
 
     place = position[linked.range]
     op = np.append(made.of, NO_OP)[place].astype(np.int32)
@@ -74,15 +77,15 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     of = sums.times(trace, tree, place, call_place)
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
+    all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)
+    op_cells = _with_graphs(sums.op_cells(tree, op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration)
     return Profile(
         trace=trace,
         iterations=iterations,
-        ops=[_no_op(trace, linked), *op_rows, *graphs.rows],
-        kernels=kernels,
-        cells=sums.cells(gpu, iteration, op, kernel),
-        op_cells=_with_graphs(
-            sums.op_cells(tree, op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration
-        ),
+        ops=all_ops,
+        kernels=speed.proven(trace, all_ops, kernels, cells, op_cells),
+        cells=cells,
+        op_cells=op_cells,
         gpu=KernelInstances(kernel, op, np.where(op == NO_OP, NONE, linked.range), linked.call, iteration),
         ranges=OpInstances(
             op=_spread(made.of, tree, len(ops.start), NONE),

@@ -5,6 +5,7 @@ A backward op lies in no module: it takes that of its forward op.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ from gpuprep.trace.model.groups import Groups
 from gpuprep.trace.model.sweep import Sweep, nearest
 
 PREFIX = "nn.Module: "
+# TorchScript: "SELF(Net)::forward.fc(Linear)::forward".
+HIERARCHY = "Module Hierarchy"
+PARTS, METHOD = re.compile(r"(?<=[\w)])\.(?=[\w]+\()"), re.compile(r"::\w+\Z")
 LONGEST = 500  # characters of a path that are kept
 
 
@@ -60,14 +64,28 @@ def of_tree(trace: Trace, modules: Modules, tree: Sweep, forward: Ints) -> NDArr
     `forward`: of each position with a backward op that of its forward op, else -1.
     """
     rows = tree.rows
-    if not modules.paths:
-        return np.full(len(rows), NONE, np.int32)
+    if not len(modules.instances):
+        return _told(trace, modules, tree)
     path_of = np.full(len(trace.ops.start) + 1, NONE, np.int32)
     path_of[modules.instances] = modules.instance_path
     made = path_of[modules.own.around(trace.ops.start[rows], trace.ops.thread[rows])]
     joined = np.flatnonzero((forward >= 0) & (made < 0))
     made[joined] = made[forward[joined]]
     return nearest(made, tree.above)
+
+
+def _told(trace: Trace, modules: Modules, tree: Sweep) -> NDArray[np.int32]:
+    """What some profiles write beside their ops instead of ranges of modules; new paths go to `modules`."""
+    arguments = trace.ops.arguments[tree.rows]
+    known: dict[str, int] = {}
+    of_arguments = np.full(len(trace.arguments) + 1, NONE, np.int32)  # the last entry: no arguments
+    for index, each in enumerate(trace.arguments):
+        told = dict(each.other).get(HIERARCHY)
+        if told:
+            path = "/".join(METHOD.sub("", part) for part in PARTS.split(told))[:LONGEST]
+            of_arguments[index] = known.setdefault(path, len(known))
+    modules.paths.extend(known)
+    return nearest(of_arguments[arguments], tree.above)
 
 
 def forward_of(trace: Trace, tree: Sweep, position: Ints, backward: NDArray[np.bool_]) -> NDArray[np.int32]:

@@ -16,9 +16,11 @@ import gzip
 import hashlib
 from functools import cache
 from importlib import metadata, resources
+from typing import Any
 
 import jinja2
 import msgspec
+import numpy as np
 from markupsafe import Markup
 
 from gpuprep.trace.document import TraceDocument
@@ -53,11 +55,18 @@ def html(profile: Profile, document: TraceDocument, ranks: RanksDocument | None 
             scripts=[Markup(one) for one in scripts],
             style_hash=_hash(style),
             script_hashes=[_hash(one) for one in scripts],
-            told=_base64(gzip.compress(msgspec.json.encode(told), LEVEL, mtime=0)),
+            told=_base64(gzip.compress(msgspec.json.encode(told, enc_hook=_plain), LEVEL, mtime=0)),
             packed=_base64(pack(profile).data),
             version=metadata.version("gpuprep"),
         )
     )
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _base64(data: bytes) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -121,13 +122,14 @@ def pack(profile: Profile, *, room: int | None = None) -> Packed:
     room = room or (SMALL_ROOM if events < SMALL_EVENTS else ROOM)
     rows = _op_rows(profile)
     launching = _launching(profile, rows)
+    named = rows[profile.trace.ops.kind[rows] != OpKind.OP]
     packed, squeeze = Packed(b"", ()), _Gzip()
     for kernels, ops, memory in (
         (True, rows, True),
         (True, launching, True),
         (True, launching, False),
-        (True, launching[:0], False),
-        (False, launching[:0], False),
+        (True, named, False),
+        (False, named[:0], False),
     ):
         packed = _pack(profile, squeeze, kernels, ops, memory, len(rows))
         if len(packed.data) <= room:
@@ -154,7 +156,7 @@ def _pack(profile: Profile, squeeze: _Gzip, kernels: bool, ops: Ints, memory: bo
     if len(ops) < all_ops:
         left_out.append(
             f"{all_ops - len(ops):,} of {all_ops:,} single ops on the CPU"
-            + (", those that launched nothing on a GPU: CPU times are not known for another key op" if len(ops) else "")
+            " (no CPU times for another key op, and fewer rows in the timeline)"
         )
     if memory:
         _memory(profile, columns)
@@ -218,10 +220,22 @@ def _cells(profile: Profile, columns: _Columns) -> None:
     columns.add("iteration.first", iterations.first, "delta")
     columns.add("busy.inside", np.rint(profile.busy).astype(np.int64).ravel())
     _busy(profile, columns)
-    for group, sums in (("cell", profile.cells), ("opcell", profile.op_cells), ("modulecell", profile.module_cells)):
+    for group, sums in (
+        ("cell", profile.cells),
+        ("opcell", profile.op_cells),
+        ("modulecell", profile.module_cells),
+    ):
         for column in fields(sums):
-            sorted_by = column.name in ("iteration", "op", "kernel", "device", "module")
-            columns.add(f"{group}.{column.name}", getattr(sums, column.name), "delta" if sorted_by else "signed")
+            values = getattr(sums, column.name)
+            if column.name in ("iteration", "op", "kernel", "device", "module"):
+                columns.add(f"{group}.{column.name}", values, "delta")
+            elif spread := re.fullmatch("(?:(.+)_)?(?:shortest|longest)", column.name):
+                # As the distance to the mean: 0 in all cells of one call, and they are many.
+                columns.add(
+                    f"{group}.{column.name}", values - getattr(sums, spread[1] or "total") // sums.calls, "signed"
+                )
+            else:
+                columns.add(f"{group}.{column.name}", values, "signed")
 
 
 def _busy(profile: Profile, columns: _Columns) -> None:
@@ -231,7 +245,7 @@ def _busy(profile: Profile, columns: _Columns) -> None:
     columns.add("device.busy", np.array([one.length for one in unions], np.int64))
     columns.add("device.span", np.array([one.ends[-1] - one.starts[0] for one in unions], np.int64))
     for name, times in (("first", iterations.first), ("until", np.maximum(iterations.first, iterations.until))):
-        before = np.array([one.until(times) for one in unions], np.int64).reshape(len(unions), -1)
+        before = np.array([one.until(times) for one in unions], np.int64).reshape(len(unions), times.size)
         columns.add(f"busy.{name}", np.ascontiguousarray(before.T).ravel())
 
 
@@ -283,7 +297,6 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     columns.add("kernel.gap", start - before, "signed")
     columns.add("kernel.duration", end - start)
     columns.add("kernel.kernel", links.kernel[order])
-    columns.add("kernel.op", links.op[order])
     columns.add("kernel.iteration", links.iteration[order], "delta")
     call = links.call[order]
     called = call >= 0
@@ -293,7 +306,11 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     columns.add("kernel.call", np.where(called[at], calls.start[call[at]], 0) if calls.start.size else at * 0, "delta")
     place = np.full(profile.trace.ops.start.size + 1, NONE, np.int64)
     place[ops] = np.arange(ops.size)
-    columns.add("kernel.instance", place[links.instance[order]], "delta")
+    instance = place[links.instance[order]]
+    columns.add("kernel.instance", instance, "delta")
+    # Its op is that of the range around its launch, where that range is in the page.
+    told = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
+    columns.add("kernel.op", links.op[order] - told, "signed")
     columns.add("kernel.bytes", np.maximum(gpu.bytes[order], 0))
     shape = np.concatenate((gpu.grid, gpu.block, gpu.registers[:, None], gpu.shared[:, None]), axis=1)[order]
     launches, launch = _distinct(shape)
@@ -339,10 +356,29 @@ def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any]
     if links.cpu_self.size:
         length = ops.end[rows] - ops.start[rows]
         cpu_self = np.where(row >= 0, links.cpu_self[rows], length)
-        # Most ops have nothing inside and launch nothing: both are 0 then.
-        columns.add("op.children", length - cpu_self, "signed")
+        # The page knows the ops inside of an op, as far as it has them: what they take is not told again.
+        columns.add("op.children", length - cpu_self - _inside(profile, rows), "signed")
+        # Most ops launch nothing: 0 then.
         columns.add("op.calls", np.where(row >= 0, cpu_self - links.overhead[rows], 0), "signed")
         columns.add("op.gpu_idle", links.gpu_idle[rows], "signed")
+
+
+def _inside(profile: Profile, rows: Ints) -> Ints:
+    """Of each of some ranges the time of the ops among them that lie directly in it, no longer than it itself."""
+    ops, links = profile.trace.ops, profile.ranges
+    place = np.full(ops.start.size + 1, NONE, np.int64)
+    is_op = rows[links.op[rows] >= 0]
+    place[is_op] = np.arange(is_op.size)
+    # The op around each: the nearest range around it that is an op.
+    around = links.parent[is_op]
+    while (wrong := np.flatnonzero((around >= 0) & (links.op[around] < 0))).size:
+        around[wrong] = links.parent[around[wrong]]
+    inner = np.flatnonzero((around >= 0) & (place[around] >= 0))
+    outer = around[inner]
+    time = np.minimum(ops.end[is_op[inner]], ops.end[outer]) - ops.start[is_op[inner]]
+    total = np.zeros(ops.start.size, np.int64)
+    np.add.at(total, outer, time)
+    return np.asarray(total[rows])
 
 
 def _memory(profile: Profile, columns: _Columns) -> None:

@@ -226,7 +226,10 @@ class Reader:
     def _ns(self, times: Sequence[Any]) -> np.ndarray[Any, Any]:
         """µs as whole nanoseconds."""
         if self.pieces.exact:
-            return whole_numbers([_exact(bytes(time)) for time in times])
+            # Events that were read one by one before the first such time have numbers.
+            return whole_numbers(
+                [_exact(bytes(time) if isinstance(time, msgspec.Raw) else repr(time).encode()) for time in times]
+            )
         found = np.array(times)
         if found.dtype == np.int64 and len(found) and abs(found).max() < 2**63 // 1000:
             return found * 1000

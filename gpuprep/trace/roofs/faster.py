@@ -1,7 +1,8 @@
 """How much faster an op would be with larger sizes, by gpuprep's model of products (performance/predict.py). Pure.
 
 Both the recorded and the larger shape are predicted, and the recorded time is multiplied by the ratio: what the model
-has wrong of the board, both have wrong. An op that is already as fast as the larger shape would be gets no advice.
+has wrong of the board, both have wrong. The result is never quicker than the quick end of the prediction for the larger
+shape, and an op that is already as fast as that prediction gets no advice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gpuprep.trace.work.aligned import FIRST_LAYER
 from gpuprep.trace.work.flops import Work
 
 WORTH = bettershape.WORTH
-SURE = 0.95  # already faster than this share of what is predicted for the larger shape: nothing to gain
+LEAST_SAVED = 1e-6  # seconds of a call
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class Model:
 
 def _gain(asked: Prediction, there: Prediction, changed: str, work: Work, call_us: float) -> Faster | None:
     now = call_us * 1e-6 / max(1.0, work.times)
-    floor = there.operation.operations / (there.peak.tflops * 1e12)
-    then = max(now * there.seconds / asked.seconds, floor)
-    if now < there.seconds * SURE or now < then * WORTH:
+    quickest = there.operation.operations / (min(there.high_tflops, there.peak.tflops) * 1e12)
+    then = max(now * there.seconds / asked.seconds, quickest)
+    if now <= there.seconds or now < then * WORTH or (now - then) * work.times < LEAST_SAVED:
         return None
     gain = now / then
     words = f"{gain:.2f}" if gain < 1.1 else f"{gain:.1f}"

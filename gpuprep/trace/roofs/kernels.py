@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,16 +31,27 @@ class OpKernels:
         return UsesTensorCores.NO
 
     @property
+    def calculates_less(self) -> bool:
+        """Winograd's algorithm and FFT multiply less often than a convolution is counted."""
+        return any(FEWER.search(row.name) for row, _ in self.rows)
+
+    @property
     def beside(self) -> tuple[float, str]:
         """(share of the time, name) of kernels that only prepare or end the work."""
         if len(self.rows) < 2:
             return 0.0, ""
         whole = sum(ns for _, ns in self.rows)
-        rest = [(ns, row.name) for row, ns in self.rows[1:] if row.rule in HELPERS]
+        rest = [(ns, row.name) for row, ns in self.rows if _helps(row)]
         return (sum(ns for ns, _ in rest) / whole, max(rest)[1]) if rest and whole else (0.0, "")
 
 
-HELPERS = ("helper-of-gemm", "layout", "flash-helper", "torch-native", "word", "scan-sort")  # rules of work/kernels.yml
+FEWER = re.compile(r"winograd|fft", re.IGNORECASE)
+HELPERS = ("helper-of-gemm", "layout", "flash-helper")  # rules of work/kernels.yml
+COPIES = ("torch-native", "elementwise_kernel")  # PyTorch's copies, conversions and additions; a rule, and in the name
+
+
+def _helps(row: KernelRow) -> bool:
+    return row.rule in HELPERS or (row.rule == COPIES[0] and COPIES[1] in row.name)
 
 
 def kernels_of_ops(profile: Profile, start: int, stop: int) -> dict[int, OpKernels]:

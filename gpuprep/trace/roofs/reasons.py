@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuprep.catalogue import Board, productmodel
 from gpuprep.performance import attribution, roofline
@@ -19,7 +19,9 @@ from gpuprep.trace.work.flops import Work
 # Rows and columns of a tile, as cuBLAS, CUTLASS, XMMA and nvjet write them in a kernel's name. cuBLAS takes the
 # columns of PyTorch's result for rows.
 TILE = re.compile(r"(?:gemm\w{0,80}?_|tilesize|nvjet_(?:sm\d+_)?[a-z]+_)(\d{2,3})x(\d{2,3})(?!\d)")
+UNKNOWN_TILE = Missing("not_recorded", "the kernel's name has no tile")
 MUCH_BESIDE = 0.1
+MOST = 1.0  # of the roof that tiles and waves leave
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def impossible(one: Case) -> str:
 
 def words(one: Case) -> str:
     explained = _product(one) if one.work.kind == "product" else ""
-    parts = [explained or _plain(one), _units(one), _beside(one)]
+    less = "Winograd or FFT: it calculates less than is counted" if one.kernels.calculates_less else ""
+    parts = [explained or _plain(one), less, _units(one), _beside(one)]
     return "; ".join(part for part in parts if part)
 
 
@@ -58,6 +61,11 @@ def _product(one: Case) -> str:
         dtype=one.dtype, m=work.m, n=work.n, k=work.k, tflops=one.tflops, algorithm=_algorithm(one.kernels)
     )
     found = attribution.explain(product, one.board, rows=rows)
+    if isinstance(found, Missing):
+        return ""
+    if found.factor("kernel").value > MOST and not isinstance(product.algorithm, Missing):
+        # More than tiles and waves allow: the kernel cuts k into parts, which its name does not tell.
+        found = attribution.explain(replace(product, algorithm=UNKNOWN_TILE), one.board, rows=rows)
     return "" if isinstance(found, Missing) else found.words
 
 
@@ -65,7 +73,7 @@ def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
     """The tile that the kernel's name has."""
     found = TILE.search(kernels.main.name[:1000]) if kernels.main else None
     if found is None:
-        return Missing("not_recorded", "the kernel's name has no tile")
+        return UNKNOWN_TILE
     return Algorithm(tile_m=int(found[2]), tile_n=int(found[1]))
 
 

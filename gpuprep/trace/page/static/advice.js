@@ -23,8 +23,8 @@ const rowsOf = one => {
   return link;
 };
 
-const list = (state, all) => el("ul", { class: "advice" }, all.map(one => el("li", { class: one.severity },
-  el("div", { class: "advice-head" }, el("span", { class: `severity ${one.severity}` }, SEVERITY[one.severity] || one.severity),
+const list = (state, all) => el("ul", { class: "advice" }, all.map(one => el("li", { class: `about-${one.severity}` },
+  el("div", { class: "advice-head" }, el("span", { class: `severity about-${one.severity}` }, SEVERITY[one.severity] || one.severity),
     one.gain && el("b", { class: "gain" }, `about ${time(one.gain.us)} a step`), rowsOf(one)),
   el("p", { class: "problem-text" }, one.problem),
   el("p", {}, one.recommendation, " ", linked(one.link)),

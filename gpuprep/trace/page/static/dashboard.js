@@ -91,7 +91,7 @@ const iterations = ({ tables }) => {
   const gap = one => Math.max(0, one.wall_us - one.tensor_core_time_us - one.other_kernel_time_us - one.memory_time_us);
   const parts = [
     { label: "Using TC", colour: "tc" }, { label: "Not using TC", colour: "eligible" }, { label: "Memory", colour: "memory" },
-    { label: "No GPU work", colour: "idle" },
+    { label: "Rest of the iteration", colour: "idle" },
   ].map(one => ({ ...one, shown: "" }));
   const bars = longest.map(one => ({
     label: String(one.index), outside: one.index < range[0] || one.index > range[1],

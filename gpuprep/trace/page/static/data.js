@@ -108,6 +108,13 @@ class Data {
       for (const name of Object.keys(this.header.columns)) {
         if (name.startsWith(`${prefix}.`)) found[name.slice(prefix.length + 1)] = this.column(name);
       }
+      // Shortest and longest of sums stand as the distance to the mean.
+      for (const name of Object.keys(found)) {
+        const spread = /^(?:(.+)_)?(?:shortest|longest)$/.exec(name);
+        if (!spread) continue;
+        const values = found[name], sums = found[spread[1] || "total"];
+        for (let i = 0; i < values.length; i++) values[i] += Math.floor(sums[i] / found.calls[i]);
+      }
       this.made.set(key, found);
     }
     return this.made.get(key);
@@ -124,11 +131,13 @@ class Data {
     return this.once("events", () => {
       const { lane, gap, duration, kernel, op, iteration, called, call, instance, bytes, launch } = this.group("kernel");
       const lanes = this.header.lanes.map(([device, stream]) => ({ device, stream })), count = gap.length;
+      const around = this.has.ops ? this.group("op").what : null;
       const start = new Float64Array(count), end = new Float64Array(count), device = new Int32Array(count);
       for (let i = 0; i < count; i++) {
         start[i] = gap[i] + (i && lane[i] === lane[i - 1] ? end[i - 1] : 0);
         end[i] = start[i] + duration[i];
         device[i] = lanes[lane[i]].device;
+        if (around && instance[i] >= 0) op[i] += around[instance[i]]; // told as the distance to the op of that range
       }
       return { count, lanes, lane, device, start, end, duration, kernel, op, iteration, called, call, instance, bytes, launch };
     });

@@ -51,10 +51,11 @@ page.views.ops = {
       name: "ops", title: "Ops", count: rows.length, order: ["gpu_us", "desc"], only,
       lead: "GPU time is that of the kernels that the op itself launched, so that rows sum to the total; with children it counts what it calls, too.",
       columns: [
-        timeColumn(rows, "gpu_us", "GPU time"), timeColumn(rows, "gpu_with_children_us", "GPU time with children"), timeColumn(rows, "cpu_us", "CPU time"),
+        timeColumn(rows, "gpu_us", "GPU time"), timeColumn(rows, "cpu_us", "CPU time"),
         textColumn(rows, "name", "Op name"), page.directionColumn(rows), shortColumn(rows, "type", "Op type"), countColumn(rows, "calls", "Calls"),
         boolColumn(rows, "eligible", "TC eligible"), boolColumn(rows, "using_tensor_cores", "Using TC"), countColumn(rows, "kernel_calls", "Kernel calls"),
         shortColumn(rows, "dtypes", "Data type"), textColumn(rows, "shapes", "Input shapes"),
+        timeColumn(rows, "gpu_with_children_us", "GPU time with children"),
         rows.some(one => one.tflops !== null) && countColumn(rows, "tflops", "TFLOP/s", { digits: 1, meaning: "FLOPs of all calls over their GPU time" }),
         page.stackColumn(rows),
       ],

@@ -346,6 +346,8 @@ extend({
       }
       const pick = get => filled(size, at => get(rows[at]));
       const cpu = pick(i => end[i] - start[i]), self = pick(i => end[i] - start[i] - children[i]);
+      for (let at = 0; at < size; at++)
+        if (above[at] >= 0) self[above[at]] -= Math.min(end[rows[at]], end[rows[above[at]]]) - start[rows[at]];
       // Where an op lies inside of one of its own row, its time is counted with that one.
       const inside = new Uint8Array(size), open = new Int32Array(nOps), path = [];
       for (let at = 0; at < size; at++) {
@@ -355,7 +357,7 @@ extend({
         open[row] += 1;
         path.push(at);
       }
-      return { rows, position, above, inside, cpu, self, overhead: pick(i => end[i] - start[i] - children[i] - calls[i]), idle: pick(i => idle[i]) };
+      return { rows, position, above, inside, cpu, self, overhead: filled(size, at => self[at] - calls[rows[at]]), idle: pick(i => idle[i]) };
     });
   },
 

@@ -112,15 +112,30 @@ class Tables {
     });
   }
 
+  // Sums by iteration: the same for every range.
+  get perIteration() {
+    const { split, data } = this;
+    if (split.perIteration) return split.perIteration;
+    const { cells, iterations: { count } } = split, [low, high] = between(cells.iteration, 0, count - 1);
+    const made = Object.fromEntries(["kernels", "tensorKernels", "tensorTime", "memoryTime", "otherTime"].map(name => [name, new Float64Array(count)]));
+    for (let i = low; i < high; i++) {
+      const kernel = cells.kernel[i], at = cells.iteration[i];
+      if (data.memoryKernel[kernel]) { made.memoryTime[at] += cells.total[i]; continue; }
+      made.kernels[at] += cells.calls[i];
+      if (data.tensorKernel[kernel] === YES) {
+        made.tensorKernels[at] += cells.calls[i];
+        made.tensorTime[at] += cells.total[i];
+      } else made.otherTime[at] += cells.total[i];
+    }
+    split.perIteration = made;
+    return made;
+  }
+
   // All of the profile, with those that are not chosen.
   get iterations() {
     return this.once("iterations", () => {
-      const { iterations, cells, busy } = this.split, { count } = iterations, gpus = Math.max(this.data.deviceOrder.length, 1);
-      const part = between(cells.iteration, 0, count - 1), { memory, kernel, tensor } = this.is;
-      const sum = (values, which) => total(cells.iteration, values, count, part, which);
-      const kernels = sum(cells.calls, kernel), tensorKernels = sum(cells.calls, tensor);
-      const tensorTime = sum(cells.total, tensor), memoryTime = sum(cells.total, memory);
-      const otherTime = sum(cells.total, i => kernel(i) && !tensor(i));
+      const { iterations, busy } = this.split, { count } = iterations, gpus = Math.max(this.data.deviceOrder.length, 1);
+      const { kernels, tensorKernels, tensorTime, memoryTime, otherTime } = this.perIteration;
       return Array.from({ length: count }, (_, i) => ({
         index: i, name: iterations.name[i], start_us: us(iterations.first[i]), wall_us: us(iterations.until[i] - iterations.first[i]),
         profiled: this.start <= i && i <= this.stop, kernels: kernels[i], tensor_core_kernels: tensorKernels[i],

@@ -463,8 +463,8 @@ page.views.timeline = {
   place: 55,
   render(container, state) {
     const { data, tables } = state;
-    if (!data.has.kernels || !data.events.count || !tables.iterations.length) {
-      container.append(el("p", {}, data.has.kernels ? "This profile has no GPU events." : "Single kernels are not in this page, which would be too large with them. " +
+    if (!data.has.kernels || !tables.iterations.length) {
+      container.append(el("p", {}, data.has.kernels || !data.deviceOrder.length ? "This profile has no GPU events." : "Single kernels are not in this page, which would be too large with them. " +
         "`gpuprep trace serve FILE` shows them."), page.perfetto(state));
       return;
     }
