@@ -570,3 +570,10 @@ def test_figures_are_numbers(tmp_path: Path) -> None:
     for about, _ in CASES.values():
         for one in about().opened(tmp_path).document.advice:
             assert all(isinstance(value, float) and value == value for value in one.figures.values()), one.rule
+
+
+def test_docs_have_every_rule_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    for one in rules().values():
+        line = f"| `{one.id}` | {one.severity} | {one.condition} | {one.estimate or '–'} |"
+        assert line.replace("\n", " ") in text, line
