@@ -11,6 +11,7 @@ from gpuprep.trace.model import modules, rows, speed, stacks, sums
 from gpuprep.trace.model.groups import Groups
 from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
 from gpuprep.trace.model.launches import Launches, launches
+from gpuprep.trace.model.memory import give_back
 from gpuprep.trace.model.sweep import Sweep, nearest
 from gpuprep.trace.profile import (
     NO_OP,
@@ -30,6 +31,7 @@ GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 
 def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     """Links a whole file. UsageError: the key op is not in it."""
+    give_back()  # what reading had
     ops, gpu = trace.ops, trace.gpu
     border = borders(trace)
     everything = _sweep(trace)
