@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 
 from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
-from gpuprep.trace.model import modules, rows, stacks, sums
+from gpuprep.trace.model import modules, rows, speed, stacks, sums
 from gpuprep.trace.model.groups import Groups
 from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
 from gpuprep.trace.model.launches import Launches, launches
+from gpuprep.trace.model.memory import give_back
 from gpuprep.trace.model.sweep import Sweep, nearest
 from gpuprep.trace.profile import (
     NO_OP,
@@ -30,6 +31,7 @@ GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 
 def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     """Links a whole file. UsageError: the key op is not in it."""
+    give_back()  # what reading had
     ops, gpu = trace.ops, trace.gpu
     border = borders(trace)
     everything = _sweep(trace)
@@ -77,15 +79,15 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     of = sums.times(trace, tree, place, call_place)
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
+    all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)
+    op_cells = _with_graphs(sums.op_cells(tree, op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration)
     return Profile(
         trace=trace,
         iterations=iterations,
-        ops=[_no_op(trace, linked), *op_rows, *graphs.rows],
-        kernels=kernels,
-        cells=sums.cells(gpu, iteration, op, kernel),
-        op_cells=_with_graphs(
-            sums.op_cells(tree, op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration
-        ),
+        ops=all_ops,
+        kernels=speed.proven(trace, all_ops, kernels, cells, op_cells),
+        cells=cells,
+        op_cells=op_cells,
         gpu=KernelInstances(kernel, op, np.where(op == NO_OP, NONE, linked.range), linked.call, iteration),
         ranges=OpInstances(
             op=_spread(made.of, tree, len(ops.start), NONE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ MOST_NAMES = 2_000_000
 MOST_ARGUMENTS = 1_000_000
 LONGEST_NAME = 8192  # characters; templates of kernels have thousands
 OTHERS = "(names beyond the limit)"
-_INT64 = (-(2**63), 2**63 - 1)
+_LARGE = 8 << 20  # bytes of a column
 
 
 def whole_numbers(values: Sequence[Any], dtype: Any = np.int64) -> np.ndarray[Any, Any]:
@@ -63,11 +65,26 @@ class Table:
         dtype = self._dtypes[name]
         if not parts:
             return np.empty((0, 3) if name in ("grid", "block") else 0, dtype=dtype)
-        whole: np.ndarray[Any, Any] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        # Of another process they come as arrays that cannot be written to.
+        whole: np.ndarray[Any, Any] = (
+            parts[0] if len(parts) == 1 and parts[0].flags.writeable else np.concatenate(parts)
+        )
         return whole
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {name: self.column(name) for name in list(self._parts)}
+        """All columns; gives them away."""
+        found = {}
+        for name in list(self._parts):
+            found[name] = self.column(name)
+            if found[name].nbytes > _LARGE:
+                give_back()
+        return found
+
+
+def give_back() -> None:
+    """Memory of freed small arrays to the system: glibc keeps it, and a profile of 5 GB would be there twice."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Names:
@@ -111,6 +128,10 @@ class Threads:
         find, add = self._known.get, self._add
         return np.array([place if (place := find(key)) is not None else add(key) for key in keys], dtype=np.int32)
 
+    def keys(self) -> list[tuple[Any, Any]]:
+        """(process, thread) of each, in the order of the ids."""
+        return list(self._plain)
+
     def process(self, pid: Any) -> int:
         pid = plain_id(pid)
         if pid not in self._process:
@@ -153,6 +174,10 @@ class ArgumentsTable:
         self.rows: list[Arguments] = []
         self.left_out = 0
         self._known: dict[Any, int] = {}
+
+    def keys(self) -> list[Any]:
+        """In the order of the rows."""
+        return list(self._known)
 
     def find(self, key: Any) -> int | None:
         return self._known.get(key)
