@@ -270,7 +270,8 @@ class Replay:
     def _without_profiler(self) -> None:
         """Takes the profiler's own time off the CPU."""
         ops = self.e.trace.ops
-        plain = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
+        plain = (ops.end > self.begin) & (ops.start < self.end)
+        plain &= (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
         # Half of it at the begin of a range, half at its end.
         moments = np.sort(np.concatenate((ops.start[plain], ops.end[plain])))
         inside = np.searchsorted(moments, self.call_start) - np.searchsorted(moments, self.before)
