@@ -348,22 +348,13 @@ extend({
       const cpu = pick(i => end[i] - start[i]), self = pick(i => end[i] - start[i] - children[i]);
       for (let at = 0; at < size; at++)
         if (above[at] >= 0) self[above[at]] -= Math.min(end[rows[at]], end[rows[above[at]]]) - start[rows[at]];
-      // Where an op lies inside of one of its own row, its time is counted with that one.
-      const inside = new Uint8Array(size), open = new Int32Array(nOps), path = [];
-      for (let at = 0; at < size; at++) {
-        while (path.length && path[path.length - 1] !== above[at]) open[what[rows[path.pop()]]] -= 1;
-        const row = what[rows[at]];
-        inside[at] = open[row] ? 1 : 0;
-        open[row] += 1;
-        path.push(at);
-      }
-      return { rows, position, above, inside, cpu, self, overhead: filled(size, at => self[at] - calls[rows[at]]), idle: pick(i => idle[i]) };
+      return { rows, position, above, cpu, self, overhead: filled(size, at => self[at] - calls[rows[at]]), idle: pick(i => idle[i]) };
     });
   },
 
   // Sums of single ops by (iteration, op).
   opcellsOf({ iterations, range, keep }, holds) {
-    const { rows, position, above, inside, cpu, self, overhead, idle } = this.tree, events = this.events;
+    const { rows, position, above, cpu, self, overhead, idle } = this.tree, events = this.events;
     const { what, start } = this.ranges, nOps = this.ops.length, graphs = this.graphCalls();
     const graphIteration = Int32Array.from(graphs.start, time => iterationAt(iterations, time));
     const gpu = new Float64Array(rows.length);
@@ -381,7 +372,18 @@ extend({
       return (graphIteration[at - rows.length] + 1) * nOps + graphs.op[at - rows.length];
     });
     const groups = new Groups(keys, (iterations.count + 1) * nOps);
-    const outer = filled(rows.length, at => (inside[at] ? 0 : withInner[at]));
+    // Where an op lies inside of one of its own row and iteration, its time is counted with that one.
+    const outer = Float64Array.from(withInner), open = new Int32Array((iterations.count + 1) * nOps), path = [];
+    for (let at = 0; at < rows.length; at++) {
+      while (path.length && path[path.length - 1] !== above[at]) {
+        const left = keys[path.pop()];
+        if (left >= 0) open[left] -= 1;
+      }
+      path.push(at);
+      if (keys[at] < 0) continue;
+      if (open[keys[at]]) outer[at] = 0;
+      open[keys[at]] += 1;
+    }
     const all = { cpu: both(cpu, graphs.duration), cpu_self: both(self, graphs.duration), overhead: both(overhead), gpu_idle: both(idle), gpu: both(gpu) };
     return {
       iteration: groups.parts(key => Math.floor(key / nOps) - 1), op: groups.parts(key => key % nOps),
