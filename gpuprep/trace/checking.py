@@ -4,7 +4,7 @@
     check(document, rules=("all",), baseline=before)     no problem that the baseline has not, steps within 5 %
 
 Exit codes: 0 passed · 1 a check failed · 3 nothing failed, but evidence is missing. A rule that could not be judged is
-UNKNOWN, and never passes.
+UNKNOWN, and never passes; a WARN where the baseline, too, does not tell.
 """
 
 from __future__ import annotations
@@ -91,6 +91,9 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
         counts = said.severity != "hint" or rule.id in named
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
     if missing := _missing(rule, document):
+        if baseline is not None and _missing(rule, baseline):
+            # The user chose what it is compared with: what that one lacks, too, is no news.
+            return Line(rule.id, Status.WARN, f"could not be judged, as in the baseline: {missing}")
         return Line(rule.id, Status.UNKNOWN, missing)
     return Line(rule.id, Status.PASS, "")
 

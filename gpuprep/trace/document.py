@@ -2,17 +2,12 @@
 
 Times are microseconds as floats unless the name ends otherwise. null: not in the profile.
 
-To write the schema again: python -m gpuprep.trace.document > gpuprep/trace/document.schema.json
+Its JSON Schema is made of these dataclasses by trace/formats/documents.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass, field
-from typing import Any
-
-from gpuprep.records.schema import schema_of
 
 SCHEMA_VERSION = 1
 
@@ -225,19 +220,3 @@ class TraceDocument:
     modules: tuple[ModuleLine, ...]
     advice: tuple[Advice, ...]
     roofs: tuple[RoofLine, ...]
-
-
-def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of `gpuprep trace report PATH --format json`."""
-    made = schema_of(TraceDocument, "gpuprep trace document")
-    root = made["$defs"].pop(TraceDocument.__name__)
-    root["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
-    return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
-
-
-def text() -> str:
-    return json.dumps(schema(), indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(text())

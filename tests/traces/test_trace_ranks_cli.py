@@ -154,6 +154,16 @@ def test_what_is_no_profile_is_left_out_and_said(report: Run, folder: Path) -> N
     assert notes == ["note: left out: torn.json: the trace holds no events"]  # other JSON is passed over
 
 
+def test_a_damaged_rank_whose_times_become_finer_in_the_middle(report: Run, folder: Path) -> None:
+    """Its first events are read one by one, because one of them is odd; then a time is finer than a double."""
+    told = json.loads((folder / "rank1.json").read_text())
+    told["traceEvents"][3]["ts"] = 1_790_857_026_000_000.125
+    told["traceEvents"][5]["dur"] = "long"
+    text = json.dumps(told).replace('"dur": "long"', '"dur": long')
+    (folder / "rank1.json").write_text(text)
+    assert report(folder)[0] == 0
+
+
 def test_profiles_that_have_nothing_in_common(report: Run, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
     mixed.mkdir()

@@ -13,7 +13,7 @@ from synthetic import BASE_NS, EPOCH_NS, Kineto, training, union
 from gpuprep.errors import UsageError
 from gpuprep.trace import notes
 from gpuprep.trace.columns import GpuKind, OpKind, Trace
-from gpuprep.trace.reading import find, pieces, read
+from gpuprep.trace.reading import find, growing, halves, pieces, read
 
 GENERATIONS = ["G1", "G2", "G3", "G4"]
 
@@ -495,3 +495,82 @@ def test_times_do_not_depend_on_stacks(tmp_path: Path) -> None:
     made.python("threading.py(1): run", -50_000, 10**9)
     path = made.write(tmp_path / "t.json")
     assert read(path).zero_ns == read(path, stacks=False).zero_ns == EPOCH_NS - 50_000
+
+
+def rows(trace: Trace) -> list[Any]:
+    """All that is in a trace, whatever the order of names, threads and arguments."""
+    key = [(trace.processes[thread.process], thread.label) for thread in trace.threads]
+    ops = zip(
+        trace.ops.start.tolist(), trace.ops.end.tolist(), names(trace, trace.ops.name), trace.ops.kind.tolist(),
+        [key[thread] for thread in trace.ops.thread.tolist()], trace.ops.sequence.tolist(),
+        [trace.arguments[place] if place >= 0 else None for place in trace.ops.arguments.tolist()], strict=True,
+    )  # fmt: skip
+    calls = zip(
+        trace.calls.start.tolist(), names(trace, trace.calls.name), trace.calls.correlation.tolist(), strict=True
+    )
+    gpu = zip(trace.gpu.start.tolist(), names(trace, trace.gpu.name), trace.gpu.grid.tolist(), strict=True)
+    pairs = [tuple(trace.ops.start[pair].tolist()) for pair in trace.backward_of]
+    outside = (trace.rank, trace.zero_ns, trace.generation, trace.devices, trace.notes, trace.switches, trace.machine)
+    return [sorted(map(repr, table)) for table in (ops, calls, gpu, pairs, trace.memory.time.tolist())] + [outside]
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_two_halves_are_the_whole(generation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = training(generation, steps=20)
+    made.memory(10_000, 512, 1024, 4096)
+    made.events.append({"ph": "B", "name": "begin", "ts": made.time(0), "pid": 1, "tid": 1})
+    path = made.write(tmp_path / "t.json")
+    whole = read(path)
+    monkeypatch.setattr(halves, "SMALLEST", 1000)
+    joined = halves._together(path, True, halves._cut(path))
+    assert joined is not None
+    assert rows(joined.finished()) == rows(whole)
+    assert rows(read(path)) == rows(whole)
+
+
+def test_a_cut_inside_an_event_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = training(steps=2)
+    made.op("nest", 1_990_000, 10, args={"list": [{"ph": "X", "ts": 1}] * 20_000})
+    for _ in range(2):
+        made.op("behind", 1_995_000, 10)
+    path = made.write(tmp_path / "t.json")
+    whole = read(path)
+    monkeypatch.setattr(halves, "SMALLEST", 1000)
+    assert halves._cut(path)
+    assert rows(read(path)) == rows(whole)
+    assert names(whole, whole.ops.name)[-3:] == ["nest", "behind", "behind"]
+
+
+def test_the_other_process_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = training(steps=20).write(tmp_path / "t.json")
+    whole = read(path)
+    monkeypatch.setattr(halves, "SMALLEST", 1000)
+    for start in ("raise SystemExit(3)", "print('hello')", "import os; os.kill(os.getpid(), 9)"):
+        monkeypatch.setattr(halves, "_START", start)
+        assert rows(read(path)) == rows(whole)
+
+
+def test_limits_of_different_names_threads_and_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = training(steps=1)
+    for place in range(100):
+        made.op(f"name {place}", place * 1000, 10, tid=5000 + place, shapes=[[place]])
+    path = made.write(tmp_path / "t.json")
+    whole = read(path)
+    assert whole.notes == {}
+    for limit in ("MOST_NAMES", "MOST_THREADS", "MOST_ARGUMENTS"):
+        monkeypatch.setattr(growing, limit, 50)
+    trace = read(path)
+    assert trace.notes.keys() == {"long_names", "arguments_left_out", "threads_left_out"}
+    assert len(trace.names) == len(trace.threads) == 51
+    assert len(trace.arguments) == 50
+    assert trace.ops.start.tolist() == whole.ops.start.tolist()
+    for key, count in trace.notes.items():
+        assert str(count) in notes.sentence(key, count)
+
+
+def test_a_very_long_name_is_cut(tmp_path: Path) -> None:
+    made = training(steps=1)
+    made.op("x" * 100_000, 990_000, 10)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert max(map(len, trace.names)) == growing.LONGEST_NAME
+    assert trace.notes == {"long_names": 1}

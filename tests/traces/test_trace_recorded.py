@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pairs_table
 import pytest
 
 from gpuprep.trace import work
@@ -125,20 +124,6 @@ def test_flops_are_what_torch_counts(name: str) -> None:
     theirs["aten::convolution_backward"] -= round(too_much)
     for op, count in theirs.items():
         assert counted[op] == pytest.approx(count, rel=1e-9), op
-
-
-def test_the_table_in_the_docs_is_of_these_traces() -> None:
-    """Estimates may move a little with the rules; then write it again: tests/traces/pairs_table.py."""
-    there = [line for line in pairs_table.in_docs()[0].splitlines() if line.startswith("| `")]
-    rows = pairs_table.rows()
-    assert len(there) == len(rows)
-    for line, row in zip(there, rows, strict=True):
-        *same, estimated = line.rstrip("| ").split(" | ")
-        assert same == str(row).rstrip("| ").split(" | ")[:-1]
-        if row.estimated is None:
-            assert estimated == "–"
-        else:
-            assert float(estimated.removesuffix(" ms")) == pytest.approx(row.estimated, rel=0.1, abs=0.05), row.rule
 
 
 def test_no_folder_of_a_machine_is_in_a_trace() -> None:

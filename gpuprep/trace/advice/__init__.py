@@ -9,6 +9,7 @@ A gain is what the step's time would lose if this one thing were changed. Gains 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from gpuprep.catalogue import Board
 from gpuprep.records import RunRecord
@@ -72,6 +73,7 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "truncated": recorded.truncated,
 }
 MACHINE = "machine"
+NOTHING = 0.002  # of the step
 SEVERITIES = ("problem", "hint", "missing")
 
 
@@ -93,9 +95,18 @@ def advise(
     for rule, judge in RULES.items():
         said = judge(evidence)
         if said is not None:
-            found.append(advice(rules()[rule], said))
+            found.append(_weighed(advice(rules()[rule], said), document))
     found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
     return tuple(sorted(found, key=_order))
+
+
+def _weighed(one: Advice, document: TraceDocument) -> Advice:
+    """A problem whose solution gains nothing in this step is a hint."""
+    if one.severity != "problem" or one.gain is None:
+        return one
+    if one.gain.us >= NOTHING * document.summary.average_iteration_us:
+        return one
+    return replace(one, severity="hint")
 
 
 def _board(profile: Profile, document: TraceDocument) -> Board | None:

@@ -11,6 +11,8 @@ from gpuprep.trace.advice.replay import Change, Replay
 from gpuprep.trace.columns import Ints
 from gpuprep.trace.document import Gain
 
+WORTH_SAYING = 0.02  # of the step
+
 
 def replay(e: Evidence) -> Replay:
     """Taken apart once for all rules."""
@@ -25,7 +27,15 @@ def gain(e: Evidence, change: Change, how: str, *, least_ns: float = 0.0) -> Gai
     if not found.ok:
         return None
     then = max(found.step(change), least_ns)
-    return Gain(max(0.0, found.step_ns - then) / 1e3, f"{how}; the step is replayed with this change alone")
+    saved = max(0.0, found.step_ns - then)
+    words = f"{how}; the step is replayed with this change alone"
+    if change.gpu_ns is not None or change.without_gpu is not None:
+        alone = found.saved_by_gpu_ns(change)
+        if alone > saved + WORTH_SAYING * found.step_ns and least_ns == 0.0:
+            words += (
+                f", and the CPU, which the profiler slows, then limits it: of the GPU's work it is {alone / 1e6:.2f} ms"
+            )
+    return Gain(saved / 1e3, words)
 
 
 def durations(e: Evidence) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ the thread that called it waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +40,12 @@ QUEUE = 500  # launches ahead of the GPU from which a long launch call is a wait
 LONG_LAUNCH_NS = 30_000
 WAKE_NS = 5_000  # from the end of what was awaited to the end of the call
 CLOCKS_NS = 2_000  # the clocks of CPU and GPU agree that well
-# The least that writing down a range of the CPU or a call of the CUDA API cost in tests/traces/recorded, where the CPU
-# was the limit with and without the profiler: 1.1 to 1.7 µs in the first profile of a process, later up to 5 µs.
-RECORDING_NS = 1_200.0
+# What writing down a range of the CPU or a call of the CUDA API costs: the median of those cases of
+# tests/traces/recorded in which the CPU was the limit with and without the profiler (1.1 to 1.75 µs). In later profiles
+# of the same process it is up to 5 µs.
+RECORDING_NS = 1_600.0
 LEAST_WORK = 0.25  # of the recorded time between two calls, and of a call, at least remains
+SLOW_START = 1.5  # times as long as the others
 TRUSTED_ERROR = 0.15  # of the recorded step: a replay that differs more is not used
 
 Times = NDArray[np.float64]
@@ -64,6 +66,7 @@ class Change:
     extra_ns: Times | None = None  # more CPU time before each call
     added_ns: float = 0.0  # more CPU time a step
     gap_ns: float | None = None  # distance between kernels on a stream
+    free_cpu: bool = False  # the CPU needs no time at all: what the GPU's work alone would take
 
 
 @dataclass
@@ -75,7 +78,7 @@ class Replay:
     why_not: str = ""
     step_ns: float = 0.0  # of the replay with nothing changed
     recorded_ns: float = 0.0  # of the same iterations, from start to start
-    _cache: dict[str, float] = field(default_factory=dict)
+    _gpu_alone_ns: float | None = None
 
     def __post_init__(self) -> None:
         self._prepare()
@@ -156,6 +159,10 @@ class Replay:
             return e.first, e.last
         first, last = e.first, e.last
         count = np.bincount(np.clip(e.profile.gpu.iteration[e.gpu] - first, 0, None), minlength=last - first + 1)
+        if last - first >= 2:  # the profiler's own start may lie in the first
+            begun = e.profile.iterations.start[first : last + 1]
+            if begun[1] - begun[0] > SLOW_START * np.median(np.diff(begun)[1:]):
+                first += 1
         while last > first and count[first - e.first : last - e.first + 1].sum() > MOST_PIECES:
             if (first - e.first) <= (e.last - last):  # the first iteration is the first to be left out
                 first += 1
@@ -198,9 +205,10 @@ class Replay:
         self.waits_for = np.full(len(rows), -1, np.int64)
         self.lag = np.zeros(len(rows))
         by_end = np.argsort(end, kind="stable")
-        for one in np.flatnonzero(late).tolist():
-            near = int(np.searchsorted(end[by_end], start[one], side="right")) - 1
-            for candidate in by_end[max(0, near - 3) : near + 1][::-1].tolist():
+        waiting = np.flatnonzero(late)
+        near = np.searchsorted(end[by_end], start[waiting], side="right") - 1
+        for one, last in zip(waiting.tolist(), near.tolist(), strict=True):
+            for candidate in by_end[max(0, last - 3) : last + 1][::-1].tolist():
                 if self.stream[candidate] != self.stream[one] and start[one] - end[candidate] < 20_000:
                     self.waits_for[one], self.lag[one] = candidate, start[one] - end[candidate]
                     break
@@ -235,8 +243,8 @@ class Replay:
         self.wait_on = np.full(len(rows), -1, np.int64)  # index of gpu_rows
         self.wake = np.zeros(len(rows))
         first_of = np.searchsorted(self.place, np.arange(len(rows)))  # first GPU event of each call
-        for one in candidates.tolist():
-            near = int(np.searchsorted(ends[by_end], self.call_end[one] + CLOCKS_NS, side="right")) - 1
+        nearest = np.searchsorted(ends[by_end], self.call_end[candidates] + CLOCKS_NS, side="right") - 1
+        for one, near in zip(candidates.tolist(), nearest.tolist(), strict=True):
             found = -1
             for candidate in by_end[max(0, near - 8) : near + 1][::-1].tolist():
                 if self.place[candidate] <= one:
@@ -262,7 +270,8 @@ class Replay:
     def _without_profiler(self) -> None:
         """Takes the profiler's own time off the CPU."""
         ops = self.e.trace.ops
-        plain = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
+        plain = (ops.end > self.begin) & (ops.start < self.end)
+        plain &= (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
         # Half of it at the begin of a range, half at its end.
         moments = np.sort(np.concatenate((ops.start[plain], ops.end[plain])))
         inside = np.searchsorted(moments, self.call_start) - np.searchsorted(moments, self.before)
@@ -294,9 +303,11 @@ class Replay:
         """ns of a step with this change."""
         return self._run(change)
 
-    def saved_ns(self, change: Change) -> float:
-        """ns a step that are gained, at least 0."""
-        return max(0.0, self.step_ns - self._run(change))
+    def saved_by_gpu_ns(self, change: Change) -> float:
+        """ns a step that the GPU's work takes less, were the CPU no limit."""
+        if self._gpu_alone_ns is None:
+            self._gpu_alone_ns = self._run(Change(free_cpu=True))
+        return max(0.0, self._gpu_alone_ns - self._run(replace(change, free_cpu=True)))
 
     def _run(self, change: Change) -> float:
         work, call = self.work.copy(), self.call.copy()
@@ -321,6 +332,8 @@ class Replay:
             gone_calls = change.without_calls[self.rows]
             call = np.where(gone_calls, 0.0, call)
             wait_on = np.where(gone_calls, -1, wait_on)
+        if change.free_cpu:
+            work, call, tail = work * 0, call * 0, 0.0
         duration = self.duration if change.gpu_ns is None else change.gpu_ns[self.gpu_rows]
         gone = np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
         aside = np.zeros(len(self.gpu_rows), bool) if change.aside is None else change.aside[self.gpu_rows]

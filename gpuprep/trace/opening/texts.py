@@ -12,11 +12,10 @@ from dataclasses import replace
 from gpuprep.trace.columns import Arguments, Trace
 from gpuprep.untrusted.plaintext import visible
 
-# Of a path in a name: everything up to the folder that packages are installed in, else up to the file itself.
-INSTALLED = re.compile(
-    r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:*?\"<>|]+[\\/])*(?:site-packages|dist-packages|lib/python\d[\d.]*)[\\/]"
-)
-FOLDERS = re.compile(r"(?<![\w.\\/])(?:[A-Za-z]:)?[\\/](?:[^\\/:*?\"<>|\n]+[\\/])+(?=[^\\/\s]+)")
+# The folders of a path. A name of one does not begin with a blank: so the search takes time in line with the text.
+FOLDERS = re.compile(r"(?<![\w.\\/])(?:[A-Za-z]:)?[\\/](?:[^\s\\/:*?\"<>|][^\\/:*?\"<>|\n]*[\\/])+(?=[^\\/\s])")
+# In them, up to where packages are installed.
+INSTALLED = re.compile(r".*[\\/](?:site-packages|dist-packages|lib/python\d[\d.]*)[\\/]")
 NEWLINES = re.compile(r"[\t\n]")
 
 
@@ -39,7 +38,12 @@ def make_safe(trace: Trace, *, keep_paths: bool) -> None:
 def without_folders(text: str) -> str:
     if "/" not in text and "\\" not in text:
         return text
-    return FOLDERS.sub("", INSTALLED.sub("", text))
+    return FOLDERS.sub(_package, text)
+
+
+def _package(found: re.Match[str]) -> str:
+    installed = INSTALLED.match(found[0])
+    return found[0][installed.end() :] if installed else ""
 
 
 def _arguments(one: Arguments, safe: object) -> Arguments:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
-from gpuprep.trace.reading import kineto, nsys, nsysexport
+from gpuprep.trace.reading import halves, nsys, nsysexport
 from gpuprep.trace.reading.finding import find
 
 __all__ = ["find", "read"]
@@ -31,6 +31,6 @@ def read(path: Path, *, stacks: bool = True) -> Trace:
                 return replace(nsys.Reader(export, path.name).read(), size=path.stat().st_size)
         with path.open("rb") as file:
             begin = file.read(len(nsys.MAGIC))
-        return nsys.Reader(path).read() if begin == nsys.MAGIC else kineto.Reader(path, stacks).read()
+        return nsys.Reader(path).read() if begin == nsys.MAGIC else halves.read(path, stacks)
     except OSError as error:
         raise UsageError(f"{path.name}: cannot be read: {error.strerror or error}") from error

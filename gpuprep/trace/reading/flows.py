@@ -23,6 +23,10 @@ class Flows:
         for event, time in zip(events, times.tolist(), strict=True):
             (self._starts if event.ph == "s" else self._ends)[event.id] = (event.pid, event.tid, time)
 
+    def join(self, others: Flows) -> None:
+        self._starts.update(others._starts)
+        self._ends.update(others._ends)
+
     def pairs(self, ops: dict[str, Array], threads: Threads, zero: int) -> Array:
         """int32, (pairs, 2): rows of `ops`, whose times count from `zero`.
 

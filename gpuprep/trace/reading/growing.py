@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,10 +12,14 @@ import numpy as np
 from gpuprep.trace.columns import NONE, Arguments, Thread
 
 MOST_NAMES = 2_000_000
+MOST_LETTERS = 1 << 29  # of all names
 MOST_ARGUMENTS = 1_000_000
+MOST_ARGUMENT_BYTES = 1 << 28  # of all of them as JSON
+MOST_THREADS = 100_000
 LONGEST_NAME = 8192  # characters; templates of kernels have thousands
 OTHERS = "(names beyond the limit)"
-_INT64 = (-(2**63), 2**63 - 1)
+OTHER_THREADS = "(threads beyond the limit)"
+_LARGE = 8 << 20  # bytes of a column
 
 
 def whole_numbers(values: Sequence[Any], dtype: Any = np.int64) -> np.ndarray[Any, Any]:
@@ -63,11 +69,26 @@ class Table:
         dtype = self._dtypes[name]
         if not parts:
             return np.empty((0, 3) if name in ("grid", "block") else 0, dtype=dtype)
-        whole: np.ndarray[Any, Any] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        # Of another process they come as arrays that cannot be written to.
+        whole: np.ndarray[Any, Any] = (
+            parts[0] if len(parts) == 1 and parts[0].flags.writeable else np.concatenate(parts)
+        )
         return whole
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {name: self.column(name) for name in list(self._parts)}
+        """All columns; gives them away."""
+        found = {}
+        for name in list(self._parts):
+            found[name] = self.column(name)
+            if found[name].nbytes > _LARGE:
+                give_back()
+        return found
+
+
+def give_back() -> None:
+    """Memory of freed small arrays to the system: glibc keeps it, and a profile of 5 GB would be there twice."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Names:
@@ -75,6 +96,7 @@ class Names:
         self.texts: list[str] = []
         self.cut = 0
         self._known: dict[str, int] = {}
+        self._letters = 0
 
     def ids(self, names: Iterable[str]) -> np.ndarray[Any, Any]:
         find, add = self._known.get, self._add
@@ -86,13 +108,14 @@ class Names:
         if len(name) > LONGEST_NAME:
             self.cut += 1
             short = name[: LONGEST_NAME - 1] + "…"
-        elif len(self.texts) >= MOST_NAMES:
+        if len(self.texts) >= MOST_NAMES or self._letters > MOST_LETTERS:
             self.cut += 1
             short = OTHERS
         place = self._known.get(short)
         if place is None:
             place = len(self.texts)
             self.texts.append(short)
+            self._letters += len(short)
             self._known[short] = place
         return place
 
@@ -102,6 +125,7 @@ class Threads:
 
     def __init__(self) -> None:
         self.processes: list[str] = []
+        self.left_out = 0  # events on threads beyond the limit
         self.threads: list[Thread] = []
         self._known: dict[tuple[Any, Any], int] = {}
         self._plain: dict[tuple[Any, Any], int] = {}
@@ -110,6 +134,10 @@ class Threads:
     def ids(self, keys: Iterable[tuple[Any, Any]]) -> np.ndarray[Any, Any]:
         find, add = self._known.get, self._add
         return np.array([place if (place := find(key)) is not None else add(key) for key in keys], dtype=np.int32)
+
+    def keys(self) -> list[tuple[Any, Any]]:
+        """(process, thread) of each, in the order of the ids."""
+        return list(self._plain)
 
     def process(self, pid: Any) -> int:
         pid = plain_id(pid)
@@ -129,12 +157,16 @@ class Threads:
             self.threads[place] = Thread(self.threads[place].process, text[:200])
 
     def _add(self, key: tuple[Any, Any]) -> int:
-        plain = plain_id(key[0]), plain_id(key[1])
+        plain: tuple[Any, Any] = (plain_id(key[0]), plain_id(key[1]))
+        if plain not in self._plain and len(self.threads) >= MOST_THREADS:
+            self.left_out += 1
+            plain = ("", OTHER_THREADS)
         place = self._plain.get(plain)
         if place is None:
             place = self._plain[plain] = len(self.threads)
-            self.threads.append(Thread(self.process(key[0]), str(plain[1])[:200]))
-        self._known[key] = place
+            self.threads.append(Thread(self.process(plain[0]), str(plain[1])[:200]))
+        if len(self._known) < 2 * MOST_THREADS:
+            self._known[key] = place
         return place
 
 
@@ -153,12 +185,18 @@ class ArgumentsTable:
         self.rows: list[Arguments] = []
         self.left_out = 0
         self._known: dict[Any, int] = {}
+        self._bytes = 0
+
+    def keys(self) -> list[Any]:
+        """In the order of the rows."""
+        return list(self._known)
 
     def find(self, key: Any) -> int | None:
         return self._known.get(key)
 
     def add(self, key: Any, arguments: Arguments) -> int:
-        if len(self.rows) >= MOST_ARGUMENTS:
+        self._bytes += len(repr(key))
+        if len(self.rows) >= MOST_ARGUMENTS or self._bytes > MOST_ARGUMENT_BYTES:
             self.left_out += 1
             return NONE
         place = self._known[key] = len(self.rows)

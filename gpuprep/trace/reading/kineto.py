@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 
 from gpuprep.errors import UsageError
-from gpuprep.trace.columns import NONE, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
+from gpuprep.trace.columns import NONE, Arguments, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
 from gpuprep.trace.reading import arguments, flows, outside, sanity
 from gpuprep.trace.reading.events import (
     AnyEvent,
@@ -29,7 +30,7 @@ from gpuprep.trace.reading.events import (
     OpArgs,
 )
 from gpuprep.trace.reading.growing import ArgumentsTable, Names, Table, Threads, numbers, plain_id, whole_numbers
-from gpuprep.trace.reading.pieces import Pieces
+from gpuprep.trace.reading.pieces import Part, Pieces
 from gpuprep.trace.reading.source import Source
 
 GPU = {
@@ -41,7 +42,10 @@ GPU = {
     "Memset": GpuKind.MEMSET,
 }
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"}
-OPS = {"cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION}
+# Overhead of the profiler and the driver, as lazy loading, stands on a thread of its own.
+OPS = {
+    "cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION, "overhead": OpKind.ANNOTATION,
+}  # fmt: skip
 PYTHON = "python_function"
 MEMORY = "[memory]"
 FLOWS = {"fwdbwd", "forward_backward"}
@@ -56,7 +60,7 @@ MOST_SHAPES = 1 << 14
 ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "DataParallel.")
 # Known, and no work of the GPU or CPU: spans, widened copies of annotations, waits that the calls show, too.
 UNUSED = {
-    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation", "overhead",
+    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
 # Categories of runtimes that are not CUDA's, and what is said of them. AMD's are named like CUDA's: outside.py.
@@ -77,6 +81,24 @@ class _Parts(dict[Any, Callable[[AnyEvent], None]]):
         part = PARTS.get(category) or category or ""
         add = self[category] = self.lists.setdefault(part, []).append
         return add
+
+
+@dataclass
+class Content:
+    """What a Reader has read, in a form that can go from one process to another."""
+
+    tables: dict[str, dict[str, np.ndarray[Any, Any]]]
+    names: list[str]
+    threads: list[tuple[Any, Any]]
+    arguments: list[tuple[Any, Arguments]]
+    left_out: tuple[int, int, int]
+    flows: flows.Flows
+    labels: dict[tuple[Any, Any], str]
+    seen: set[str]
+    first: int
+    notes: Counter[str]
+    exact: bool
+    outside: dict[str, Any]
 
 
 class Reader:
@@ -105,19 +127,63 @@ class Reader:
         )  # fmt: skip
         self.memory = Table(time=np.int64, device=np.int32, bytes=np.int64, allocated=np.int64, reserved=np.int64)
 
-    def read(self) -> Trace:
+    def take(self, source: Source, part: Part = Part.WHOLE) -> None:
+        """Fills the tables. UsageError, NoBorder as of Pieces."""
         # Nothing here refers to itself, and the collector would look at millions of new objects again and again.
         collecting = gc.isenabled()
         gc.disable()
         try:
-            with Source(self.path) as source:
-                self.pieces = Pieces(source, self.notes, self.path.name)
+            with source:
+                self.pieces = Pieces(source, self.notes, self.path.name, part)
                 for batch in self.pieces.batches():
                     self._sort(batch)
-            return self._finished()
         finally:
             if collecting:
                 gc.enable()
+        self.exact = self.pieces.exact
+        self.outside = self.pieces.outside
+
+    def content(self) -> Content:
+        """All that was read; gives the tables away."""
+        return Content(
+            tables={name: table.columns() for name, table in self._tables().items()},
+            names=self.names.texts,
+            threads=self.threads.keys(),
+            arguments=list(zip(self.arguments.keys(), self.arguments.rows, strict=True)),
+            left_out=(self.names.cut, self.arguments.left_out, self.threads.left_out),
+            flows=self.flows,
+            labels=self.labels,
+            seen=self.seen,
+            first=self.first,
+            notes=self.notes,
+            exact=self.exact,
+            outside=self.outside,
+        )
+
+    def join(self, second: Content) -> None:
+        """Puts the file's second part behind what was read of it."""
+        names = self.names.ids(second.names)
+        threads = self.threads.ids(second.threads)
+        table = self.arguments
+        places = [table.add(key, row) if (at := table.find(key)) is None else at for key, row in second.arguments]
+        for name, target in self._tables().items():
+            columns = second.tables[name]
+            # NONE, the last entry, stays NONE.
+            ids = {"name": names, "thread": threads, "arguments": np.array([*places, NONE], np.int32)}
+            target.add(**{key: ids[key][column] if key in ids else column for key, column in columns.items()})
+        self.names.cut += second.left_out[0]
+        self.arguments.left_out += second.left_out[1]
+        self.threads.left_out += second.left_out[2]
+        self.flows.join(second.flows)
+        self.labels.update(second.labels)
+        self.seen |= second.seen
+        self.first = min(self.first, second.first)
+        self.notes.update(second.notes)
+        self.exact = self.exact or second.exact
+        self.outside.update(second.outside)
+
+    def _tables(self) -> dict[str, Table]:
+        return {"gpu": self.gpu, "calls": self.calls, "ops": self.ops, "memory": self.memory}
 
     def _sort(self, batch: list[AnyEvent]) -> None:
         parts = _Parts()
@@ -164,7 +230,10 @@ class Reader:
     def _ns(self, times: Sequence[Any]) -> np.ndarray[Any, Any]:
         """µs as whole nanoseconds."""
         if self.pieces.exact:
-            return whole_numbers([_exact(bytes(time)) for time in times])
+            # Events that were read one by one before the first such time have numbers.
+            return whole_numbers(
+                [_exact(bytes(time) if isinstance(time, msgspec.Raw) else repr(time).encode()) for time in times]
+            )
         found = np.array(times)
         if found.dtype == np.int64 and len(found) and abs(found).max() < 2**63 // 1000:
             return found * 1000
@@ -281,16 +350,19 @@ class Reader:
             reserved=whole_numbers([x.reserved for x in args]),
         )
 
-    def _finished(self) -> Trace:
+    def finished(self) -> Trace:
         if not self.gpu.rows + self.calls.rows + self.ops.rows + self.memory.rows:
             raise self._nothing()
         for key, text in self.labels.items():
             self.threads.label(key, text)
-        for note, count in (("long_names", self.names.cut), ("arguments_left_out", self.arguments.left_out)):
-            if count:
-                self.notes[note] += count
+        beyond = {
+            "long_names": self.names.cut,
+            "arguments_left_out": self.arguments.left_out,
+            "threads_left_out": self.threads.left_out,
+        }
+        self.notes.update({note: count for note, count in beyond.items() if count})
         gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
-        found = outside.read(self.pieces.outside, self.notes)
+        found = outside.read(self.outside, self.notes)
         calls["process"] = self.threads.process_of(calls["thread"])
         ops["process"] = self.threads.process_of(ops["thread"])
         gpu["process"] = _process_of_kernels(gpu["correlation"], calls)
@@ -338,7 +410,7 @@ class Reader:
             return "G1"
         if found.base_ns is not None:
             return "G4"
-        return "G3" if self.pieces.exact else "G2"
+        return "G3" if self.exact else "G2"
 
     def _switches(self, found: outside.Outside) -> dict[str, bool]:
         """As the file says; where it says nothing, as its events show."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any, cast
 
 import msgspec
@@ -31,11 +32,25 @@ _SAMPLE = 16
 _EARLIER = 16  # borders tried backwards before a piece goes the slow way
 
 
-class Pieces:
-    """Reads `source` once. `outside` has the rest of the file's object after the last batch."""
+class Part(Enum):
+    WHOLE = "whole"
+    FIRST = "first"  # up to a border that somebody guessed
+    SECOND = "second"  # from there
 
-    def __init__(self, source: Source, notes: Counter[str], name: str) -> None:
+
+class NoBorder(Exception):
+    """The place where a file was cut is not between two events."""
+
+
+class Pieces:
+    """Reads `source` once. `outside` has the rest of the file's object after the last batch.
+
+    Of the FIRST part NoBorder is raised where it does not end between two events.
+    """
+
+    def __init__(self, source: Source, notes: Counter[str], name: str, part: Part = Part.WHOLE) -> None:
         self.source = source
+        self.part = part
         self.notes = notes
         self.name = name
         self.outside: dict[str, Any] = {}
@@ -61,7 +76,9 @@ class Pieces:
                 raise UsageError(
                     f"{self.name}: no event ends within {MOST_EVENT >> 20} MiB; this is no trace of PyTorch's profiler"
                 )
-        if self._ended:
+        if self.part is Part.FIRST:
+            yield self._until_border(buffer)
+        elif self._ended:
             self._rest(buffer)
         else:
             yield from self._last(buffer)
@@ -75,6 +92,8 @@ class Pieces:
     def _begin(self) -> bytes:
         """Up to the first event; what stands before is kept as the head."""
         buffer = self._read(PIECE)
+        if self.part is Part.SECOND:
+            return buffer
         buffer = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
         if not buffer:
             raise UsageError(f"{self.name}: the file is empty", "give the .json or .json.gz of a PyTorch profiler")
@@ -147,6 +166,13 @@ class Pieces:
             events, rest = self._slowly(buffer[:closing], last=True)
             events += repair.mended(rest, self._one, self.notes) if rest else []
         return events, buffer[closing + 1 :]
+
+    def _until_border(self, buffer: bytes) -> list[AnyEvent]:
+        """All events of the end of the first part. Valid JSON up to here is the proof that it ends between two."""
+        events = None if self._ended else self._typed(buffer.rstrip().removesuffix(b","))[0]
+        if events is None:
+            raise NoBorder
+        return events
 
     def _last(self, buffer: bytes) -> Iterator[list[AnyEvent]]:
         """The file's last part: events, the end of the array, and what stands behind it."""

@@ -13,14 +13,18 @@ _STEP = 64
 
 
 class Source:
-    """`read(n)` gives at most n bytes, fewer at the end, b"" after it. A bomb cannot pass n bytes of memory."""
+    """`read(n)` gives at most n bytes, fewer at the end, b"" after it. A bomb cannot pass n bytes of memory.
 
-    def __init__(self, path: Path) -> None:
+    `begin` and `end` choose a part of a file that is not compressed.
+    """
+
+    def __init__(self, path: Path, begin: int = 0, end: int | None = None) -> None:
         self._file: BinaryIO = path.open("rb")
+        self._left = end - begin if end is not None else None
         self.torn = False
         self.garbage = False  # bytes after the end of the gzip data, or damaged gzip data
         magic = self._file.read(2)
-        self._file.seek(0)
+        self._file.seek(begin)
         self._inflate = zlib.decompressobj(31) if magic == GZIP else None
         self._waiting = b""  # compressed bytes that the last call did not need
 
@@ -32,7 +36,10 @@ class Source:
 
     def read(self, most: int) -> bytes:
         if self._inflate is None:
-            return self._file.read(most)
+            got = self._file.read(most if self._left is None else min(most, self._left))
+            if self._left is not None:
+                self._left -= len(got)
+            return got
         parts: list[bytes] = []
         missing = most
         while missing and self._inflate is not None:

@@ -81,13 +81,14 @@ def _line(
     # Where fewer kernels than calls are in the profile, those of the other calls were lost.
     calls = min(op.calls, kernels.calls) if kernels.calls else op.calls
     tflops = shape.flops * shape.needed * calls / op.gpu_us / 1e6
-    dtype, doubt = ceiling.dtype_of(work.dtype(op.type, given), board, kernels.uses_tensor_cores, tflops)
+    proof = 0.0 if shape.kind == "convolution" else tflops
+    dtype, doubt = ceiling.dtype_of(work.dtype(op.type, given), board, kernels.uses_tensor_cores, proof)
     peak = ceiling.peak(board, dtype)
     if isinstance(peak, Missing):
         return None
     top, source = measured.get(dtype, (peak.tflops, "catalogue"))
     one = reasons.Case(op, shape, board, dtype, peak, kernels, tflops, work.misaligned(op.type, given))
-    if ceiling.impossible(tflops, peak):
+    if ceiling.impossible(tflops, peak) and not kernels.calculates_less:
         words, better = reasons.impossible(one), None
     else:
         words = "; ".join(part for part in (reasons.words(one), doubt) if part)
@@ -111,7 +112,7 @@ def _line(
 
 def missing(document: TraceDocument, board: Board | None, lines: tuple[RoofLine, ...]) -> str:
     """Why there is no line, where there is none."""
-    if lines or not document.ops:
+    if lines or not document.ops or any(note.id == "amd_gpu" for note in document.file.notes):
         return ""
     if board is None:
         names = " and the ".join(dict.fromkeys(one.name for one in document.file.devices if one.name and one.kernels))

@@ -12,24 +12,22 @@ from gpuprep.records import Missing, RunRecord, Source
 from gpuprep.records.evidence import measured as decoded
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu, Product
 from gpuprep.trace.profile import UsesTensorCores
+from gpuprep.trace.work.proof import ABOVE, proves
 
 MeasuredRoofs = Mapping[str, tuple[float, str]]  # data type ► TFLOPS and where they are from
 
-ABOVE = 1.03  # of the peak: more is not a fast kernel, but a wrong figure
-
 
 def dtype_of(given: str, board: Board, uses: UsesTensorCores, tflops: float) -> tuple[str, str]:
-    """(data type of the roof, what is not sure about it).
+    """(data type of the roof, what is not sure about it). FP32 on Tensor Cores is TF32: the kernels' names tell.
 
-    FP32 on Tensor Cores is TF32: the kernels' names tell, or a speed that CUDA cores cannot reach.
+    Where they do not, a speed that CUDA cores cannot reach does. `tflops` 0: it proves nothing, as of a convolution.
     """
     if given != "fp32" or parse(board.model.compute_capability) < parse("8.0"):
         return given, ""
-    plain = peak(board, "fp32")
-    if uses is UsesTensorCores.YES or (isinstance(plain, Roof) and tflops > ABOVE * plain.tflops):
-        return "tf32", ""
     if uses is UsesTensorCores.NO:
         return "fp32", ""
+    if uses is UsesTensorCores.YES or proves(board, given, tflops):
+        return "tf32", ""
     return "tf32", "the kernels' names do not tell whether this was TF32 or FP32"
 
 
@@ -38,6 +36,7 @@ def peak(board: Board, dtype: str) -> Union[Roof, Missing]:
 
 
 def impossible(tflops: float, roof: Roof) -> bool:
+    """More than the peak is not a fast kernel, but a wrong figure."""
     return tflops > ABOVE * roof.tflops
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,11 @@ class OpKernels:
         return UsesTensorCores.NO
 
     @property
+    def calculates_less(self) -> bool:
+        """Winograd's algorithm and FFT multiply less often than a convolution is counted."""
+        return any(FEWER.search(row.name) for row, _ in self.rows)
+
+    @property
     def beside(self) -> tuple[float, str]:
         """(share of the time, name) of kernels that only prepare or end the work."""
         if len(self.rows) < 2:
@@ -39,6 +45,7 @@ class OpKernels:
         return (sum(ns for ns, _ in rest) / whole, max(rest)[1]) if rest and whole else (0.0, "")
 
 
+FEWER = re.compile(r"winograd|fft", re.IGNORECASE)
 HELPERS = ("helper-of-gemm", "layout", "flash-helper")  # rules of work/kernels.yml
 COPIES = ("torch-native", "elementwise_kernel")  # PyTorch's copies, conversions and additions; a rule, and in the name
 

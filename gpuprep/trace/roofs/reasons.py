@@ -46,7 +46,8 @@ def impossible(one: Case) -> str:
 
 def words(one: Case) -> str:
     explained = _product(one) if one.work.kind == "product" else ""
-    parts = [explained or _plain(one), _units(one), _beside(one)]
+    less = "Winograd or FFT: it calculates less than is counted" if one.kernels.calculates_less else ""
+    parts = [explained or _plain(one), less, _units(one), _beside(one)]
     return "; ".join(part for part in parts if part)
 
 
