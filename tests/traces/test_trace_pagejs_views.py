@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import browser
 import pytest
+import synthetic
 import viewpages
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return viewpages.write(folder, viewpages.opened(viewpages.training(STEPS).write(folder / "all.pt.trace.json")))
 
 
-Look = Callable[[Callable[["Page"], Any], str], Any]
+Look = Callable[..., Any]
 
 
 @pytest.fixture
@@ -411,7 +412,7 @@ def test_memory_over_time(look: Look) -> None:
 
 
 def test_memory_is_not_shown_without_events(chromium: browser.Chromium, tmp_path: Path) -> None:
-    linked = viewpages.opened(viewpages.synthetic.training().write(tmp_path / "none.json"))
+    linked = viewpages.opened(synthetic.training().write(tmp_path / "none.json"))
     seen = chromium.visit(
         viewpages.write(tmp_path, linked) + "#/dashboard",
         do=lambda page: (page.wait_for_selector("main > h1"), page.locator("nav a").all_inner_texts())[1],
