@@ -76,9 +76,10 @@ def report(
     from gpuprep.trace.opening import Wish, job, open_trace
 
     wish = Wish(start, stop, key_op, profile_name, keep_paths)
+    record = trace_options.recorded(run, store)
     if job.is_job(path):  # a file of each rank
         with steps(f"trace report {path.name}", quiet=quiet) as say:
-            told = trace_job.rendered(path, wish, form, table=table, full=full or bool(verbose), say=say)
+            told = trace_job.rendered(path, wish, form, record, table=table, full=full or bool(verbose), say=say)
         if isinstance(told, bytes):
             trace_options.emit_bytes(told, output)
         else:
@@ -87,7 +88,6 @@ def report(
     path = job.only(path)
     if form == "csv":
         trace_options.check_table(table)
-    record = trace_options.recorded(run, store)
     with steps(f"trace report {path.name}", quiet=quiet) as say:
         opened = open_trace(path, wish, record, say=say)
         say("writing")

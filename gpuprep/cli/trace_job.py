@@ -9,13 +9,16 @@ from gpuprep.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuprep.cli.steps import Steps
+    from gpuprep.records import RunRecord
     from gpuprep.trace.opening import Wish
 
 FORMATS = ("text", "json", "csv", "xlsx", "markdown", "html")
 TABLES = ("ranks", "collectives", "steps", "notes")
 
 
-def rendered(folder: Path, wish: Wish, form: str, *, table: str, full: bool, say: Steps) -> str | bytes:
+def rendered(
+    folder: Path, wish: Wish, form: str, record: RunRecord | None, *, table: str, full: bool, say: Steps
+) -> str | bytes:
     """Raises UsageError for what is told of one profile alone."""
     if form not in FORMATS:
         raise UsageError(
@@ -27,6 +30,8 @@ def rendered(folder: Path, wish: Wish, form: str, *, table: str, full: bool, say
             "--iter-start and --iter-stop are of one profile",
             "of a folder, the iterations that all ranks have are compared; name the file of one rank",
         )
+    if record is not None and form != "html":
+        raise UsageError("--record is of one machine", "take it with --format html, or with the file of one rank")
     table = "ranks" if table == "ops" else table  # the default of --table
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
@@ -38,7 +43,7 @@ def rendered(folder: Path, wish: Wish, form: str, *, table: str, full: bool, say
     job = open_job(folder, wish, say=say)
     document = job.ranks
     if form == "html":  # the page of the lowest rank, with what all show together
-        opened = open_trace(job.first, wish, last_rank=job.last_rank, say=say)
+        opened = open_trace(job.first, wish, record, last_rank=job.last_rank, say=say)
         say("writing")
         return html(opened.profile, opened.document, document)
     say("writing")

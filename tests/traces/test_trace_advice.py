@@ -214,14 +214,14 @@ def created(on_device: bool) -> Callable[[], Program]:
     return made
 
 
-def elementwise(name: str, many: int, op: str = "aten::add") -> Callable[[], Program]:
+def elementwise(name: str, many: int, op: str = "aten::add", ns: int = 100_000) -> Callable[[], Program]:
     def made() -> Program:
         p = Program()
         for _ in p.steps(3):
             for _ in range(5):
                 product(p, many=1)
                 for _ in range(many):
-                    p.op(op, Kernel(name, 100_000), shapes=[[2**24]], dtypes=["float"])
+                    p.op(op, Kernel(name, ns), shapes=[[2**24]], dtypes=["float"])
         return p
 
     return made
@@ -392,7 +392,7 @@ CASES: dict[str, Pair] = {
     "zero-grad": (zeroing(False), zeroing(True)),
     "extra-copy": (created(False), created(True)),
     "elementwise": (elementwise(ADD, 6), elementwise(ADD, 1)),
-    "compile": (elementwise(ADD, 6), elementwise("triton_poi_fused_add_0", 6, "triton_poi_fused_add_0")),
+    "compile": (elementwise(ADD, 3, ns=30_000), elementwise("triton_poi_add", 3, "triton_poi_add", 30_000)),
     "attention": (attending(False), attending(True)),
     "comm-exposed": (reducing(7), reducing(20)),
     "dp-not-ddp": (parallel(False), parallel(True)),
@@ -545,6 +545,32 @@ def test_findings_of_the_machine_join_in_with_their_own_words(tmp_path: Path) ->
     assert "power_limit: expected 700, found 400 (the board is held below its limit)" in found[0].problem
     assert found[0].recommendation == "gpuprep tune HOST"
     assert not [one for one in advise(opened.profile, opened.document) if one.rule == "machine"]
+
+
+@pytest.mark.parametrize(("flag", "words"), [("", "does not tell"), ("False", "was off"), ("True", None)])
+def test_the_notes_beside_a_trace_tell_of_cudnns_benchmark(flag: str, words: str | None, tmp_path: Path) -> None:
+    opened = convolutions(False)().opened(tmp_path)
+    told = {"torch.backends.cudnn.benchmark": flag} if flag else {}
+    document = dataclasses.replace(opened.document, file=dataclasses.replace(opened.document.file, machine=told))
+    found = {one.rule: one.problem for one in advise(opened.profile, document)}
+    assert ("cudnn-bench" in found) == (words is not None)
+    assert words is None or words in found["cudnn-bench"]
+
+
+def test_a_copy_that_waits_in_its_own_call_is_a_wait(tmp_path: Path) -> None:
+    """As .item() of older versions: cudaMemcpyAsync waits, and cudaStreamSynchronize behind it returns at once."""
+    p = Program()
+    for _ in p.steps(3):
+        product(p, many=2)
+        with p.inside("aten::item"), p.inside("aten::_local_scalar_dense"):
+            copy = Kernel("Memcpy DtoH (Device -> Pageable)", 1_500, kind="gpu_memcpy", size=4, blocks=True)
+            p.op("aten::copy_", copy)
+            p.call("cudaStreamSynchronize", p.now, 2_000)
+            p.now += 2_000
+        p.now += 300_000
+    found = said(p, tmp_path)["sync"]
+    assert found.gain is not None
+    assert found.gain.us > 200
 
 
 # ---------------------------------------------------------------- hostile texts

@@ -26,7 +26,7 @@ SHORT: dict[tuple[str, str], str] = {
     ("resnet-amp", "resnet-amp-channels-last"): "profiled, the CPU is the limit; without the profiler the GPU is",
     ("zero-grad-fill", "zero-grad-none"): "profiled, the CPU is the limit; without the profiler the GPU is",
     ("cache-emptied", "cache-kept"): "the profiler does not write down cudaFree and cudaMalloc here",
-    ("launch-eager", "launch-compiled"): "the gain is 2 % of the step, less than the profile differs from run to run",
+    ("launch-eager", "launch-compiled"): "`elementwise` says it there, and the gain is 2 % of the step",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from synthetic import BASE_NS, EPOCH_NS, Kineto, training, union
 from gpuprep.errors import UsageError
 from gpuprep.trace import notes
 from gpuprep.trace.columns import GpuKind, OpKind, Trace
-from gpuprep.trace.reading import find, halves, pieces, read
+from gpuprep.trace.reading import find, growing, halves, pieces, read
 
 GENERATIONS = ["G1", "G2", "G3", "G4"]
 
@@ -548,3 +548,29 @@ def test_the_other_process_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for start in ("raise SystemExit(3)", "print('hello')", "import os; os.kill(os.getpid(), 9)"):
         monkeypatch.setattr(halves, "_START", start)
         assert rows(read(path)) == rows(whole)
+
+
+def test_limits_of_different_names_threads_and_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = training(steps=1)
+    for place in range(100):
+        made.op(f"name {place}", place * 1000, 10, tid=5000 + place, shapes=[[place]])
+    path = made.write(tmp_path / "t.json")
+    whole = read(path)
+    assert whole.notes == {}
+    for limit in ("MOST_NAMES", "MOST_THREADS", "MOST_ARGUMENTS"):
+        monkeypatch.setattr(growing, limit, 50)
+    trace = read(path)
+    assert trace.notes.keys() == {"long_names", "arguments_left_out", "threads_left_out"}
+    assert len(trace.names) == len(trace.threads) == 51
+    assert len(trace.arguments) == 50
+    assert trace.ops.start.tolist() == whole.ops.start.tolist()
+    for key, count in trace.notes.items():
+        assert str(count) in notes.sentence(key, count)
+
+
+def test_a_very_long_name_is_cut(tmp_path: Path) -> None:
+    made = training(steps=1)
+    made.op("x" * 100_000, 990_000, 10)
+    trace = read(made.write(tmp_path / "t.json"))
+    assert max(map(len, trace.names)) == growing.LONGEST_NAME
+    assert trace.notes == {"long_names": 1}

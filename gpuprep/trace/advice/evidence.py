@@ -21,6 +21,7 @@ from gpuprep.trace.profile import OUTSIDE, Profile, UsesTensorCores
 
 Mask = NDArray[np.bool_]
 NO_ARGUMENTS = Arguments()
+LETTERS = 1000  # of a name, that are compared with patterns
 
 
 class Evidence:
@@ -33,6 +34,8 @@ class Evidence:
         self.last_rank: tuple[int, float, float] | None = None  # of several ranks (several.py)
         # What several rules need, made by the first: the step taken apart (gains.py), products, chains of kernels.
         self.replayed: object = None
+        self._kernel_rows: dict[re.Pattern[str], Mask] = {}
+        self._name_ids: dict[re.Pattern[str], Mask] = {}
         self.products: object = None
         self.chains: tuple[tuple[Ints, Ints], Gain | None] | None = None
         summary = document.summary
@@ -88,7 +91,10 @@ class Evidence:
 
     def kernel_rows(self, pattern: re.Pattern[str]) -> Mask:
         """Of Profile.kernels: whose name fits."""
-        return np.array([bool(pattern.search(row.name)) for row in self.profile.kernels], bool)
+        if pattern not in self._kernel_rows:
+            fits = [bool(pattern.search(row.name[:LETTERS])) for row in self.profile.kernels]
+            self._kernel_rows[pattern] = np.array(fits, bool)
+        return self._kernel_rows[pattern]
 
     def of_kernels(self, rows: Mask) -> Mask:
         """Of `gpu`: which are launches of these rows of Profile.kernels."""
@@ -146,9 +152,20 @@ class Evidence:
     def names(self) -> list[str]:
         return self.trace.names
 
+    @cached_property
+    def _told(self) -> Ints:
+        """Of Trace.names: those of operators, annotations and calls. Python functions have by far the most names."""
+        ops = self.trace.ops
+        plain = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
+        return np.unique(np.concatenate((ops.name[plain], self.trace.calls.name)))
+
     def name_ids(self, pattern: re.Pattern[str]) -> Mask:
-        """Of Trace.names: which fit."""
-        return np.array([bool(pattern.search(name)) for name in self.names], bool)
+        """Of Trace.names: which fit, of operators, annotations and calls."""
+        found = self._name_ids.get(pattern)
+        if found is None:
+            found = self._name_ids[pattern] = np.zeros(len(self.names), bool)
+            found[self._told] = [bool(pattern.search(self.names[one][:LETTERS])) for one in self._told.tolist()]
+        return found
 
     def ranges(self, pattern: re.Pattern[str], *, ops_alone: bool = False) -> Ints:
         """Rows of Trace.ops that begin inside the window and whose name fits; no Python functions."""

@@ -155,7 +155,9 @@ def launch_bound(e: Evidence) -> Found | None:
 def sync(e: Evidence) -> Found | None:
     """Of all waits those behind which the GPU runs dry: a wait for work of the step before hurts nobody."""
     calls = e.trace.calls
-    rows = e.sync_calls
+    # A copy to pageable memory waits inside its own call, and the call behind it has nothing left to wait for.
+    back = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.DTOH))]]
+    rows = np.union1d(e.sync_calls, back[back >= 0])
     launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
     if len(launches):
         rows = rows[calls.start[rows] < calls.start[launches].max()]  # the profiler's own at its end

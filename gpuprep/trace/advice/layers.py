@@ -30,6 +30,7 @@ SDPA = re.compile(r"scaled_dot_product|flash_attention|efficient_attention")
 # channels_last kernels in a ResNet-50).
 NORM_SHARE = 0.55
 BACKWARD_FLOPS = 2.5  # of the forward pass: the scores again, and four gradients
+MUCH = 0.4  # of the kernels' time
 NEAR_OPS = 12  # between a softmax and its products stand scaling, masking, dropout and views
 
 
@@ -85,7 +86,11 @@ def cudnn_bench(e: Evidence) -> Found | None:
     steps_of = np.bincount(cells.op[chosen], minlength=len(e.profile.ops))[ops]
     if (steps_of < e.steps).any():  # some shape is not there in every step
         return None
-    return Found({"ops": len(ops), "ms": e.a_step(ns)}, ops=ops)
+    flag = e.document.file.machine.get("torch.backends.cudnn.benchmark", "")  # of the notes beside the trace
+    if flag == "True":
+        return None
+    known = "It was off when this was recorded." if flag == "False" else "The profile does not tell whether it was on."
+    return Found({"ops": len(ops), "ms": e.a_step(ns)}, {"flag": known}, ops=ops)
 
 
 def conv_bias_bn(e: Evidence) -> Found | None:
@@ -180,9 +185,7 @@ def _around(e: Evidence, rows: Ints, wanted: re.Pattern[str], both_sides: int = 
         here = rows[e.trace.ops.thread[rows] == thread]
         if not len(here):
             continue
-        products = (
-            mine[[bool(wanted.match(e.name_of(row))) for row in mine.tolist()]] if len(mine) < 200_000 else mine[:0]
-        )
+        products = mine[e.name_ids(wanted)[e.trace.ops.name[mine]]]
         starts = e.trace.ops.start[products]
         for row in e.outermost(here).tolist():
             place = int(np.searchsorted(starts, e.trace.ops.start[row]))
@@ -206,17 +209,27 @@ def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> Mask:
 
 
 def elementwise(e: Evidence) -> Found | None:
-    rows = e.kernel_rows(kinds.MEMORY_LIMITED) & ~e.kernel_rows(kinds.PRODUCT)
-    mask = e.of_kernels(rows) & e.kernels
-    ns, whole = int(e.gpu_dur[mask].sum()), int(e.gpu_dur[e.kernels].sum())
-    if not whole or ns <= 0.4 * whole:
+    share = _limited_share(e)
+    if share <= MUCH:
         return None
-    made = _fused(e)[1]
+    rows = _limited(e)
+    ns = int(e.gpu_dur[e.of_kernels(rows) & e.kernels].sum())
     kernels = np.flatnonzero(rows & (np.bincount(e.profile.gpu.kernel[e.gpu], minlength=len(rows)) > 0))
-    return Found({"percent": 100 * ns / whole, "ms": e.a_step(ns)}, kernels=kernels.tolist(), gain=made)
+    return Found({"percent": 100 * share, "ms": e.a_step(ns)}, kernels=kernels.tolist(), gain=_fused(e)[1])
+
+
+def _limited(e: Evidence) -> Mask:
+    return e.kernel_rows(kinds.MEMORY_LIMITED) & ~e.kernel_rows(kinds.PRODUCT)
+
+
+def _limited_share(e: Evidence) -> float:
+    whole = int(e.gpu_dur[e.kernels].sum())
+    return int(e.gpu_dur[e.of_kernels(_limited(e)) & e.kernels].sum()) / whole if whole else 0.0
 
 
 def compiled(e: Evidence) -> Found | None:
+    if _limited_share(e) > MUCH:
+        return None  # `elementwise` says it
     graphs = bool((e.trace.gpu.graph_node[e.gpu] > 0).any()) or len(e.calls(kinds.GRAPH_LAUNCH)) > 0
     if graphs or e.kernel_rows(kinds.TRITON).any() or not len(e.gpu):
         return None

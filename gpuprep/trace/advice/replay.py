@@ -205,9 +205,10 @@ class Replay:
         self.waits_for = np.full(len(rows), -1, np.int64)
         self.lag = np.zeros(len(rows))
         by_end = np.argsort(end, kind="stable")
-        for one in np.flatnonzero(late).tolist():
-            near = int(np.searchsorted(end[by_end], start[one], side="right")) - 1
-            for candidate in by_end[max(0, near - 3) : near + 1][::-1].tolist():
+        waiting = np.flatnonzero(late)
+        near = np.searchsorted(end[by_end], start[waiting], side="right") - 1
+        for one, last in zip(waiting.tolist(), near.tolist(), strict=True):
+            for candidate in by_end[max(0, last - 3) : last + 1][::-1].tolist():
                 if self.stream[candidate] != self.stream[one] and start[one] - end[candidate] < 20_000:
                     self.waits_for[one], self.lag[one] = candidate, start[one] - end[candidate]
                     break
@@ -242,8 +243,8 @@ class Replay:
         self.wait_on = np.full(len(rows), -1, np.int64)  # index of gpu_rows
         self.wake = np.zeros(len(rows))
         first_of = np.searchsorted(self.place, np.arange(len(rows)))  # first GPU event of each call
-        for one in candidates.tolist():
-            near = int(np.searchsorted(ends[by_end], self.call_end[one] + CLOCKS_NS, side="right")) - 1
+        nearest = np.searchsorted(ends[by_end], self.call_end[candidates] + CLOCKS_NS, side="right") - 1
+        for one, near in zip(candidates.tolist(), nearest.tolist(), strict=True):
             found = -1
             for candidate in by_end[max(0, near - 8) : near + 1][::-1].tolist():
                 if self.place[candidate] <= one:
@@ -269,7 +270,8 @@ class Replay:
     def _without_profiler(self) -> None:
         """Takes the profiler's own time off the CPU."""
         ops = self.e.trace.ops
-        plain = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
+        plain = (ops.end > self.begin) & (ops.start < self.end)
+        plain &= (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
         # Half of it at the begin of a range, half at its end.
         moments = np.sort(np.concatenate((ops.start[plain], ops.end[plain])))
         inside = np.searchsorted(moments, self.call_start) - np.searchsorted(moments, self.before)

@@ -32,5 +32,6 @@ class Rule:
 @cache
 def rules() -> Mapping[str, Rule]:
     """By id, in the order of the file."""
-    data = yaml.safe_load((Path(__file__).parent / "rules.yml").read_text(encoding="utf-8"))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    data = yaml.load((Path(__file__).parent / "rules.yml").read_text(encoding="utf-8"), Loader=loader)
     return {key: Rule(id=key, **{**entry, "needs": tuple(entry["needs"])}) for key, entry in data.items()}

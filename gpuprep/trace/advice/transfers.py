@@ -13,9 +13,10 @@ from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, duratio
 from gpuprep.trace.advice.replay import Change
 
 CREATED = re.compile(
-    r"^aten::(zeros|ones|full|rand|randn|randint|arange|eye|zeros_like|ones_like|full_like|empty|fill_|zero_)$"
+    r"^aten::(zeros|ones|full|rand|randn|randint|arange|eye|zeros_like|ones_like|full_like|fill_|zero_)$"
 )
 COPIED = re.compile(r"^aten::(to|_to_copy|copy_|cuda)$")
+SHORTEST_FILL_NS = 2_000
 ON_DEVICE_NS = 10_000  # of the CPU: an op that launches one kernel
 
 
@@ -92,16 +93,14 @@ def extra_copy(e: Evidence) -> Found | None:
     launching = calls_of(e, np.ones(len(to_gpu), bool))
     copying = calls_of(e, to_gpu)
     ops = e.trace.ops
-    pairs = []
-    for row in made_rows.tolist():
-        behind = e.next_op(row)
-        if behind < 0 or not COPIED.match(e.name_of(behind)) or ops.end[row] - ops.start[row] < 2_000:
-            continue
-        pairs.append((row, behind))
+    filling = made_rows[ops.end[made_rows] - ops.start[made_rows] >= SHORTEST_FILL_NS]
+    filling = filling[~has_call(e, filling, launching)]
+    behind = [(row, e.next_op(row)) for row in filling.tolist()]
+    pairs = [(row, one) for row, one in behind if one >= 0 and COPIED.match(e.name_of(one))]
     if not pairs:
         return None
     first, second = np.array([one for one, _ in pairs]), np.array([one for _, one in pairs])
-    kept = ~has_call(e, first, launching) & has_call(e, second, copying)
+    kept = has_call(e, second, copying)
     first, second = first[kept], second[kept]
     if not len(first):
         return None

@@ -6,9 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from gpuprep.trace import work
 from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
 from gpuprep.trace.model import modules, rows, speed, stacks, sums
-from gpuprep.trace.model.groups import Groups
+from gpuprep.trace.model.groups import Groups, narrow
 from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
 from gpuprep.trace.model.launches import Launches, launches
 from gpuprep.trace.model.memory import give_back
@@ -32,6 +33,7 @@ GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
 def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     """Links a whole file. UsageError: the key op is not in it."""
     give_back()  # what reading had
+    _in_32_bits(trace)
     ops, gpu = trace.ops, trace.gpu
     border = borders(trace)
     everything = _sweep(trace)
@@ -80,7 +82,17 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
     all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)
-    op_cells = _with_graphs(sums.op_cells(tree, op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration)
+    op_cells = _with_graphs(sums.op_cells(op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration)
+    ranges = OpInstances(
+        op=_spread(made.of, tree, len(ops.start), NONE),
+        parent=parents,
+        iteration=op_iteration,
+        cpu_self=_spread(of.cpu_self, tree, len(ops.start), 0),
+        overhead=_spread(of.overhead, tree, len(ops.start), 0),
+        gpu_idle=_spread(of.gpu_idle, tree, len(ops.start), 0),
+    )
+    del tree, made, of
+    give_back()
     return Profile(
         trace=trace,
         iterations=iterations,
@@ -89,14 +101,7 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
         cells=cells,
         op_cells=op_cells,
         gpu=KernelInstances(kernel, op, np.where(op == NO_OP, NONE, linked.range), linked.call, iteration),
-        ranges=OpInstances(
-            op=_spread(made.of, tree, len(ops.start), NONE),
-            parent=parents,
-            iteration=op_iteration,
-            cpu_self=_spread(of.cpu_self, tree, len(ops.start), 0),
-            overhead=_spread(of.overhead, tree, len(ops.start), 0),
-            gpu_idle=_spread(of.gpu_idle, tree, len(ops.start), 0),
-        ),
+        ranges=ranges,
         busy=sums.busy(gpu, devices, iterations.first, iterations.until),
         device_order=devices,
         modules=found.paths,
@@ -110,6 +115,15 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
         ),
         name=name or trace.file,
     )
+
+
+def _in_32_bits(trace: Trace) -> None:
+    """Numbers that only tell things apart; in place, for a profile may have tens of millions of rows."""
+    columns = ("external", "correlation", "sequence", "forward_thread", "graph_node", "stream")
+    for table in (trace.gpu, trace.calls, trace.ops):
+        for column in columns:
+            if column in vars(table):
+                setattr(table, column, narrow(getattr(table, column)))
 
 
 def _sweep(trace: Trace) -> Sweep:
@@ -132,6 +146,8 @@ def _spread(values: Ints, tree: Sweep, size: int, otherwise: int) -> Ints:
 
 def _compute_capability(trace: Trace) -> str:
     """Of the first GPU that did something."""
+    if trace.notes.get("amd_gpu"):
+        return work.NOT_NVIDIA
     used = set(np.unique(trace.gpu.device).tolist())
     known = [device.compute_capability for device in trace.devices if device.index in used or not used]
     return next((each for each in known if each), "")

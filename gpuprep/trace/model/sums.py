@@ -11,7 +11,7 @@ from gpuprep.trace.columns import NONE, GpuEvents, Ints, Trace
 from gpuprep.trace.model.groups import Groups, narrow, total
 from gpuprep.trace.model.intervals import running_maximum, union, union_by_group
 from gpuprep.trace.model.modules import Modules
-from gpuprep.trace.model.sweep import Sweep
+from gpuprep.trace.model.sweep import CHUNK, Sweep
 from gpuprep.trace.profile import Cells, ModuleCells, OpCells
 
 
@@ -40,41 +40,52 @@ class Times:
     gpu: Ints  # its own kernels and memory operations
     gpu_children: Ints  # with those of the ops inside of it
     gpu_idle: Ints
+    after: Ints  # not a time: the first position after it that is not inside of it
 
 
 def times(trace: Trace, tree: Sweep, place: Ints, call_place: Ints) -> Times:
     """`place`: of each GPU event the position of its op in the tree; `call_place`: of each API call. -1 without."""
-    start, end, count = trace.ops.start[tree.rows], trace.ops.end[tree.rows], len(tree.rows)
-    above = tree.above
-    cpu = end - start
-    inner = np.flatnonzero(above >= 0)
-    # Rounded times may let a child end after its parent.
-    inside = np.minimum(end[inner], end[above[inner]]) - start[inner]
-    cpu_self = cpu - total(above[inner], inside, count)
+    count = len(tree.rows)
+    cpu_self: Ints = np.zeros(count, np.int64)
+    api = np.zeros(count, np.int64)
+    for part in range(0, count, CHUNK):  # in parts: of tens of millions of ops each column has hundreds of MB
+        rows, above = tree.rows[part : part + CHUNK], tree.above[part : part + CHUNK]
+        start, end = trace.ops.start[rows], trace.ops.end[rows]
+        cpu_self[part : part + CHUNK] += end - start
+        inner = np.flatnonzero(above >= 0)
+        # Rounded times may let a child end after its parent.
+        inside = np.minimum(end[inner], trace.ops.end[tree.rows[above[inner]]]) - start[inner]
+        np.subtract.at(cpu_self, above[inner], inside)
+    cpu = narrow(trace.ops.end[tree.rows] - trace.ops.start[tree.rows])
     called = np.flatnonzero(call_place >= 0)
     at = call_place[called]
-    api = np.minimum(trace.calls.end[called], end[at]) - trace.calls.start[called]
-    overhead = np.maximum(cpu_self - total(at, api, count), 0)
+    length = np.minimum(trace.calls.end[called], trace.ops.end[tree.rows[at]]) - trace.calls.start[called]
+    np.add.at(api, at, length)
+    overhead = narrow(np.maximum(cpu_self - api, 0))
+    cpu_self = narrow(cpu_self)
+    del api, called, at, length
     linked = np.flatnonzero(place >= 0)
     at, begin, stop = place[linked], trace.gpu.start[linked], trace.gpu.end[linked]
     own = total(at, stop - begin, count)
     busy, span = union_by_group(at, begin, stop, count)
-    return Times(*map(narrow, (cpu, cpu_self, overhead, own, with_inner(tree, own), span - busy)))
-
-
-def with_inner(tree: Sweep, values: Ints) -> NDArray[np.int64]:
-    """Of each position the sum of its value and the values of all inside of it."""
-    # The tree is in the order of a stack, so what is inside of a range follows it at once: a difference of sums so far.
+    span -= busy
     last = after(tree)
-    so_far = np.concatenate(([0], np.cumsum(values)))
+    return Times(cpu, cpu_self, overhead, narrow(own), narrow(with_inner(own, last)), narrow(span), last)
+
+
+def with_inner(values: Ints, last: Ints) -> NDArray[np.int64]:
+    """Of each position the sum of its value and the values of all inside of it; `last`: of `after`."""
+    # The tree is in the order of a stack, so what is inside of a range follows it at once: a difference of sums so far.
+    so_far = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=so_far[1:])
     return np.asarray(so_far[last] - so_far[:-1], np.int64)
 
 
-def after(tree: Sweep) -> NDArray[np.int64]:
+def after(tree: Sweep) -> NDArray[np.int32]:
     """Of each position the first position after it that is not inside of it."""
-    made = np.arange(1, len(tree.rows) + 1)
+    made = np.arange(1, len(tree.rows) + 1, dtype=np.int32)
     level = depth(tree.above)
-    order = np.argsort(-level, kind="stable")
+    order = np.argsort(-level, kind="stable").astype(np.int32)
     change = np.flatnonzero(np.diff(level[order])) + 1
     for some in np.split(order, change):  # the innermost first
         some = some[tree.above[some] >= 0]
@@ -94,11 +105,11 @@ def depth(above: Ints) -> NDArray[np.int32]:
     return level[:-1]
 
 
-def op_cells(tree: Sweep, iteration: Ints, row: Ints, of: Times) -> OpCells:
+def op_cells(iteration: Ints, row: Ints, of: Times) -> OpCells:
     """`iteration` and `row` of each position of the tree."""
     groups = Groups(iteration, row)
     # A row inside of itself (a recursion) has its GPU time with children counted once in its iteration.
-    outermost = np.where(_inside_itself(tree, groups.of), 0, of.gpu_children)
+    outermost = np.where(_inside_itself(of.after, groups.of), 0, of.gpu_children)
     return OpCells(
         iteration=groups.values(iteration),
         op=groups.values(row),
@@ -120,14 +131,14 @@ def op_cells(tree: Sweep, iteration: Ints, row: Ints, of: Times) -> OpCells:
     )
 
 
-def _inside_itself(tree: Sweep, row: Ints) -> NDArray[np.bool_]:
+def _inside_itself(after: Ints, row: Ints) -> NDArray[np.bool_]:
     made = np.zeros(len(row), bool)
     if not len(row):
         return made
     order = np.argsort(row, kind="stable")
     sorted_rows = row[order]
     first = np.flatnonzero(np.concatenate(([True], sorted_rows[1:] != sorted_rows[:-1])))
-    reached = running_maximum(after(tree)[order], first)
+    reached = running_maximum(after[order], first)
     before = np.concatenate(([0], reached[:-1]))
     before[first] = 0
     made[order] = before > order

@@ -12,9 +12,13 @@ import numpy as np
 from gpuprep.trace.columns import NONE, Arguments, Thread
 
 MOST_NAMES = 2_000_000
+MOST_LETTERS = 1 << 29  # of all names
 MOST_ARGUMENTS = 1_000_000
+MOST_ARGUMENT_BYTES = 1 << 28  # of all of them as JSON
+MOST_THREADS = 100_000
 LONGEST_NAME = 8192  # characters; templates of kernels have thousands
 OTHERS = "(names beyond the limit)"
+OTHER_THREADS = "(threads beyond the limit)"
 _LARGE = 8 << 20  # bytes of a column
 
 
@@ -92,6 +96,7 @@ class Names:
         self.texts: list[str] = []
         self.cut = 0
         self._known: dict[str, int] = {}
+        self._letters = 0
 
     def ids(self, names: Iterable[str]) -> np.ndarray[Any, Any]:
         find, add = self._known.get, self._add
@@ -103,13 +108,14 @@ class Names:
         if len(name) > LONGEST_NAME:
             self.cut += 1
             short = name[: LONGEST_NAME - 1] + "…"
-        elif len(self.texts) >= MOST_NAMES:
+        if len(self.texts) >= MOST_NAMES or self._letters > MOST_LETTERS:
             self.cut += 1
             short = OTHERS
         place = self._known.get(short)
         if place is None:
             place = len(self.texts)
             self.texts.append(short)
+            self._letters += len(short)
             self._known[short] = place
         return place
 
@@ -119,6 +125,7 @@ class Threads:
 
     def __init__(self) -> None:
         self.processes: list[str] = []
+        self.left_out = 0  # events on threads beyond the limit
         self.threads: list[Thread] = []
         self._known: dict[tuple[Any, Any], int] = {}
         self._plain: dict[tuple[Any, Any], int] = {}
@@ -150,12 +157,16 @@ class Threads:
             self.threads[place] = Thread(self.threads[place].process, text[:200])
 
     def _add(self, key: tuple[Any, Any]) -> int:
-        plain = plain_id(key[0]), plain_id(key[1])
+        plain: tuple[Any, Any] = (plain_id(key[0]), plain_id(key[1]))
+        if plain not in self._plain and len(self.threads) >= MOST_THREADS:
+            self.left_out += 1
+            plain = ("", OTHER_THREADS)
         place = self._plain.get(plain)
         if place is None:
             place = self._plain[plain] = len(self.threads)
-            self.threads.append(Thread(self.process(key[0]), str(plain[1])[:200]))
-        self._known[key] = place
+            self.threads.append(Thread(self.process(plain[0]), str(plain[1])[:200]))
+        if len(self._known) < 2 * MOST_THREADS:
+            self._known[key] = place
         return place
 
 
@@ -174,6 +185,7 @@ class ArgumentsTable:
         self.rows: list[Arguments] = []
         self.left_out = 0
         self._known: dict[Any, int] = {}
+        self._bytes = 0
 
     def keys(self) -> list[Any]:
         """In the order of the rows."""
@@ -183,7 +195,8 @@ class ArgumentsTable:
         return self._known.get(key)
 
     def add(self, key: Any, arguments: Arguments) -> int:
-        if len(self.rows) >= MOST_ARGUMENTS:
+        self._bytes += len(repr(key))
+        if len(self.rows) >= MOST_ARGUMENTS or self._bytes > MOST_ARGUMENT_BYTES:
             self.left_out += 1
             return NONE
         place = self._known[key] = len(self.rows)

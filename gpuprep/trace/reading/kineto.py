@@ -42,7 +42,10 @@ GPU = {
     "Memset": GpuKind.MEMSET,
 }
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"}
-OPS = {"cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION}
+# Overhead of the profiler and the driver, as lazy loading, stands on a thread of its own.
+OPS = {
+    "cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION, "overhead": OpKind.ANNOTATION,
+}  # fmt: skip
 PYTHON = "python_function"
 MEMORY = "[memory]"
 FLOWS = {"fwdbwd", "forward_backward"}
@@ -57,7 +60,7 @@ MOST_SHAPES = 1 << 14
 ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "DataParallel.")
 # Known, and no work of the GPU or CPU: spans, widened copies of annotations, waits that the calls show, too.
 UNUSED = {
-    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation", "overhead",
+    "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
 # Categories of runtimes that are not CUDA's, and what is said of them. AMD's are named like CUDA's: outside.py.
@@ -88,7 +91,7 @@ class Content:
     names: list[str]
     threads: list[tuple[Any, Any]]
     arguments: list[tuple[Any, Arguments]]
-    left_out: tuple[int, int]
+    left_out: tuple[int, int, int]
     flows: flows.Flows
     labels: dict[tuple[Any, Any], str]
     seen: set[str]
@@ -147,7 +150,7 @@ class Reader:
             names=self.names.texts,
             threads=self.threads.keys(),
             arguments=list(zip(self.arguments.keys(), self.arguments.rows, strict=True)),
-            left_out=(self.names.cut, self.arguments.left_out),
+            left_out=(self.names.cut, self.arguments.left_out, self.threads.left_out),
             flows=self.flows,
             labels=self.labels,
             seen=self.seen,
@@ -170,6 +173,7 @@ class Reader:
             target.add(**{key: ids[key][column] if key in ids else column for key, column in columns.items()})
         self.names.cut += second.left_out[0]
         self.arguments.left_out += second.left_out[1]
+        self.threads.left_out += second.left_out[2]
         self.flows.join(second.flows)
         self.labels.update(second.labels)
         self.seen |= second.seen
@@ -351,9 +355,12 @@ class Reader:
             raise self._nothing()
         for key, text in self.labels.items():
             self.threads.label(key, text)
-        for note, count in (("long_names", self.names.cut), ("arguments_left_out", self.arguments.left_out)):
-            if count:
-                self.notes[note] += count
+        beyond = {
+            "long_names": self.names.cut,
+            "arguments_left_out": self.arguments.left_out,
+            "threads_left_out": self.threads.left_out,
+        }
+        self.notes.update({note: count for note, count in beyond.items() if count})
         gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
         found = outside.read(self.outside, self.notes)
         calls["process"] = self.threads.process_of(calls["thread"])

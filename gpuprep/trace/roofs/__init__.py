@@ -112,7 +112,7 @@ def _line(
 
 def missing(document: TraceDocument, board: Board | None, lines: tuple[RoofLine, ...]) -> str:
     """Why there is no line, where there is none."""
-    if lines or not document.ops:
+    if lines or not document.ops or any(note.id == "amd_gpu" for note in document.file.notes):
         return ""
     if board is None:
         names = " and the ".join(dict.fromkeys(one.name for one in document.file.devices if one.name and one.kernels))
