@@ -547,6 +547,32 @@ def test_findings_of_the_machine_join_in_with_their_own_words(tmp_path: Path) ->
     assert not [one for one in advise(opened.profile, opened.document) if one.rule == "machine"]
 
 
+@pytest.mark.parametrize(("flag", "words"), [("", "does not tell"), ("False", "was off"), ("True", None)])
+def test_the_notes_beside_a_trace_tell_of_cudnns_benchmark(flag: str, words: str | None, tmp_path: Path) -> None:
+    opened = convolutions(False)().opened(tmp_path)
+    told = {"torch.backends.cudnn.benchmark": flag} if flag else {}
+    document = dataclasses.replace(opened.document, file=dataclasses.replace(opened.document.file, machine=told))
+    found = {one.rule: one.problem for one in advise(opened.profile, document)}
+    assert ("cudnn-bench" in found) == (words is not None)
+    assert words is None or words in found["cudnn-bench"]
+
+
+def test_a_copy_that_waits_in_its_own_call_is_a_wait(tmp_path: Path) -> None:
+    """As .item() of older versions: cudaMemcpyAsync waits, and cudaStreamSynchronize behind it returns at once."""
+    p = Program()
+    for _ in p.steps(3):
+        product(p, many=2)
+        with p.inside("aten::item"), p.inside("aten::_local_scalar_dense"):
+            copy = Kernel("Memcpy DtoH (Device -> Pageable)", 1_500, kind="gpu_memcpy", size=4, blocks=True)
+            p.op("aten::copy_", copy)
+            p.call("cudaStreamSynchronize", p.now, 2_000)
+            p.now += 2_000
+        p.now += 300_000
+    found = said(p, tmp_path)["sync"]
+    assert found.gain is not None
+    assert found.gain.us > 200
+
+
 # ---------------------------------------------------------------- hostile texts
 
 

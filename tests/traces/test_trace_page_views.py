@@ -139,10 +139,10 @@ def test_a_legend_entry_hides_and_shows_its_slice(chromium: browser.Chromium, tm
     def toggle(page: Page) -> list[Any]:
         panel = page.locator(".panel", has=page.get_by_role("heading", name="Kernel GPU time"))
         entry = panel.get_by_role("button", name="All other kernels")
-        found: list[Any] = [panel.locator(".slice.other").count()]
+        found: list[Any] = [panel.locator(".slice.eligible").count()]
         for key in ("Enter", "Space"):  # by keyboard; a click is the same event
             entry.press(key)
-            found += [entry.get_attribute("aria-pressed"), panel.locator(".slice.other").count()]
+            found += [entry.get_attribute("aria-pressed"), panel.locator(".slice.eligible").count()]
         return found
 
     assert look(chromium, tmp_path, do=toggle).answer == [1, "false", 0, "true", 1]
@@ -246,7 +246,17 @@ def test_gpus_are_a_view_only_where_there_are_several(chromium: browser.Chromium
 
 @pytest.mark.parametrize(
     "place",
-    ["", "#/nothing", "#/ops?op=99999", "#/ops?iterations=7-3", "#/ops?iterations=0-99999", "#<b>", "#/ops?rows=x.y"],
+    [
+        "",
+        "#/nothing",
+        "#/constructor",
+        "#/ops?key=nope&domain=%3Cb%3E",
+        "#/ops?op=99999",
+        "#/ops?iterations=7-3",
+        "#/ops?iterations=0-99999",
+        "#<b>",
+        "#/ops?rows=x.y",
+    ],
 )
 def test_an_address_that_is_none_shows_the_page(chromium: browser.Chromium, tmp_path: Path, place: str) -> None:
     url = tracepages.write(tmp_path) + place
@@ -301,7 +311,7 @@ def test_a_row_shows_what_it_is_made_of(chromium: browser.Chromium, tmp_path: Pa
         found: list[Any] = [page.locator("#table-iteration-ops").count()]
         page.locator("#table-iterations tbody tr").nth(1).locator("td").nth(2).click()  # anywhere in the row
         page.get_by_label("Filter Total kernels").last.fill(">0")
-        page.locator("#table-iteration-ops tbody tr").first.wait_for()
+        page.locator("#table-iteration-ops_info", has_text="rows)").wait_for()
         row = page.locator("#table-iteration-ops tbody tr").first.locator("button.pick")
         row.press("Enter")
         found += [row.get_attribute("aria-pressed"), page.locator("#table-iteration-op-kernels tbody tr").count()]
@@ -337,3 +347,45 @@ def test_links_of_recommendations_open_a_new_tab_and_are_links_only_if_they_are_
     assert seen.answer == [["https://pytorch.org/docs/stable/amp.html", "_blank", "noopener noreferrer"]]
     assert "about 1.23 ms a step" in seen.text
     assert "Cannot be told" in seen.text
+
+
+# ---------------------------------------------------------------- the same figures as the document's
+
+CELLS = """name => [...document.querySelectorAll(`#table-${name} tbody tr`)].map(row =>
+  [...row.cells].filter(cell => !cell.matches('.pick')).map(cell => cell.textContent.replaceAll(',', '')))"""
+
+
+def figures(cells: list[str]) -> list[float]:
+    return [float(one) for one in cells]
+
+
+def test_the_rows_are_those_of_the_document(chromium: browser.Chromium, tmp_path: Path) -> None:
+    def rows(page: Page) -> dict[str, list[list[str]]]:
+        found = {}
+        for view, table in (("ops", "ops"), ("kernels", "kernels"), ("gpus", "gpus"), ("modules", "modules")):
+            page.evaluate("view => tracePage.go(view)", view)
+            page.locator(f"#table-{table} tbody tr").first.wait_for()
+            found[table] = page.evaluate(CELLS, table)
+        return found
+
+    tables = look(chromium, tmp_path, "ops", rows, check=False).answer
+    document = opened().document
+    ops = sorted(document.ops, key=lambda one: -one.gpu_us)
+    assert figures([row[0] for row in tables["ops"]]) == pytest.approx([one.gpu_us for one in ops[:10]], abs=0.0006)
+    kernels = sorted(document.kernels, key=lambda one: -one.total_us)[:10]
+    assert [row[0] for row in tables["kernels"]][:3] == [one.name.replace(",", "") for one in kernels[:3]]
+    assert [row[2] for row in tables["kernels"]] == [str(one.calls) for one in kernels]
+    for row, device in zip(tables["gpus"], document.file.devices, strict=True):
+        assert row[:4] == [str(device.device), device.name, device.compute_capability, str(device.sms)]
+        assert float(row[4]) == pytest.approx(device.utilization_percent, abs=0.051)
+        assert [row[6], row[8]] == [str(device.kernels), str(device.memory_operations)]
+        times = [device.kernel_time_us, device.memory_time_us, device.busy_us, device.span_us]
+        assert figures([row[7], row[9], row[10], row[11]]) == pytest.approx(times, abs=0.0006)
+    assert {row[0] for row in tables["modules"]} == {one.module.replace(",", "") for one in document.modules}
+
+
+def test_the_kernels_of_an_iteration_are_those_of_the_document(chromium: browser.Chromium, tmp_path: Path) -> None:
+    lead = look(chromium, tmp_path, "by-iteration?iteration=2", check=False).text
+    devices = opened().profile.gpu
+    want = int((devices.iteration == 2).sum())
+    assert f"The {want} kernels and memory operations of iteration 2 (ProfilerStep#2)." in lead

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpuprep.trace.columns import Arguments
-from gpuprep.trace.work import bottom, eligible
+from gpuprep.trace.work import NOT_NVIDIA, bottom, eligible
 from gpuprep.trace.work.optypes import data, is_backward, op_type
 
 
@@ -42,6 +42,12 @@ def test_fp32() -> None:
 def test_gpus_without_tensor_cores(capability: str) -> None:
     assert eligible("aten::mm", product("c10::Half"), capability)[0] is False
     assert eligible("aten::mm", None, capability)[0] is False
+
+
+def test_gpus_of_other_vendors() -> None:
+    ok, why = eligible("aten::mm", product("c10::Half"), NOT_NVIDIA)
+    assert not ok
+    assert "not of NVIDIA" in why
 
 
 def test_whole_numbers_are_not_eligible() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds
-from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_of, gain, replay
 from gpuprep.trace.advice.intervals import Intervals
@@ -155,7 +155,9 @@ def launch_bound(e: Evidence) -> Found | None:
 def sync(e: Evidence) -> Found | None:
     """Of all waits those behind which the GPU runs dry: a wait for work of the step before hurts nobody."""
     calls = e.trace.calls
-    rows = e.sync_calls
+    # A copy to pageable memory waits inside its own call, and the call behind it has nothing left to wait for.
+    back = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.DTOH))]]
+    rows = np.union1d(e.sync_calls, back[back >= 0])
     launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
     if len(launches):
         rows = rows[calls.start[rows] < calls.start[launches].max()]  # the profiler's own at its end
@@ -189,7 +191,7 @@ def sync(e: Evidence) -> Found | None:
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
 
 
-def _copies_back(e: Evidence, reads: Ints) -> np.ndarray:
+def _copies_back(e: Evidence, reads: Ints) -> Mask:
     """Of all GPU events: copies to the host that were launched inside these ranges."""
     found = np.zeros(len(e.trace.gpu.start), bool)
     call = e.profile.gpu.call[e.gpu]

@@ -86,7 +86,11 @@ def cudnn_bench(e: Evidence) -> Found | None:
     steps_of = np.bincount(cells.op[chosen], minlength=len(e.profile.ops))[ops]
     if (steps_of < e.steps).any():  # some shape is not there in every step
         return None
-    return Found({"ops": len(ops), "ms": e.a_step(ns)}, ops=ops)
+    flag = e.document.file.machine.get("torch.backends.cudnn.benchmark", "")  # of the notes beside the trace
+    if flag == "True":
+        return None
+    known = "It was off when this was recorded." if flag == "False" else "The profile does not tell whether it was on."
+    return Found({"ops": len(ops), "ms": e.a_step(ns)}, {"flag": known}, ops=ops)
 
 
 def conv_bias_bn(e: Evidence) -> Found | None:

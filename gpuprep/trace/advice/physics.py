@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuprep.catalogue import Board, boards, productmodel
+from gpuprep.catalogue import Board, board, productmodel
 from gpuprep.performance import roofline
 from gpuprep.performance.boardsheet import pcie_gb_per_s
 from gpuprep.performance.operations import Operation
@@ -31,19 +31,12 @@ ROW_BYTES = 16
 
 def board_of(device: Device) -> Board | None:
     """The board of a GPU by what the profile says of it; None where the catalogue lacks it."""
-    wanted = _plain(device.name)
-    found = [one for one in boards().values() if wanted and wanted in map(_plain, one.nvml_names)]
-    if device.sms > 0:
-        found = [one for one in found if one.sms in (None, device.sms)]
-    if device.memory_bytes > 0:
-        mib = device.memory_bytes / 2**20
-        found = [one for one in found if not one.memory_mib or abs(one.memory_mib - mib) <= 0.1 * one.memory_mib]
-    return found[0] if len({one.model.key for one in found}) == 1 else None
-
-
-def _plain(name: str) -> str:
-    """Drivers from R470 on put NVIDIA in front of some names."""
-    return name.lower().removeprefix("nvidia ").removeprefix("tesla ").strip()
+    return board(
+        "",
+        name=device.name,
+        memory_mib=device.memory_bytes / 2**20 if device.memory_bytes > 0 else None,
+        sms=device.sms if device.sms > 0 else None,
+    )
 
 
 # ---------------------------------------------------------------- products

@@ -158,7 +158,7 @@ def _pack(profile: Profile, squeeze: _Gzip, kernels: bool, ops: Ints, memory: bo
             f"{all_ops - len(ops):,} of {all_ops:,} single ops on the CPU"
             " (no CPU times for another key op, and fewer rows in the timeline)"
         )
-    if memory:
+    if memory and trace.memory.time.size:
         _memory(profile, columns)
     elif trace.memory.time.size:
         left_out.append(f"{trace.memory.time.size:,} events of memory: no memory over time")

@@ -91,7 +91,8 @@ def _line(
     if ceiling.impossible(tflops, peak) and not kernels.calculates_less:
         words, better = reasons.impossible(one), None
     else:
-        words = "; ".join(part for part in (reasons.words(one), doubt) if part)
+        quicker = "faster than every product in the record" if top < tflops and source != "catalogue" else ""
+        words = "; ".join(part for part in (reasons.words(one), quicker, doubt) if part)
         better = model.padded(shape, dtype, op.gpu_us / calls) if model else None
     return RoofLine(
         op=op.id,
@@ -112,7 +113,7 @@ def _line(
 
 def missing(document: TraceDocument, board: Board | None, lines: tuple[RoofLine, ...]) -> str:
     """Why there is no line, where there is none."""
-    if lines or not document.ops:
+    if lines or not document.ops or any(note.id == "amd_gpu" for note in document.file.notes):
         return ""
     if board is None:
         names = " and the ".join(dict.fromkeys(one.name for one in document.file.devices if one.name and one.kernels))

@@ -10,11 +10,12 @@ kernel_alignment(kernel_name)                    elements that the kernel loads 
 """
 
 from gpuprep.trace.work.aligned import dtype, kernel_alignment, misaligned, multiple
-from gpuprep.trace.work.eligible import bottom, eligible
+from gpuprep.trace.work.eligible import NOT_NVIDIA, bottom, eligible
 from gpuprep.trace.work.flops import Work, flops, shape
 from gpuprep.trace.work.kernels import tensor_cores
 
 __all__ = [
+    "NOT_NVIDIA",
     "Work",
     "bottom",
     "dtype",

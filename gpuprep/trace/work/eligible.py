@@ -9,6 +9,7 @@ from gpuprep.trace.columns import Arguments, Ints
 from gpuprep.trace.work.optypes import capability, data_type, is_backward, op_type, operand_type
 
 FIRST = (7, 0)  # compute capability of the first GPUs with Tensor Cores
+NOT_NVIDIA = "not NVIDIA"  # in place of a compute capability: other vendors number theirs from 9.0 on, too
 
 
 def eligible(op_type_name: str, arguments: Arguments | None, compute_capability: str) -> tuple[bool, str]:
@@ -18,6 +19,8 @@ def eligible(op_type_name: str, arguments: Arguments | None, compute_capability:
     """
     if op_type(op_type_name) is None and not is_backward(op_type_name):
         return False, "no matrix product, convolution or attention"
+    if compute_capability == NOT_NVIDIA:
+        return False, "the GPU has no Tensor Cores: it is not of NVIDIA"
     has = capability(compute_capability)
     if has is not None and has < FIRST:
         return False, f"compute capability {compute_capability} has no Tensor Cores"

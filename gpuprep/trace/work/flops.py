@@ -16,6 +16,8 @@ from gpuprep.trace.columns import Arguments
 from gpuprep.trace.work.inputs import Inputs, Sizes
 from gpuprep.trace.work.optypes import op_type
 
+MOST = 1e24  # FLOPs of one call: days of the fastest GPU. More is a damaged shape
+
 
 @dataclass(frozen=True)
 class Work:
@@ -57,10 +59,13 @@ def shape(op_type_name: str, arguments: Arguments | None) -> Work | None:
         return _shape.__wrapped__(op_type_name, arguments)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def _shape(op_type_name: str, arguments: Arguments) -> Work | None:
     known = op_type(op_type_name)
-    return _KINDS[known.kind](Inputs(known, arguments)) if known and known.kind else None
+    if known is None or not known.kind:
+        return None
+    found = _KINDS[known.kind](Inputs(known, arguments))
+    return found if found is None or found.flops < MOST else None
 
 
 # ---------------------------------------------------------------- matrix products

@@ -13,6 +13,9 @@ import yaml
 from gpuprep.trace.profile import UsesTensorCores
 from gpuprep.trace.work.basename import parts
 
+# Characters that the patterns see: real names are shorter, and a pattern may take time with the square of it.
+LONGEST_BASE, LONGEST_INSIDE = 1000, 8000
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -24,10 +27,11 @@ class Rule:
     source: str  # key of `sources` in kernels.yml
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def tensor_cores(kernel_name: str) -> tuple[UsesTensorCores, str]:
     """(answer, id of the rule that told); unknown is (UNKNOWN, "")."""
     base, inside = parts(kernel_name)
+    base, inside = base[:LONGEST_BASE], inside[:LONGEST_INSIDE]
     for rule in rules():
         if (rule.base is None or rule.base.search(base)) and (rule.inside is None or rule.inside.search(inside)):
             return rule.answer, rule.id if rule.answer is not UsesTensorCores.UNKNOWN else ""

@@ -153,7 +153,7 @@ page.route = () => {
   }
   page.kept.add(state.tables.choice);
   page.kept.read(params.get("kept"));
-  const open = name => page.views[name] && (!page.views[name].shown || page.views[name].shown(state));
+  const open = name => Object.hasOwn(page.views, name) && (!page.views[name].shown || page.views[name].shown(state));
   state.view = open(view) ? view : "dashboard";
   state.params = params;
   page.render();
@@ -163,7 +163,8 @@ page.render = () => {
   const state = page.state, view = page.views[state.view], content = document.getElementById("content");
   page.frame(state);
   document.title = `${view.title} – ${page.profileName()} – gpuprep trace`;
-  content.replaceChildren(page.el("h1", {}, view.title));
+  const back = state.view === "dashboard" ? "" : page.el("p", { class: "back" }, page.link("dashboard", {}, "← Dashboard"));
+  content.replaceChildren(back, page.el("h1", {}, view.title));
   view.render(content, state);
 };
 

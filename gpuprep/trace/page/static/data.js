@@ -7,7 +7,7 @@
 //   data.has.kernels, .ops, .allOps, .memory         which single events are in the page
 //   data.leftOut                                     sentences: what is not in the page
 //   data.keyOps()                                    rows of the picker: {name, type, calls, eligible, using_tensor_cores,
-//                                                    kernel_calls, ids}; [] where single ops are not in the page
+//                                                    kernel_calls}; [] where single ops are not in the page
 //   data.domains()                                   [{name, ranges}]: families of annotations
 //
 //   const tables = data.aggregate({start, stop, keyOp, domain})      all optional; the same choice gives the same object
@@ -24,7 +24,7 @@
 //                                                    name, device, stream, timestamp_us, start_us, gpu_us, tensor_cores,
 //                                                    grid, block, bytes}; null where they are not in the page
 //
-// Iterations are numbered as in the document: from 0. keyOp: the name of an op or annotation ("aten::addmm").
+// Iterations are numbered as in the document: from 0. keyOp: a type of op ("aten::addmm"), an op's whole name, an annotation.
 
 const MAGIC = 0x52545047; // "GPTR" as a number, lowest byte first
 const TENSOR_CORES = { yes: 1, no: 0, unknown: 2 };

@@ -180,7 +180,8 @@ const pickKeyOp = (state, chosen) => {
   page.table(place, {
     name: "key-op", title: "Ops", count: rows.length, order: ["calls", "asc"],
     columns: [
-      { key: "name", title: "Op type", get: row => rows[row].name },
+      { key: "name", title: "Op name", get: row => rows[row].name },
+      { key: "type", title: "Op type", get: row => rows[row].type },
       { key: "calls", title: "Calls", kind: "number", get: row => rows[row].calls },
       { key: "eligible", title: "TC eligible", kind: "bool", get: row => rows[row].eligible },
       { key: "tc", title: "Using TC", kind: "bool", get: row => rows[row].using_tensor_cores },

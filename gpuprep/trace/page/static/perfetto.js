@@ -4,10 +4,10 @@
 const { el } = page;
 const PERFETTO = "https://ui.perfetto.dev";
 
-page.perfetto = state => {
-  const file = state.document.file, run = new URLSearchParams(location.search).get("run");
+page.perfetto = (state, { protocol, pathname, search } = location) => {
+  const file = state.document.file, run = new URLSearchParams(search).get("run");
   const kineto = file.format === "kineto";
-  const served = /^https?:$/.test(location.protocol) && /\/page$/.test(location.pathname) && run !== null;
+  const served = /^https?:$/.test(protocol) && /\/page$/.test(pathname) && run !== null;
   const link = (href, words) => el("a", { href, target: "_blank", rel: "noopener noreferrer" }, words);
   let words;
   if (!kineto) words = ["Perfetto reads traces of PyTorch's profiler alone. nsys-ui opens this export."];

@@ -86,9 +86,14 @@ extend({
   },
 
   rangesNamed(matches) {
-    const { count, what, names } = this.ranges, chosen = new Set(), rows = [];
+    const chosen = new Set();
     this.ops.forEach((op, id) => { if (matches(op.type)) chosen.add(id); });
-    names.forEach((name, i) => { if (matches(name)) chosen.add(this.ops.length + i); });
+    this.ranges.names.forEach((name, i) => { if (matches(name)) chosen.add(this.ops.length + i); });
+    return this.rangesOf(chosen);
+  },
+
+  rangesOf(chosen) {
+    const { count, what } = this.ranges, rows = [];
     for (let i = 0; i < count; i++) if (chosen.has(what[i])) rows.push(i);
     return rows;
   },
@@ -96,7 +101,9 @@ extend({
   // Iterations from one call of the key op to the next; of the thread with most of them, none inside another.
   bordersOf(keyOp) {
     const { thread, start, end } = this.ranges, byThread = new Map();
-    for (const row of this.rangesNamed(name => name === keyOp)) {
+    let calls = this.rangesNamed(name => name === keyOp);
+    if (!calls.length) calls = this.rangesOf(new Set(this.ops.filter(op => op.name === keyOp).map(op => op.id)));
+    for (const row of calls) {
       if (!byThread.has(thread[row])) byThread.set(thread[row], []);
       byThread.get(thread[row]).push(row);
     }
@@ -115,26 +122,31 @@ extend({
     return { name: kept.map((_, i) => `${keyOp} ${i}`), how: `key op ${keyOp}`, count, start: starts, end: ends };
   },
 
+  // What can be a key op: types of ops, ops by their whole name, annotations and modules.
   keyOps() {
     if (!this.has.ops || !this.has.kernels) return [];
     return this.once("key ops", () => {
-      const { what, count, names } = this.ranges, calls = new Map();
-      for (let i = 0; i < count; i++) {
-        const name = what[i] < this.ops.length ? this.ops[what[i]].type : names[what[i] - this.ops.length];
-        calls.set(name, (calls.get(name) || 0) + 1);
-      }
-      const rows = new Map([...calls].map(([name, number]) =>
-        [name, { name, calls: number, eligible: false, using_tensor_cores: false, kernel_calls: 0, ids: [] }]));
-      const { cells } = this.own;
-      this.ops.forEach((op, id) => {
-        const row = rows.get(op.type);
-        if (row) { row.ids.push(id); row.eligible = row.eligible || op.eligible; }
+      const { what, kind, count, names } = this.ranges, nOps = this.ops.length, rows = new Map(), { cells } = this.own;
+      const line = (name, type) => {
+        if (!rows.has(name)) rows.set(name, { name, type, calls: 0, eligible: false, using_tensor_cores: false, kernel_calls: 0 });
+        return rows.get(name);
+      };
+      const calls = new Float64Array(nOps + names.length), kinds = new Uint8Array(calls.length);
+      for (let i = 0; i < count; i++) { calls[what[i]] += 1; kinds[what[i]] = kind[i]; }
+      // A name that is a type, too, means the type.
+      const lines = this.ops.map(op => (calls[op.id] ? [line(op.type, "all of this type")] : []));
+      const types = new Set(rows.keys());
+      this.ops.forEach(op => { if (calls[op.id] && !types.has(op.name)) lines[op.id].push(line(op.name, op.type)); });
+      this.ops.forEach(op => lines[op.id].forEach(one => { one.calls += calls[op.id]; one.eligible = one.eligible || op.eligible; }));
+      names.forEach((name, i) => {
+        if (calls[nOps + i]) line(name, kinds[nOps + i] === MODULE ? "module" : "annotation").calls += calls[nOps + i];
       });
       for (let i = 0; i < cells.op.length; i++) {
-        const row = rows.get(this.ops[cells.op[i]].type);
-        if (!row || this.memoryKernel[cells.kernel[i]]) continue;
-        row.kernel_calls += cells.calls[i];
-        row.using_tensor_cores = row.using_tensor_cores || this.tensorKernel[cells.kernel[i]] === YES;
+        if (this.memoryKernel[cells.kernel[i]]) continue;
+        for (const one of lines[cells.op[i]]) {
+          one.kernel_calls += cells.calls[i];
+          one.using_tensor_cores = one.using_tensor_cores || this.tensorKernel[cells.kernel[i]] === YES;
+        }
       }
       return [...rows.values()];
     });
@@ -373,16 +385,17 @@ extend({
     });
     const groups = new Groups(keys, (iterations.count + 1) * nOps);
     // Where an op lies inside of one of its own row and iteration, its time is counted with that one.
-    const outer = Float64Array.from(withInner), open = new Int32Array((iterations.count + 1) * nOps), path = [];
+    const outer = new Float64Array(rows.length), open = new Int32Array(groups.count), path = [];
     for (let at = 0; at < rows.length; at++) {
       while (path.length && path[path.length - 1] !== above[at]) {
-        const left = keys[path.pop()];
+        const left = groups.of[path.pop()];
         if (left >= 0) open[left] -= 1;
       }
       path.push(at);
-      if (keys[at] < 0) continue;
-      if (open[keys[at]]) outer[at] = 0;
-      open[keys[at]] += 1;
+      const group = groups.of[at];
+      if (group < 0) continue;
+      outer[at] = open[group] ? 0 : withInner[at];
+      open[group] += 1;
     }
     const all = { cpu: both(cpu, graphs.duration), cpu_self: both(self, graphs.duration), overhead: both(overhead), gpu_idle: both(idle), gpu: both(gpu) };
     return {

@@ -75,7 +75,7 @@ class Tables {
       const own = values => total(opcells.op, values, count, this.opPart);
       return {
         gpu: sum(cells.total), work: sum(cells.calls), kernels: sum(cells.calls, kernel), tensor: sum(cells.calls, tensor),
-        tensorTime: sum(cells.total, tensor), calls: own(opcells.calls), inner: own(opcells.gpu_with_children), alone: own(opcells.gpu),
+        tensorTime: sum(cells.total, tensor), calls: own(opcells.calls), inner: own(opcells.gpu_with_children), self: own(opcells.gpu),
         cpu: own(opcells.cpu), overhead: own(opcells.overhead), idle: own(opcells.gpu_idle),
       };
     });
@@ -148,13 +148,13 @@ class Tables {
 
   get ops() {
     return this.once("ops", () => {
-      const { gpu, work, kernels, tensor, calls, inner, alone, cpu, overhead, idle } = this.byOp;
+      const { gpu, work, kernels, tensor, calls, inner, self, cpu, overhead, idle } = this.byOp;
       return falling(this.data.ops.length, gpu, cpu).filter(id => calls[id] || work[id]).map(id => {
         const op = this.data.ops[id];
         return {
           id, name: op.name, type: op.type, direction: op.direction, module: op.module, dtypes: op.dtypes, shapes: op.shapes,
           stack: op.stack, calls: calls[id], kernel_calls: kernels[id], eligible: op.eligible, why: op.why,
-          using_tensor_cores: tensor[id] > 0, gpu_us: us(gpu[id]), gpu_with_children_us: us(gpu[id] + inner[id] - alone[id]),
+          using_tensor_cores: tensor[id] > 0, gpu_us: us(gpu[id]), gpu_with_children_us: us(gpu[id] + inner[id] - self[id]),
           cpu_us: us(cpu[id]), cpu_overhead_us: us(overhead[id]), gpu_idle_us: us(idle[id]), flops: op.flops,
           tflops: op.flops && gpu[id] ? (op.flops * calls[id]) / gpu[id] / 1000 : null,
         };

@@ -174,7 +174,7 @@ class Timeline {
     this.drawPicked(colours);
     const words = `Shown of ${this.name}: ${time(this.from - this.low)} to ${time(this.to - this.low)}, ${page.figure(this.shown)} events` +
       (this.left ? `; ${page.figure(this.left)} lie deeper than this picture` : "") +
-      (this.found ? `; ${page.figure(this.found.list.length)} match the search` : "");
+      (this.found ? `; found by the search: ${page.figure(this.found.list.length)}` : "");
     if (this.said.textContent !== words) this.said.textContent = words;
   }
 
@@ -376,6 +376,8 @@ class Timeline {
 
   search(text) {
     const words = text.trim().toLowerCase();
+    if (words === (this.words || "")) return; // Enter may have searched already, and stands at a match
+    this.words = words;
     this.found = null;
     if (words) {
       const has = name => name.toLowerCase().includes(words), { data } = this;
