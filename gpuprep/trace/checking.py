@@ -20,6 +20,7 @@ from gpuprep.trace.document import Advice, TraceDocument
 
 ALL = "all"
 MISSING = "missing"
+MACHINE = "machine"
 STEP_TIME = "step-time"
 
 
@@ -100,8 +101,8 @@ def _said(rule: str, document: TraceDocument) -> list[Advice]:
 
 
 def _fresh(said: list[Advice], before: list[Advice]) -> list[Advice]:
-    """Of a rule that speaks once, nothing where it spoke before; of the machine's findings those that are others."""
-    if len(said) <= 1 and len(before) <= 1 and before:
+    """Nothing where the rule spoke before; of the machine's findings, which are several of one rule, the others."""
+    if before and not any(one.rule == MACHINE for one in before):
         return []
     known = {one.problem for one in before}
     return [one for one in said if one.problem not in known]

@@ -90,6 +90,8 @@ def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: TraceDocume
     found = check(new, rules=("machine",), baseline=old)
     assert found.exit_code == 1
     assert found.lines[0].text == "gpu 0: power is capped."
+    other = dataclasses.replace(clean, advice=(said[1],))
+    assert check(other, rules=("machine",), baseline=old).exit_code == 1
     compared = compare(old, new)
     assert [one.problem for one in compared.rules_new] == ["gpu 0: power is capped."]
     assert [one.problem for one in compared.rules_kept] == ["gpu 0: clocks are low."]
