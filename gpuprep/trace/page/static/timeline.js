@@ -84,7 +84,7 @@ class Timeline {
     if (iteration === ALL) {
       const [start, stop] = state.range;
       this.low = iterations.first[start];
-      this.high = Math.max(...iterations.until.slice(start, stop + 1));
+      this.high = iterations.until.slice(start, stop + 1).reduce((last, time) => Math.max(last, time));
     } else [this.low, this.high] = [iterations.first[iteration], iterations.until[iteration]];
     this.high = Math.max(this.high, this.low + LEAST_NS);
     [this.from, this.to] = [this.low, this.high];
