@@ -31,7 +31,7 @@ NASTY = (
 def write(path: Path) -> Path:
     """Steps, ops with stacks, kernels, a memory operation; every name is one of NASTY."""
     events: list[dict[str, Any]] = []
-    main = {"pid": 100, "tid": 100}
+    main: dict[str, Any] = {"pid": 100, "tid": 100}
 
     def add(cat: str, name: str, ts: float, dur: float, args: dict[str, Any] | None = None, **place: Any) -> None:
         events.append({"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "args": args or {}, **place})

@@ -139,10 +139,10 @@ def test_a_legend_entry_hides_and_shows_its_slice(chromium: browser.Chromium, tm
     def toggle(page: Page) -> list[Any]:
         panel = page.locator(".panel", has=page.get_by_role("heading", name="Kernel GPU time"))
         entry = panel.get_by_role("button", name="All other kernels")
-        found: list[Any] = [panel.locator(".slice.other").count()]
+        found: list[Any] = [panel.locator(".slice.eligible").count()]
         for key in ("Enter", "Space"):  # by keyboard; a click is the same event
             entry.press(key)
-            found += [entry.get_attribute("aria-pressed"), panel.locator(".slice.other").count()]
+            found += [entry.get_attribute("aria-pressed"), panel.locator(".slice.eligible").count()]
         return found
 
     assert look(chromium, tmp_path, do=toggle).answer == [1, "false", 0, "true", 1]
@@ -311,7 +311,7 @@ def test_a_row_shows_what_it_is_made_of(chromium: browser.Chromium, tmp_path: Pa
         found: list[Any] = [page.locator("#table-iteration-ops").count()]
         page.locator("#table-iterations tbody tr").nth(1).locator("td").nth(2).click()  # anywhere in the row
         page.get_by_label("Filter Total kernels").last.fill(">0")
-        page.locator("#table-iteration-ops tbody tr").first.wait_for()
+        page.locator("#table-iteration-ops_info", has_text="rows)").wait_for()
         row = page.locator("#table-iteration-ops tbody tr").first.locator("button.pick")
         row.press("Enter")
         found += [row.get_attribute("aria-pressed"), page.locator("#table-iteration-op-kernels tbody tr").count()]

@@ -251,6 +251,9 @@ def test_with_a_record_the_measured_roof_is_used_and_named() -> None:
     assert (found.roof_tflops, found.roof_source) == (750.0, "record r-7")
     assert found.percent == pytest.approx(100 * found.tflops / 750)
     assert line(*asked, record=record(*gemms, source=Source.SIMULATED)).roof_source == "record r-7 (simulated)"
+    slow = line(*asked, record=record({"dtype": "bf16", "tflops": 500.0}))
+    assert slow.percent > 100
+    assert "faster than every product in the record" in slow.words
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,11 @@ def test_the_list_leads_to_each_page(chromium: browser.Chromium, several: Server
     alerts: list[str] = []
 
     def look(page: Any) -> tuple[str, str]:
-        page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+        def said(dialog: Any) -> None:
+            alerts.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", said)
         names = page.locator("nav").inner_text()
         page.get_by_role("link", name="deep/a.pt.trace.json.gz").click()
         frame = page.frame_locator("iframe")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds
-from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_of, gain, replay
 from gpuprep.trace.advice.intervals import Intervals
@@ -191,7 +191,7 @@ def sync(e: Evidence) -> Found | None:
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
 
 
-def _copies_back(e: Evidence, reads: Ints) -> np.ndarray:
+def _copies_back(e: Evidence, reads: Ints) -> Mask:
     """Of all GPU events: copies to the host that were launched inside these ranges."""
     found = np.zeros(len(e.trace.gpu.start), bool)
     call = e.profile.gpu.call[e.gpu]

@@ -8,10 +8,11 @@ import re
 import numpy as np
 
 from gpuprep.trace.advice import intervals, kinds, physics
-from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import calls_between, calls_of, durations, gain, gpu_of_calls
 from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.columns import Ints
 
 # Of the CPU: Python walks over the parameters once and sorts them by device and type (torch/optim/optimizer.py).
 WALK_NS = 3_000
@@ -44,27 +45,23 @@ def opt_foreach(e: Evidence) -> Found | None:
         "cpu_ms": e.a_step(cpu_ns),
         "gpu_ms": e.a_step(gpu_ns),
     }
-    made = None
-    if e.board is not None:
-        moved = physics.memory_ns(e.board, elements * states * size)
-        fused = max(moved or 0.0, SHORTEST_NS * math.ceil(parameters / PARAMETERS_A_LAUNCH)) * e.steps
-        new = durations(e)
+    new = durations(e)
+    how = "its kernels take as long as now"
+    moved = physics.memory_ns(e.board, elements * states * size) if e.board is not None and elements else None
+    if moved is not None:
+        fused = max(moved, SHORTEST_NS * math.ceil(parameters / PARAMETERS_A_LAUNCH)) * e.steps
         new[chosen] *= min(1.0, fused / max(1, gpu_ns))
-        without_calls = calls_of(e, inside)
-        keep = np.unique(e.profile.gpu.call[chosen])[:: max(1, PARAMETERS_A_LAUNCH)]
-        without_calls[keep] = False
-        kept = min(1.0, (WALK_NS * parameters + WALK_START_NS) * len(rows) / max(1, cpu_ns))
-        change = Change(gpu_ns=new, without_calls=without_calls, cut=e.range_set(rows), kept=kept, merged=inside)
-        how = (
-            f"a fused step moves {states} × {size:.0f} bytes for each of {elements / 1e6:.2f} million elements, and "
-            f"the CPU walks over {parameters} parameters once"
-        )
-        made = gain(e, change, how)
+        how = f"a fused step moves {states} × {size:.0f} bytes for each of {elements / 1e6:.2f} million elements"
+    without_calls = calls_of(e, inside)
+    without_calls[np.unique(e.profile.gpu.call[chosen])[::PARAMETERS_A_LAUNCH]] = False
+    kept = min(1.0, (WALK_NS * parameters + WALK_START_NS) * len(rows) / max(1, cpu_ns))
+    change = Change(gpu_ns=new, without_calls=without_calls, cut=e.range_set(rows), kept=kept, merged=inside)
+    made = gain(e, change, f"{how}, and the CPU walks over {parameters} parameters once")
     ops = np.unique(e.profile.gpu.op[chosen])
     return Found(figures, ops=ops.tolist(), gain=made)
 
 
-def _parameters(e: Evidence, rows: np.ndarray) -> tuple[int, float, float, int]:
+def _parameters(e: Evidence, rows: Ints) -> tuple[int, float, float, int]:
     """(parameters, their elements, bytes of an element, elements moved for each) of one optimizer step, from the op
     that every parameter needs once."""
     ops = e.trace.ops
@@ -103,6 +100,6 @@ def zero_grad(e: Evidence) -> Found | None:
     return Found(figures, ops=np.unique(op[op >= 0]).tolist(), gain=made)
 
 
-def _accumulating(e: Evidence) -> np.ndarray:
+def _accumulating(e: Evidence) -> Mask:
     """Of all GPU events: additions inside autograd's AccumulateGrad. A gradient that is None is taken as it comes."""
     return gpu_of_calls(e, calls_between(e, e.outermost(e.ranges(ACCUMULATED))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuprep.trace.advice import intervals, kinds
 from gpuprep.trace.advice.evidence import Evidence
@@ -84,7 +85,7 @@ def unstable(e: Evidence) -> Found | None:
     return Found(figures)
 
 
-def _calmest(times: np.ndarray) -> tuple[int, int]:
+def _calmest(times: NDArray[np.float64]) -> tuple[int, int]:
     """The longest run of iterations that are within a tenth of the median; (first, last)."""
     near = np.abs(times - np.median(times)) <= 0.1 * np.median(times)
     best, begin = (0, 0), None

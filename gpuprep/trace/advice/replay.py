@@ -65,7 +65,6 @@ class Change:
     kept: float = 0.0  # share of `cut` that stays
     extra_ns: Times | None = None  # more CPU time before each call
     added_ns: float = 0.0  # more CPU time a step
-    gap_ns: float | None = None  # distance between kernels on a stream
     free_cpu: bool = False  # the CPU needs no time at all: what the GPU's work alone would take
 
 
@@ -265,7 +264,6 @@ class Replay:
             self.wait_on[one] = found
             self.wake[one] = max(0.0, self.call_end[one] - ends[found])
             self.call[one] = min(self.call[one], usual)
-        self.is_wait = waits
 
     def _without_profiler(self) -> None:
         """Takes the profiler's own time off the CPU."""
@@ -337,7 +335,7 @@ class Replay:
         duration = self.duration if change.gpu_ns is None else change.gpu_ns[self.gpu_rows]
         gone = np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
         aside = np.zeros(len(self.gpu_rows), bool) if change.aside is None else change.aside[self.gpu_rows]
-        gap = self.gap if change.gap_ns is None else np.minimum(self.gap, change.gap_ns)
+        gap = self.gap
         if change.merged is not None:
             gap = np.where(change.merged[self.gpu_rows], np.minimum(gap, 0.0), gap)
         return self._times(

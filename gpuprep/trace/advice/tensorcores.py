@@ -14,8 +14,9 @@ from gpuprep.trace.advice import kinds, physics
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found, quoted
 from gpuprep.trace.advice.gains import durations, gain, replay
-from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.advice.replay import Change, Times
 from gpuprep.trace.columns import Arguments
+from gpuprep.trace.document import Gain
 from gpuprep.trace.profile import Direction, UsesTensorCores
 from gpuprep.trace.work.flops import shape
 
@@ -41,7 +42,6 @@ class Product:
     ns: int
     uses: frozenset[UsesTensorCores]
     operation: Operation | None  # None: an attention, or its shape is not known
-    calls: int  # of its kernels, at least 1
 
 
 def products(e: Evidence) -> list[Product]:
@@ -56,7 +56,7 @@ def products(e: Evidence) -> list[Product]:
         known = physics.operation(row.type, arguments)
         uses = frozenset(e.op_kernel_uses.get(op, ()))
         ns = int(e.op_time[op])
-        found.append(Product(op, row.type, arguments, dtype, ns, uses, known[0] if known else None, 1))
+        found.append(Product(op, row.type, arguments, dtype, ns, uses, known[0] if known else None))
     return sorted(found, key=lambda one: -one.ns)
 
 
@@ -66,7 +66,7 @@ def _products(e: Evidence) -> list[Product]:
     return e.products  # type: ignore[return-value]
 
 
-def _scaled(e: Evidence, ratios: dict[int, float]) -> np.ndarray:
+def _scaled(e: Evidence, ratios: dict[int, float]) -> Times:
     """New durations of all GPU events: those of these ops' products take so much of their time."""
     new = durations(e)
     factor = np.ones(len(e.profile.ops))
@@ -125,7 +125,7 @@ def amp(e: Evidence) -> Found | None:
     return Found(figures, texts, ops=[one.op for one in rows], gain=made, severity=severity)
 
 
-def _amp_gain(e: Evidence, rows: list[Product], target: str):  # type: ignore[no-untyped-def]
+def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
     assert e.board is not None
     ratios, new_casts, cast_bytes = {}, 0, 0.0
     calls = e.op_calls
@@ -177,7 +177,7 @@ def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> floa
     return None if then is None else min(1.0, then * calls / max(1, one.ns))
 
 
-def _halved(e: Evidence, new: np.ndarray) -> np.ndarray:
+def _halved(e: Evidence, new: Times) -> Times:
     """Kernels that memory limits move half the bytes, where autocast leaves them in 16 bits."""
     limited = e.kernel_rows(kinds.MEMORY_LIMITED) & ~e.kernel_rows(kinds.PRODUCT) & ~e.kernel_rows(kinds.MULTI_TENSOR)
     normed = any("layer_norm" in row.type or "embedding" in row.type for row in e.profile.ops)

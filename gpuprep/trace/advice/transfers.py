@@ -11,11 +11,14 @@ from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found
 from gpuprep.trace.advice.gains import all_gpu, calls_between, calls_of, durations, gain, gpu_of_calls, has_call
 from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.columns import Ints
 
 CREATED = re.compile(
     r"^aten::(zeros|ones|full|rand|randn|randint|arange|eye|zeros_like|ones_like|full_like|fill_|zero_)$"
 )
 COPIED = re.compile(r"^aten::(to|_to_copy|copy_|cuda)$")
+BEHIND_NS = 30_000  # a wait that begins so soon behind a copy waits for it
+SHORTEST_COPY_NS = 2_000
 SHORTEST_FILL_NS = 2_000
 ON_DEVICE_NS = 10_000  # of the CPU: an op that launches one kernel
 
@@ -34,14 +37,14 @@ def pageable(e: Evidence) -> Found | None:
     if max(ns, cpu) <= 0.01 * e.wall or moved <= 0:
         return None
     new = durations(e)
-    made = None
+    how = "each copy takes as long as now"
     if e.board is not None and (least := physics.link_ns(e.board, 1.0)) is not None:
-        new[rows] = np.minimum(new[rows], e.trace.gpu.bytes[rows] * least + 2_000)
-        no_waits = np.zeros(len(calls.start), bool)
-        no_waits[own] = True
-        no_waits[_waits_behind(e, own)] = True
-        how = f"each copy takes its bytes / {1 / least:.0f} GB/s, and no call waits for it"
-        made = gain(e, Change(gpu_ns=new, no_waits=no_waits), how)
+        new[rows] = np.minimum(new[rows], e.trace.gpu.bytes[rows] * least + SHORTEST_COPY_NS)
+        how = f"each copy takes its bytes / {1 / least:.0f} GB/s"
+    no_waits = np.zeros(len(calls.start), bool)
+    no_waits[own] = True
+    no_waits[_waits_behind(e, own)] = True
+    made = gain(e, Change(gpu_ns=new, no_waits=no_waits), f"{how}, and no call waits for it")
     figures = {
         "count": len(rows) / e.steps,
         "mb": moved / e.steps / 1e6,
@@ -51,20 +54,16 @@ def pageable(e: Evidence) -> Found | None:
     return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
 
 
-def _waits_behind(e: Evidence, own: np.ndarray) -> np.ndarray:
+def _waits_behind(e: Evidence, own: Ints) -> Ints:
     """Calls that wait for the GPU directly behind one of these, on its thread."""
     calls, waits = e.trace.calls, e.sync_calls
     if not len(waits):
         return waits
-    found = []
     order = waits[np.argsort(calls.start[waits], kind="stable")]
-    for one in own.tolist():
-        place = int(np.searchsorted(calls.start[order], calls.end[one]))
-        if place >= len(order) or calls.thread[order[place]] != calls.thread[one]:
-            continue
-        if calls.start[order[place]] - calls.end[one] < 30_000:
-            found.append(int(order[place]))
-    return np.array(found, np.int64)
+    place = np.minimum(np.searchsorted(calls.start[order], calls.end[own]), len(order) - 1)
+    near = calls.start[order[place]] - calls.end[own]
+    behind: Ints = order[place[(near >= 0) & (near < BEHIND_NS) & (calls.thread[order[place]] == calls.thread[own])]]
+    return behind
 
 
 def h2d_exposed(e: Evidence) -> Found | None:

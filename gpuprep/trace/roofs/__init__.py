@@ -91,7 +91,8 @@ def _line(
     if ceiling.impossible(tflops, peak) and not kernels.calculates_less:
         words, better = reasons.impossible(one), None
     else:
-        words = "; ".join(part for part in (reasons.words(one), doubt) if part)
+        quicker = "faster than every product in the record" if top < tflops and source != "catalogue" else ""
+        words = "; ".join(part for part in (reasons.words(one), quicker, doubt) if part)
         better = model.padded(shape, dtype, op.gpu_us / calls) if model else None
     return RoofLine(
         op=op.id,

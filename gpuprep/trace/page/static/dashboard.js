@@ -39,7 +39,7 @@ const kernels = ({ tables: { summary: s } }) => {
   const parts = [
     ["Kernels using TC", s.tensor_core_kernel_time_us, s.tensor_core_kernels, "tc"],
     ["Memory kernels", s.memory_time_us, s.memory_operations, "memory"],
-    ["All other kernels", other, null, "other"],
+    ["All other kernels", other, null, "eligible"],
     s.unknown_kernel_time_us > 0 && ["Name does not tell", s.unknown_kernel_time_us, null, "told-not"],
   ].filter(Boolean);
   const details = () => page.details("Kernel details", table(["Kernels", "Total GPU time (ms)", "Total count"], [
@@ -90,7 +90,7 @@ const iterations = ({ tables }) => {
   const [size, unit] = page.unitOf(most || 1);
   const gap = one => Math.max(0, one.wall_us - one.tensor_core_time_us - one.other_kernel_time_us - one.memory_time_us);
   const parts = [
-    { label: "Using TC", colour: "tc" }, { label: "Not using TC", colour: "eligible" }, { label: "Memory", colour: "memory" },
+    { label: "Using TC", colour: "tc" }, { label: "Not using TC, or unknown", colour: "eligible" }, { label: "Memory", colour: "memory" },
     { label: "Rest of the iteration", colour: "idle" },
   ].map(one => ({ ...one, shown: "" }));
   const bars = longest.map(one => ({
