@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -156,6 +158,28 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, monkeypatch: pytest.
         path.write_bytes(gzip.compress(begin + b" " * (8 << 20)))
         with pytest.raises(UsageError):
             read(path)
+
+
+HOSTILE = {
+    "many beginnings": b'{"a": "' + b'\\"traceEvents\\": [' * 50_000,
+    "many ends": b'{"traceEvents": [' + b'{"a":[{}]' * 50_000,
+    "many borders": b'{"traceEvents": [{"args":[' + b'{"ph":"X"},' * 100_000,
+    "many quotes": b'{"traceEvents": [{"name": "' + b'" ' * 300_000,
+    "many backslashes": b'{"traceEvents": [{"name": "' + b"\\" * 500_001 + b'"}]}',
+    "many openings": b'{"traceEvents": [' + b'{"ph":' * 200_000,
+    "blanks": b'{"traceEvents": [{"ph":"X"}' + (b" " * 1000 + b",") * 1000,
+    "halves of characters": b'{"traceEvents": [' + b'{"ph":"X","name":"\\ud800"},' * 20_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_files_take_no_long_time(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(HOSTILE[kind])
+    begin = time.process_time()
+    with contextlib.suppress(UsageError):
+        read(path)
+    assert time.process_time() - begin < 20  # a second where nothing is quadratic
 
 
 def test_deep_nesting_is_no_crash(tmp_path: Path) -> None:

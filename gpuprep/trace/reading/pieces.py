@@ -18,7 +18,7 @@ import msgspec
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.reading import repair
-from gpuprep.trace.reading.events import AnyEvent, decode_events, decode_exact, lenient
+from gpuprep.trace.reading.events import FAULTS, AnyEvent, decode_events, decode_exact, lenient
 from gpuprep.trace.reading.source import Source
 
 PIECE = 4 << 20  # bytes decoded at once
@@ -28,6 +28,8 @@ _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|b
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character: msgspec takes it for the end of the data
+_ARRAYS = 64  # places that may begin the events
+_MENDED = 8 << 20  # bytes of what stands outside of the events, where it is mended
 _SAMPLE = 16
 _EARLIER = 16  # borders tried backwards before a piece goes the slow way
 
@@ -102,9 +104,12 @@ class Pieces:
             return buffer[1:]
         if buffer[:1] != b"{":
             raise self._no_trace()
-        searched = 0
+        searched = tried = 0
         while True:
             for found in _ARRAY.finditer(buffer, searched):
+                tried += 1
+                if tried > _ARRAYS:
+                    raise self._no_trace()
                 # Inside a text or a deeper object the part before would not be an object when closed here.
                 if _object(buffer[: found.end()] + b"]}") is not None:
                     self._head = buffer[: found.end()] + b"]}"
@@ -193,7 +198,7 @@ class Pieces:
             found = self._kept((decode_exact if self.exact else decode_events)(text), text)
             self._ended = True
             return found, b""
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except FAULTS as error:
             if end := _TRAILING.search(str(error)):
                 return self._end(buffer, int(end[1]))
         events, rest, ended = repair.last(buffer, self._one, self.notes)
@@ -210,10 +215,10 @@ class Pieces:
         except msgspec.ValidationError:
             try:
                 found = msgspec.json.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except FAULTS:
                 return None, "malformed"
             return self._leniently(found), ""
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except FAULTS as error:
             return None, str(error)
 
     def _kept(self, events: Any, text: bytes) -> list[AnyEvent]:
@@ -271,10 +276,11 @@ class Pieces:
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
-    for repaired in (text, repair.whole(text)):
+    try:
+        found = msgspec.json.decode(text)
+    except FAULTS:
         try:
-            found = msgspec.json.decode(repaired)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        return found if isinstance(found, dict) else None
-    return None
+            found = msgspec.json.decode(repair.whole(text)) if len(text) <= _MENDED else None
+        except FAULTS:
+            return None
+    return found if isinstance(found, dict) else None
