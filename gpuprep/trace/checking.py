@@ -81,25 +81,34 @@ def _chosen(asked: Sequence[str]) -> tuple[list[Rule], frozenset[str]]:
 
 def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, named: frozenset[str]) -> Line:
     said = _said(rule.id, document)
-    if said is not None:
-        gain = f" About {said.gain.us / 1e3:.2f} ms a step." if said.gain else ""
-        text = said.problem + gain
-        if baseline is not None and _said(rule.id, baseline) is not None:
-            return Line(rule.id, Status.WARN, f"as in the baseline: {text}")
+    fresh = said if baseline is None else _fresh(said, _said(rule.id, baseline))
+    if fresh:
+        text = " ".join(map(_words, fresh))
         if baseline is not None and (missing := _missing(rule, baseline)):
             text = f"{text} The baseline could not be judged: {missing}"
-        counts = said.severity != "hint" or rule.id in named
+        counts = rule.id in named or any(one.severity != "hint" for one in fresh)
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
+    if said:
+        return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, said))}")
     if missing := _missing(rule, document):
-        if baseline is not None and _missing(rule, baseline):
-            # The user chose what it is compared with: what that one lacks, too, is no news.
-            return Line(rule.id, Status.WARN, f"could not be judged, as in the baseline: {missing}")
         return Line(rule.id, Status.UNKNOWN, missing)
     return Line(rule.id, Status.PASS, "")
 
 
-def _said(rule: str, document: TraceDocument) -> Advice | None:
-    return next((one for one in document.advice if one.rule == rule), None)
+def _said(rule: str, document: TraceDocument) -> list[Advice]:
+    return [one for one in document.advice if one.rule == rule]
+
+
+def _fresh(said: list[Advice], before: list[Advice]) -> list[Advice]:
+    """Of a rule that speaks once, nothing where it spoke before; of the machine's findings those that are others."""
+    if len(said) <= 1 and len(before) <= 1 and before:
+        return []
+    known = {one.problem for one in before}
+    return [one for one in said if one.problem not in known]
+
+
+def _words(one: Advice) -> str:
+    return one.problem + (f" About {one.gain.us / 1e3:.2f} ms a step." if one.gain else "")
 
 
 def _missing(rule: Rule, document: TraceDocument) -> str:

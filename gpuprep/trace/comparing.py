@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpuprep.trace.document import Advice, KernelLine, OpLine, TraceDocument
 
+MACHINE = "machine"
 SMALLEST_SHARE = 0.001  # of the step's time: a change below that is not listed
 
 
@@ -61,7 +62,7 @@ class Comparison:
 
 
 def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
-    old, new = ({one.rule: one for one in document.advice} for document in (before, after))
+    old, new = ({_about(one): one for one in document.advice} for document in (before, after))
     return Comparison(
         before=before.file.profile_name,
         after=after.file.profile_name,
@@ -73,6 +74,11 @@ def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
         rules_kept=tuple(one for rule, one in new.items() if rule in old),
         remarks=_remarks(before, after),
     )
+
+
+def _about(one: Advice) -> Hashable:
+    """The machine's findings are several of one rule."""
+    return (one.rule, one.problem if one.rule == MACHINE else "")
 
 
 def _figures(before: TraceDocument, after: TraceDocument) -> tuple[Figure, ...]:

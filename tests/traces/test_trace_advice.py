@@ -13,6 +13,7 @@ from records_for_tests import record
 
 from gpuprep.records import Finding, Status, Verdict
 from gpuprep.trace.advice import RULES, advise, rules
+from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Advice
 
 MM: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
@@ -571,6 +572,17 @@ def test_a_copy_that_waits_in_its_own_call_is_a_wait(tmp_path: Path) -> None:
     found = said(p, tmp_path)["sync"]
     assert found.gain is not None
     assert found.gain.us > 200
+
+
+def test_what_is_missing_of_nsight_systems_is_recorded_otherwise(tmp_path: Path) -> None:
+    opened = low_util().opened(tmp_path)
+    opened.profile.trace.format = Format.NSYS
+    found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
+    assert "Nsight Systems" in found["no-stacks"]
+    opened = no_steps().opened(tmp_path)
+    opened.profile.trace.format = Format.NSYS
+    found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
+    assert 'range_push(f"iteration {step}")' in found["no-steps"]
 
 
 # ---------------------------------------------------------------- hostile texts

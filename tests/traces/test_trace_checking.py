@@ -12,7 +12,8 @@ from gpuprep.errors import UsageError
 from gpuprep.records import Status
 from gpuprep.trace.advice import rules
 from gpuprep.trace.checking import Checked, check
-from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.comparing import compare
+from gpuprep.trace.document import Advice, TraceDocument
 
 FLOAT = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -76,6 +77,22 @@ def test_what_the_baseline_has_is_no_new_failure(guilty: TraceDocument, clean: T
     assert status(same, "tf32") is Status.WARN
     assert check(guilty, baseline=clean).exit_code == 1
     assert check(clean, baseline=guilty).exit_code == 0
+
+
+def test_a_new_finding_of_the_machine_fails_beside_an_old_one(clean: TraceDocument) -> None:
+    said = [
+        Advice("machine", "problem", text, "do it", "https://a", (), (), "", None)
+        for text in ("gpu 0: clocks are low.", "gpu 0: power is capped.")
+    ]
+    old = dataclasses.replace(clean, advice=(said[0],))
+    new = dataclasses.replace(clean, advice=tuple(said))
+    assert check(old, rules=("machine",), baseline=old).exit_code == 0
+    found = check(new, rules=("machine",), baseline=old)
+    assert found.exit_code == 1
+    assert found.lines[0].text == "gpu 0: power is capped."
+    compared = compare(old, new)
+    assert [one.problem for one in compared.rules_new] == ["gpu 0: power is capped."]
+    assert [one.problem for one in compared.rules_kept] == ["gpu 0: clocks are low."]
 
 
 def test_a_rule_that_could_not_be_judged_is_unknown(shapeless: TraceDocument) -> None:

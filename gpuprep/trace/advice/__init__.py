@@ -28,6 +28,7 @@ from gpuprep.trace.advice import (
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.found import Found, advice
 from gpuprep.trace.advice.rulebook import Rule, rules
+from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Advice, TraceDocument
 from gpuprep.trace.profile import Profile
 
@@ -91,11 +92,12 @@ def advise(
     """
     evidence = Evidence(profile, document, board or _board(profile, document), record)
     evidence.last_rank = last_rank
+    nsys = profile.trace.format == Format.NSYS
     found = []
     for rule, judge in RULES.items():
         said = judge(evidence)
         if said is not None:
-            found.append(_weighed(advice(rules()[rule], said), document))
+            found.append(_weighed(advice(rules()[rule], said, nsys=nsys), document))
     found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
     return tuple(sorted(found, key=_order))
 

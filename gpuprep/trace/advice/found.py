@@ -23,14 +23,14 @@ class Found:
     severity: str = ""  # where it is not the rule's own
 
 
-def advice(rule: Rule, found: Found) -> Advice:
+def advice(rule: Rule, found: Found, *, nsys: bool = False) -> Advice:
     safe = {name: one_line(text, TEXT_LETTERS * 4) for name, text in found.texts.items()}
     words = {**found.figures, **safe}
     return Advice(
         rule=rule.id,
         severity=found.severity or rule.severity,
         problem=rule.problem.format_map(words),
-        recommendation=rule.recommendation.format_map(words),
+        recommendation=(rule.nsys if nsys and rule.nsys else rule.recommendation).format_map(words),
         link=rule.link,
         ops=tuple(int(one) for one in found.ops[:MOST_ROWS]),
         kernels=tuple(int(one) for one in found.kernels[:MOST_ROWS]),

@@ -27,6 +27,7 @@ class Rule:
     recommendation: str
     condition: str
     estimate: str
+    nsys: str = ""  # the recommendation where the profile is of Nsight Systems and another holds
 
 
 @cache
