@@ -10,6 +10,9 @@ import pytest
 import tracepages
 from tracepages import STEPS, look, opened
 
+from gpuprep.trace.opening import open_trace
+from gpuprep.trace.page import html
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -337,6 +340,28 @@ def test_a_recommendation_leads_to_its_rows(chromium: browser.Chromium, tmp_path
     words, info = look(chromium, tmp_path, "advice", follow).answer
     assert words.startswith("3 rows of the recommendation: 3 matrix products run in FP32 <img")
     assert info == "Showing 1 to 3 of 3"
+
+
+def test_the_recommendations_of_a_recorded_training_lead_to_their_rows(
+    chromium: browser.Chromium, tmp_path: Path
+) -> None:
+    found = open_trace(Path(__file__).parent / "recorded/resnet-amp.json.gz")
+    about = [one for one in found.document.advice if one.view in ("ops", "kernels")]
+
+    def follow(page: Page) -> list[str]:
+        links = page.locator(".advice a.rows-of").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+        rows = []
+        for link in [one for one in links if "rows=" in one]:
+            page.evaluate("link => { location.hash = link }", link)
+            page.locator(".only").wait_for()
+            rows.append(page.locator(".dt-info").first.inner_text())
+        return rows
+
+    seen = look(chromium, tmp_path, "advice", follow, content=html(found.profile, found.document), check=False)
+    counts = [len(one.ops if one.view == "ops" else one.kernels) for one in about]
+    assert len(counts) > 2
+    assert seen.answer == [f"Showing 1 to {min(10, rows)} of {rows}" for rows in counts]
+    assert seen.faults() == []
 
 
 def test_links_of_recommendations_open_a_new_tab_and_are_links_only_if_they_are_http(

@@ -101,6 +101,17 @@ def test_texts_are_made_safe_and_bounded(tmp_path: Path) -> None:
     assert not any("\x1b" in text or "\u202e" in text for text in header["texts"])
 
 
+def test_invented_sizes_harm_nothing(chromium: browser.Chromium, tmp_path: Path) -> None:
+    trace = viewpages.training(2)
+    for at, size in ((100, 2**63 - 1), (200, -(2**63)), (300, 10**30), (400, -1)):
+        trace.memory(at, size, size, size)
+    trace.launch(500_000, "Memcpy HtoD", 600_000, 100, kind="gpu_memcpy", args={"bytes": 2**63 - 1})
+    linked = viewpages.opened(trace.write(tmp_path / "all.json"))
+    seen = chromium.visit(viewpages.write(tmp_path, linked) + "#/memory", check=False)
+    assert seen.faults() == []
+    assert seen.title.startswith("Memory")
+
+
 def test_what_does_not_fit_is_said(chromium: browser.Chromium, tmp_path: Path) -> None:
     trace = viewpages.training(40)
     for step in range(40):  # ops that launch nothing

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import browser
 import pytest
 import synthetic
 import viewpages
+from traceserver import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -435,3 +437,29 @@ def test_perfetto_from_a_file_and_from_a_server(look: Look) -> None:
         (["file:", "/tmp/page", "?run=a"], ["https://ui.perfetto.dev"]),
     ):
         assert look(lambda page, place=place: page.evaluate(told, place), "timeline", check=False) == links
+
+
+def test_a_served_page_leads_to_perfetto(chromium: browser.Chromium, tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name in ("one.json", "two & three.json"):
+        viewpages.training(2).write(folder / name)
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def follow(page: Page) -> Any:
+        page.wait_for_selector("section[aria-label=Perfetto]")
+        with page.expect_popup() as opened:
+            page.get_by_role("link", name="Open in Perfetto").click()
+        opened.value.get_by_role("button", name="Open in Perfetto").wait_for()
+        with page.expect_download() as loaded:
+            page.get_by_role("link", name="The trace itself").click()
+        return opened.value.url, Path(loaded.value.path()).read_bytes()
+
+    with serving(home, "--no-token", str(folder)) as server:
+        run = quote("two & three.json", safe="")
+        seen = chromium.visit(f"http://{server.place}/page?run={run}#/timeline", do=follow, check=False)
+    url, trace = seen.answer
+    assert url.endswith(f"/perfetto?run={run}")
+    assert trace == (folder / "two & three.json").read_bytes()
+    assert (seen.console, seen.errors, seen.elsewhere) == ([], [], [])

@@ -66,11 +66,13 @@ def times(trace: Trace, tree: Sweep, place: Ints, call_place: Ints) -> Times:
     del api, called, at, length
     linked = np.flatnonzero(place >= 0)
     at, begin, stop = place[linked], trace.gpu.start[linked], trace.gpu.end[linked]
-    own = total(at, stop - begin, count)
+    own = narrow(total(at, stop - begin, count))
     busy, span = union_by_group(at, begin, stop, count)
     span -= busy
-    last = after(tree)
-    return Times(cpu, cpu_self, overhead, narrow(own), narrow(with_inner(own, last)), narrow(span), last)
+    del busy, linked, at, begin, stop
+    idle, last = narrow(span), after(tree)
+    del span
+    return Times(cpu, cpu_self, overhead, own, narrow(with_inner(own, last)), idle, last)
 
 
 def with_inner(values: Ints, last: Ints) -> NDArray[np.int64]:

@@ -37,6 +37,7 @@ MAGIC = b"GPTR"
 ROOM = 10_850_000
 SMALL_ROOM = 1_800_000
 SMALL_EVENTS = 100_000  # a profile of fewer events gets the small room
+MOST = 2**52  # of sizes in bytes, which a profile may invent: what JavaScript counts exactly
 _NAME_LETTERS = 10_000  # of one name
 _STACK_FRAMES = 64
 
@@ -181,7 +182,7 @@ def _rows(profile: Profile, texts: _Texts) -> dict[str, Any]:
         "stack": [[texts(frame) for frame in row.stack[-_STACK_FRAMES:]] for row in profile.ops],
         "eligible": [int(row.eligible) for row in profile.ops],
         "why": [texts(row.why) for row in profile.ops],
-        "flops": [None if np.isnan(row.flops) else float(row.flops) for row in profile.ops],
+        "flops": [float(row.flops) if np.isfinite(row.flops) else None for row in profile.ops],
     }
     header["kernels"] = {
         "name": [texts(row.name) for row in profile.kernels],
@@ -311,7 +312,7 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     # Its op is that of the range around its launch, where that range is in the page.
     told = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
     columns.add("kernel.op", links.op[order] - told, "signed")
-    columns.add("kernel.bytes", np.maximum(gpu.bytes[order], 0))
+    columns.add("kernel.bytes", np.clip(gpu.bytes[order], 0, MOST))
     shape = np.concatenate((gpu.grid, gpu.block, gpu.registers[:, None], gpu.shared[:, None]), axis=1)[order]
     launches, launch = _distinct(shape)
     header["launches"] = launches.tolist()
@@ -387,4 +388,4 @@ def _memory(profile: Profile, columns: _Columns) -> None:
     columns.add("memory.device", memory.device[order], "delta")
     columns.add("memory.time", memory.time[order], "delta")
     for name in ("bytes", "allocated", "reserved"):
-        columns.add(f"memory.{name}", getattr(memory, name)[order], "delta")
+        columns.add(f"memory.{name}", np.clip(getattr(memory, name)[order], -MOST, MOST), "delta")

@@ -189,6 +189,7 @@ class Reader:
         parts = _Parts()
         for event in batch:
             parts[event.cat](event)
+        self.seen.update(category for category in parts if category in PARTS and category)
         readers = {
             "gpu": self._gpu, "calls": self._calls, "ops": self._ops, "python": self._python, "memory": self._memory,
             "flows": self._flows, "others": self._others,
@@ -203,7 +204,6 @@ class Reader:
         if {event.ph for event in events} != {"X"}:
             complete = [event for event in events if event.ph == "X"]
             self.notes["unknown_phases"] += len(events) - len(complete)
-        self.seen.update({event.cat or "" for event in complete})
         return complete
 
     def _unknown(self, events: list[AnyEvent]) -> None:

@@ -7,7 +7,7 @@ const linked = url => {
   if (!/^https?:\/\//.test(url)) return null;
   return el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, "Read more", el("span", { class: "unseen" }, ` (${url}, opens a new tab)`));
 };
-const VIEWS = { ops: "ops", kernels: "kernels", iterations: "by-iteration", timeline: "timeline", memory: "memory" };
+const VIEWS = { ops: "ops", kernels: "kernels", iterations: "iterations", timeline: "timeline", memory: "memory" };
 const SEVERITY = { problem: "Problem", hint: "Hint", missing: "Cannot be told" };
 
 // ">>": the rows that a recommendation is about.

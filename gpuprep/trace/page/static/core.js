@@ -151,8 +151,8 @@ page.route = () => {
     state.tables = state.data.aggregate(choice);
     state.choice = choice;
   }
-  page.kept.add(state.tables.choice);
   page.kept.read(params.get("kept"));
+  page.kept.add(state.tables.choice);
   const open = name => Object.hasOwn(page.views, name) && (!page.views[name].shown || page.views[name].shown(state));
   state.view = open(view) ? view : "dashboard";
   state.params = params;

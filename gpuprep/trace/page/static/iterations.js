@@ -31,7 +31,7 @@ page.iterationChart = (container, { lines, range, from, to, moved, width }) => {
   const low = HEIGHT - BOTTOM, count = to - from + 1, step = inner / count;
   const total = one => KINDS.reduce((sum, [, , get]) => sum + get(one), 0);
   const shown = lines.slice(from, to + 1);
-  const highest = Math.max(1e-9, ...shown.map(one => Math.max(one.wall_us, total(one))));
+  const highest = shown.reduce((most, one) => Math.max(most, one.wall_us, total(one)), 1e-9);
   const y = us => low - (us / highest) * (low - TOP);
   const x = iteration => LEFT + (iteration - from) * step;
   let [start, stop] = range;

@@ -84,7 +84,7 @@ class Timeline {
     if (iteration === ALL) {
       const [start, stop] = state.range;
       this.low = iterations.first[start];
-      this.high = Math.max(...iterations.until.slice(start, stop + 1));
+      this.high = iterations.until.slice(start, stop + 1).reduce((last, time) => Math.max(last, time));
     } else [this.low, this.high] = [iterations.first[iteration], iterations.until[iteration]];
     this.high = Math.max(this.high, this.low + LEAST_NS);
     [this.from, this.to] = [this.low, this.high];
@@ -494,7 +494,7 @@ page.views.timeline = {
       el("p", { class: "soft small", id: "timeline-help" }, "Wheel: zoom. Drag: move; with Shift: zoom to what is marked. Keys: ← → move, + − zoom, 0 whole, ↑ ↓ row, " +
         "Shift ← → event, Enter details, n p match."),
       el("ul", { class: "swatches" }, [["tc", "Kernel using Tensor Cores"], ["eligible", "not using them"], ["told-not", "name does not tell"], ["memory", "memory operation"],
-        ["other", "op on the CPU"]].map(([name, label]) => el("li", {}, el("span", { class: `swatch key ${name}` }), label))));
+        ["other", "op on the CPU"], ["annotation", "annotation"], ["module", "module"], ["idle", "of another iteration"]].map(([name, label]) => el("li", {}, el("span", { class: `swatch key ${name}` }), label))));
     for (const sentence of data.leftOut) container.append(el("p", { class: "soft small" }, `Not in this page: ${sentence}.`));
     const [from, to] = ["from", "to"].map(name => state.params.get(name)).map(value => (/^\d{1,16}$/.test(value || "") ? Number(value) : NaN));
     line.layout();
