@@ -14,8 +14,9 @@ from gpuprep.trace.opening import open_trace
 
 OPS = (
     "aten::mm", "aten::conv2d", "aten::convolution_backward", "aten::_softmax", "aten::bmm", "aten::add_",
-    "aten::zeros", "aten::to", "aten::item", "aten::addcdiv_", "aten::batch_norm", "Optimizer.step#SGD.step", "Optimizer.zero_grad#a",
-    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "DataParallel.forward", "{0}\x1b[2J<b>",
+    "aten::zeros", "aten::to", "aten::item", "aten::addcdiv_", "aten::batch_norm", "Optimizer.step#SGD.step",
+    "Optimizer.zero_grad#a", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "DataParallel.forward",
+    "{0}\x1b[2J<b>",
 )  # fmt: skip
 KERNELS = (
     "nvjet_x", "ampere_sgemm_x", "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)",
