@@ -92,6 +92,9 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
     if said:
         return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, said))}")
     if missing := _missing(rule, document):
+        if baseline is not None and _missing(rule, baseline):
+            # The user chose what it is compared with: what that one lacks, too, is no news.
+            return Line(rule.id, Status.WARN, f"could not be judged, as in the baseline: {missing}")
         return Line(rule.id, Status.UNKNOWN, missing)
     return Line(rule.id, Status.PASS, "")
 

@@ -103,6 +103,13 @@ def test_a_rule_that_could_not_be_judged_is_unknown(shapeless: TraceDocument) ->
     assert status(found, "tf32") is Status.UNKNOWN
     assert "record_shapes" in found.lines[0].text
     assert check(shapeless).exit_code == 3
+    assert status(check(shapeless, rules=("tf32",), baseline=shapeless), "tf32") is Status.WARN
+
+
+def test_what_the_baseline_tells_and_the_profile_does_not_is_unknown(
+    clean: TraceDocument, shapeless: TraceDocument
+) -> None:
+    assert check(shapeless, rules=("tf32",), baseline=clean).exit_code == 3
 
 
 def test_a_failure_counts_more_than_what_is_unknown(guilty: TraceDocument, shapeless: TraceDocument) -> None:
