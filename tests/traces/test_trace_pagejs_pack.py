@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_said(chromium: browser.Chromium, tmp_path: Path) -
     def look(page: Any) -> Any:
         page.wait_for_selector("main > h1")
         said = []
-        for view in ("timeline", "memory", "iterations"):
+        for view in ("timeline", "memory", "iterations", "dashboard"):
             page.goto(page.url.split("#")[0] + f"#/{view}")
             page.wait_for_function(f"tracePage.state.view === '{view}'")
             said.append(page.inner_text("main"))
@@ -151,10 +151,11 @@ def test_what_does_not_fit_is_said(chromium: browser.Chromium, tmp_path: Path) -
 
     visit = chromium.visit((tmp_path / "least.html").as_uri(), do=look, check=False)
     assert visit.faults() == []
-    (timeline, memory, iterations), (tables,) = visit.answer
+    (timeline, memory, iterations, dashboard), (tables,) = visit.answer
     assert "Single kernels are not in this page" in timeline
     assert "gpuprep trace serve" in timeline
     assert "events of memory" in memory
+    assert all(f"Not in this page, for its size: {words}" in dashboard for words in last.left_out)
     assert "--key-op" in iterations
     assert list(viewpages.differences(viewpages.told(linked, 3, 20), tables)) == []
 

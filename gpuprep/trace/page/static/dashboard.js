@@ -134,9 +134,9 @@ const system = ({ document: { file } }) => {
   return one;
 };
 
-const notes = ({ document: { file } }) => {
-  if (!file.notes.length) return null;
-  return panel("Notes of this file", el("ul", { class: "notes" }, file.notes.map(one => el("li", {}, one.text))));
+const notes = ({ document: { file }, data }) => {
+  const all = [...file.notes.map(one => one.text), ...data.leftOut.map(words => `Not in this page, for its size: ${words}`)];
+  return all.length ? panel("Notes of this file", el("ul", { class: "notes" }, all.map(words => el("li", {}, words)))) : null;
 };
 
 page.views.dashboard = {
