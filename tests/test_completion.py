@@ -187,6 +187,12 @@ def test_profiles_steps_probes_and_gpus(place: Path) -> None:
 def test_lists_that_are_repeated_here_are_those_of_the_commands() -> None:
     assert candidates.STEPS == STEPS
     assert (*candidates.PROBES, "facts") == (*NAMES, FACTS)
+    from gpuprep.cli import trace_job
+    from gpuprep.trace.advice import rules
+    from gpuprep.trace.formats import sheets
+
+    assert set(candidates.TABLES) == {*sheets.NAMES, *trace_job.TABLES}
+    assert [one.value for one in candidates.rules(candidates.Asked("", {}))] == ["all", *rules()]
     told = {one.value for one in candidates.gpus(candidates.Asked("", {}))}
     assert told == {*models(), *boards()}
     dtype = next(each for each in explain.params if each.name == "dtype")
@@ -218,6 +224,12 @@ FREE_NAMES = {
     "help command",
     "profiles new name",
     "codec check words",
+    "trace record words",
+    "trace record steps_from",
+    "trace report key_op",
+    "trace check key_op",
+    "trace compare key_op",
+    "trace serve names",
 }
 
 

@@ -93,6 +93,7 @@ def test_version(gpuprep: Callable[..., Answer], tmp_path: Path) -> None:
     told = json.loads(gpuprep("version", "--json", "--store", "postgresql://me:secret@db/x")[1])
     assert (told["gpuprep"], told["store"]) == (__version__, "postgresql://me:***@db/x")
     assert told["libraries"]["ansible-core"]
+    assert told["extras"] == dict.fromkeys(("postgresql", "serve", "trace", "tensorboard"), True)
     assert not (tmp_path / "state").exists(), "nothing is made"
 
 

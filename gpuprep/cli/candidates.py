@@ -40,6 +40,10 @@ STORE_SECONDS = 0.5
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
 PROBES = ("toolkit", "codec", "cudnn", "gemm", "bandwidth", "nccl", "transcode", "throughput")
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+TABLES = (
+    "summary", "advice", "ops", "op-types", "kernels", "iterations", "gpus", "modules", "roofs", "machine", "notes",
+    "ranks", "collectives", "steps",
+)  # fmt: skip
 # Files in an inventory folder that Ansible does not read as inventories.
 NOT_INVENTORY = ("~", ".orig", ".bak", ".cfg", ".retry", ".pyc", ".pyo", ".py", ".sh", ".rst", ".md")
 
@@ -389,6 +393,24 @@ def files(_asked: Asked) -> Iterator[Candidate]:
     yield Candidate("", kind="file")
 
 
+def rules(_asked: Asked) -> Iterator[Candidate]:
+    """Of gpuprep trace: the ids at the begin of a line. Without a reader of YAML, whose import takes longer."""
+    yield Candidate("all", "every problem")
+    path = Path(__file__).parents[1] / "trace" / "advice" / "rules.yml"
+    title = ""
+    for line in _lines(path):
+        if re.fullmatch("[a-z0-9-]+:", line):
+            title = line[:-1]
+        elif title and line.startswith("  title: "):
+            yield Candidate(title, line.removeprefix("  title: "))
+            title = ""
+
+
+def tables(_asked: Asked) -> Iterator[Candidate]:
+    for name in TABLES:
+        yield Candidate(name)
+
+
 # By the word that help texts have for a value, or the name of a parameter without one.
 BY_WORD: dict[str, Source] = {
     "HOST": hosts,
@@ -401,6 +423,8 @@ BY_WORD: dict[str, Source] = {
     "PROBE": several((*PROBES, "facts")),
     "TYPE": several(DTYPES),
     "PATH": files,
+    "RULE": rules,
+    "TABLE": tables,
     "FILE": files,
 }
 # Where the same word means something else: "COMMAND parameter".

@@ -32,6 +32,7 @@ COMMANDS: dict[str, Entry] = {
     "report": Entry("gpuprep.cli.report", "Show the report of a recorded run"),
     "serve": Entry("gpuprep.cli.serve", "Show the recorded runs in a browser; change nothing"),
     "judge": Entry("gpuprep.cli.judge", "Judge a recorded run again; no host is contacted"),
+    "trace": Entry("gpuprep.cli.trace", "Read a profile of GPU work and say where the time went"),
     "explain": Entry("gpuprep.cli.explain", "Tell what a GPU can do, without a machine"),
     "codec": Entry("gpuprep.cli.codec", "Check an ffmpeg command against a build, and build FFmpeg for other machines"),
     "monitoring": Entry("gpuprep.cli.monitoring", "Print alert rules and a dashboard for the metrics of drift"),

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import click
 
+# What each extra of pyproject.toml brings, by the names that are imported.
+EXTRAS = {
+    "postgresql": ("psycopg",),
+    "serve": ("starlette", "uvicorn"),
+    "trace": ("msgspec", "numpy", "xlsxwriter"),
+    "tensorboard": ("msgspec", "numpy", "tensorboard"),
+}
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
@@ -40,7 +48,7 @@ def version(as_json: bool, store: str | None) -> None:
     path = state_dir() / "history.db"
     place = masked_url(url) if url else str(path) + ("" if path.exists() else " (not made yet)")
     libraries = {name: of(name) for name in ("ansible-core", "click", "sqlalchemy", "paramiko", "rich")}
-    extras = {"postgresql": importlib.util.find_spec("psycopg") is not None}
+    extras = {name: all(map(importlib.util.find_spec, modules)) for name, modules in EXTRAS.items()}
     if as_json:
         from gpuprep.cli import tables
 

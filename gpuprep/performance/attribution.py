@@ -108,8 +108,13 @@ def _own(lasting: Figure, burst: Figure) -> Figure:
     return burst if isinstance(lasting, Missing) and lasting.reason == "not_recorded" else lasting
 
 
-def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) -> Attribution | Missing:
-    """Where the speed was lost; Missing if shape, speed or the catalogue's peak is not known. Never raises."""
+def explain(
+    gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None, rows: str = "mnk"
+) -> Attribution | Missing:
+    """Where the speed was lost; Missing if shape, speed or the catalogue's peak is not known. Never raises.
+
+    `rows`: of m, n and k those along which rows of the matrices lie. The others need no alignment.
+    """
     m, n, k, dtype, achieved = gemm.m, gemm.n, gemm.k, gemm.dtype, gemm.tflops
     if isinstance(achieved, Missing):
         return achieved
@@ -135,7 +140,7 @@ def explain(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None = None) 
     rest = achieved / (peak.tflops * modelled)
     sound = kernel(gpu.model.compute_capability, peak.unit)
     expected = _expected(sound, 2e-12 * m * n * k / (peak.tflops * modelled))
-    crooked = _crooked(dtype, peak.unit, (m, n, k))
+    crooked = _crooked(dtype, peak.unit, (m, n, k), rows)
     alignment = min(1.0, rest / (expected or 1.0)) if crooked else 1.0
     efficiency = rest / alignment
     if not CREDIBLE_KERNEL[0] <= efficiency <= CREDIBLE_KERNEL[1]:
@@ -182,11 +187,11 @@ def _expected(sound: Kernel | None, seconds_at_roof: float) -> float | None:
     return sound.expected(seconds_at_roof / sound.sound) if sound else None
 
 
-def _crooked(dtype: str, unit: str, shape: gemm_shapes.Shape) -> str:
+def _crooked(dtype: str, unit: str, shape: gemm_shapes.Shape, rows: str) -> str:
     """Words for what misalignment costs; "" where the shape is aligned or the unit does not mind."""
     if not unit.startswith("tensor_"):
         return ""
-    names = gemm_shapes.misaligned(dtype, shape)
+    names = gemm_shapes.misaligned(dtype, shape, rows)
     return f"misalignment ({names}: the fast Tensor Core kernels need multiples of 16 bytes)" if names else ""
 
 

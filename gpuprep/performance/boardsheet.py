@@ -87,7 +87,7 @@ def sheet(board: Board) -> Sheet:
         nvenc=_of(able, "nvenc."),
         nvdec=_of(able, "nvdec."),
         streams=_streams(board, able),
-        pcie_gb_per_s=_pcie(board),
+        pcie_gb_per_s=pcie_gb_per_s(board),
         not_known=tuple(missing),
         unverified=(*board.unverified, *board.model.unverified),
     )
@@ -149,7 +149,7 @@ def _stream(board: Board, able: frozenset[str] | None, kind: str, codec: str, pr
     return StreamRow(kind, codec, preset, fps, math.floor(fps / STREAM[2]), words)
 
 
-def _pcie(board: Board) -> float | None:
+def pcie_gb_per_s(board: Board) -> float | None:
     """GB/s of one direction: lanes x giga-transfers a second x 128/130 (8/10 before generation 3) / 8."""
     transfers = {1: 2.5 * 0.8, 2: 5 * 0.8, 3: 8 * 128 / 130, 4: 16 * 128 / 130, 5: 32 * 128 / 130, 6: 64 * 242 / 256}
     if board.pcie_generation not in transfers or not board.pcie_width:

@@ -125,10 +125,12 @@ def alignment(dtype: str, compute_capability: str) -> tuple[int, int]:
     return needed, max(1, 128 // size) if big else needed
 
 
-def misaligned(dtype: str, shape: Shape) -> str:
-    """The sizes that are no multiple of 16 bytes: "m 4097 and k 4097"; "" where all are."""
+def misaligned(dtype: str, shape: Shape, rows: str = "mnk") -> str:
+    """The sizes that are no multiple of 16 bytes: "m 4097 and k 4097"; "" where all are. `rows`: those that count."""
     needed = max(1, 16 // INPUT_BYTES[dtype])
-    return " and ".join(f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if size % needed)
+    return " and ".join(
+        f"{name} {size}" for name, size in zip("mnk", shape, strict=True) if name in rows and size % needed
+    )
 
 
 def better(dtype: str, shape: Shape, ridge: float, tiles: Tiling, compute_capability: str) -> Wish:

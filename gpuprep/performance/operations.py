@@ -36,6 +36,7 @@ class Operation:
     read: int | None = None  # elements that must be read and written, where these are not those of the product
     written: int | None = None
     aligned: tuple[int, ...] | None = None  # what must be a multiple of 16 bytes, where it is not k and m
+    rows: str = ""  # of m, n and k those along which rows lie, where strides tell; `aligned` goes before it
 
     @property
     def operations(self) -> float:

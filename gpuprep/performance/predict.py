@@ -158,6 +158,9 @@ def alignment(operation: Operation, dtype: str) -> int:
     """
     if operation.aligned is not None:
         return min(math.gcd(size * INPUT_BYTES[dtype], FULL_ALIGNMENT) for size in operation.aligned)
+    if operation.rows:
+        sizes = {"m": operation.m, "n": operation.n, "k": operation.k}
+        return min(math.gcd(sizes[name] * INPUT_BYTES[dtype], FULL_ALIGNMENT) for name in operation.rows)
     found = FULL_ALIGNMENT
     if operation.k * INPUT_BYTES[dtype] > FULL_ALIGNMENT:
         found = math.gcd(operation.k * INPUT_BYTES[dtype], FULL_ALIGNMENT)

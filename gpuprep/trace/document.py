@@ -1,6 +1,8 @@
-"""What `gpuprep trace report --format json` prints, and what the page shows. Made of a Profile by trace/tables.
+"""What `gpuprep trace report PATH --format json` prints, and what the page shows. Made of a Profile by trace/tables.
 
 Times are microseconds as floats unless the name ends otherwise. null: not in the profile.
+
+Its JSON Schema is made of these dataclasses by trace/formats/documents.
 """
 
 from __future__ import annotations

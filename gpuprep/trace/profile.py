@@ -5,8 +5,10 @@ Rows of `cells` are the one source of every table: a range of iterations is a su
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+
+import numpy as np
 
 from gpuprep.trace.columns import Floats, Ints, Trace
 
@@ -60,12 +62,15 @@ class KernelRow:
 
 @dataclass
 class Iterations:
-    """Iterations in the order of time. start and end are of the CPU; `until` counts the last GPU work, too."""
+    """Iterations in the order of time, apart from each other. What is launched in [start, end] belongs to it."""
 
     names: list[str]  # "ProfilerStep#3"
     start: Ints  # ns
     end: Ints
-    until: Ints
+    until: Ints  # the last end on the CPU or of the GPU work that it launched
+    first: (
+        Ints  # start of its first op: the wall clock of a range runs from `first` of its first one to its last `until`
+    )
     how: str  # "ProfilerStep", "key op aten::addmm", "one": how the profile was split
 
 
@@ -85,7 +90,7 @@ class Cells:
 
 @dataclass
 class OpCells:
-    """Sums of CPU time by (iteration, op). Times in ns."""
+    """Sums of CPU time by (iteration, op). Times in ns; in 32 bits where all of a column fit: add, never multiply."""
 
     iteration: Ints
     op: Ints
@@ -96,6 +101,26 @@ class OpCells:
     gpu_idle: Ints  # gaps in the op's own GPU span
     cpu_shortest: Ints
     cpu_longest: Ints
+    gpu_with_children: Ints  # its kernels and memory operations and those of the ops inside of it
+    # Of the single calls, each with its own kernels alone, in whatever iteration these were launched: an op may last
+    # beyond the end of its iteration. Sums of GPU time by iteration are those of Cells.
+    gpu: Ints
+    gpu_shortest: Ints
+    gpu_longest: Ints
+    overhead_shortest: Ints
+    overhead_longest: Ints
+    gpu_idle_shortest: Ints
+    gpu_idle_longest: Ints
+
+
+@dataclass
+class ModuleCells:
+    """Sums of CPU time by (iteration, module). Times in ns."""
+
+    iteration: Ints
+    module: Ints  # int32, index of Profile.modules
+    calls: Ints
+    cpu: Ints  # with all modules inside of it
 
 
 @dataclass
@@ -116,6 +141,22 @@ class OpInstances:
     op: Ints  # int32, index of Profile.ops; -1 of ranges that are no op
     parent: Ints  # int32, row of Trace.ops: the innermost range around it on its thread; -1 without
     iteration: Ints  # int32
+    # int64, ns, of each range: OpCells are sums of them. The page sums them anew when another key op moves the
+    # iterations. Empty where the model did not tell.
+    cpu_self: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    overhead: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    gpu_idle: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Links:
+    """How the GPU events found their ops: numbers of GPU events."""
+
+    to_call: int  # with an API call that launched them
+    to_op: int  # with an op
+    by_external: int  # of these, by the External id alone
+    checked: int  # both the stack and the External id name an op
+    agree: int  # and it is the same
 
 
 @dataclass
@@ -134,4 +175,7 @@ class Profile:
     # float64 (iterations, devices of `device_order`)
     busy: Floats
     device_order: list[int]
+    modules: list[str]  # paths: "ResNet_0/Sequential_1/Conv2d_3"; empty where the profile has no modules
+    module_cells: ModuleCells
+    links: Links
     name: str = ""  # the profile's name, of --profile-name or of the file

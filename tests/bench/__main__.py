@@ -3,7 +3,7 @@
 Absolute times on a shared machine mean little, so none is a result here; the seconds are printed to be read beside
 their ratio. Each pair is timed in turns, and its ratio is that of the medians. Exit code 1 when a limit is passed.
 Every figure of a machine is of a simulated VM: real packages, real Ansible, no GPU. The parts `transcode`,
-`history` and `dashboard` run here.
+`history`, `dashboard` and `trace` run here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import bench_facts
 import bench_history
 import bench_memory
 import bench_sweep
+import bench_trace
 import bench_transcode
 from bench_ffmpeg import build
 from ratios import BIN, GPUPREP, Ratio, in_turns, run
@@ -35,7 +36,7 @@ from gpuprep.workflows import run_variables
 
 MACHINE = os.environ.get("GPUPREP_BENCH_MACHINE", "bench-t4")
 SECOND = f"{MACHINE}-second"
-WITHOUT_MACHINE = {"start", "transcode", "history", "dashboard"}
+WITHOUT_MACHINE = {"start", "transcode", "history", "dashboard", "trace"}
 # Written by gpu_codec on the machine that compiled, and only there.
 COMPILED = "/var/lib/gpuprep/build/compiled.json"
 
@@ -170,6 +171,7 @@ def parts(scratch: Path) -> dict[str, Callable[[], Iterable[Ratio]]]:
         ],
         "history": bench_history.history,
         "dashboard": bench_dashboard.dashboard,
+        "trace": bench_trace.trace,
     }
 
 

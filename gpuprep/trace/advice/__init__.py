@@ -1,1 +1,122 @@
-"""What should be changed, and how much would it gain?"""
+"""What should be changed, and how much would it gain?
+
+    advise(profile, document)     recommendations, those with the largest gain first
+    rules()                       all of them, with their texts: rules.yml
+
+A gain is what the step's time would lose if this one thing were changed. Gains of several do not add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gpuprep.catalogue import Board
+from gpuprep.records import RunRecord
+from gpuprep.trace.advice import (
+    hostside,
+    layers,
+    machine,
+    memory,
+    optimizers,
+    physics,
+    recorded,
+    several,
+    tensorcores,
+    transfers,
+)
+from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.found import Found, advice
+from gpuprep.trace.advice.rulebook import Rule, rules
+from gpuprep.trace.columns import Format
+from gpuprep.trace.document import Advice, TraceDocument
+from gpuprep.trace.profile import Profile
+
+__all__ = ["Rule", "advise", "rules"]
+
+RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
+    "amp": tensorcores.amp,
+    "tf32": tensorcores.tf32,
+    "eligible-not-used": tensorcores.eligible_not_used,
+    "bad-shape": tensorcores.bad_shape,
+    "wave-tail": tensorcores.wave_tail,
+    "low-util": hostside.low_util,
+    "dataloader": hostside.dataloader,
+    "workers0": hostside.workers0,
+    "launch-bound": hostside.launch_bound,
+    "gaps": hostside.gaps,
+    "sync": hostside.sync,
+    "pageable": transfers.pageable,
+    "h2d-exposed": transfers.h2d_exposed,
+    "transposes": layers.transposes,
+    "cudnn-bench": layers.cudnn_bench,
+    "conv-bias-bn": layers.conv_bias_bn,
+    "opt-foreach": optimizers.opt_foreach,
+    "zero-grad": optimizers.zero_grad,
+    "extra-copy": transfers.extra_copy,
+    "elementwise": layers.elementwise,
+    "compile": layers.compiled,
+    "attention": layers.attention,
+    "comm-exposed": several.comm_exposed,
+    "dp-not-ddp": several.dp_not_ddp,
+    "not-nccl": several.not_nccl,
+    "straggler": several.straggler,
+    "alloc": hostside.alloc,
+    "mem-high": memory.mem_high,
+    "mem-low": memory.mem_low,
+    "lazy-load": recorded.lazy_load,
+    "unstable": recorded.unstable,
+    "no-gpu": recorded.no_gpu,
+    "no-steps": recorded.no_steps,
+    "no-shapes": recorded.no_shapes,
+    "no-memory": recorded.no_memory,
+    "no-stacks": recorded.no_stacks,
+    "truncated": recorded.truncated,
+}
+MACHINE = "machine"
+NOTHING = 0.002  # of the step
+SEVERITIES = ("problem", "hint", "missing")
+
+
+def advise(
+    profile: Profile,
+    document: TraceDocument,
+    *,
+    board: Board | None = None,
+    record: RunRecord | None = None,
+    last_rank: tuple[int, float, float] | None = None,
+) -> tuple[Advice, ...]:
+    """`board`: the GPU of the profile, where it is known better than by its name. `record`: the host's own, beside the
+    trace. `last_rank`: of several ranks the one that comes last, ns a step that the others wait for it, and in which
+    share of the steps.
+    """
+    evidence = Evidence(profile, document, board or _board(profile, document), record)
+    evidence.last_rank = last_rank
+    nsys = profile.trace.format == Format.NSYS
+    found = []
+    for rule, judge in RULES.items():
+        said = judge(evidence)
+        if said is not None:
+            found.append(_weighed(advice(rules()[rule], said, nsys=nsys), document))
+    found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
+    return tuple(sorted(found, key=_order))
+
+
+def _weighed(one: Advice, document: TraceDocument) -> Advice:
+    """A problem whose solution gains nothing in this step is a hint."""
+    if one.severity != "problem" or one.gain is None:
+        return one
+    if one.gain.us >= NOTHING * document.summary.average_iteration_us:
+        return one
+    return replace(one, severity="hint")
+
+
+def _board(profile: Profile, document: TraceDocument) -> Board | None:
+    used = {one.device for one in document.file.devices if one.kernels}
+    boards = [physics.board_of(one) for one in profile.trace.devices if one.index in used]
+    return boards[0] if boards else None
+
+
+def _order(one: Advice) -> tuple[float, int]:
+    """The largest gain first; those without one by their severity."""
+    return (-(one.gain.us if one.gain else 0.0), SEVERITIES.index(one.severity))

@@ -1,1 +1,47 @@
-"""TraceDocument ► str or bytes, one module per format."""
+"""TraceDocument ► str or bytes, one module per format.
+
+text(document, full=True)     a terminal
+csv(document, "kernels")      one table
+FORMATS["json"](document)     json, junit, markdown, xlsx
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Union
+
+from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.formats import json as _json
+from gpuprep.trace.formats import junit as _junit
+from gpuprep.trace.formats import markdown as _markdown
+from gpuprep.trace.formats.comparison import markdown as markdown_of_comparison
+from gpuprep.trace.formats.comparison import text as text_of_comparison
+from gpuprep.trace.formats.csv import render as csv
+from gpuprep.trace.formats.documents import checked, compared
+from gpuprep.trace.formats.junit import render_checked as junit_of_checked
+from gpuprep.trace.formats.text import render as text
+
+__all__ = [
+    "FORMATS",
+    "checked",
+    "compared",
+    "csv",
+    "junit_of_checked",
+    "markdown_of_comparison",
+    "text",
+    "text_of_comparison",
+]
+
+
+def _xlsx(document: TraceDocument) -> bytes:
+    from gpuprep.trace.formats import xlsx  # it needs a library more
+
+    return xlsx.render(document)
+
+
+FORMATS: Mapping[str, Callable[[TraceDocument], Union[str, bytes]]] = {
+    "json": _json.render,
+    "junit": _junit.render,
+    "markdown": _markdown.render,
+    "xlsx": _xlsx,
+}

@@ -1,1 +1,36 @@
-"""What is in a file of a profiler? Readers for Kineto and Nsight Systems fill trace/columns."""
+"""What is in a file of a profiler? Readers for Kineto and Nsight Systems fill trace/columns.
+
+read(Path("run.pt.trace.json.gz"))     one file ► Trace
+find(Path("runs/"))                    the profiles of a folder, one a rank
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.columns import Trace
+from gpuprep.trace.reading import halves, nsys, nsysexport
+from gpuprep.trace.reading.finding import find
+
+__all__ = ["find", "read"]
+
+
+def read(path: Path, *, stacks: bool = True) -> Trace:
+    """One profile as columns. `stacks=False` leaves out Python functions, most of a profile with stacks; counted.
+
+    UsageError where the file cannot be opened, is empty, or is no profile. What of a profile cannot be read is counted
+    in Trace.notes, by the keys of notes.yml.
+    """
+    try:
+        if not path.is_file():
+            raise UsageError(f"{path.name}: {'a folder, no file' if path.is_dir() else 'no such file'}")
+        if path.name.endswith(nsysexport.ENDINGS):
+            with nsysexport.exported(path) as export:
+                return replace(nsys.Reader(export, path.name).read(), size=path.stat().st_size)
+        with path.open("rb") as file:
+            begin = file.read(len(nsys.MAGIC))
+        return nsys.Reader(path).read() if begin == nsys.MAGIC else halves.read(path, stacks)
+    except OSError as error:
+        raise UsageError(f"{path.name}: cannot be read: {error.strerror or error}") from error

@@ -1,1 +1,125 @@
-"""How near to the roof of its GPU is each product, and what would make it faster?"""
+"""How far is each matrix product, convolution and attention below the roof of its GPU, and why?
+
+roofs(profile, document, board, record)     a line for each op whose shape the profile tells, the longest first
+missing(document, board, lines)             what a profile lacks for it, in a sentence; "" where nothing
+with_roofs(...)                             the document with the lines, or with a note of what is missing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpuprep.catalogue import Board
+from gpuprep.records import Missing, RunRecord
+from gpuprep.trace import work
+from gpuprep.trace.document import Note, OpLine, RoofLine, TraceDocument
+from gpuprep.trace.profile import Profile
+from gpuprep.trace.roofs import ceiling, faster, reasons
+from gpuprep.trace.roofs.kernels import OpKernels, kernels_of_ops
+from gpuprep.trace.work.flops import Work
+
+PREDICTED = 300  # ops for which better shapes are looked for, by GPU time
+MOST = 5000  # lines
+NO_NAME = "No roofs: the profile does not name its GPU. With a record of the machine (--record RUN) it is known."
+
+
+def roofs(
+    profile: Profile, document: TraceDocument, board: Board | None, record: RunRecord | None = None
+) -> tuple[RoofLine, ...]:
+    """() where the catalogue does not know the GPU. With a record of the machine, the roof is what was measured there.
+
+    `document` tells the chosen iterations. The times are those of the op's own kernels, also those that only prepare.
+    """
+    if board is None:
+        return ()
+    named = {device.name for device in document.file.devices if device.kernels}
+    measured = ceiling.measured(record, named)
+    summary = document.summary
+    kernels = kernels_of_ops(profile, summary.start_iteration, summary.stop_iteration)
+    model, lines = faster.Model(board), list[RoofLine]()
+    for op, shape in _candidates(profile, document):
+        if len(lines) < MOST:
+            mine = kernels.get(op.id, OpKernels())
+            look = model if len(lines) < PREDICTED else None
+            line = _line(profile, op, shape, board, mine, measured, look, summary.iterations)
+            lines += [line] if line else []
+    return tuple(lines)
+
+
+def with_roofs(
+    profile: Profile, document: TraceDocument, board: Board | None, record: RunRecord | None = None
+) -> TraceDocument:
+    lines = roofs(profile, document, board, record)
+    lacks = missing(document, board, lines)
+    if not lacks:
+        return replace(document, roofs=lines)
+    noted = replace(document.file, notes=(*document.file.notes, Note("no_roofs", 1, lacks)))
+    return replace(document, file=noted, roofs=lines)
+
+
+def _candidates(profile: Profile, document: TraceDocument) -> Iterator[tuple[OpLine, Work]]:
+    for op in sorted(document.ops, key=lambda one: -one.gpu_us):
+        given = profile.ops[op.id].arguments
+        if op.gpu_us > 0 and op.calls > 0 and given >= 0:
+            shape = work.shape(op.type, profile.trace.arguments[given])
+            if shape is not None and shape.flops > 0:
+                yield op, shape
+
+
+def _line(
+    profile: Profile,
+    op: OpLine,
+    shape: Work,
+    board: Board,
+    kernels: OpKernels,
+    measured: ceiling.MeasuredRoofs,
+    model: faster.Model | None,
+    iterations: int,
+) -> RoofLine | None:
+    given = profile.trace.arguments[profile.ops[op.id].arguments]
+    # Where fewer kernels than calls are in the profile, those of the other calls were lost.
+    calls = min(op.calls, kernels.calls) if kernels.calls else op.calls
+    tflops = shape.flops * shape.needed * calls / op.gpu_us / 1e6
+    proof = 0.0 if shape.kind == "convolution" else tflops
+    dtype, doubt = ceiling.dtype_of(work.dtype(op.type, given), board, kernels.uses_tensor_cores, proof)
+    peak = ceiling.peak(board, dtype)
+    if isinstance(peak, Missing):
+        return None
+    top, source = measured.get(dtype, (peak.tflops, "catalogue"))
+    one = reasons.Case(op, shape, board, dtype, peak, kernels, tflops, work.misaligned(op.type, given))
+    if ceiling.impossible(tflops, peak) and not kernels.calculates_less:
+        words, better = reasons.impossible(one), None
+    else:
+        quicker = "faster than every product in the record" if top < tflops and source != "catalogue" else ""
+        words = "; ".join(part for part in (reasons.words(one), quicker, doubt) if part)
+        better = model.padded(shape, dtype, op.gpu_us / calls) if model else None
+    return RoofLine(
+        op=op.id,
+        type=op.type,
+        shape=shape.words,
+        dtype=dtype,
+        calls=op.calls,
+        gpu_us=op.gpu_us,
+        tflops=tflops,
+        roof_tflops=top,
+        roof_source=source,
+        percent=100.0 * tflops / top,
+        words=words,
+        better=better.words if better else "",
+        better_us=better.saved_us * calls / max(1, iterations) if better else None,
+    )
+
+
+def missing(document: TraceDocument, board: Board | None, lines: tuple[RoofLine, ...]) -> str:
+    """Why there is no line, where there is none."""
+    if lines or not document.ops or any(note.id == "amd_gpu" for note in document.file.notes):
+        return ""
+    if board is None:
+        names = " and the ".join(dict.fromkeys(one.name for one in document.file.devices if one.name and one.kernels))
+        return f"No roofs: gpuprep's catalogue does not know the {names}." if names else NO_NAME
+    if not any(op.shapes for op in document.ops):
+        return "No roofs: the profile has no input shapes. Record it with record_shapes=True."
+    if not any(op.flops for op in document.ops):
+        return "No roofs: the profile has no op whose shapes tell the work, such as a matrix product."
+    return f"No roofs: the catalogue has no peak of the {board.name} for the data types of these ops."

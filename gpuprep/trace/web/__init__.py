@@ -1,1 +1,11 @@
-"""The page over HTTP, as a WSGI application."""
+"""The page over HTTP, as a WSGI application: for `gpuprep trace serve` and for TensorBoard.
+
+library.py knows the runs and keeps those that were opened last, app.py answers, guard.py says who may ask. Addresses
+are relative, so that the application works below any prefix.
+"""
+
+from gpuprep.trace.web.app import application
+from gpuprep.trace.web.guard import Rules, guarded
+from gpuprep.trace.web.library import Asked, Library
+
+__all__ = ["Asked", "Library", "Rules", "application", "guarded"]

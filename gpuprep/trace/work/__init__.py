@@ -1,1 +1,29 @@
-"""What kind of work is an op or a kernel: does it use Tensor Cores, could it, how many operations is it? Pure."""
+"""What work did a kernel or an op do: Tensor Cores, FLOPs, the shape of its matrix product? Data: kernels.yml, ops.yml.
+
+tensor_cores(kernel_name)                        (answer, id of the rule that told)
+eligible(op_type, arguments, capability)         (could it use Tensor Cores, why)
+flops(op_type, arguments)                        of one call, as torch's flop counter; None: the profile does not tell
+shape(op_type, arguments)                        the product, convolution or attention; None where it is none
+bottom(eligible, parent)                         of eligible ranges in one another the innermost
+dtype, multiple, misaligned(op_type, arguments)  data type of the operands; elements of 16 bytes; sizes that do not fit
+kernel_alignment(kernel_name)                    elements that the kernel loads at once, where its name tells
+"""
+
+from gpuprep.trace.work.aligned import dtype, kernel_alignment, misaligned, multiple
+from gpuprep.trace.work.eligible import NOT_NVIDIA, bottom, eligible
+from gpuprep.trace.work.flops import Work, flops, shape
+from gpuprep.trace.work.kernels import tensor_cores
+
+__all__ = [
+    "NOT_NVIDIA",
+    "Work",
+    "bottom",
+    "dtype",
+    "eligible",
+    "flops",
+    "kernel_alignment",
+    "misaligned",
+    "multiple",
+    "shape",
+    "tensor_cores",
+]

@@ -1,0 +1,58 @@
+"""gpuprep trace compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli import options, trace_options
+from gpuprep.cli.console import check_output, emit, page_width
+from gpuprep.cli.steps import steps
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command(short_help="Show what changed between two profiles")
+@click.argument("before", metavar="PATH", type=click.Path(path_type=Path))
+@click.argument("after", metavar="PATH", type=click.Path(path_type=Path))
+@click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op.")
+@trace_options.record
+@options.results("text", "json", "markdown", told="see docs/traces.md")
+@options.store
+def compare(
+    before: Path,
+    after: Path,
+    key_op: str,
+    run: str | None,
+    style: str,
+    as_json: bool,
+    output: Path | None,
+    verbose: int,
+    quiet: bool,
+    no_color: bool,  # noqa: ARG001  taken for the sake of one set of flags; there is no colour
+    store: str | None,
+) -> None:
+    """Show what changed between two profiles: steps, ops, kernels, recommendations.
+
+    The first PATH is of before a change, the second of after it. Times and calls are those of one step. The exit code
+    is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
+    """
+    form = options.chosen(style, as_json, False)
+    check_output(output)
+    trace_options.need_extra()
+    from gpuprep.trace import comparing, formats
+    from gpuprep.trace.opening import Wish, open_trace
+
+    record = trace_options.recorded(run, store)
+    with steps(f"trace compare {before.name} {after.name}", quiet=quiet) as say:
+        one, two = (open_trace(path, Wish(key_op=key_op), record, say=say).document for path in (before, after))
+        found = comparing.compare(one, two)
+    if form == "json":
+        emit(formats.compared(found), output)
+    elif form == "markdown":
+        emit(formats.markdown_of_comparison(found), output)
+    else:
+        emit(formats.text_of_comparison(found, full=bool(verbose), width=page_width()), output)

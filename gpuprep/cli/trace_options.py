@@ -1,0 +1,97 @@
+"""What the commands of gpuprep trace have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprep.cli.options import _stack
+
+if TYPE_CHECKING:
+    from gpuprep.records import RunRecord
+
+GET_IT = "pip install 'gpuprep[trace]'   (in gpuprep's own environment)"
+NEEDED = ("msgspec", "numpy")
+
+path = click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
+
+iterations = _stack(
+    click.option("--iter-start", "start", metavar="N", type=click.IntRange(min=0), help="First iteration that counts."),
+    click.option("--iter-stop", "stop", metavar="M", type=click.IntRange(min=0), help="Last iteration that counts."),
+    click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op."),
+)
+
+record = click.option(
+    "--record",
+    "run",
+    metavar="RUN",
+    help="A recorded run of the machine that the profile is of: its roofs and its findings join in.",
+)
+
+keep_paths = click.option(
+    "--keep-paths", is_flag=True, help="Show whole paths of source files; else folders of the user are left out."
+)
+
+
+def need_extra(*more: str) -> None:
+    """Raises UsageError where a library of the extra is not installed."""
+    from importlib.util import find_spec
+
+    from gpuprep.errors import UsageError
+
+    for name in (*NEEDED, *more):
+        if find_spec(name) is None:
+            raise UsageError(f"`gpuprep trace` needs {name}, which is not installed", GET_IT)
+
+
+def recorded(run: str | None, store: str | None) -> RunRecord | None:
+    """The record of --record. Raises UsageError, StoreError."""
+    if run is None:
+        return None
+    from gpuprep import settings
+    from gpuprep.records import showable
+    from gpuprep.store import Store
+
+    opened = Store.open(store or settings.load().store)
+    try:
+        return showable.safe(opened.get(run))
+    finally:
+        opened.close()
+
+
+def check_bytes(output: Path | None) -> None:
+    """A workbook goes to a file, or to a program that reads it. Raises UsageError where it would go to a terminal."""
+    import sys
+
+    from gpuprep.errors import UsageError
+
+    if output is None and sys.stdout.isatty():
+        raise UsageError("--format xlsx is no text for a terminal", "name a file: --output profile.xlsx")
+
+
+def check_table(name: str) -> None:
+    """Raises UsageError for a --table that there is not."""
+    from gpuprep.errors import UsageError
+    from gpuprep.trace.formats.sheets import NAMES
+
+    if name not in NAMES:
+        raise UsageError(f"--table {name}: there is no such table", f"one of {', '.join(NAMES)}")
+
+
+def emit_bytes(data: bytes, output: Path | None) -> None:
+    """To the file of --output, or to stdout. Raises UsageError where the file cannot be written."""
+    from gpuprep.cli.edge import drop_stdout
+    from gpuprep.errors import UsageError
+
+    if output is None:
+        try:
+            click.echo(data, nl=False)
+        except BrokenPipeError:
+            drop_stdout()
+        return
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"--output {output}: cannot be written: {error}", "name another file") from error

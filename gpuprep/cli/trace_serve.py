@@ -1,0 +1,72 @@
+"""gpuprep trace serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuprep.cli import options, trace_options
+from gpuprep.cli.steps import steps
+
+
+@click.command(short_help="Show profiles in a browser")
+@trace_options.path
+@click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8766", show_default=True, help="Where to listen.")
+@click.option("--no-token", is_flag=True, help="Ask for no token. On a loopback address alone.")
+@click.option(
+    "--name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A host name that browsers ask this server by. Others are refused. Repeatable.",
+)
+@trace_options.record
+@trace_options.keep_paths
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@options.store
+def serve(
+    path: Path,
+    listen: str,
+    no_token: bool,
+    names: tuple[str, ...],
+    run: str | None,
+    keep_paths: bool,
+    quiet: bool,
+    store: str | None,
+) -> None:
+    """Show profiles in a browser: the page of `gpuprep trace report PATH --format html`, and Perfetto.
+
+    PATH is a profile, or a folder of them. It prints the address, with a token that the browser must give once. A page
+    takes start=N, stop=M and key_op=NAME in its address. Ctrl-C ends it.
+    """
+    trace_options.need_extra()
+    from gpuprep.errors import UsageError
+    from gpuprep.trace import serve as server
+    from gpuprep.trace.opening import Wish, open_trace
+    from gpuprep.trace.reading import find
+    from gpuprep.trace.web import Asked, Library, application
+    from gpuprep.untrusted.masking import keep_secret
+
+    where = server.parse(listen)
+    if no_token and not where.is_loopback:
+        raise UsageError(f"--no-token with --listen {listen}: others could look", "leave --no-token out")
+    if not where.is_loopback:
+        click.echo(f"Note: {where.host} is no loopback address, and there is no TLS: others can read along", err=True)
+    token = "" if no_token else server.new_token()
+    keep_secret(token)
+    record = trace_options.recorded(run, store)
+    library = Library(
+        lambda: {_name(each, path): each for each in find(path)},
+        lambda each, asked: open_trace(each, Wish(asked.start, asked.stop, asked.key_op, "", keep_paths), record),
+    )
+    runs = library.names()
+    if len(runs) == 1:  # what is wrong with it is told here, not in the browser
+        with steps(f"trace serve {path.name}", quiet=quiet) as say:
+            say(f"reading {path.name}")
+            library.page(Asked(runs[0]))
+    server.serve(application(library), where, token, names, say=lambda line: click.echo(line))
+
+
+def _name(file: Path, asked: Path) -> str:
+    return str(file.relative_to(asked)) if asked.is_dir() else file.name

@@ -1,0 +1,214 @@
+"""Rules about a GPU that waits: for data, for launches, for a CPU that waits itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpuprep.trace.advice import intervals, kinds
+from gpuprep.trace.advice.evidence import Evidence, Mask
+from gpuprep.trace.advice.found import Found
+from gpuprep.trace.advice.gains import all_gpu, calls_of, gain, replay
+from gpuprep.trace.advice.intervals import Intervals
+from gpuprep.trace.advice.replay import Change
+from gpuprep.trace.columns import Ints
+from gpuprep.trace.document import Gain
+
+READY_BATCH_NS = 200_000  # to take a ready batch from a worker: its tensors are mapped, not copied
+WORKERS = 4  # that are proposed at most, as a profile does not tell how many cores there are
+GRAPH_NODE_GAP_NS = 1_000.0  # between nodes of a CUDA graph on a stream
+GRAPH_LAUNCH_NS = 15_000.0
+
+
+def _shares(e: Evidence) -> dict[str, Intervals]:
+    """What the CPU did while the main device was idle. Each part of the idle time is in one of them."""
+    left = e.idle_of_host
+    found = {}
+    for name, cover in (
+        ("data loading", e.range_set(e.data_waits)),
+        ("allocation", e.call_set(e.calls(kinds.ALLOCATION))),
+        ("waiting for the GPU", e.call_set(e.sync_calls)),
+    ):
+        found[name] = intervals.both(left, cover)
+        left = intervals.without(left, cover)
+    launches = e.call_set(e.calls(kinds.LAUNCH))
+    found["launching"] = intervals.both(left, launches)
+    found["other work of the CPU"] = intervals.without(left, launches)
+    found["after the launch"] = intervals.without(e.idle, e.idle_of_host)
+    return found
+
+
+def low_util(e: Evidence) -> Found | None:
+    if not len(e.gpu) or e.busy_share >= 0.5:
+        return None
+    idle = intervals.length(e.idle)
+    sums = sorted(((intervals.length(of), name) for name, of in _shares(e).items()), reverse=True)
+    words = ", ".join(f"{100 * ns / max(1, idle):.0f} % {name}" for ns, name in sums if ns > 0.01 * idle)
+    figures = {"busy": 100 * e.busy_share, "idle_ms": e.a_step(idle)}
+    return Found(figures, {"shares": words})
+
+
+def gaps(e: Evidence) -> Found | None:
+    idle = intervals.length(e.idle)
+    if not len(e.gpu) or idle <= 0.1 * e.wall:
+        return None
+    host = intervals.length(e.idle_of_host)
+    rest = intervals.without(e.idle, e.idle_of_host)
+    short = rest[(rest[:, 1] - rest[:, 0]) < 5_000]  # as long as it takes from one kernel to the next
+    kernel = intervals.length(short)
+    other = idle - host - kernel
+    if host >= max(kernel, other):
+        todo = "The host is the limit: see what it does in the timeline, launch earlier, launch less."
+    elif kernel >= other:
+        todo = "Many short kernels: fuse them (torch.compile), or record them as a CUDA graph."
+    else:
+        todo = "Look for events and streams that wait for each other (cudaStreamWaitEvent), and for copies."
+    figures = {
+        "idle_ms": e.a_step(idle),
+        "host_ms": e.a_step(host),
+        "kernel_ms": e.a_step(kernel),
+        "other_ms": e.a_step(other),
+    }
+    return Found(figures, {"todo": todo})
+
+
+# ---------------------------------------------------------------- data
+
+
+def dataloader(e: Evidence) -> Found | None:
+    rows = e.data_waits
+    waits = e.range_set(rows)
+    total = intervals.length(waits)
+    idle = intervals.length(intervals.both(e.idle, waits))
+    if not len(e.gpu) or total <= 0.05 * e.wall or idle < 0.2 * total:
+        return None
+    single = bool(len(e.ranges(kinds.NO_WORKERS)))
+    needed, made = _loading(e, rows, total, single)
+    figures = {"ms": e.a_step(total), "percent": 100 * total / e.wall, "idle_ms": e.a_step(idle), "needed": needed}
+    return Found(figures, {"workers": "0" if single else "more than 0"}, gain=made)
+
+
+def workers0(e: Evidence) -> Found | None:
+    rows = e.outermost(e.ranges(kinds.NO_WORKERS))
+    total = intervals.length(e.range_set(rows))
+    if not len(rows) or total <= 0.01 * e.wall:
+        return None
+    needed, made = _loading(e, rows, total, True)
+    return Found({"ms": e.a_step(total), "needed": needed}, gain=made)
+
+
+def _loading(e: Evidence, rows: Ints, total: int, single: bool) -> tuple[int, Gain | None]:
+    """(workers that are needed, gain). With workers already, how many there are is not in the profile."""
+    cut = e.range_set(rows)
+    ready = READY_BATCH_NS * len(rows)
+    change = Change(cut=cut, kept=min(1.0, ready / max(1, total)))
+    found = replay(e)
+    rest = found.step(change) if found.ok else (e.wall - total) / e.steps
+    loading = total / e.steps
+    needed = max(1, math.ceil(loading / max(1.0, rest)))
+    if not single:
+        needed = max(needed, 2)
+        return needed, gain(e, change, "the wait for a batch is as long as taking a ready one")
+    used = min(needed, WORKERS)
+    how = f"batches come from {used} workers; a step takes at least {loading / used / 1e6:.2f} ms, their loading time"
+    return used, gain(e, change, how, least_ns=loading / used)
+
+
+# ---------------------------------------------------------------- launches
+
+
+def launch_bound(e: Evidence) -> Found | None:
+    rows = e.gpu[e.kernels]
+    if len(rows) / e.steps < 100:
+        return None
+    ns = (e.trace.gpu.end - e.trace.gpu.start)[rows]
+    call = e.profile.gpu.call[rows]
+    own = e.trace.calls.end[call[call >= 0]] - e.trace.calls.start[call[call >= 0]]
+    median = float(np.median(ns))
+    short = median < 10_000 or (len(own) > 0 and median < float(np.median(own)))
+    waits = e.idle_of_host
+    for cover in (e.range_set(e.data_waits), e.call_set(e.sync_calls)):
+        waits = intervals.without(waits, cover)
+    idle = intervals.length(waits)
+    if not short or idle <= 0.2 * e.wall:
+        return None
+    figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle)}
+    found = replay(e)
+    made = None
+    if found.ok:
+        main = e.trace.gpu.device[e.gpu] == e.main_device
+        busy = float(e.gpu_dur[main].sum()) / e.steps
+        remains = intervals.length(e.range_set(e.data_waits)) / e.steps
+        then = busy + main.sum() / e.steps * GRAPH_NODE_GAP_NS + GRAPH_LAUNCH_NS + remains
+        how = (
+            f"as a CUDA graph a step takes the kernels' {busy / 1e6:.2f} ms, {GRAPH_NODE_GAP_NS / 1e3:.0f} µs after "
+            "each, one launch, and the wait for data that remains"
+        )
+        made = Gain(max(0.0, found.step_ns - then) / 1e3, how)
+    return Found(figures, gain=made)
+
+
+# ---------------------------------------------------------------- waits
+
+
+def sync(e: Evidence) -> Found | None:
+    """Of all waits those behind which the GPU runs dry: a wait for work of the step before hurts nobody."""
+    calls = e.trace.calls
+    # A copy to pageable memory waits inside its own call, and the call behind it has nothing left to wait for.
+    back = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.DTOH))]]
+    rows = np.union1d(e.sync_calls, back[back >= 0])
+    launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
+    if len(launches):
+        rows = rows[calls.start[rows] < calls.start[launches].max()]  # the profiler's own at its end
+    loading = intervals.Covered(e.range_set(e.data_waits))
+    rows = rows[loading.between(calls.start[rows], calls.start[rows] + 1) <= 0]
+    idle = e.idle_of_host
+    if not len(rows) or not len(idle):
+        return None
+    # The idle time that begins while such a call waits, or just behind it, until new work was launched.
+    order = rows[np.argsort(calls.start[rows], kind="stable")]
+    place = np.searchsorted(calls.start[order], idle[:, 0], side="right") - 1
+    behind = (place >= 0) & (idle[:, 0] <= calls.end[order[np.maximum(place, 0)]] + 5_000)
+    lost = int((idle[behind, 1] - idle[behind, 0]).sum())
+    guilty = np.unique(order[place[behind]])
+    if lost <= 0.01 * e.wall:
+        return None
+    reads = e.outermost(e.ranges(kinds.READING_BACK))
+    no_waits = np.zeros(len(calls.start), bool)
+    no_waits[guilty] = True
+    copies = _copies_back(e, reads)
+    change = Change(
+        no_waits=no_waits,
+        without_gpu=copies,
+        without_calls=calls_of(e, copies),
+        cut=e.range_set(reads) if len(reads) else None,
+    )
+    names = sorted({e.names[calls.name[one]] for one in guilty.tolist()})
+    ops = sorted({e.name_of(one) for one in reads.tolist()})
+    what = ", ".join([*ops, *names][:5])
+    made = gain(e, change, "without these waits and the copies that they wait for")
+    return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
+
+
+def _copies_back(e: Evidence, reads: Ints) -> Mask:
+    """Of all GPU events: copies to the host that were launched inside these ranges."""
+    found = np.zeros(len(e.trace.gpu.start), bool)
+    call = e.profile.gpu.call[e.gpu]
+    if not len(reads) or not len(call):
+        return found
+    back = e.of_kernels(e.kernel_rows(kinds.DTOH)) & (call >= 0)
+    inside = e.inside_ranges(reads, e.trace.calls.start[np.where(call >= 0, call, 0)])
+    return all_gpu(e, back & inside)
+
+
+def alloc(e: Evidence) -> Found | None:
+    rows = e.calls(kinds.ALLOCATION)
+    starts = e.profile.iterations.start
+    if len(starts) > 1 and e.first == 0:  # the first step of a profile may still fill the cache
+        rows = rows[e.trace.calls.start[rows] >= starts[1]]
+    ns = intervals.length(e.call_set(rows))
+    if len(rows) < e.steps or ns <= 0.002 * e.wall:
+        return None
+    made = gain(e, Change(cut=e.call_set(e.calls(kinds.ALLOCATION))), "without these calls")
+    return Found({"count": len(rows) / e.steps, "ms": e.a_step(ns)}, gain=made)

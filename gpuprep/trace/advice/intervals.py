@@ -1,0 +1,79 @@
+"""Sets of times as sorted, separate intervals: int64 arrays of shape (n, 2), start and end in ns. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprep.trace.columns import Ints
+
+Intervals = NDArray[np.int64]
+EMPTY: Intervals = np.empty((0, 2), np.int64)
+
+
+def union(start: Ints, end: Ints) -> Intervals:
+    """The union of any intervals. Those without length are left out."""
+    kept = end > start
+    if not kept.any():
+        return EMPTY
+    start, end = start[kept].astype(np.int64), end[kept].astype(np.int64)
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = np.ones(len(start), bool)
+    first[1:] = start[1:] > end[:-1]
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(start) - 1)
+    return np.column_stack((start[first], end[last]))
+
+
+def length(of: Intervals) -> int:
+    return int((of[:, 1] - of[:, 0]).sum())
+
+
+def clipped(of: Intervals, start: int, end: int) -> Intervals:
+    cut = np.clip(of, start, end)
+    return cut[cut[:, 1] > cut[:, 0]]
+
+
+def gaps(of: Intervals, start: int, end: int) -> Intervals:
+    """What of [start, end] is in none of them."""
+    inside = clipped(of, start, end)
+    edges = np.concatenate(([start], inside.ravel(), [end])).reshape(-1, 2)
+    return edges[edges[:, 1] > edges[:, 0]]
+
+
+def both(one: Intervals, other: Intervals) -> Intervals:
+    """What is in both."""
+    if not len(one) or not len(other):
+        return EMPTY
+    starts, ends = np.sort(np.concatenate((one[:, 0], other[:, 0]))), np.sort(np.concatenate((one[:, 1], other[:, 1])))
+    # Both sets are separate in themselves, so at most two are open: the k-th end closes before the (k+1)-th start ...
+    # of the overlaps, whose start is the start of the second that opens and whose end is the end of the first.
+    start, end = starts[1:], ends[:-1]
+    kept = end > start
+    return np.column_stack((start[kept], end[kept]))
+
+
+def without(one: Intervals, other: Intervals) -> Intervals:
+    """What is in `one` and not in `other`."""
+    if not len(one) or not len(other):
+        return one
+    low, high = int(one[0, 0]), int(one[-1, 1])
+    return both(one, gaps(other, low, high))
+
+
+class Covered:
+    """covered(t): how much of the time before t the intervals cover, ns. For many t at once."""
+
+    def __init__(self, of: Intervals) -> None:
+        self._edges = of.ravel() if len(of) else np.array([0, 1], np.int64)
+        lengths = np.cumsum(of[:, 1] - of[:, 0]) if len(of) else np.zeros(1, np.int64)
+        before = np.concatenate(([0], lengths[:-1]))
+        self._values = np.column_stack((before, lengths)).ravel()
+
+    def __call__(self, times: Ints) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = np.interp(times, self._edges, self._values)
+        return found
+
+    def between(self, start: Ints, end: Ints) -> NDArray[np.float64]:
+        """How much of each [start, end] is covered."""
+        return self(end) - self(start)

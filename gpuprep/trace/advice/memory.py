@@ -1,0 +1,28 @@
+"""Rules about how full the GPU's memory is."""
+
+from __future__ import annotations
+
+from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.found import Found
+
+
+def _peak(e: Evidence) -> tuple[float, float] | None:
+    """(per cent of the GPU's memory, GB) at the peak of the fullest GPU; None where the profile does not tell."""
+    memory = e.trace.memory
+    found = []
+    for device in e.trace.devices:
+        mine = (memory.device == device.index) & (memory.allocated >= 0)
+        if device.memory_bytes > 0 and mine.any():
+            most = float(memory.allocated[mine].max())
+            found.append((100 * most / device.memory_bytes, most / 1e9))
+    return max(found) if found else None
+
+
+def mem_high(e: Evidence) -> Found | None:
+    peak = _peak(e)
+    return Found({"percent": peak[0], "gb": peak[1]}) if peak and peak[0] > 90 else None
+
+
+def mem_low(e: Evidence) -> Found | None:
+    peak = _peak(e)
+    return Found({"percent": peak[0], "gb": peak[1]}) if peak and peak[0] < 25 else None

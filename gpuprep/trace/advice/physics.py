@@ -1,0 +1,167 @@
+"""How long a product, a copy or a fill takes on a board, and how long it would take otherwise. Pure.
+
+Products are predicted by gpuprep's own model (performance/predict.py). Only ratios of two predictions are used, or a
+prediction that is not slower than what was recorded: what the model has wrong of a shape, both have wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuprep.catalogue import Board, board, productmodel
+from gpuprep.performance import roofline
+from gpuprep.performance.boardsheet import pcie_gb_per_s
+from gpuprep.performance.operations import Operation
+from gpuprep.performance.predict import Prediction, predict
+from gpuprep.records import Missing
+from gpuprep.trace.columns import Arguments, Device
+from gpuprep.trace.work.flops import Work, shape
+from gpuprep.trace.work.optypes import data_type, operand_type
+
+SUSTAINED = 0.88  # of the memory's bandwidth: what a triad reaches on sound boards (catalogue/bandwidths.yml)
+PINNED = 0.85  # of the PCIe link: what copies from pinned memory reach (checks/bandwidth)
+BYTES = {
+    "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "double": 8, "int": 4, "long int": 8, "bool": 1, "long": 8,
+    "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "unsigned char": 1, "signed char": 1, "short": 2,
+}  # fmt: skip
+ROW_BYTES = 16
+
+
+def board_of(device: Device) -> Board | None:
+    """The board of a GPU by what the profile says of it; None where the catalogue lacks it."""
+    return board(
+        "",
+        name=device.name,
+        memory_mib=device.memory_bytes / 2**20 if device.memory_bytes > 0 else None,
+        sms=device.sms if device.sms > 0 else None,
+    )
+
+
+# ---------------------------------------------------------------- products
+
+
+def dtype_of(op_type: str, arguments: Arguments) -> str:
+    """ "fp32", "bf16"; "" where the profile does not tell."""
+    known = data_type(operand_type(op_type, arguments))
+    return known.short if known else ""
+
+
+def operation(op_type: str, arguments: Arguments) -> tuple[Operation, float] | None:
+    """The product, and how often it is calculated in a call (a convolution's backward: twice)."""
+    work = shape(op_type, arguments)
+    if work is None or work.kind == "attention" or min(work.m, work.n, work.k, work.batch) < 1:
+        return None
+    once = 2.0 * work.m * work.n * work.k * work.batch
+    times = work.flops / once if once else 1.0
+    if work.kind == "convolution":
+        return _convolved(work, arguments), times
+    aligned = leading(op_type, arguments, work)
+    if max(work.m, work.n, work.k) > 2**31 - 1:
+        return None
+    return Operation("product", work.words, work.m, work.n, work.k, work.batch, aligned=aligned), times
+
+
+def leading(op_type: str, arguments: Arguments, work: Work) -> tuple[int, ...]:
+    """Lengths of the rows of both operands and of the result, in elements, as they lie in memory.
+
+    Without strides every matrix counts as row by row: (m, k), (k, n), and (n, k) of a linear layer's weight.
+    """
+    found = [work.n]
+    sizes, strides = arguments.shapes, arguments.strides
+    matrices = [place for place, one in enumerate(sizes) if _is_matrix(one)]
+    for place in matrices[-2:] if op_type != "aten::linear" else matrices[:2]:
+        one = sizes[place]
+        step = strides[place] if place < len(strides) and _is_matrix(strides[place]) else None
+        if step is not None and len(step) == len(one) and step[-1] != 1 and step[-2] == 1:
+            found.append(max(int(step[-1]), 1))
+        elif step is not None and len(step) == len(one) and step[-1] == 1:
+            found.append(max(int(step[-2]), 1))
+        else:
+            found.append(int(one[-1]))
+    return tuple(found)
+
+
+def _is_matrix(one: object) -> bool:
+    return isinstance(one, tuple) and len(one) >= 2 and all(isinstance(size, int) for size in one)
+
+
+def _convolved(work: Work, arguments: Arguments) -> Operation:
+    images = [one for one in arguments.shapes if _is_matrix(one) and len(one) >= 3]
+    read = sum(math.prod(one) for one in images[:2]) if len(images) >= 2 else None
+    channels = next((one[1] for one in images if len(one) >= 3), work.n)
+    return Operation(
+        "convolution", work.words, work.m, work.n, work.k, read=read, written=work.m * work.n,
+        aligned=(int(channels), work.n),
+    )  # fmt: skip
+
+
+def predicted(board: Board, one: Operation, dtype: str) -> Prediction | None:
+    found = predict(board, one, dtype)
+    return None if isinstance(found, Missing) else found
+
+
+def ratio(board: Board, one: Operation, now: str, then: str) -> float | None:
+    """Predicted time in data type `then` / that in `now`."""
+    before, after = predicted(board, one, now), predicted(board, one, then)
+    return None if before is None or after is None else after.seconds / before.seconds
+
+
+def padded(one: Operation, dtype: str) -> Operation:
+    """The product with every size that runs along rows up to the next multiple of 16 bytes."""
+    multiple = max(1, ROW_BYTES // roofline.INPUT_BYTES[dtype])
+    up = {size: math.ceil(size / multiple) * multiple for size in (one.m, one.n, one.k)}
+    crooked = set(one.aligned or ())
+    sizes = [up[size] if size in crooked else size for size in (one.m, one.n, one.k)]
+    aligned = tuple(math.ceil(size / multiple) * multiple for size in one.aligned or ())
+    return replace(one, m=sizes[0], n=sizes[1], k=sizes[2], aligned=aligned)
+
+
+# Of the roof. PyTorch's scaled_dot_product_attention is FlashAttention-2: 335 of 989 TFLOPS on an H100 SXM (its paper,
+# arXiv 2307.08691, section 4.2). On other GPUs it is what the catalogue has.
+FLASH2_SHARE = {"hopper": 0.34}
+
+
+def attention_ns(board: Board, flops: float, dtype: str, moved: float) -> float | None:
+    """A fused attention kernel: its operations at the share of the roof that such kernels reach, not below memory."""
+    known = productmodel.attention_share(board.model.architecture)
+    share = FLASH2_SHARE.get(board.model.architecture, known[0] if known else None)
+    top = roofline.roof(board, dtype)
+    if share is None or isinstance(top, Missing):
+        return None
+    memory = memory_ns(board, moved)
+    return max(flops / (share * top.tflops * 1e12) * 1e9, memory or 0.0)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory_ns(board: Board, moved: float) -> float | None:
+    """A kernel that reads and writes so many bytes of the GPU's memory."""
+    found = roofline.bandwidth(board)
+    return None if isinstance(found, Missing) else moved / (found * SUSTAINED)
+
+
+def link_ns(board: Board, moved: float) -> float | None:
+    """A copy between pinned memory of the host and the GPU."""
+    found = pcie_gb_per_s(board)
+    return None if found is None else moved / (found * PINNED)
+
+
+def numel(sizes: object) -> int:
+    if not isinstance(sizes, tuple) or not all(isinstance(size, int) for size in sizes):
+        return 0
+    return math.prod(sizes)
+
+
+def input_elements(arguments: Arguments, least_dims: int = 1) -> int:
+    return sum(numel(one) for one in arguments.shapes if isinstance(one, tuple) and len(one) >= least_dims)
+
+
+def largest(arguments: Arguments) -> int:
+    return max((numel(one) for one in arguments.shapes), default=0)
+
+
+def bytes_of(dtypes: Sequence[str], place: int) -> int:
+    return BYTES.get(dtypes[place], 4) if place < len(dtypes) else 4

@@ -1,0 +1,99 @@
+"""What cannot be told from this profile, and how to record it; and what disturbs a profile."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprep.trace.advice import intervals, kinds
+from gpuprep.trace.advice.evidence import Evidence
+from gpuprep.trace.advice.found import Found
+from gpuprep.trace.columns import OpKind
+
+# Notes of the readers that say that a part of the file is not there.
+CUT = ("torn", "truncated", "cut", "unreadable_events", "lost_events", "invalid_events")
+
+
+def no_gpu(e: Evidence) -> Found | None:
+    if len(e.gpu):
+        return None
+    where = "chosen iterations" if len(e.trace.gpu.start) else "profile"
+    return Found({}, {"what": f"There is no GPU work in the {where}"})
+
+
+def no_steps(e: Evidence) -> Found | None:
+    return Found() if e.profile.iterations.how == "one" else None
+
+
+def no_shapes(e: Evidence) -> Found | None:
+    has_ops = bool((e.trace.ops.kind == OpKind.OP).any())
+    return Found() if not e.has_shapes or not has_ops else None
+
+
+def no_memory(e: Evidence) -> Found | None:
+    return Found() if not len(e.trace.memory.time) else None
+
+
+def no_stacks(e: Evidence) -> Found | None:
+    """A reader may have left the stacks out: then the switch says that the file has them."""
+    if e.trace.switches.get("with_stack") or e.trace.switches.get("with_modules"):
+        return None
+    kind = e.trace.ops.kind
+    return None if bool(((kind == OpKind.PYTHON) | (kind == OpKind.MODULE)).any()) else Found()
+
+
+def truncated(e: Evidence) -> Found | None:
+    cut = {key: count for key, count in e.trace.notes.items() if any(word in key for word in CUT) and count > 0}
+    if cut:
+        what = f"The file is not whole: {', '.join(sorted(cut))}."
+        return Found({"events": float(sum(cut.values()))}, {"what": what})
+    # Of all iterations, as the last one of the file is the one that is cut.
+    of = e.profile.gpu.iteration
+    count = np.bincount(of[of >= 0], minlength=len(e.profile.iterations.names))
+    if len(count) < 3 or not count[-1] < 0.8 * np.median(count[:-1]):
+        return None
+    if e.last < len(count) - 1:
+        return None
+    what = f"The last iteration has {count[-1]} GPU events; the others have about {np.median(count[:-1]):.0f}."
+    return Found({"events": float(count[-1])}, {"what": what})
+
+
+def lazy_load(e: Evidence) -> Found | None:
+    ranges, calls = e.ranges(kinds.LAZY), e.calls(kinds.LOADING_CALL)
+    count = len(ranges) + len(calls)
+    if not count:
+        return None
+    whole = intervals.length(e.range_set(ranges)) + intervals.length(e.call_set(calls))
+    return Found({"count": count, "ms": whole / 1e6})
+
+
+def unstable(e: Evidence) -> Found | None:
+    found = e.profile.iterations
+    if e.last - e.first < 2:
+        return None
+    # From end to end, the GPU's work counted: a CPU that runs ahead begins its first steps one right after the other.
+    chosen = slice(e.first, e.last + 1)
+    begun = np.append(found.start, found.end[-1])[e.first + 1 : e.last + 2]
+    done = np.maximum.accumulate(np.maximum(found.until[chosen], begun).astype(float))
+    times = np.diff(np.concatenate(([float(found.start[e.first])], done))) / 1e6
+    mean, spread = float(times.mean()), float(times.std())
+    if mean <= 0 or spread <= 0.1 * mean:
+        return None
+    begin, end = _calmest(times)
+    figures = {"shortest": times.min(), "longest": times.max(), "percent": 100 * spread / mean,
+               "start": e.first + begin, "stop": e.first + end}  # fmt: skip
+    return Found(figures)
+
+
+def _calmest(times: NDArray[np.float64]) -> tuple[int, int]:
+    """The longest run of iterations that are within a tenth of the median; (first, last)."""
+    near = np.abs(times - np.median(times)) <= 0.1 * np.median(times)
+    best, begin = (0, 0), None
+    for place, good in enumerate([*near, False]):
+        if good and begin is None:
+            begin = place
+        elif not good and begin is not None:
+            if place - begin > best[1] - best[0]:
+                best = (begin, place)
+            begin = None
+    return best[0], max(best[0], best[1] - 1)

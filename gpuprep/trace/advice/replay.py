@@ -1,0 +1,391 @@
+"""The step once more, with one thing changed: how long would it have taken?
+
+The recorded step is taken apart into what the CPU does between its calls, the calls, and the GPU's work; each piece
+waits for what it waited for when it was recorded:
+
+    a call        begins when the CPU's work before it is done
+    a kernel      begins after its launch, after the work before it on its stream, and after the work of another stream
+                  that it waited for
+    a wait        (cudaStreamSynchronize and its like, a copy that blocks, a launch into a full queue) ends when the
+                  GPU's work that it waited for is done
+
+Then pieces are made shorter or left out, and the times follow. The iterations are replayed twice in a row, and the
+time of the second round counts: so begin and end of the recording play no part, and a CPU that runs ahead does so.
+The idea is that of Daydream (Zhu, Phanishayee, Pekhimenko: "Estimating the Efficacy of Optimizations for DNN
+Training", USENIX ATC 2020).
+
+What the profiler itself costs is taken off the CPU: RECORDING_NS for each range and each call that it wrote down.
+Programs run without a profiler, and what waits for the CPU while it is profiled often does not wait then.
+
+All threads of the CPU count as one line of time, in the order of their calls: while PyTorch's backward thread works,
+the thread that called it waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprep.trace.advice import intervals, kinds
+from gpuprep.trace.advice.evidence import Evidence, Mask
+from gpuprep.trace.advice.intervals import Intervals
+from gpuprep.trace.columns import Ints, OpKind
+
+MOST_PIECES = 20_000  # calls and GPU events that are replayed; fewer iterations where there are more
+LARGEST_STEP = 120_000  # a step of more is not replayed
+UNEXPLAINED_NS = 5_000  # a kernel that begins so much later than its stream and launch allow waited for another stream
+QUEUE = 500  # launches ahead of the GPU from which a long launch call is a wait for room in the queue
+LONG_LAUNCH_NS = 30_000
+WAKE_NS = 5_000  # from the end of what was awaited to the end of the call
+CLOCKS_NS = 2_000  # the clocks of CPU and GPU agree that well
+# What writing down a range of the CPU or a call of the CUDA API costs: the median of those cases of
+# tests/traces/recorded in which the CPU was the limit with and without the profiler (1.1 to 1.75 µs). In later profiles
+# of the same process it is up to 5 µs.
+RECORDING_NS = 1_600.0
+LEAST_WORK = 0.25  # of the recorded time between two calls, and of a call, at least remains
+SLOW_START = 1.5  # times as long as the others
+TRUSTED_ERROR = 0.15  # of the recorded step: a replay that differs more is not used
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different. Arrays are for all rows of Trace.gpu and Trace.calls; None: nothing."""
+
+    gpu_ns: Times | None = None  # new duration of each GPU event
+    without_gpu: Mask | None = None  # GPU events that are gone
+    without_calls: Mask | None = None  # calls that are gone, with what they wait for
+    no_waits: Mask | None = None  # calls that no longer wait for the GPU, and take `call_ns`
+    merged: Mask | None = None  # GPU events that follow each other without a gap, as one kernel
+    aside: Mask | None = None  # GPU events that no longer hold up their stream
+    cut: Intervals | None = None  # CPU times that are gone
+    kept: float = 0.0  # share of `cut` that stays
+    extra_ns: Times | None = None  # more CPU time before each call
+    added_ns: float = 0.0  # more CPU time a step
+    free_cpu: bool = False  # the CPU needs no time at all: what the GPU's work alone would take
+
+
+@dataclass
+class Replay:
+    """The pieces of the chosen iterations, or of some of them."""
+
+    e: Evidence
+    ok: bool = False
+    why_not: str = ""
+    step_ns: float = 0.0  # of the replay with nothing changed
+    recorded_ns: float = 0.0  # of the same iterations, from start to start
+    _gpu_alone_ns: float | None = None
+
+    def __post_init__(self) -> None:
+        self._prepare()
+
+    @property
+    def usual_op_ns(self) -> float:
+        """What the CPU usually needs for an op that launches one kernel, with its call: the median distance."""
+        between = np.diff(self.call_start) if self.ok and len(self.call_start) > 1 else np.array([10_000.0])
+        return float(np.median(between))
+
+    # ------------------------------------------------------------------ taking apart
+
+    def _prepare(self) -> None:
+        e, iterations = self.e, self.e.profile.iterations
+        trace = e.trace
+        self.calls_of = e.profile.gpu.call
+        if not len(e.gpu) or not len(trace.calls.start):
+            self.why_not = "there are no launches in the profile"
+            return
+        first, last = self._some_iterations()
+        begin = int(iterations.start[first])
+        end = int(iterations.start[last + 1]) if last + 1 < len(iterations.start) else int(iterations.end[last])
+        if iterations.how == "one":
+            begin, end = e.window
+        calls = trace.calls
+        interesting = np.zeros(len(calls.start), bool)
+        with_work = self.calls_of[(self.calls_of >= 0)]
+        interesting[with_work] = True
+        interesting |= e.name_ids(kinds.WAITING_CALL)[calls.name]
+        interesting &= (calls.start >= begin) & (calls.start < end)
+        rows = np.flatnonzero(interesting)
+        rows = rows[np.lexsort((calls.end[rows], calls.start[rows]))]
+        # Waits behind the last launch of the whole profile are those of its end, and no part of a step.
+        final = int(calls.start[with_work].max()) if len(with_work) else begin
+        ending = rows[calls.start[rows] > final]
+        if len(ending) and last == len(iterations.start) - 1:
+            long = ending[calls.end[ending] - calls.start[ending] > LONG_LAUNCH_NS]
+            # A program that waits at the end of every step has such a wait in the steps before, too.
+            often = np.bincount(calls.name[rows], minlength=len(trace.names))
+            long = long[often[calls.name[long]] <= last - first]
+            if len(long):
+                end = min(end, int(calls.start[long[0]]))
+                rows = rows[calls.start[rows] < end]
+        if not len(rows):
+            self.why_not = "there are no launches in the chosen iterations"
+            return
+        other = np.flatnonzero((calls.start >= begin) & (calls.start < end))
+        self.other_calls = np.sort(calls.start[np.setdiff1d(other, rows, assume_unique=True)])
+        self.rows, self.begin, self.end, self.count = rows, begin, end, last - first + 1
+        place_of_call = np.full(len(calls.start), -1, np.int64)
+        place_of_call[rows] = np.arange(len(rows))
+        gpu_rows = np.flatnonzero(self.calls_of >= 0)
+        gpu_rows = gpu_rows[place_of_call[self.calls_of[gpu_rows]] >= 0]
+        if len(rows) + len(gpu_rows) > LARGEST_STEP:
+            self.why_not = "a step has too many kernels to be replayed"
+            return
+        place = place_of_call[self.calls_of[gpu_rows]]
+        order = np.lexsort((trace.gpu.start[gpu_rows], place))
+        self.gpu_rows, self.place = gpu_rows[order], place[order]
+        self._gpu_constraints()
+        self._cpu_pieces()
+        as_recorded = self._run(Change())
+        recorded = (end - begin) / self.count
+        # Where the CPU runs ahead and nothing stops it, the iterations on the GPU tell the step's time.
+        starts = trace.gpu.start[self.gpu_rows]
+        span = float(trace.gpu.end[self.gpu_rows].max() - starts.min()) / self.count if len(starts) else 0.0
+        self.recorded_ns = max(recorded, span)
+        self.ok = abs(as_recorded - self.recorded_ns) <= TRUSTED_ERROR * self.recorded_ns
+        self._without_profiler()
+        self.step_ns = self._run(Change())
+        if not self.ok:
+            self.why_not = "the replayed step does not take the time of the recorded one"
+
+    def _some_iterations(self) -> tuple[int, int]:
+        """A run of chosen iterations of at most MOST_PIECES pieces, at least one; around the middle."""
+        e = self.e
+        if e.profile.iterations.how == "one":
+            return e.first, e.last
+        first, last = e.first, e.last
+        count = np.bincount(np.clip(e.profile.gpu.iteration[e.gpu] - first, 0, None), minlength=last - first + 1)
+        if last - first >= 2:  # the profiler's own start may lie in the first
+            begun = e.profile.iterations.start[first : last + 1]
+            if begun[1] - begun[0] > SLOW_START * np.median(np.diff(begun)[1:]):
+                first += 1
+        while last > first and count[first - e.first : last - e.first + 1].sum() > MOST_PIECES:
+            if (first - e.first) <= (e.last - last):  # the first iteration is the first to be left out
+                first += 1
+            else:
+                last -= 1
+        return first, last
+
+    def _gpu_constraints(self) -> None:
+        """For each GPU event: how soon after its launch and after its stream's work it can begin, and what else it
+        waited for."""
+        gpu, calls = self.e.trace.gpu, self.e.trace.calls
+        rows, place = self.gpu_rows, self.place
+        start, end = gpu.start[rows].astype(float), gpu.end[rows].astype(float)
+        self.duration = end - start
+        streams, self.stream = np.unique(
+            np.column_stack((gpu.device[rows], gpu.stream[rows])), axis=0, return_inverse=True
+        )
+        self.stream = self.stream.reshape(-1)
+        self.streams = len(streams)
+        launched = calls.start[self.rows[place]].astype(float)
+        before = np.full(len(rows), -np.inf)  # end of the event before it on its stream
+        order = np.lexsort((start, self.stream))
+        same = self.stream[order][1:] == self.stream[order][:-1]
+        before[order[1:][same]] = end[order[:-1][same]]
+        self.in_stream = order  # the order in which streams do their work
+        gap, delay = start - before, start - launched
+        queued = launched + 10_000 < before  # launched well before the GPU was free
+        waited = before + 2_000 < launched  # the stream was empty
+        typical_gap = float(np.median(np.clip(gap[queued], -5e3, 5e3))) if queued.any() else 1_000.0
+        typical_delay = float(np.median(np.clip(delay[waited], 0, 5e4))) if waited.any() else 5_000.0
+        self.gap = np.where(np.isfinite(gap), np.minimum(gap, typical_gap), 0.0)
+        self.delay = np.minimum(delay, typical_delay)
+        graph = np.zeros(len(rows), bool)  # nodes of a graph but its first: the launch does not start them
+        graph[1:] = place[1:] == place[:-1]
+        self.gap = np.where(graph & np.isfinite(gap), gap, self.gap)
+        self.delay = np.where(graph, np.minimum(delay, typical_delay), self.delay)
+        possible = np.maximum(before + self.gap, launched + self.delay)
+        late = (start - possible > UNEXPLAINED_NS) & ~graph
+        # What waited for neither waited for another stream; where none fits, its launch took that long.
+        self.waits_for = np.full(len(rows), -1, np.int64)
+        self.lag = np.zeros(len(rows))
+        by_end = np.argsort(end, kind="stable")
+        waiting = np.flatnonzero(late)
+        near = np.searchsorted(end[by_end], start[waiting], side="right") - 1
+        for one, last in zip(waiting.tolist(), near.tolist(), strict=True):
+            for candidate in by_end[max(0, last - 3) : last + 1][::-1].tolist():
+                if self.stream[candidate] != self.stream[one] and start[one] - end[candidate] < 20_000:
+                    self.waits_for[one], self.lag[one] = candidate, start[one] - end[candidate]
+                    break
+            else:
+                self.delay[one] = delay[one]
+
+    def _cpu_pieces(self) -> None:
+        """What the CPU does before each call, how long the call takes without waiting, and what it waits for."""
+        gpu, calls = self.e.trace.gpu, self.e.trace.calls
+        rows = self.rows
+        start, end = calls.start[rows].astype(float), calls.end[rows].astype(float)
+        end = np.maximum(end, start)
+        # A call that begins inside the one before it is of another thread: the line of time goes on at its start.
+        self.call_start, self.call_end = start, np.minimum(end, np.append(start[1:], float(max(self.end, end[-1]))))
+        before = np.append(float(self.begin), self.call_end[:-1])
+        self.before = before
+        self.work = np.maximum(0.0, start - before)
+        self.tail = max(0.0, float(self.end) - float(self.call_end[-1]))
+        self.call = np.maximum(0.0, self.call_end - self.call_start)
+        # Waits. What the GPU finished last before the call ended is what it waited for.
+        waits = self.e.name_ids(kinds.WAITING_CALL)[calls.name[rows]]
+        ends = gpu.end[self.gpu_rows].astype(float)
+        by_end = np.argsort(ends, kind="stable")
+        has = np.zeros(len(rows), bool)
+        has[self.place] = True
+        usual = float(np.median(self.call[has & ~waits])) if (has & ~waits).any() else 5_000.0
+        self.usual_call = usual
+        memory = np.zeros(len(rows), bool)
+        memory[self.place[gpu.kind[self.gpu_rows] != 0]] = True
+        long = has & (self.call > LONG_LAUNCH_NS)
+        candidates = np.flatnonzero(waits | long)
+        self.wait_on = np.full(len(rows), -1, np.int64)  # index of gpu_rows
+        self.wake = np.zeros(len(rows))
+        first_of = np.searchsorted(self.place, np.arange(len(rows)))  # first GPU event of each call
+        nearest = np.searchsorted(ends[by_end], self.call_end[candidates] + CLOCKS_NS, side="right") - 1
+        for one, near in zip(candidates.tolist(), nearest.tolist(), strict=True):
+            found = -1
+            for candidate in by_end[max(0, near - 8) : near + 1][::-1].tolist():
+                if self.place[candidate] <= one:
+                    found = candidate
+                    break
+            if found < 0 and waits[one] and self.call[one] > LONG_LAUNCH_NS:
+                found = self._of_the_round_before(self.call_end[one])
+                if found >= 0:
+                    self.wait_on[one], self.call[one] = found, min(self.call[one], usual)
+                    self.wake[one] = WAKE_NS
+                continue
+            if found < 0 or ends[found] < self.call_start[one]:
+                continue  # nothing was awaited: it is work of the CPU
+            behind = first_of[one] - found
+            own = self.place[found] == one
+            if not waits[one] and not own and not memory[one] and behind < QUEUE:
+                continue  # a slow launch
+            self.wait_on[one] = found
+            self.wake[one] = max(0.0, self.call_end[one] - ends[found])
+            self.call[one] = min(self.call[one], usual)
+
+    def _without_profiler(self) -> None:
+        """Takes the profiler's own time off the CPU."""
+        ops = self.e.trace.ops
+        plain = (ops.end > self.begin) & (ops.start < self.end)
+        plain &= (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
+        # Half of it at the begin of a range, half at its end.
+        moments = np.sort(np.concatenate((ops.start[plain], ops.end[plain])))
+        inside = np.searchsorted(moments, self.call_start) - np.searchsorted(moments, self.before)
+        more = np.searchsorted(self.other_calls, self.call_start) - np.searchsorted(self.other_calls, self.before)
+        cost = RECORDING_NS / 2 * np.maximum(inside, 0) + RECORDING_NS * np.maximum(more, 0)
+        self.work = np.maximum(self.work - cost, LEAST_WORK * self.work)
+        self.call = np.maximum(self.call - RECORDING_NS, LEAST_WORK * self.call)
+        ends = np.searchsorted(moments, self.end) - np.searchsorted(moments, self.call_end[-1])
+        self.tail = max(self.tail - RECORDING_NS / 2 * max(0, int(ends)), LEAST_WORK * self.tail)
+
+    def _of_the_round_before(self, moment: float) -> int:
+        """What was launched before these iterations and ended last before the moment: as many launches before the end
+        of these iterations stands its like. -1: nothing."""
+        gpu, call = self.e.trace.gpu, self.calls_of
+        earlier = np.flatnonzero((call >= 0) & (gpu.end <= moment + CLOCKS_NS))
+        earlier = earlier[self.e.trace.calls.start[call[earlier]] < self.begin]
+        if not len(earlier):
+            return -1
+        awaited = earlier[np.argmax(gpu.end[earlier])]
+        launched = self.e.trace.calls.start[call[awaited]]
+        between = np.flatnonzero(call >= 0)
+        starts = self.e.trace.calls.start[call[between]]
+        behind = int(((starts > launched) & (starts < self.begin)).sum())
+        return len(self.gpu_rows) - 1 - behind
+
+    # ------------------------------------------------------------------ once more
+
+    def step(self, change: Change) -> float:
+        """ns of a step with this change."""
+        return self._run(change)
+
+    def saved_by_gpu_ns(self, change: Change) -> float:
+        """ns a step that the GPU's work takes less, were the CPU no limit."""
+        if self._gpu_alone_ns is None:
+            self._gpu_alone_ns = self._run(Change(free_cpu=True))
+        return max(0.0, self._gpu_alone_ns - self._run(replace(change, free_cpu=True)))
+
+    def _run(self, change: Change) -> float:
+        work, call = self.work.copy(), self.call.copy()
+        tail = self.tail
+        wait_on = self.wait_on
+        if change.cut is not None and len(change.cut):
+            covered = intervals.Covered(change.cut)
+            share_gone = 1.0 - change.kept
+            work = np.maximum(0.0, work - share_gone * covered.between(_int(self.before), _int(self.call_start)))
+            inside = share_gone * covered.between(_int(self.call_start), _int(self.call_end))
+            share = np.divide(inside, self.call_end - self.call_start, out=np.zeros_like(inside), where=inside > 0)
+            call = call * (1.0 - np.clip(share, 0.0, 1.0))
+            ends = np.array([self.call_end[-1], float(self.end)])
+            tail = max(0.0, tail - share_gone * float(covered.between(_int(ends[:1]), _int(ends[1:]))[0]))
+        if change.extra_ns is not None:
+            work = work + change.extra_ns[self.rows]
+        if change.no_waits is not None:
+            wait_on = np.where(change.no_waits[self.rows], -1, wait_on)
+            call = np.where(change.no_waits[self.rows], np.minimum(call, self.usual_call), call)
+        gone_calls = np.zeros(len(self.rows), bool)
+        if change.without_calls is not None:
+            gone_calls = change.without_calls[self.rows]
+            call = np.where(gone_calls, 0.0, call)
+            wait_on = np.where(gone_calls, -1, wait_on)
+        if change.free_cpu:
+            work, call, tail = work * 0, call * 0, 0.0
+        duration = self.duration if change.gpu_ns is None else change.gpu_ns[self.gpu_rows]
+        gone = np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
+        aside = np.zeros(len(self.gpu_rows), bool) if change.aside is None else change.aside[self.gpu_rows]
+        gap = self.gap
+        if change.merged is not None:
+            gap = np.where(change.merged[self.gpu_rows], np.minimum(gap, 0.0), gap)
+        return self._times(
+            work.tolist(), call.tolist(), wait_on.tolist(), duration.tolist(), gone.tolist(), aside.tolist(),
+            gap.tolist(), tail + change.added_ns * self.count,
+        )  # fmt: skip
+
+    def _times(
+        self, work: list[float], call: list[float], wait_on: list[int], duration: list[float], gone: list[bool],
+        aside: list[bool], gap: list[float], tail: float,
+    ) -> float:  # fmt: skip
+        """The second round's time, divided by its iterations."""
+        place, stream, delay = self.place.tolist(), self.stream.tolist(), self.delay.tolist()
+        waits_for, lag, wake = self.waits_for.tolist(), self.lag.tolist(), self.wake.tolist()
+        events, ends = len(place), [0.0] * len(place)
+        free = [0.0] * self.streams
+        now = latest = 0.0
+        marks = []
+        for _ in range(2):
+            done = [-1.0] * events  # ends of this round; a wait for a later event is one of the round before
+            position = 0
+            for index, busy in enumerate(work):
+                now += busy
+                begun = now
+                now += call[index]
+                while position < events and place[position] == index:
+                    one = position
+                    position += 1
+                    if gone[one]:
+                        done[one] = begun
+                        continue
+                    lane = stream[one]
+                    start = max(free[lane] + gap[one], begun + delay[one])
+                    other = waits_for[one]
+                    if other >= 0:
+                        start = max(start, (done[other] if done[other] >= 0 else ends[other]) + lag[one])
+                    stop = start + duration[one]
+                    done[one] = stop
+                    if not aside[one]:
+                        free[lane] = max(free[lane], stop)
+                        latest = max(latest, stop)
+                awaited = wait_on[index]
+                if awaited >= 0:
+                    stop = done[awaited] if done[awaited] >= 0 else ends[awaited]
+                    now = max(now, stop + wake[index])
+            now += tail
+            ends = done
+            marks.append(max(now, latest))
+        return (marks[1] - marks[0]) / self.count
+
+
+def _int(times: Times) -> Ints:
+    return times.astype(np.int64)

@@ -1,0 +1,133 @@
+"""Does a profile pass? For CI: no rule speaks that did not speak before, and the step is not slower. Pure.
+
+    check(document, rules=("all",))                      no problem at all
+    check(document, rules=("all",), baseline=before)     no problem that the baseline has not, steps within 5 %
+
+Exit codes: 0 passed · 1 a check failed · 3 nothing failed, but evidence is missing. A rule that could not be judged is
+UNKNOWN, and never passes; a WARN where the baseline, too, does not tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuprep.errors import UsageError
+from gpuprep.records import Status
+from gpuprep.trace.advice import Rule
+from gpuprep.trace.advice import rules as rulebook
+from gpuprep.trace.document import Advice, TraceDocument
+
+ALL = "all"
+MISSING = "missing"
+MACHINE = "machine"
+STEP_TIME = "step-time"
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str  # a rule's id, or "step-time"
+    status: Status  # PASS, WARN, FAIL, UNKNOWN
+    text: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    lines: tuple[Line, ...]  # what failed first
+    exit_code: int  # 0 | 1 | 3
+
+    @property
+    def status(self) -> Status:
+        return {0: Status.PASS, 1: Status.FAIL, 3: Status.UNKNOWN}[self.exit_code]
+
+
+def check(
+    document: TraceDocument,
+    *,
+    rules: Sequence[str] = (ALL,),
+    baseline: TraceDocument | None = None,
+    within_percent: float = 5.0,
+) -> Checked:
+    """`rules` are ids, or "all": all that are problems; a hint fails only where its id is asked for.
+
+    Raises UsageError for an id that there is not, and for a percentage below 0.
+    """
+    if not within_percent >= 0:
+        raise UsageError(f"step time within {within_percent} %: a percentage is 0 or more")
+    chosen, named = _chosen(rules)
+    lines = [_rule(rule, document, baseline, named) for rule in chosen]
+    if baseline is not None:
+        lines.append(_step_time(document, baseline, within_percent))
+    order = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS)
+    lines.sort(key=lambda line: order.index(line.status))
+    statuses = {line.status for line in lines}
+    code = 1 if Status.FAIL in statuses else 3 if Status.UNKNOWN in statuses else 0
+    return Checked(tuple(lines), code)
+
+
+def _chosen(asked: Sequence[str]) -> tuple[list[Rule], frozenset[str]]:
+    known = rulebook()
+    ids = [one.strip() for word in asked for one in word.split(",") if one.strip()]
+    unknown = [one for one in ids if one != ALL and one not in known]
+    if unknown or not ids:
+        raise UsageError(
+            f"no such rule: {', '.join(unknown)}" if unknown else "no rule was named",
+            f"the rules are: all, {', '.join(known)}",
+        )
+    named = frozenset(ids) - {ALL}
+    if ALL in ids:
+        return [rule for rule in known.values() if rule.severity != MISSING or rule.id in named], named
+    return [known[one] for one in dict.fromkeys(ids)], named
+
+
+def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, named: frozenset[str]) -> Line:
+    said = _said(rule.id, document)
+    fresh = said if baseline is None else _fresh(said, _said(rule.id, baseline))
+    if fresh:
+        text = " ".join(map(_words, fresh))
+        if baseline is not None and (missing := _missing(rule, baseline)):
+            text = f"{text} The baseline could not be judged: {missing}"
+        counts = rule.id in named or any(one.severity != "hint" for one in fresh)
+        return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
+    if said:
+        return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, said))}")
+    if missing := _missing(rule, document):
+        if baseline is not None and _missing(rule, baseline):
+            # The user chose what it is compared with: what that one lacks, too, is no news.
+            return Line(rule.id, Status.WARN, f"could not be judged, as in the baseline: {missing}")
+        return Line(rule.id, Status.UNKNOWN, missing)
+    return Line(rule.id, Status.PASS, "")
+
+
+def _said(rule: str, document: TraceDocument) -> list[Advice]:
+    return [one for one in document.advice if one.rule == rule]
+
+
+def _fresh(said: list[Advice], before: list[Advice]) -> list[Advice]:
+    """Nothing where the rule spoke before; of the machine's findings, which are several of one rule, the others."""
+    if before and not any(one.rule == MACHINE for one in before):
+        return []
+    known = {one.problem for one in before}
+    return [one for one in said if one.problem not in known]
+
+
+def _words(one: Advice) -> str:
+    return one.problem + (f" About {one.gain.us / 1e3:.2f} ms a step." if one.gain else "")
+
+
+def _missing(rule: Rule, document: TraceDocument) -> str:
+    """Why the rule could not be judged; "" where it could."""
+    found = next((one for one in document.advice if one.rule in rule.needs), None)
+    return f"{found.problem} {found.recommendation}" if found else ""
+
+
+def _step_time(document: TraceDocument, baseline: TraceDocument, percent: float) -> Line:
+    now, before = document.summary, baseline.summary
+    for name, one in (("the profile", now), ("the baseline", before)):
+        if one.split_by == "one" or not one.iterations or not one.average_iteration_us > 0:
+            return Line(STEP_TIME, Status.UNKNOWN, f"{name} has no steps to compare")
+    old, new = before.average_iteration_us, now.average_iteration_us
+    change = 100.0 * (new - old) / old
+    status = Status.FAIL if change > percent else Status.PASS
+    text = f"{new / 1e3:.3f} ms a step, {change:+.1f} % of the baseline's {old / 1e3:.3f} ms (allowed: +{percent:g} %)"
+    return Line(STEP_TIME, status, text)

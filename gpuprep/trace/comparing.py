@@ -1,0 +1,164 @@
+"""What changed between two profiles of the same program: steps, ops, kernels, recommendations. Pure.
+
+Steps are compared by their mean time. Ops are matched by type, name, direction and shapes, kernels by name; times and
+calls are those of one step, so that profiles of different length can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from gpuprep.trace.document import Advice, KernelLine, OpLine, TraceDocument
+
+MACHINE = "machine"
+SMALLEST_SHARE = 0.001  # of the step's time: a change below that is not listed
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of both profiles; None: not in the profile."""
+
+    name: str  # "step time", "GPU busy"
+    unit: str  # "ms", "%", ""
+    before: float | None
+    after: float | None
+
+    @property
+    def change_percent(self) -> float | None:
+        if self.before is None or self.after is None or self.before == 0:
+            return None
+        return 100.0 * (self.after - self.before) / self.before
+
+
+@dataclass(frozen=True)
+class Changed:
+    """GPU time and calls a step of an op or kernel. None: it is not in that profile."""
+
+    name: str
+    type: str  # of an op: "aten::addmm"; of a kernel ""
+    shapes: str
+    before_us: float | None
+    after_us: float | None
+    before_calls: float
+    after_calls: float
+
+    @property
+    def difference_us(self) -> float:
+        return (self.after_us or 0.0) - (self.before_us or 0.0)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    before: str  # names of the profiles
+    after: str
+    figures: tuple[Figure, ...]
+    ops: tuple[Changed, ...]  # the largest change first
+    kernels: tuple[Changed, ...]
+    rules_gone: tuple[Advice, ...]  # said of the first profile alone
+    rules_new: tuple[Advice, ...]
+    rules_kept: tuple[Advice, ...]  # as the second profile has them
+    remarks: tuple[str, ...]  # why the comparison may mislead
+
+
+def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
+    old, new = ({_about(one): one for one in document.advice} for document in (before, after))
+    return Comparison(
+        before=before.file.profile_name,
+        after=after.file.profile_name,
+        figures=_figures(before, after),
+        ops=_changed(before, after, _ops(before), _ops(after)),
+        kernels=_changed(before, after, _kernels(before), _kernels(after)),
+        rules_gone=tuple(one for rule, one in old.items() if rule not in new),
+        rules_new=tuple(one for rule, one in new.items() if rule not in old),
+        rules_kept=tuple(one for rule, one in new.items() if rule in old),
+        remarks=_remarks(before, after),
+    )
+
+
+def _about(one: Advice) -> Hashable:
+    """The machine's findings are several of one rule."""
+    return (one.rule, one.problem if one.rule == MACHINE else "")
+
+
+def _figures(before: TraceDocument, after: TraceDocument) -> tuple[Figure, ...]:
+    one, other = before.summary, after.summary
+    a, b = max(1, one.iterations), max(1, other.iterations)
+    return (
+        Figure("iterations", "", one.iterations, other.iterations),
+        Figure("step time", "ms", one.average_iteration_us / 1e3, other.average_iteration_us / 1e3),
+        Figure("GPU busy a step", "ms", one.gpu_busy_us / a / 1e3, other.gpu_busy_us / b / 1e3),
+        Figure("GPU utilization", "%", one.gpu_utilization_percent, other.gpu_utilization_percent),
+        Figure("kernels a step", "", one.kernels / a, other.kernels / b),
+        Figure("kernel time a step", "ms", one.kernel_time_us / a / 1e3, other.kernel_time_us / b / 1e3),
+        Figure("memory operations a step", "ms", one.memory_time_us / a / 1e3, other.memory_time_us / b / 1e3),
+        Figure(
+            "Tensor Core kernels a step", "ms",
+            one.tensor_core_kernel_time_us / a / 1e3, other.tensor_core_kernel_time_us / b / 1e3,
+        ),
+        Figure("Tensor Core efficiency", "%", one.tensor_core_efficiency_percent, other.tensor_core_efficiency_percent),
+    )  # fmt: skip
+
+
+_Sums = dict[Hashable, tuple[str, str, str, float, float]]  # key ► name, type, shapes, us, calls of all iterations
+
+
+def _ops(document: TraceDocument) -> _Sums:
+    return _sums((_op_key(one), one.name, one.type, one.shapes, one.gpu_us, one.calls) for one in document.ops)
+
+
+def _op_key(one: OpLine) -> Hashable:
+    return (one.type, one.name, one.direction, one.shapes)
+
+
+def _kernels(document: TraceDocument) -> _Sums:
+    return _sums((_kernel_key(one), one.name, "", "", one.total_us, one.calls) for one in document.kernels)
+
+
+def _kernel_key(one: KernelLine) -> Hashable:
+    return (one.name, one.memory)
+
+
+def _sums(lines: Iterable[tuple[Hashable, str, str, str, float, int]]) -> _Sums:
+    """Lines of one key are one: some names differ only in what is not compared."""
+    found: _Sums = {}
+    for key, name, kind, shapes, us, calls in lines:
+        known = found.get(key)
+        found[key] = (name, kind, shapes, us + (known[3] if known else 0.0), calls + (known[4] if known else 0.0))
+    return found
+
+
+def _changed(before: TraceDocument, after: TraceDocument, old: _Sums, new: _Sums) -> tuple[Changed, ...]:
+    a, b = max(1, before.summary.iterations), max(1, after.summary.iterations)
+    smallest = SMALLEST_SHARE * max(before.summary.average_iteration_us, after.summary.average_iteration_us)
+    found = []
+    for key in {**old, **new}:
+        one, other = old.get(key), new.get(key)
+        name, kind, shapes = (other or one or ("", "", ""))[:3]
+        line = Changed(
+            name, kind, shapes,
+            None if one is None else one[3] / a, None if other is None else other[3] / b,
+            0.0 if one is None else one[4] / a, 0.0 if other is None else other[4] / b,
+        )  # fmt: skip
+        if abs(line.difference_us) >= smallest:
+            found.append(line)
+    return tuple(sorted(found, key=lambda line: -abs(line.difference_us)))
+
+
+def _remarks(before: TraceDocument, after: TraceDocument) -> tuple[str, ...]:
+    found = []
+    boards = [tuple(sorted({one.name for one in document.file.devices if one.kernels})) for document in (before, after)]
+    if boards[0] != boards[1]:
+        words = [", ".join(names) or "no GPU" for names in boards]
+        found.append(f"The profiles are of different GPUs: {words[0]} and {words[1]}.")
+    split = [document.summary.split_by for document in (before, after)]
+    if split[0] != split[1]:
+        found.append(f"The profiles are split into iterations in different ways: {split[0]} and {split[1]}.")
+    if "one" in split:
+        found.append("A profile without steps counts as one iteration: only sums of equal work can be compared.")
+    switches = [document.file.switches for document in (before, after)]
+    if any(
+        switches[0].get(name) != switches[1].get(name) for name in ("with_stack", "record_shapes", "profile_memory")
+    ):
+        found.append("The profiles were recorded with different switches, which cost CPU time themselves.")
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""The JSON documents of `gpuprep trace`: one dataclass each, and a JSON Schema made of it.
+
+To write schemas/*.schema.json again: python -m gpuprep.trace.formats.documents
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gpuprep.records import Status
+from gpuprep.records.schema import schema_of
+from gpuprep.trace.checking import Checked, Line
+from gpuprep.trace.comparing import Comparison
+from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
+from gpuprep.trace.formats.json import render
+from gpuprep.trace.ranks import RanksDocument
+
+
+@dataclass(frozen=True)
+class CheckDocument:
+    """trace check"""
+
+    schema_version: int
+    profile_name: str
+    status: Status
+    exit_code: int
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class CompareDocument:
+    """trace compare"""
+
+    schema_version: int
+    comparison: Comparison
+
+
+# Name of the schema's file: what the document is.
+DOCUMENTS: dict[str, type] = {
+    "trace": TraceDocument,
+    "trace-check": CheckDocument,
+    "trace-compare": CompareDocument,
+    "trace-ranks": RanksDocument,
+}
+
+
+def checked(document: TraceDocument, found: Checked) -> str:
+    name = document.file.profile_name or document.file.name
+    return render(CheckDocument(SCHEMA_VERSION, name, found.status, found.exit_code, found.lines))
+
+
+def compared(found: Comparison) -> str:
+    return render(CompareDocument(SCHEMA_VERSION, found))
+
+
+def schema(name: str) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one of DOCUMENTS."""
+    made = schema_of(DOCUMENTS[name], f"gpuprep {name.replace('-', ' ')}")
+    reference = made.pop("$ref").rpartition("/")[2]
+    root = made["$defs"].pop(reference)
+    root["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
+
+
+def text(name: str) -> str:
+    return json.dumps(schema(name), indent=2) + "\n"
+
+
+def shipped(name: str) -> str:
+    """The schema as the package has it."""
+    return (resources.files(__package__) / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parent / "schemas"
+    folder.mkdir(exist_ok=True)
+    for each in DOCUMENTS:
+        (folder / f"{each}.schema.json").write_text(text(each), encoding="utf-8")

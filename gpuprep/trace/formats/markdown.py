@@ -1,0 +1,62 @@
+"""Markdown with GitHub's tables: for a pull request, an issue or a wiki page."""
+
+from __future__ import annotations
+
+from gpuprep.reports.markdown import paragraph, plain, table
+from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.formats.numbers import cell, milliseconds
+from gpuprep.trace.formats.sheets import sheet
+
+MOST_LETTERS = 120
+# Which tables, how many of their rows, and which of their columns; all columns where none are named.
+TABLES: dict[str, tuple[int, tuple[str, ...]]] = {
+    "summary": (100, ("Figure", "Value", "Unit")),
+    "ops": (10, ("GPU time", "Op name", "Direction", "Op type", "Calls", "TC eligible", "Using TC")),
+    "kernels": (10, ("GPU time", "Kernel name", "Using TC", "Calls", "Average")),
+    "roofs": (10, ("GPU time", "Op type", "Shape", "Data type", "Of the roof", "Why", "Better")),
+    "gpus": (64, ("GPU", "Name", "Compute capability", "SMs", "Utilization", "Kernels", "Kernel time")),
+    "machine": (50, ()),
+    "notes": (50, ("Count", "What")),
+}
+
+
+def render(document: TraceDocument) -> str:
+    parts = [f"# {plain(document.file.profile_name or document.file.name)}: where the time went"]
+    if document.advice:
+        parts.append("## What to change")
+    for one in document.advice:
+        gain = f" (about {milliseconds(one.gain.us)} ms a step)" if one.gain else ""
+        link = f" {plain(one.link)}" if one.link else ""
+        parts.append(paragraph(f"{one.problem} {one.recommendation}{gain}") + link)
+    for name, (most, chosen) in TABLES.items():
+        parts += _section(document, name, most, chosen)
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(document: TraceDocument, name: str, most: int, chosen: tuple[str, ...]) -> list[str]:
+    one = sheet(document, name)
+    titles = [column.title for column in one.columns]
+    places = [titles.index(title) for title in chosen] if chosen else list(range(len(titles)))
+    rows = [row for _, row in zip(range(most), one.rows, strict=False)]
+    if not rows:
+        return []
+    heads = []
+    for place in places:
+        unit = {"us": "ms"}.get(one.columns[place].unit, one.columns[place].unit)
+        heads.append(f"{titles[place]} ({unit})" if unit else titles[place])
+    numbers = [head for head, place in zip(heads, places, strict=True) if not isinstance(rows[0][place], str)]
+    cells = [[plain(_short(cell(row[place], one.columns[place].unit))) for place in places] for row in rows]
+    if name == "summary":  # its unit stands in a column
+        cells = [_summary(row) for row in rows]
+    return [f"## {one.title}\n\n{table(heads, cells, numbers)}"]
+
+
+def _summary(row: tuple[str | int | float | None, ...]) -> list[str]:
+    title, value, unit = row
+    assert isinstance(title, str)
+    assert isinstance(unit, str)
+    return [plain(title), plain(_short(cell(value, unit))), {"us": "ms"}.get(unit, unit)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"

@@ -1,0 +1,39 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+NOT_TOLD = "n/a"
+
+
+def milliseconds(us: float | None) -> str:
+    """Four digits that count: "487.5", "3.204", "0.0123"."""
+    if us is None:
+        return NOT_TOLD
+    ms = us / 1000
+    for least, digits in ((1000, 0), (100, 1), (10, 2), (0.1, 3)):
+        if abs(ms) >= least:
+            return f"{ms:,.{digits}f}"
+    return f"{ms:.4f}" if ms else "0"
+
+
+def percent(value: float | None) -> str:
+    return NOT_TOLD if value is None else f"{value:.1f} %"
+
+
+def share(part: float, whole: float) -> str:
+    return percent(100 * part / whole if whole else None)
+
+
+def cell(value: str | int | float | None, unit: str) -> str:
+    """A cell of a sheet for people; times in ms."""
+    if value is None:
+        return NOT_TOLD
+    if isinstance(value, str):
+        return value
+    if unit == "us":
+        return milliseconds(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if unit == "%" else f"{value:,.4g}"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,180 @@
+"""Several ranks of one job, for a terminal, a pull request, a spreadsheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuprep.reports.csv import lines as csv_lines
+from gpuprep.reports.markdown import paragraph, plain
+from gpuprep.reports.markdown import table as markdown_table
+from gpuprep.trace.formats.csv import head
+from gpuprep.trace.formats.numbers import cell, count, milliseconds
+from gpuprep.trace.formats.sheets import Cell, Column, Sheet
+from gpuprep.trace.ranks import RanksDocument
+from gpuprep.untrusted.plaintext import one_line
+
+MOST_ROWS = {"ranks": 64, "collectives": 12}  # of a terminal's first screen; --full and the others have all
+# The columns that a first screen has room for.
+SHORT = {
+    "ranks": (
+        "Rank", "Step (ms)", "GPU busy (%)", "Compute (ms)", "Collectives (ms)", "Exposed (ms)", "Waiting (ms)",
+        "Late (ms)",
+    ),
+    "collectives": (
+        "Collective", "Ranks", "Size (bytes)", "Calls a rank", "One call (ms)", "Exposed (ms)", "Bus bandwidth (GB/s)",
+    ),
+}  # fmt: skip
+MOST_MISSING = 12
+MOST_NOTES = 4
+NAME = 40  # letters of a name in a table
+
+
+def tables(document: RanksDocument) -> Iterator[Sheet]:
+    """ranks, collectives, steps, notes: the words of --table."""
+    yield Sheet("ranks", "Ranks, a step", _RANKS, (_rank(document, place) for place in range(len(document.ranks))))
+    yield Sheet("collectives", "Collectives", _COLLECTIVES, (
+        (one.name, one.group, one.group_size, one.dtype, one.bytes, one.calls, one.total_us, one.time_us,
+         one.exposed_us, one.overlapped_us, one.transfer_us, one.bus_gb_s)
+        for one in document.collectives
+    ))  # fmt: skip
+    yield Sheet("steps", "Steps by rank", _STEPS, (
+        (step.name, line.rank, step.wall_us[place], step.busy_us[place], step.exposed_us[place], step.late_us[place],
+         "most" if step.last_rank == line.rank else "")
+        for step in document.steps for place, line in enumerate(document.ranks)
+    ))  # fmt: skip
+    yield Sheet("notes", "Left out or guessed", _NOTES, ((one.id, one.count, one.text) for one in document.notes))
+
+
+def text(document: RanksDocument, *, full: bool = False) -> str:
+    lines = [
+        one_line(
+            f"{document.job}  {_ranks(document)}  {document.backend}  {count(len(document.steps), 'common step')}"
+        ),
+        f"  clocks: {document.clocks}{_error(document)}",
+    ]
+    lines += [f"  {words}" for words in _findings(document)]
+    lines += [] if full else [f"  {_SAID}"]
+    for one in tables(document):
+        if one.name == "steps" and not full:
+            continue
+        lines += _table(one, full) if one.name != "notes" else []
+    if document.notes:
+        lines.append("")
+    shown = document.notes if full else document.notes[:MOST_NOTES]
+    lines += [f"note: {one_line(note.text, 200)}" for note in shown]
+    if len(shown) < len(document.notes):
+        lines.append(f"note: and {len(document.notes) - len(shown)} more; --full has them")
+    if not full:
+        lines += [
+            "",
+            "--full shows all tables; `trace report` with the file of one rank shows its ops",
+        ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def markdown(document: RanksDocument) -> str:
+    parts = [f"# {plain(document.job)}: {plain(_ranks(document))}"]
+    parts += [paragraph(words) for words in (*_findings(document), f"Clocks: {document.clocks}{_error(document)}.")]
+    for one in tables(document):
+        rows = [[plain(cell(each, one.columns[place].unit)) for place, each in enumerate(row)] for row in one.rows]
+        if rows:
+            heads = [_head(column) for column in one.columns]
+            numbers = [each for each, column in zip(heads, one.columns, strict=True) if column.title not in _TEXTS]
+            parts.append(f"## {one.title}\n\n{markdown_table(heads, rows, numbers)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def csv(document: RanksDocument, table: str = "ranks") -> str:
+    """Raises KeyError for a table that is none of `tables`."""
+    one = {sheet.name: sheet for sheet in tables(document)}[table]
+    rows: Iterable[Sequence[Cell]] = ((document.job, *row) for row in one.rows)
+    return "".join(csv_lines([("Job", *map(head, one.columns)), *rows]))
+
+
+def xlsx(document: RanksDocument) -> bytes:
+    from gpuprep.trace.formats.xlsx import book  # it needs a library more
+
+    return book(document.job, tables(document))
+
+
+def _ranks(document: RanksDocument) -> str:
+    here = len(document.ranks)
+    return count(here, "rank") if document.world_size is None else f"{here} of {count(document.world_size, 'rank')}"
+
+
+def _error(document: RanksDocument) -> str:
+    if document.clock_error_us is None:
+        return ""
+    return f" (ends of one collective lie {milliseconds(document.clock_error_us)} ms apart)"
+
+
+def _findings(document: RanksDocument) -> Iterator[str]:
+    if not document.steps and len(document.ranks) > 1:
+        yield "No step is in all of these profiles: they are hardly of one job."
+        return
+    for straggler in document.stragglers:
+        yield straggler.words
+    if not document.stragglers and any(line.late_us is not None for line in document.ranks):
+        yield "No straggler: no rank is last in most steps by 5 % of a step."
+    if missing := document.missing:
+        told = ", ".join(map(str, missing[:MOST_MISSING]))
+        more = f" and {len(missing) - MOST_MISSING} more" if len(missing) > MOST_MISSING else ""
+        yield f"No profile of rank {told}{more}: nothing is known of what they wait for."
+
+
+def _rank(document: RanksDocument, place: int) -> tuple[Cell, ...]:
+    one = document.ranks[place]
+    return (
+        one.rank, one.step_us, one.busy_us, one.busy_percent, one.compute_us, one.collective_us, one.exposed_us,
+        one.overlapped_us, one.waiting_us, one.late_us, one.last_percent, one.clock_offset_us, one.device, one.file,
+    )  # fmt: skip
+
+
+def _columns(*told: tuple[str, str]) -> tuple[Column, ...]:
+    return tuple(Column(title, unit) for title, unit in told)
+
+
+_RANKS = _columns(
+    ("Rank", ""), ("Step", "us"), ("GPU busy", "us"), ("GPU busy", "%"), ("Compute", "us"), ("Collectives", "us"),
+    ("Exposed", "us"), ("Overlapped", "us"), ("Waiting", "us"), ("Late", "us"), ("Last", "%"), ("Clock moved", "us"),
+    ("GPU", ""), ("File", ""),
+)  # fmt: skip
+_COLLECTIVES = _columns(
+    ("Collective", ""), ("Group", ""), ("Ranks", ""), ("Data type", ""), ("Size", "bytes"), ("Calls a rank", ""),
+    ("All calls", "us"), ("One call", "us"), ("Exposed", "us"), ("Overlapped", "us"), ("Transfer", "us"),
+    ("Bus bandwidth", "GB/s"),
+)  # fmt: skip
+_STEPS = _columns(
+    ("Name", ""), ("Rank", ""), ("Duration", "us"), ("GPU busy", "us"), ("Exposed", "us"), ("Late", "us"),
+    ("Waited for", ""),
+)  # fmt: skip
+_NOTES = _columns(("Note", ""), ("Count", ""), ("What", ""))
+_SAID = "Exposed: collectives beside which no kernel runs. Late: what the others wait for this rank."
+_TEXTS = {"Collective", "Group", "Data type", "Name", "Waited for", "Note", "What", "File"}
+
+
+def _head(column: Column) -> str:
+    unit = "ms" if column.unit == "us" else column.unit
+    return f"{column.title} ({unit})" if unit else column.title
+
+
+def _table(one: Sheet, full: bool) -> Iterator[str]:
+    rows = list(one.rows)
+    if not rows:
+        return
+    shown = rows if full else rows[: MOST_ROWS[one.name]]
+    titles = [_head(column) for column in one.columns]
+    kept = [place for place, title in enumerate(titles) if full or title in SHORT[one.name]]
+    heads = [titles[place] for place in kept]
+    cells = [[one_line(cell(row[place], one.columns[place].unit), NAME) for place in kept] for row in shown]
+    left = [one.columns[place].title in _TEXTS for place in kept]
+    widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
+    yield ""
+    yield one.title
+    for row_ in (heads, *cells):
+        yield "  " + "  ".join(
+            f"{text:<{width}}" if is_left else f"{text:>{width}}"
+            for text, width, is_left in zip(row_, widths, left, strict=True)
+        )
+    if len(shown) < len(rows):
+        yield f"  ... and {len(rows) - len(shown):,} more: --full"

@@ -1,0 +1,219 @@
+"""Text for a terminal: a first screen of at most 25 lines, or all tables."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from gpuprep.trace.advice import rules
+from gpuprep.trace.document import Advice, TraceDocument
+from gpuprep.trace.formats.numbers import NOT_TOLD, cell, count, milliseconds, percent, share
+from gpuprep.trace.formats.sheets import Cell, Sheet, sheet
+from gpuprep.untrusted.plaintext import one_line
+
+MOST_ADVICE = 3
+MOST_LINES = 2  # of a recommendation
+MOST_OPS = 4
+MOST_LETTERS = 2000
+# The tables of --full, and how many of their rows a screen is given; the other formats have all rows.
+TABLES = {
+    "machine": 100, "gpus": 64, "iterations": 50, "op-types": 40, "ops": 60, "kernels": 60, "modules": 40, "roofs": 40,
+    "notes": 100,
+}  # fmt: skip
+# Columns that a terminal has no room for.
+TOO_WIDE = (
+    "Stack trace", "Id", "Rule", "Module", "average", "shortest", "longest", "GPU time with children",
+    "Work of a call", "Roof from", "Op type",
+)  # fmt: skip
+NAMESPACES = re.compile(r"\bvoid |\(anonymous namespace\)::|\bat::native::|\bcutlass::")
+NAME = 48  # letters of a name in a table
+
+
+def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> str:
+    if not full:
+        lines = [*_head(document), *_changes(document, width), *_ops(document, width), *_left_out(document, width)]
+        lines.append("--full shows all tables; --format html a page to explore them")
+    else:
+        lines = [*_head(document), *_advice(document, width)]
+        for name, most in TABLES.items():
+            lines += _table(sheet(document, name), most)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _head(document: TraceDocument) -> Iterator[str]:
+    file, one = document.file, document.summary
+    yield one_line(f"{file.profile_name or file.name}  {_gpus(document)}  {file.format} {file.generation}".strip())
+    chosen = count(one.total_iterations, "iteration")
+    if one.iterations != one.total_iterations:
+        chosen = f"iterations {one.start_iteration} to {one.stop_iteration} of {one.total_iterations}"
+    yield (
+        f"  {chosen} (split by {one_line(one.split_by, 60)}), {milliseconds(one.average_iteration_us)} ms each,"
+        f" {milliseconds(one.wall_us)} ms in all"
+    )
+    yield f"  GPU utilization {percent(one.gpu_utilization_percent)}: busy {milliseconds(one.gpu_busy_us)} ms"
+    unknown = f"; of {milliseconds(one.unknown_kernel_time_us)} ms the name does not tell"
+    yield (
+        f"  {count(one.kernels, 'kernel')} {milliseconds(one.kernel_time_us)} ms,"
+        f" {count(one.memory_operations, 'memory operation')} {milliseconds(one.memory_time_us)} ms"
+    )
+    yield (
+        f"  Tensor Core kernels {milliseconds(one.tensor_core_kernel_time_us)} ms, efficiency"
+        f" {percent(one.tensor_core_efficiency_percent)}{unknown if one.unknown_kernel_time_us else ''}"
+    )
+    if one.ops_eligible_not_using:
+        yield (
+            f"  {count(one.ops_eligible_not_using, 'op')} could use Tensor Cores and"
+            f" {'does' if one.ops_eligible_not_using == 1 else 'do'} not:"
+            f" {milliseconds(one.ops_eligible_not_using_time_us)} ms"
+        )
+
+
+def _gpus(document: TraceDocument) -> str:
+    """Those that worked."""
+    named: dict[str, int] = {}
+    worked = [one for one in document.file.devices if one.kernels or one.memory_operations]
+    for device in worked or document.file.devices:
+        told = device.name or "a GPU without a name"
+        told += f" ({device.compute_capability})" if device.compute_capability else ""
+        named[told] = named.get(told, 0) + 1
+    return ", ".join(f"{often} x {name}" if often > 1 else name for name, often in named.items()) or "no GPU"
+
+
+def _changes(document: TraceDocument, width: int) -> Iterator[str]:
+    """The first screen's: what gains most, or what is missing where nothing can be told."""
+    told = [one for one in document.advice if one.severity != "missing"] or list(document.advice)
+    if not told:
+        return
+    shown = told[:MOST_ADVICE]
+    yield ""
+    yield "What to change" + (f" ({len(shown)} of {len(told)})" if len(shown) < len(told) else "")
+    for one in shown:
+        yield _cut(f"  {_gain(one):>14}  {rules()[one.rule].title}", width)
+        wrapped = _wrapped(one.recommendation, width)
+        yield from wrapped[: MOST_LINES - 1]
+        if len(wrapped) >= MOST_LINES:
+            rest = wrapped[MOST_LINES - 1]
+            yield rest if len(wrapped) == MOST_LINES else _cut(f"{rest} …", width)
+
+
+def _advice(document: TraceDocument, width: int) -> Iterator[str]:
+    if not document.advice:
+        return
+    yield ""
+    yield "What to change"
+    for one in document.advice:
+        yield f"  {_gain(one):>14}  {rules()[one.rule].title} ({one.rule})"
+        estimated = f"Estimated: {one.gain.how}" if one.gain else ""
+        for text in filter(None, (one.problem, one.recommendation, estimated, one.link)):
+            yield from _wrapped(text, width)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        one_line(text, MOST_LETTERS),
+        max(width, 60),
+        initial_indent=" " * 18,
+        subsequent_indent=" " * 18,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _gain(one: Advice) -> str:
+    if one.gain is None:
+        return {"missing": "cannot tell"}.get(one.severity, one.severity)
+    return f"-{milliseconds(one.gain.us)} ms/step"
+
+
+def _ops(document: TraceDocument, width: int) -> Iterator[str]:
+    ops = sorted(document.ops, key=lambda one: -one.gpu_us)[:MOST_OPS]
+    whole = document.summary.kernel_time_us + document.summary.memory_time_us
+    if not ops or not whole:
+        return
+    yield ""
+    yield f"  {'GPU ms':>8}  {'':>7}  {'calls':>6}  TC   op"
+    for one in ops:
+        uses = "yes" if one.using_tensor_cores else "NO" if one.eligible else "-"
+        name = op_name(one.name, one.module, one.shapes)
+        row = f"  {milliseconds(one.gpu_us):>8}  {share(one.gpu_us, whole):>7}  {one.calls:>6,}  {uses:<3}  {name}"
+        yield _cut(row, width)
+
+
+def op_name(name: str, module: str, shapes: str) -> str:
+    """With the last module of its path alone, and its shapes at the end."""
+    call = name.removesuffix(shapes).rstrip() if shapes else name
+    if module and call.startswith(f"{module}/"):
+        above, _, last = module.rpartition("/")
+        call = f"{'…/' if above else ''}{last}/{call[len(module) + 1 :]}"
+    return f"{call} {shapes}".rstrip()
+
+
+def _left_out(document: TraceDocument, width: int) -> Iterator[str]:
+    notes = document.file.notes
+    if not notes:
+        return
+    more = f"; {len(notes) - 1} more notes with --full" if len(notes) > 1 else ""
+    yield ""
+    yield _cut(f"note: {one_line(notes[0].text, max(20, width - 6 - len(more)))}{more}", width)
+
+
+def _table(one: Sheet, most: int) -> Iterator[str]:
+    rows: list[tuple[Cell, ...]] = []
+    more = 0
+    for row in one.rows:
+        if len(rows) < most:
+            rows.append(row)
+        else:
+            more += 1
+    if not rows:
+        return
+    kept = [place for place, column in enumerate(one.columns) if place == 0 or not _is_too_wide(column.title)]
+    heads = [_head_of(one, place) for place in kept]
+    rows = list(map(_short_names(one), rows))
+    cells = [[one_line(cell(row[place], one.columns[place].unit), NAME) for place in kept] for row in rows]
+    numbers = [all(not isinstance(row[place], str) for row in rows) for place in kept]
+    widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
+    yield ""
+    yield one.title
+    for row_ in (heads, *cells):
+        yield "  " + "  ".join(_aligned(row_, widths, numbers))
+    if more:
+        yield f"  ... and {more:,} more rows: --format csv --table {one.name} has all"
+
+
+def _short_names(one: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]:
+    """What tells ops and kernels apart often stands at the end of long names."""
+    titles = [column.title for column in one.columns]
+
+    def shorter(row: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        cells = list(row)
+        if "Op name" in titles and "Module" in titles:
+            name, module, shapes = (str(row[titles.index(title)]) for title in ("Op name", "Module", "Input shapes"))
+            cells[titles.index("Op name")] = op_name(name, module, shapes).removesuffix(shapes).rstrip()
+        if "Kernel name" in titles:
+            cells[titles.index("Kernel name")] = NAMESPACES.sub("", str(row[titles.index("Kernel name")]))
+        return tuple(cells)
+
+    return shorter
+
+
+def _head_of(one: Sheet, place: int) -> str:
+    column = one.columns[place]
+    unit = "ms" if column.unit == "us" else column.unit
+    return f"{column.title} ({unit})" if unit else column.title
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
+    for text, width, number in zip(row, widths, numbers, strict=True):
+        yield f"{text:>{width}}" if number and text != NOT_TOLD else f"{text:<{width}}"
+
+
+def _is_too_wide(title: str) -> bool:
+    return any(title == word or title.endswith(f" {word}") for word in TOO_WIDE)
+
+
+def _cut(line: str, width: int | None) -> str:
+    if width is None:
+        return line
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,88 @@
+"""An Excel workbook: a sheet a table, with filters. The only import of XlsxWriter."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import xlsxwriter
+
+from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.formats.csv import head
+from gpuprep.trace.formats.sheets import Cell, Sheet, sheets
+
+MOST_LETTERS = 32_000  # a cell holds 32 767
+MOST_ROWS = 1_000_000  # a sheet holds 1 048 576
+WIDEST = 60  # columns of text
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Nothing in a cell is a formula, a link or a number that a text only looks like.
+OPTIONS = {
+    "in_memory": True,
+    "strings_to_formulas": False,
+    "strings_to_urls": False,
+    "strings_to_numbers": False,
+    "nan_inf_to_errors": True,
+}
+FORMATS = {
+    "us": "#,##0.000",
+    "%": "0.0",
+    "bytes": "#,##0",
+    "TFLOPS": "0.00",
+    "GB/s": "0.00",
+    "FLOP": "#,##0",
+    "": "General",
+}
+
+
+def render(document: TraceDocument) -> bytes:
+    return book(document.file.profile_name, sheets(document))
+
+
+def book(name: str, tables: Iterable[Sheet]) -> bytes:
+    buffer = io.BytesIO()
+    with xlsxwriter.Workbook(buffer, OPTIONS) as made:
+        # The same document gives the same file.
+        made.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
+        styles = {unit: made.add_format({"num_format": told}) for unit, told in FORMATS.items()}
+        bold = made.add_format({"bold": True, "text_wrap": True, "valign": "top"})
+        for one in tables:
+            _fill(made.add_worksheet(one.title), one, name, styles, bold)
+    return buffer.getvalue()
+
+
+def _fill(page: Any, one: Sheet, name: str, styles: dict[str, Any], bold: Any) -> None:
+    """Row 0 names the profile, row 1 the columns."""
+    page.write_string(0, 0, _clean(f"{one.title} of {name}"), bold)
+    widths = [len(head(column)) // 2 + 4 for column in one.columns]
+    for place, column in enumerate(one.columns):
+        page.write_string(1, place, head(column), bold)
+    row = 1
+    for row, cells in enumerate(one.rows, 2):
+        if row >= MOST_ROWS:
+            page.write_string(row, 0, "more rows than a sheet holds: --format csv and json have all")
+            break
+        _write(page, row, cells, one, styles, widths)
+    for place, width in enumerate(widths):
+        page.set_column(place, place, min(width, WIDEST))
+    page.freeze_panes(2, 0)
+    page.autofilter(1, 0, max(row, 2), len(one.columns) - 1)
+
+
+def _write(page: Any, row: int, cells: Sequence[Cell], one: Sheet, styles: dict[str, Any], widths: list[int]) -> None:
+    for place, cell in enumerate(cells):
+        if cell is None:
+            continue
+        if isinstance(cell, str):
+            page.write_string(row, place, _clean(cell))
+            widths[place] = max(widths[place], min(len(cell) + 2, WIDEST))
+        else:
+            page.write_number(row, place, cell, styles[one.columns[place].unit])
+            widths[place] = max(widths[place], 12)
+
+
+def _clean(text: str) -> str:
+    text = NOT_XML.sub("", text)
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"

@@ -1,0 +1,220 @@
+"""Trace ► Profile, in this order: what lies in what, what launched what, rows, iterations, sums."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from gpuprep.trace import work
+from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
+from gpuprep.trace.model import modules, rows, speed, stacks, sums
+from gpuprep.trace.model.groups import Groups, narrow
+from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
+from gpuprep.trace.model.launches import Launches, launches
+from gpuprep.trace.model.memory import give_back
+from gpuprep.trace.model.sweep import Sweep, nearest
+from gpuprep.trace.profile import (
+    NO_OP,
+    OUTSIDE,
+    Direction,
+    Iterations,
+    KernelInstances,
+    Links,
+    OpCells,
+    OpInstances,
+    OpRow,
+    Profile,
+)
+
+GRAPH_LAUNCH = "GraphLaunch"  # cudaGraphLaunch, cuGraphLaunch, hipGraphLaunch
+
+
+def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
+    """Links a whole file. UsageError: the key op is not in it."""
+    give_back()  # what reading had
+    _in_32_bits(trace)
+    ops, gpu = trace.ops, trace.gpu
+    border = borders(trace)
+    everything = _sweep(trace)
+    parents = everything.parents()
+    is_op = ops.kind == OpKind.OP
+    annotation = ops.kind == OpKind.ANNOTATION
+    annotation[border.rows] = False  # ProfilerStep#3 is no work
+    linked = launches(trace, everything.only(is_op), everything.only(annotation))
+
+    # Annotations are ops as far as they launch something that no op launches.
+    launching = ops.name[linked.range[linked.range >= 0]]
+    tree = everything.only(is_op | (annotation & np.isin(ops.name, launching)))
+    position = np.full(len(ops.start) + 1, NONE, np.int32)  # of each range in the tree; the last entry: no range
+    position[tree.rows] = np.arange(len(tree.rows))
+    backward = rows.is_backward(trace, tree)
+    forward = modules.forward_of(trace, tree, position, backward)
+    found = modules.find(trace, everything)
+    del everything
+    module = modules.of_tree(trace, found, tree, forward)
+    all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
+    made = rows.rows(tree, all_kinds, kind, module, found.paths, backward)
+    first = made.first[1:]
+    origin = np.append(tree.rows, NONE)[nearest(forward, tree.above)[first]]
+    told = stacks.of_ranges(trace, tree.rows[first].tolist(), parents, origin.tolist())
+    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
+    kernels, kernel = rows.kernels(trace)
+    if key_op:
+        named = [at for at, row in enumerate(op_rows, 1) if row.name == key_op]
+        border = by_key_op(trace, key_op, tree.rows[np.isin(made.of, named)])
+
+    place = position[linked.range]
+    op = np.append(made.of, NO_OP)[place].astype(np.int32)
+    graphs = _graph_rows(trace, linked, 1 + len(op_rows))
+    op[graphs.events] = graphs.of_events
+
+    launch_iteration = border.of(trace.calls.start)
+    iteration = np.append(launch_iteration, OUTSIDE)[linked.call].astype(np.int32)
+    if border.how == ONE:
+        iteration[:] = 0
+    elif not len(trace.calls.start):  # no launches in this profile: the time of the work itself is all there is
+        iteration = border.of(gpu.start)
+    call_place = position[linked.call_op]
+    del position, forward, backward, module, kind
+    op_iteration = border.of(ops.start)
+    of = sums.times(trace, tree, place, call_place)
+    iterations = _iterations(trace, border, iteration, op_iteration)
+    devices = np.unique(gpu.device).tolist()
+    all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)
+    op_cells = _with_graphs(sums.op_cells(op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration)
+    ranges = OpInstances(
+        op=_spread(made.of, tree, len(ops.start), NONE),
+        parent=parents,
+        iteration=op_iteration,
+        cpu_self=_spread(of.cpu_self, tree, len(ops.start), 0),
+        overhead=_spread(of.overhead, tree, len(ops.start), 0),
+        gpu_idle=_spread(of.gpu_idle, tree, len(ops.start), 0),
+    )
+    del tree, made, of
+    give_back()
+    return Profile(
+        trace=trace,
+        iterations=iterations,
+        ops=all_ops,
+        kernels=speed.proven(trace, all_ops, kernels, cells, op_cells),
+        cells=cells,
+        op_cells=op_cells,
+        gpu=KernelInstances(kernel, op, np.where(op == NO_OP, NONE, linked.range), linked.call, iteration),
+        ranges=ranges,
+        busy=sums.busy(gpu, devices, iterations.first, iterations.until),
+        device_order=devices,
+        modules=found.paths,
+        module_cells=sums.module_cells(trace, found, op_iteration),
+        links=Links(
+            to_call=int((linked.call >= 0).sum()),
+            to_op=int((op != NO_OP).sum()),
+            by_external=linked.by_external,
+            checked=linked.checked,
+            agree=linked.agree,
+        ),
+        name=name or trace.file,
+    )
+
+
+def _in_32_bits(trace: Trace) -> None:
+    """Numbers that only tell things apart; in place, for a profile may have tens of millions of rows."""
+    columns = ("external", "correlation", "sequence", "forward_thread", "graph_node", "stream")
+    for table in (trace.gpu, trace.calls, trace.ops):
+        for column in columns:
+            if column in vars(table):
+                setattr(table, column, narrow(getattr(table, column)))
+
+
+def _sweep(trace: Trace) -> Sweep:
+    ops = trace.ops
+    # Of two ranges with the same times the outer one: what the program named, before the op, before Python; then the
+    # one that was numbered first.
+    outer = np.array([2, 0, 1, 3], np.int8)  # by OpKind: OP, ANNOTATION, MODULE, PYTHON
+    return Sweep(
+        ops.start, ops.end, ops.thread, np.arange(len(ops.start), dtype=np.int32), (outer[ops.kind], ops.external)
+    )
+
+
+def _spread(values: Ints, tree: Sweep, size: int, otherwise: int) -> Ints:
+    """Values of positions of the tree as values of ranges; in 32 bits where they fit."""
+    kind = np.int32 if not len(values) or int(values.max()) <= np.iinfo(np.int32).max else np.int64
+    made = np.full(size, otherwise, kind) if otherwise else np.zeros(size, kind)  # zeros: no memory before it is used
+    made[tree.rows] = values
+    return made
+
+
+def _compute_capability(trace: Trace) -> str:
+    """Of the first GPU that did something."""
+    if trace.notes.get("amd_gpu"):
+        return work.NOT_NVIDIA
+    used = set(np.unique(trace.gpu.device).tolist())
+    known = [device.compute_capability for device in trace.devices if device.index in used or not used]
+    return next((each for each in known if each), "")
+
+
+def _no_op(trace: Trace, linked: Launches) -> OpRow:
+    before, outside = linked.call < 0, (linked.call >= 0) & (linked.range < 0)
+    if not (trace.ops.kind == OpKind.OP).any():
+        why = "no op ranges in this report"
+    else:
+        causes = ((before, "launched before the profile began"), (outside, "launched outside of every op"))
+        why = ", or ".join(text for rows_, text in causes if rows_.any()) or "without an op"
+    return _row(why, why)
+
+
+def _row(type_: str, why: str) -> OpRow:
+    return OpRow(type_, type_, Direction.NONE, "", NONE, "", "", (), False, why, float("nan"))
+
+
+@dataclasses.dataclass
+class Graphs:
+    """Launches of CUDA graphs outside of every op: the ops of their kernels are not known. A row for each API call."""
+
+    rows: list[OpRow]
+    events: Ints  # GPU events
+    of_events: Ints  # of these the row
+    calls: Ints  # rows of Trace.calls
+    of_calls: Ints
+
+
+def _graph_rows(trace: Trace, linked: Launches, first: int) -> Graphs:
+    names = [index for index, name in enumerate(trace.names) if GRAPH_LAUNCH in name]
+    events = np.flatnonzero((linked.call >= 0) & (linked.range < 0)) if names else np.zeros(0, np.int64)
+    events = events[np.isin(trace.calls.name[linked.call[events]], names)]
+    calls = np.unique(linked.call[events])
+    used, of_calls = np.unique(trace.calls.name[calls], return_inverse=True)
+    made = [_row(trace.names[name], "a CUDA graph was launched; its ops are not in the profile") for name in used]
+    of_events = of_calls[np.searchsorted(calls, linked.call[events])]
+    return Graphs(made, events, of_events + first, calls, of_calls + first)
+
+
+def _with_graphs(made: OpCells, graphs: Graphs, trace: Trace, iteration: Ints) -> OpCells:
+    if not graphs.rows:
+        return made
+    length = trace.calls.end[graphs.calls] - trace.calls.start[graphs.calls]
+    groups = Groups(iteration[graphs.calls], graphs.of_calls)
+    more: dict[str, Ints] = {each.name: np.zeros(groups.count, np.int64) for each in dataclasses.fields(OpCells)}
+    more["iteration"], more["op"] = groups.values(iteration[graphs.calls]), groups.values(graphs.of_calls)
+    more["calls"], more["cpu"], more["cpu_self"] = groups.size(), groups.sum(length), groups.sum(length)
+    more["cpu_shortest"], more["cpu_longest"] = groups.least(length), groups.most(length)
+    joined = {key: np.concatenate((getattr(made, key), more[key])) for key in more}
+    order = np.lexsort((joined["op"], joined["iteration"]))
+    return OpCells(**{key: values[order] for key, values in joined.items()})
+
+
+def _iterations(trace: Trace, border: Borders, gpu_iteration: Ints, op_iteration: Ints) -> Iterations:
+    """The wall clock of an iteration: from its first op on the CPU to the last end of its ops or of its GPU work."""
+    ops, count = trace.ops, len(border.start)
+    first, until = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    named = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
+    named[border.rows] = False
+    begun = np.flatnonzero(named & (op_iteration >= 0))
+    np.minimum.at(first, op_iteration[begun], ops.start[begun])
+    ended = np.flatnonzero((ops.kind == OpKind.OP) & (op_iteration >= 0))
+    np.maximum.at(until, op_iteration[ended], ops.end[ended])
+    worked = np.flatnonzero(gpu_iteration >= 0)
+    np.maximum.at(until, gpu_iteration[worked], trace.gpu.end[worked])
+    first = np.where(first > border.end, border.start, first)
+    until = np.where(until < first, border.end, until)
+    return Iterations(border.names, border.start, border.end, until, first, border.how)

@@ -1,0 +1,69 @@
+"""From a file to what is shown of it: read ► link ► sum ► roofs ► advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuprep.records import RunRecord
+from gpuprep.trace.advice import advise
+from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.model import profile as linked
+from gpuprep.trace.opening.machine import beside, board_used, system_config
+from gpuprep.trace.opening.texts import make_safe
+from gpuprep.trace.profile import Profile
+from gpuprep.trace.reading import read
+from gpuprep.trace.roofs import with_roofs
+from gpuprep.trace.tables import document as tabulated
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What of a profile is to be shown, as on the command line."""
+
+    start: int | None = None
+    stop: int | None = None
+    key_op: str = ""
+    profile_name: str = ""
+    keep_paths: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    profile: Profile
+    document: TraceDocument
+
+
+def open_trace(
+    path: Path,
+    wish: Wish = Wish(),
+    record: RunRecord | None = None,
+    *,
+    last_rank: tuple[int, float, float] | None = None,
+    say: Say = lambda _step: None,
+) -> Opened:
+    """One file, as everything shows it. `record` is of the machine that it was recorded on; `say` is told each step.
+
+    `last_rank`: as advise() takes it, where the file is one of several ranks.
+
+    Raises UsageError for what is no profile, and for iterations and a key op that are not in it.
+    """
+    say(f"reading {path.name}")
+    trace = read(path)
+    make_safe(trace, keep_paths=wish.keep_paths)
+    say(f"linking {trace.gpu.start.size:,} GPU events to {trace.ops.start.size:,} ranges on the CPU")
+    profile = linked(trace, key_op=wish.key_op, name=wish.profile_name)
+    say("adding up")
+    document = tabulated(profile, wish.start, wish.stop)
+    noted = beside(path)
+    record = record or noted.record
+    machine, source = system_config(trace, record, noted.machine)
+    document = replace(document, file=replace(document.file, machine=machine, machine_source=source))
+    board = board_used(trace, record)
+    document = with_roofs(profile, document, board, record)
+    say("looking for what to change")
+    found = advise(profile, document, board=board, record=record, last_rank=last_rank)
+    return Opened(profile, replace(document, advice=found))

@@ -1,0 +1,72 @@
+"""A folder with a profile of each rank ► what they show together. One profile at a time is in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.document import Note
+from gpuprep.trace.model import profile as linked
+from gpuprep.trace.opening import Say, Wish
+from gpuprep.trace.opening.texts import make_safe
+from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
+from gpuprep.trace.reading import find, read
+from gpuprep.untrusted.plaintext import one_line
+
+
+def is_job(path: Path) -> bool:
+    """Whether it is a folder with several profiles. A folder without any is a UsageError."""
+    return path.is_dir() and len(find(path)) > 1
+
+
+def only(path: Path) -> Path:
+    """The one profile of a folder; a file as it is."""
+    return find(path)[0]
+
+
+@dataclass(frozen=True)
+class Job:
+    ranks: RanksDocument
+    files: dict[str, Path]  # by their names in the document
+
+    @property
+    def first(self) -> Path:
+        """The file of the lowest rank."""
+        return self.files[self.ranks.ranks[0].file]
+
+    @property
+    def last_rank(self) -> tuple[int, float, float] | None:
+        """The worst straggler as advise() takes it: rank, ns a step, share of the steps."""
+        if not self.ranks.stragglers:
+            return None
+        worst = self.ranks.stragglers[0]
+        return worst.rank, worst.late_us * 1000, worst.steps / worst.of_steps
+
+
+def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Job:
+    """Files that are no profile are left out and said; UsageError where none is one.
+
+    Of `wish`, the key op and the paths count, and the iterations are those that all ranks have.
+    """
+    found: list[OneRank] = []
+    files: dict[str, Path] = {}
+    failed: list[Note] = []
+    first: UsageError | None = None
+    for file in find(folder):
+        say(f"reading {file.name}")
+        try:
+            # Python functions are most of a profile with stacks, and say nothing of ranks.
+            trace = read(file, stacks=False)
+            make_safe(trace, keep_paths=wish.keep_paths)
+            found += ranks_of(linked(trace, key_op=wish.key_op))
+            files.setdefault(trace.file, file)
+        except UsageError as error:
+            first = first or error
+            failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), 200)}"))
+    if not found:
+        assert first is not None
+        raise first
+    say(f"comparing {len(found)} ranks")
+    joined = join(found, wish.profile_name or folder.resolve().name)
+    return Job(replace(joined, notes=(*joined.notes, *failed)), files)

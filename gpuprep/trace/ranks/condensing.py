@@ -1,0 +1,233 @@
+"""One profile ► what joining needs of it: the steps and every collective. Small, so that many ranks fit in memory."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprep.trace.columns import NONE, Arguments, GpuKind, Ints, OpKind
+from gpuprep.trace.model.intervals import Union, union
+from gpuprep.trace.profile import Profile
+from gpuprep.trace.ranks import kinds
+
+_RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_HIGHEST = 8  # ranges between a launch and the range that tells of its collective
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Collectives that are alike."""
+
+    name: str
+    group: str
+    group_size: int  # NONE: not told
+    dtype: str
+    bytes: int  # NONE: not told
+
+
+@dataclass
+class Collectives:
+    """In the order of time. Times in ns since 1970 by the rank's own clock, or since the profile's start."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    exposed: NDArray[np.int64]
+    kind: NDArray[np.int64]  # index of OneRank.kinds
+    step: NDArray[np.int64]  # index of OneRank.steps; -1 outside
+    sequence: NDArray[np.int64]  # the group's own number; -1 without
+
+
+@dataclass
+class OneRank:
+    file: str
+    rank: int
+    guessed: bool  # the rank stands in the file's name or not even there
+    world_size: int  # NONE: not told
+    backend: str
+    device: int  # NONE: none used
+    gpu: str
+    has_clock: bool
+    steps: list[str]
+    start: NDArray[np.int64]  # of the steps, ns as in Collectives
+    wall: NDArray[np.int64]  # ns, one a step, as the next four
+    busy: NDArray[np.int64]
+    compute: NDArray[np.int64]
+    collective: NDArray[np.int64]
+    exposed: NDArray[np.int64]
+    kinds: list[Kind]
+    calls: Collectives
+    unknown: int  # collectives on the GPU whose op is not in the profile
+
+
+def ranks_of(profile: Profile) -> list[OneRank]:
+    """One, or one a GPU where one file has several: a session of Nsight Systems."""
+    trace = profile.trace
+    devices = profile.device_order
+    if trace.rank != NONE or len(devices) < 2:
+        if len(devices) > 1:  # a rank that touched another GPU: its own is the one with most work
+            counts = [int((trace.gpu.device == device).sum()) for device in devices]
+            devices = [devices[int(np.argmax(counts))]]
+        found = _RANK_IN_NAME.search(trace.file)
+        rank = trace.rank if trace.rank != NONE else int(found[1]) if found else NONE
+        return [_one(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
+    return [_one(profile, device, NONE, True) for device in devices]
+
+
+def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
+    trace = profile.trace
+    zero = max(trace.zero_ns, 0)
+    names = np.array([bool(kinds.KERNEL.search(name)) for name in trace.names] or [False])
+    here = trace.gpu.device == device
+    kernel = here & (trace.gpu.kind == GpuKind.KERNEL)
+    is_collective = kernel & names[trace.gpu.name]
+    compute = _union(profile, kernel & ~is_collective)
+    start, end = _windows(profile)
+    made, calls, unknown = _collectives(profile, np.flatnonzero(is_collective), compute)
+    both = union(calls.start, calls.end)
+    together = union(
+        np.concatenate((trace.gpu.start[kernel & ~is_collective], calls.start)),
+        np.concatenate((trace.gpu.end[kernel & ~is_collective], calls.end)),
+    )
+    inside = compute.inside(start, end)
+    calls.start, calls.end = calls.start + zero, calls.end + zero
+    return OneRank(
+        file=trace.file,
+        rank=rank,
+        guessed=guessed,
+        world_size=trace.world_size,
+        backend=trace.machine.get("backend", ""),
+        device=device,
+        gpu=next((one.name for one in trace.devices if one.index == device), ""),
+        has_clock=trace.zero_ns >= 0,
+        steps=_numbered(profile.iterations.names),
+        start=start + zero,
+        wall=end - start,
+        busy=_union(profile, here).inside(start, end),
+        compute=inside,
+        collective=both.inside(start, end),
+        exposed=together.inside(start, end) - inside,
+        kinds=made,
+        calls=calls,
+        unknown=unknown,
+    )
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """Steps that have one name are told apart by their order: "train_step 0", "train_step 1"."""
+    often = Counter(names)
+    if len(often) == len(names):
+        return list(names)
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append(f"{name} {seen[name]}" if often[name] > 1 else name)
+        seen[name] += 1
+    return found
+
+
+def _union(profile: Profile, chosen: NDArray[np.bool_]) -> Union:
+    return union(profile.trace.gpu.start[chosen], profile.trace.gpu.end[chosen])
+
+
+def _windows(profile: Profile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A step's own range on the CPU; the only step lasts until its last work on the GPU."""
+    steps = profile.iterations
+    start, end = np.asarray(steps.start, np.int64), np.asarray(steps.end, np.int64)
+    if len(start) == 1:
+        gpu = profile.trace.gpu
+        start = np.minimum(start, gpu.start.min()) if steps.how == "one" and len(gpu.start) else start
+        end = np.maximum(end, np.asarray(steps.until, np.int64))
+    return start, np.maximum(end, start)
+
+
+def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[Kind], Collectives, int]:
+    trace = profile.trace
+    on_cpu = np.array([bool(kinds.ON_CPU.search(name)) for name in trace.names] or [False])
+    ranges = np.flatnonzero(on_cpu[trace.ops.name] & (trace.ops.kind != OpKind.PYTHON))
+    told = _telling(profile, profile.gpu.instance[events])
+    # A kernel is known by its name and by what its op was called with; a range on the CPU by its own.
+    name = np.concatenate((trace.gpu.name[events], trace.ops.name[ranges])).astype(np.int64)
+    arguments = np.concatenate((_arguments(profile, told), trace.ops.arguments[ranges])).astype(np.int64)
+    pairs, kind = np.unique(np.column_stack((name, arguments)), axis=0, return_inverse=True)
+    described = [_kind(trace.names[int(text)], trace.arguments[int(row)] if row >= 0 else None) for text, row in pairs]
+    sequence = np.array([number for _, number in described] or [NONE], np.int64)
+    start = np.concatenate((trace.gpu.start[events], trace.ops.start[ranges])).astype(np.int64)
+    end = np.concatenate((trace.gpu.end[events], trace.ops.end[ranges])).astype(np.int64)
+    step = np.concatenate((profile.gpu.iteration[events], profile.ranges.iteration[ranges])).astype(np.int64)
+    numbers: dict[Kind, int] = {}  # calls that differ by their sequence number alone are of one kind
+    of = np.array([numbers.setdefault(one, len(numbers)) for one, _ in described] or [NONE], np.int64)
+    row = np.asarray(kind, np.int64).reshape(-1)
+    order = np.argsort(start, kind="stable")
+    start, end, row, step = start[order], end[order], row[order], step[order]
+    exposed = end - start - compute.inside(start, end)
+    calls = Collectives(start, end, exposed, of[row], step, sequence[row])
+    return list(numbers), calls, int((told < 0).sum())
+
+
+def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
+    """The nearest range around each launch that tells of a collective (record_param_comms); -1 without."""
+    ops = profile.trace.ops
+    tells = np.array(
+        [any(key == "Collective name" for key, _ in one.other) for one in profile.trace.arguments] + [False]
+    )
+    rows = np.asarray(rows, np.int64).copy()
+    found = np.full(len(rows), NONE, np.int64)
+    for _ in range(_HIGHEST):
+        open_ = np.flatnonzero((found < 0) & (rows >= 0))
+        if not len(open_):
+            break
+        here = rows[open_]
+        hit = tells[ops.arguments[here]]
+        found[open_[hit]] = here[hit]
+        rows[open_] = profile.ranges.parent[here]
+    return found
+
+
+def _arguments(profile: Profile, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    found = np.full(len(rows), NONE, np.int64)
+    found[rows >= 0] = profile.trace.ops.arguments[rows[rows >= 0]]
+    return found
+
+
+def _kind(text: str, arguments: Arguments | None) -> tuple[Kind, int]:
+    """What it is, and its number in its group."""
+    other = dict(arguments.other) if arguments else {}
+    name = kinds.collective(other.get("Collective name", "") or text)
+    if name == "other":
+        name = kinds.collective(text)
+    dtype = other.get("dtype", "")
+    sent, received = _whole(other.get("In msg nelems")), _whole(other.get("Out msg nelems"))
+    if arguments and not other and arguments.dtypes and arguments.shapes:  # gloo's ranges have inputs instead
+        dtype, sent = arguments.dtypes[0], _elements(arguments.shapes[0])
+        received = sent
+    size = kinds.element_bytes(dtype)
+    known = size is not None and sent >= 0 and received >= 0
+    group = " ".join(filter(None, (other.get("Process Group Name", ""), other.get("Process Group Ranks", ""))))
+    return (
+        Kind(
+            name=name,
+            group=group,
+            group_size=_whole(other.get("Group size")),
+            dtype=dtype,
+            bytes=kinds.message_bytes(name, sent, received, size) if known and size is not None else NONE,
+        ),
+        _whole(other.get("Seq")),
+    )
+
+
+def _elements(shape: object) -> int:
+    if not isinstance(shape, tuple) or not shape or not all(isinstance(one, int) and one >= 0 for one in shape):
+        return NONE
+    count = 1
+    for one in shape:
+        count *= one
+    return count if count < 2**53 else NONE
+
+
+def _whole(text: str | None) -> int:
+    """Of a text that the file gave; NONE for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else NONE

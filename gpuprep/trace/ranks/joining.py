@@ -1,0 +1,307 @@
+"""What several ranks show together: who waits for whom, how long, and how fast the collectives are."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuprep.trace.columns import NONE
+from gpuprep.trace.document import Note
+from gpuprep.trace.profile import Profile
+from gpuprep.trace.ranks import kinds
+from gpuprep.trace.ranks.condensing import Kind, OneRank, ranks_of
+from gpuprep.trace.ranks.document import (
+    SCHEMA_VERSION,
+    CollectiveLine,
+    RankLine,
+    RanksDocument,
+    RankStep,
+    Straggler,
+)
+from gpuprep.trace.ranks.matching import Clocks, Matched, align, match
+
+# A rank is a straggler if the others wait for it longest in more than half of the steps, and for this part of a step.
+MOST_STEPS, LEAST_PART = 0.5, 0.05
+_MOST_MISSING = 4096
+
+
+def summary(profiles: Sequence[Profile], job: str = "") -> RanksDocument:
+    """All profiles of a job at once. `job` is the folder's name."""
+    return join([one for profile in profiles for one in ranks_of(profile)], job)
+
+
+def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
+    """Ranks in any order. What is of another job, or there twice, is left out and said."""
+    notes: list[Note] = []
+    ranks, world_size = _one_job(found, notes)
+    common = _common_steps(ranks, notes)
+    matched = match(ranks)
+    clocks = align(matched)
+    if unknown := sum(rank.unknown for rank in ranks):
+        text = f"{_count(unknown, 'collective')} without the op that tells its group and size"
+        notes.append(Note("collectives_without_op", unknown, text))
+    if len(ranks) > 1 and (alone := int((~matched.complete).sum())):
+        text = f"{_count(alone, 'collective')} not in every rank of the group: nothing is said of who waited there"
+        notes.append(Note("collectives_not_matched", alone, text))
+    waits = _Waits(matched, clocks, ranks, common)
+    steps = _steps(ranks, common, waits)
+    backends = Counter(rank.backend for rank in ranks if rank.backend)
+    present = {rank.rank for rank in ranks}
+    return RanksDocument(
+        schema_version=SCHEMA_VERSION,
+        job=job,
+        backend=backends.most_common(1)[0][0] if backends else "",
+        world_size=world_size if world_size > 0 else None,
+        ranks=tuple(_line(rank, place, common, clocks, waits) for place, rank in enumerate(ranks)),
+        missing=tuple(number for number in range(min(world_size, _MOST_MISSING)) if number not in present),
+        clocks=clocks.words,
+        clock_error_us=None if clocks.error_ns is None else clocks.error_ns / 1000,
+        steps=steps,
+        collectives=_collectives(ranks, matched, clocks),
+        stragglers=_stragglers(ranks, steps, waits, clocks),
+        notes=tuple(notes),
+    )
+
+
+def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
+    """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
+    jobs: dict[int, list[OneRank]] = defaultdict(list)
+    for one in sorted(found, key=lambda one: (one.file, one.device)):
+        jobs[one.world_size].append(one)
+    if not jobs:
+        return [], 0
+    # Files that tell of a job before files that do not.
+    size, chosen = max(jobs.items(), key=lambda item: (item[0] != NONE and len(item[1]) > 1, len(item[1]), item[0]))
+    for other, strangers in sorted(jobs.items()):
+        if other != size:
+            for stranger in strangers:
+                told = f"of {other} ranks" if other != NONE else "that does not tell its ranks"
+                notes.append(Note("other_job", 1, f"{stranger.file}: of a job {told}; left out"))
+    known = [one for one in chosen if one.rank != NONE]
+    free = iter(sorted(set(range(len(chosen))) - {one.rank for one in known}))
+    numbered = known + [replace(one, rank=next(free)) for one in chosen if one.rank == NONE]
+    if guessed := sum(one.guessed for one in numbered):
+        text = f"{_count(guessed, 'profile')} without a rank: it was taken from the file's name, or from the order"
+        notes.append(Note("rank_guessed", guessed, text))
+    return _each_once(sorted(numbered, key=lambda one: (one.rank, one.file)), notes), size
+
+
+def _each_once(ranks: list[OneRank], notes: list[Note]) -> list[OneRank]:
+    by_rank: dict[int, list[OneRank]] = defaultdict(list)
+    for one in ranks:
+        by_rank[one.rank].append(one)
+    names = Counter(name for one in ranks for name in set(one.steps))
+    middle = np.median([one.start[0] for one in ranks if len(one.start)] or [0])
+    kept = []
+    for number, same in sorted(by_rank.items()):
+        # The one with the steps that most others have; then the one that began when they did.
+        best = max(same, key=lambda one: (sum(names[name] for name in set(one.steps)), -_apart(one, float(middle))))
+        kept.append(best)
+        for one in same:
+            if one is not best:
+                notes.append(Note("rank_twice", 1, f"{one.file}: rank {number} stands in {best.file}, too; left out"))
+    return kept
+
+
+def _apart(one: OneRank, middle: float) -> float:
+    return abs(float(one.start[0]) - middle) if len(one.start) else float("inf")
+
+
+def _common_steps(ranks: list[OneRank], notes: list[Note]) -> list[str]:
+    if not ranks:
+        return []
+    steps = [set(rank.steps) for rank in ranks]
+    everywhere, every = set.intersection(*steps), set.union(*steps)
+    common = [name for name in ranks[0].steps if name in everywhere]
+    if left := len(every) - len(common):
+        notes.append(Note("steps_not_common", left, f"{_count(left, 'step')} not in every rank; not compared"))
+    return common
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+class _Waits:
+    """Per collective that all ranks of its group have: how long each waited in it, and who came last by how much."""
+
+    def __init__(self, matched: Matched, clocks: Clocks, ranks: list[OneRank], common: list[str]) -> None:
+        rows = matched.complete & ((matched.call < 0) | clocks.aligned).all(axis=1)
+        self.told = bool(rows.any())
+        self.call = matched.call[rows]
+        there = self.call >= 0
+        kept = Matched(self.call, matched.complete[rows], ranks)
+        start, end = kept.times("start", clocks.offsets), kept.times("end", clocks.offsets)
+        low = np.iinfo(np.int64).min
+        entered = np.sort(np.where(there, start, low), axis=1)
+        last = entered[:, -1] if self.told else np.zeros(0, np.int64)
+        self.waited = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
+        self.last = np.where(there, start, low).argmax(axis=1) if self.told else np.zeros(0, np.int64)
+        self.late = (last - entered[:, -2]) if self.told else np.zeros(0, np.int64)
+        self.step = self._steps(ranks, common)
+
+    def _steps(self, ranks: list[OneRank], common: list[str]) -> NDArray[np.int64]:
+        """Index of the common steps; -1 outside of them. The step of the first rank that has the collective."""
+        number = {name: place for place, name in enumerate(common)}
+        found = np.full(len(self.call), NONE, np.int64)
+        for column, rank in enumerate(ranks):
+            of = np.array([number.get(name, NONE) for name in rank.steps] + [NONE], np.int64)
+            take = (found < 0) & (self.call[:, column] >= 0)
+            found[take] = of[rank.calls.step[self.call[take, column]]]
+        return found
+
+    def late_by_step(self, column: int, steps: int) -> NDArray[np.float64]:
+        mine = (self.last == column) & (self.step >= 0)
+        return np.bincount(self.step[mine], self.late[mine], minlength=steps)[:steps].astype(np.float64)
+
+
+def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: _Waits) -> RankLine:
+    place = {name: number for number, name in enumerate(rank.steps)}
+    chosen = [place[name] for name in common]
+    there = waits.call[:, column] >= 0 if waits.told else np.zeros(0, bool)
+    inside = there & (waits.step >= 0) if waits.told else there
+
+    def mean(of: NDArray[np.int64]) -> float | None:
+        return float(of[chosen].mean()) / 1000 if chosen else None
+
+    step, busy, collective, exposed = mean(rank.wall), mean(rank.busy), mean(rank.collective), mean(rank.exposed)
+    on_gpu = rank.device != NONE
+    told = waits.told and bool(there.any()) and bool(chosen)
+    return RankLine(
+        rank=rank.rank,
+        file=rank.file,
+        device=rank.device if on_gpu else None,
+        gpu=rank.gpu,
+        steps=len(chosen),
+        step_us=step,
+        busy_us=busy if on_gpu else None,
+        busy_percent=100 * busy / step if on_gpu and busy is not None and step else None,
+        compute_us=mean(rank.compute) if on_gpu else None,
+        collective_us=collective,
+        exposed_us=exposed,
+        overlapped_us=None if collective is None or exposed is None else collective - exposed,
+        waiting_us=float(waits.waited[inside, column].sum()) / 1000 / len(chosen) if told else None,
+        late_us=float(waits.late_by_step(column, len(common)).mean()) / 1000 if told else None,
+        last_percent=100 * float((waits.last[inside] == column).mean()) if told and inside.any() else None,
+        clock_offset_us=float(clocks.offsets[column]) / 1000,
+    )
+
+
+def _steps(ranks: list[OneRank], common: list[str], waits: _Waits) -> tuple[RankStep, ...]:
+    late = np.array([waits.late_by_step(column, len(common)) for column in range(len(ranks))])
+    places = [{name: place for place, name in enumerate(rank.steps)} for rank in ranks]
+    found = []
+    for number, name in enumerate(common):
+        rows = [place[name] for place in places]
+        worst = int(late[:, number].argmax())
+        found.append(
+            RankStep(
+                name=name,
+                wall_us=_each(ranks, rows, "wall"),
+                busy_us=_each(ranks, rows, "busy"),
+                exposed_us=_each(ranks, rows, "exposed"),
+                late_us=tuple((late[:, number] / 1000).tolist()) if waits.told else (None,) * len(ranks),
+                last_rank=ranks[worst].rank if late[worst, number] > 0 else None,
+            )
+        )
+    return tuple(found)
+
+
+def _each(ranks: list[OneRank], rows: list[int], which: str) -> tuple[float, ...]:
+    return tuple(float(getattr(rank, which)[row]) / 1000 for rank, row in zip(ranks, rows, strict=True))
+
+
+def _stragglers(
+    ranks: list[OneRank], steps: tuple[RankStep, ...], waits: _Waits, clocks: Clocks
+) -> tuple[Straggler, ...]:
+    """Only what is well above the error of the clocks counts."""
+    if not steps or not waits.told:
+        return ()
+    found = []
+    length = float(np.mean([step.wall_us for step in steps]))
+    for column, rank in enumerate(ranks):
+        worst = sum(step.last_rank == rank.rank for step in steps)
+        late = float(waits.late_by_step(column, len(steps)).mean()) / 1000
+        mine = (waits.last == column) & (waits.step >= 0)
+        typical = float(np.median(waits.late[mine])) if mine.any() else 0.0
+        percent = 100 * late / length if length else 0.0
+        if worst <= MOST_STEPS * len(steps) or percent < 100 * LEAST_PART or typical < 2 * (clocks.error_ns or 0):
+            continue
+        words = (
+            f"Rank {rank.rank} enters collectives last: in {worst} of {len(steps)} steps the others waited longest for"
+            f" it, {late / 1000:.2f} ms a step ({percent:.0f} % of it)."
+        )
+        found.append(Straggler(rank.rank, worst, len(steps), late, percent, words))
+    return tuple(sorted(found, key=lambda one: -one.late_us))
+
+
+def _collectives(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> tuple[CollectiveLine, ...]:
+    transfers = _transfers(ranks, matched, clocks)
+    by_kind: dict[Kind, list[tuple[int, int]]] = defaultdict(list)
+    for column, rank in enumerate(ranks):
+        for number, kind in enumerate(rank.kinds):
+            by_kind[kind].append((column, number))
+    lines = [_collective(kind, ranks, where, transfers.get(kind, [])) for kind, where in by_kind.items()]
+    return tuple(sorted(lines, key=lambda line: -line.total_us))
+
+
+def _transfers(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> dict[Kind, list[int]]:
+    """ns from the last rank's start to the last end, by the kind in the first rank that has it."""
+    rows = matched.complete & ((matched.call < 0) | clocks.aligned).all(axis=1)
+    call = matched.call[rows]
+    there = call >= 0
+    kept = Matched(call, matched.complete[rows], ranks)
+    low = np.iinfo(np.int64).min
+    if not len(call):
+        return {}
+    start = np.where(there, kept.times("start", clocks.offsets), low).max(axis=1)
+    end = np.where(there, kept.times("end", clocks.offsets), low).max(axis=1)
+    ranks_there = there.sum(axis=1)
+    first = there.argmax(axis=1)
+    found: dict[Kind, list[int]] = defaultdict(list)
+    for column in range(len(ranks)):
+        chosen = np.flatnonzero(first == column)
+        of = ranks[column].calls.kind[call[chosen, column]]
+        for number in np.unique(of).tolist():
+            kind = ranks[column].kinds[number]
+            rows_of = chosen[of == number]
+            # Of a group of which a rank has no profile, nobody knows when its last rank entered.
+            whole = rows_of if kind.group_size == NONE else rows_of[ranks_there[rows_of] == kind.group_size]
+            found[kind] += np.maximum(end[whole] - start[whole], 0).tolist()
+    return found
+
+
+def _collective(
+    kind: Kind, ranks: list[OneRank], where: Iterable[tuple[int, int]], transfers: list[int]
+) -> CollectiveLine:
+    lengths, exposed, calls = [], [], []
+    for column, number in where:
+        of = ranks[column].calls
+        mine = of.kind == number
+        lengths.append((of.end - of.start)[mine])
+        exposed.append(of.exposed[mine])
+        calls.append(int(mine.sum()))
+    time, open_ = np.concatenate(lengths), np.concatenate(exposed)
+    transfer = float(np.median(transfers)) if transfers else None
+    factor = kinds.bus_factor(kind.name, kind.group_size if kind.group_size != NONE else 0)
+    told = kind.bytes > 0 and factor is not None and transfer
+    return CollectiveLine(
+        name=kind.name,
+        group=kind.group,
+        group_size=kind.group_size if kind.group_size != NONE else None,
+        dtype=kind.dtype,
+        bytes=kind.bytes if kind.bytes != NONE else None,
+        calls=max(calls),
+        ranks=len(calls),
+        matched=len(transfers),
+        time_us=float(time.mean()) / 1000,
+        exposed_us=float(open_.mean()) / 1000,
+        overlapped_us=float((time - open_).mean()) / 1000,
+        transfer_us=None if transfer is None else transfer / 1000,
+        bus_gb_s=kind.bytes / transfer * (factor or 0) if told and transfer else None,  # bytes/ns = GB/s
+        total_us=float(time.sum()) / 1000 / len(calls),
+    )

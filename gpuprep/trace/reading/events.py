@@ -1,0 +1,221 @@
+"""An event of a Kineto trace as msgspec reads it: only the fields that are used, everything else is skipped.
+
+`args` stays raw at first. Then those of all kernels of a piece are read together, those of all calls, and so on: each
+kind has a small structure of its own, which is faster than one for all, and flows and Python functions need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, Union
+
+import msgspec
+
+from gpuprep.trace.reading import repair
+
+Raw = msgspec.Raw
+NO_TEXT = Raw(b"")
+NO_ARGS = Raw(b"{}")
+Number = Union[int, float]
+Id = Union[int, float, str, None]
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+class Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: Union[str, None] = None
+    name: str = ""
+    pid: Id = None
+    tid: Id = None
+    ts: Number = 0
+    dur: Number = 0
+    id: Id = None
+    args: Raw = NO_ARGS
+
+
+class ExactEvent(msgspec.Struct, gc=False):
+    """The same where a double is too coarse for `ts`: nanoseconds as decimals of µs since 1970."""
+
+    ph: str = ""
+    cat: Union[str, None] = None
+    name: str = ""
+    pid: Id = None
+    tid: Id = None
+    ts: Raw = Raw(b"0")
+    dur: Number = 0
+    id: Id = None
+    args: Raw = NO_ARGS
+
+
+class GpuArgs(msgspec.Struct, gc=False):
+    """Of kernels, copies and fills. Fields in the order in which the profiler writes them: that is read fastest."""
+
+    external: int = msgspec.field(default=-1, name="External id")
+    external_g1: int = msgspec.field(default=-1, name="external id")
+    device: int = -1
+    stream: Id = None
+    correlation: int = -1
+    registers: int = msgspec.field(default=-1, name="registers per thread")
+    shared: int = msgspec.field(default=-1, name="shared memory")
+    blocks_per_sm: Union[float, str, None] = msgspec.field(default=None, name="blocks per SM")
+    grid: Raw = NO_TEXT
+    block: Raw = NO_TEXT
+    occupancy: Union[float, str, None] = msgspec.field(default=None, name="est. achieved occupancy %")
+    graph_node: int = msgspec.field(default=-1, name="graph node id")
+    bytes: Number = -1
+
+
+class CallArgs(msgspec.Struct, gc=False):
+    """Of calls of the CUDA runtime and driver."""
+
+    external: int = msgspec.field(default=-1, name="External id")
+    correlation: int = -1
+    external_g1: int = msgspec.field(default=-1, name="external id")
+
+
+class OpArgs(msgspec.Struct, gc=False):
+    """Of operators and annotations."""
+
+    external: int = msgspec.field(default=-1, name="External id")
+    sequence: int = msgspec.field(default=-1, name="Sequence number")
+    forward_thread: int = msgspec.field(default=-1, name="Fwd thread id")
+    external_g1: int = msgspec.field(default=-1, name="external id")
+    concrete: Raw = msgspec.field(default=NO_TEXT, name="Concrete Inputs")
+    dtypes: Raw = msgspec.field(default=NO_TEXT, name="Input type")
+    strides: Raw = msgspec.field(default=NO_TEXT, name="Input Strides")
+    shapes: Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
+    call_stack: Raw = msgspec.field(default=NO_TEXT, name="Call stack")
+    module_hierarchy: Raw = msgspec.field(default=NO_TEXT, name="Module Hierarchy")
+    kernel_backend: Raw = NO_TEXT
+    num_warps: Raw = NO_TEXT
+    collective: Raw = msgspec.field(default=NO_TEXT, name="Collective name")
+    in_elements: Raw = msgspec.field(default=NO_TEXT, name="In msg nelems")
+    out_elements: Raw = msgspec.field(default=NO_TEXT, name="Out msg nelems")
+    dtype: Raw = NO_TEXT
+    group_size: Raw = msgspec.field(default=NO_TEXT, name="Group size")
+    group_name: Raw = msgspec.field(default=NO_TEXT, name="Process Group Name")
+    group_ranks: Raw = msgspec.field(default=NO_TEXT, name="Process Group Ranks")
+    collective_sequence: Raw = msgspec.field(default=NO_TEXT, name="Seq")
+
+
+class MemoryArgs(msgspec.Struct, gc=False):
+    """Of `[memory]`."""
+
+    reserved: Number = msgspec.field(default=-1, name="Total Reserved")
+    allocated: Number = msgspec.field(default=-1, name="Total Allocated")
+    bytes: Number = msgspec.field(default=0, name="Bytes")
+    device: Number = msgspec.field(default=-1, name="Device Id")
+    device_type: Number = msgspec.field(default=-1, name="Device Type")
+
+
+class NameArgs(msgspec.Struct, gc=False):
+    """Of metadata: the name of a process or thread."""
+
+    name: Union[str, None] = None
+
+
+# Fields of an op that `Arguments.other` carries, by the name that the file gives them.
+OTHER = {
+    "Call stack": "call_stack",
+    "Module Hierarchy": "module_hierarchy",
+    "kernel_backend": "kernel_backend",
+    "num_warps": "num_warps",
+    "Collective name": "collective",
+    "In msg nelems": "in_elements",
+    "Out msg nelems": "out_elements",
+    "dtype": "dtype",
+    "Group size": "group_size",
+    "Process Group Name": "group_name",
+    "Process Group Ranks": "group_ranks",
+    "Seq": "collective_sequence",
+}
+
+AnyEvent = Union[Event, ExactEvent]
+decode_events = msgspec.json.Decoder(list[Event]).decode
+decode_exact = msgspec.json.Decoder(list[ExactEvent]).decode
+FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class ArgsOf(Generic[A]):
+    """Reads `args` of many events at once; those with odd types one by one, as far as they make sense."""
+
+    def __init__(self, kind: type[A]) -> None:
+        self._kind = kind
+        self._fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        self._all: Callable[[bytes], list[A]] = msgspec.json.Decoder(list[kind]).decode  # type: ignore[valid-type]
+        self._one: Callable[[bytes], A] = msgspec.json.Decoder(kind).decode
+
+    def read(self, events: Sequence[AnyEvent]) -> list[A]:
+        """One entry an event; defaults where it has no `args`."""
+        try:
+            return self._all(b"[" + b",".join([event.args for event in events]) + b"]")
+        except FAULTS:
+            return [self._alone(bytes(event.args)) for event in events]
+
+    def _alone(self, text: bytes) -> A:
+        if not text:
+            return self._kind()
+        try:
+            return self._one(text)
+        except FAULTS:
+            return self._leniently(text)
+
+    def _leniently(self, text: bytes) -> A:
+        try:
+            found = msgspec.json.decode(repair.whole(text))
+        except FAULTS:
+            return self._kind()
+        known: dict[str, Any] = {}
+        for name, value in found.items() if isinstance(found, dict) else ():
+            field = self._fields.get(name)
+            if field is None or value is None:
+                continue
+            if field.type is Raw:
+                known[field.name] = Raw(msgspec.json.encode(value))
+            elif field.type == Id:
+                known[field.name] = _id(value)
+            elif field.type is int or field.type == Number:
+                number = _number(value)
+                if number is not None:
+                    known[field.name] = int(number) if field.type is int else number
+            elif isinstance(value, (int, float, str)):
+                known[field.name] = str(value) if name == "name" else value
+        return self._kind(**known)
+
+
+def lenient(found: Any, exact: bool) -> AnyEvent | None:
+    """An event whose fields have odd types, as far as it makes sense; None where it does not.
+
+    Without a time that is a number an event cannot be placed, so there is none.
+    """
+    if not isinstance(found, dict):
+        return None
+    ts, dur = _number(found.get("ts", 0)), _number(found.get("dur", 0))
+    if ts is None or dur is None or not isinstance(found.get("ph"), str):
+        return None
+    words = {key: found.get(key) for key in ("ph", "cat", "name")}
+    common: dict[str, Any] = {
+        **{key: word if isinstance(word, str) else str(word or "") for key, word in words.items()},
+        **{key: _id(found.get(key)) for key in ("pid", "tid", "id")},
+        "dur": dur,
+        "args": Raw(msgspec.json.encode(found["args"])) if "args" in found else NO_ARGS,
+    }
+    if exact:
+        return ExactEvent(ts=Raw(str(ts).encode()), **common)
+    return Event(ts=ts, **common)
+
+
+def _id(value: Any) -> Id:
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)[:100]
+
+
+def _number(value: Any) -> Number | None:
+    """A number, or a text that is one; None for others, infinity and what is not a number."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if set(value) & set(".eE") else int(value[:40])
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) < 1e300 else None  # False for nan, too

@@ -1,0 +1,204 @@
+"""Columns that grow piece by piece, names and arguments that are kept once."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuprep.trace.columns import NONE, Arguments, Thread
+
+MOST_NAMES = 2_000_000
+MOST_LETTERS = 1 << 29  # of all names
+MOST_ARGUMENTS = 1_000_000
+MOST_ARGUMENT_BYTES = 1 << 28  # of all of them as JSON
+MOST_THREADS = 100_000
+LONGEST_NAME = 8192  # characters; templates of kernels have thousands
+OTHERS = "(names beyond the limit)"
+OTHER_THREADS = "(threads beyond the limit)"
+_LARGE = 8 << 20  # bytes of a column
+
+
+def whole_numbers(values: Sequence[Any], dtype: Any = np.int64) -> np.ndarray[Any, Any]:
+    """An array of integers. What does not fit into `dtype` is NONE: it is no number that a profiler writes."""
+    try:
+        return np.array(values, dtype=dtype)
+    except (OverflowError, TypeError, ValueError):
+        limits = np.iinfo(dtype)
+        fits = [
+            int(value) if isinstance(value, (int, float)) and limits.min <= value <= limits.max else NONE
+            for value in values
+        ]
+        return np.array(fits, dtype=dtype)
+
+
+def numbers(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """float32; NaN for what is no number. The profiler writes "inf" as a text."""
+    try:
+        return np.array(values, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_number(value) for value in values], dtype=np.float32)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+class Table:
+    """Columns as lists of arrays, joined at the end one by one, so that only one column is ever there twice."""
+
+    def __init__(self, **dtypes: Any) -> None:
+        self._dtypes = dtypes
+        self._parts: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in dtypes}
+        self.rows = 0
+
+    def add(self, **columns: np.ndarray[Any, Any]) -> None:
+        for name, dtype in self._dtypes.items():
+            self._parts[name].append(np.asarray(columns[name]).astype(dtype, copy=False))
+        self.rows += len(next(iter(columns.values())))
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """The whole column; gives it away."""
+        parts = self._parts.pop(name)
+        dtype = self._dtypes[name]
+        if not parts:
+            return np.empty((0, 3) if name in ("grid", "block") else 0, dtype=dtype)
+        # Of another process they come as arrays that cannot be written to.
+        whole: np.ndarray[Any, Any] = (
+            parts[0] if len(parts) == 1 and parts[0].flags.writeable else np.concatenate(parts)
+        )
+        return whole
+
+    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """All columns; gives them away."""
+        found = {}
+        for name in list(self._parts):
+            found[name] = self.column(name)
+            if found[name].nbytes > _LARGE:
+                give_back()
+        return found
+
+
+def give_back() -> None:
+    """Memory of freed small arrays to the system: glibc keeps it, and a profile of 5 GB would be there twice."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class Names:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.cut = 0
+        self._known: dict[str, int] = {}
+        self._letters = 0
+
+    def ids(self, names: Iterable[str]) -> np.ndarray[Any, Any]:
+        find, add = self._known.get, self._add
+        found = [place if (place := find(name)) is not None else add(name) for name in names]
+        return np.array(found, dtype=np.int32)
+
+    def _add(self, name: str) -> int:
+        short = name
+        if len(name) > LONGEST_NAME:
+            self.cut += 1
+            short = name[: LONGEST_NAME - 1] + "…"
+        if len(self.texts) >= MOST_NAMES or self._letters > MOST_LETTERS:
+            self.cut += 1
+            short = OTHERS
+        place = self._known.get(short)
+        if place is None:
+            place = len(self.texts)
+            self.texts.append(short)
+            self._letters += len(short)
+            self._known[short] = place
+        return place
+
+
+class Threads:
+    """Threads by (process, thread). "25738" and 25738 are one: the first profiles have both."""
+
+    def __init__(self) -> None:
+        self.processes: list[str] = []
+        self.left_out = 0  # events on threads beyond the limit
+        self.threads: list[Thread] = []
+        self._known: dict[tuple[Any, Any], int] = {}
+        self._plain: dict[tuple[Any, Any], int] = {}
+        self._process: dict[Any, int] = {}
+
+    def ids(self, keys: Iterable[tuple[Any, Any]]) -> np.ndarray[Any, Any]:
+        find, add = self._known.get, self._add
+        return np.array([place if (place := find(key)) is not None else add(key) for key in keys], dtype=np.int32)
+
+    def keys(self) -> list[tuple[Any, Any]]:
+        """(process, thread) of each, in the order of the ids."""
+        return list(self._plain)
+
+    def process(self, pid: Any) -> int:
+        pid = plain_id(pid)
+        if pid not in self._process:
+            self._process[pid] = len(self.processes)
+            self.processes.append(str(pid)[:200])
+        return self._process[pid]
+
+    def process_of(self, threads: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        processes = np.array([thread.process for thread in self.threads] or [0], dtype=np.int32)
+        found: np.ndarray[Any, Any] = processes[threads]
+        return found
+
+    def label(self, key: tuple[Any, Any], text: str) -> None:
+        place = self._plain.get((plain_id(key[0]), plain_id(key[1])))
+        if place is not None:
+            self.threads[place] = Thread(self.threads[place].process, text[:200])
+
+    def _add(self, key: tuple[Any, Any]) -> int:
+        plain: tuple[Any, Any] = (plain_id(key[0]), plain_id(key[1]))
+        if plain not in self._plain and len(self.threads) >= MOST_THREADS:
+            self.left_out += 1
+            plain = ("", OTHER_THREADS)
+        place = self._plain.get(plain)
+        if place is None:
+            place = self._plain[plain] = len(self.threads)
+            self.threads.append(Thread(self.process(plain[0]), str(plain[1])[:200]))
+        if len(self._known) < 2 * MOST_THREADS:
+            self._known[key] = place
+        return place
+
+
+def plain_id(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
+        return int(value)
+    return value
+
+
+class ArgumentsTable:
+    """Arguments of ops, each once; ops of a model repeat theirs every step."""
+
+    def __init__(self) -> None:
+        self.rows: list[Arguments] = []
+        self.left_out = 0
+        self._known: dict[Any, int] = {}
+        self._bytes = 0
+
+    def keys(self) -> list[Any]:
+        """In the order of the rows."""
+        return list(self._known)
+
+    def find(self, key: Any) -> int | None:
+        return self._known.get(key)
+
+    def add(self, key: Any, arguments: Arguments) -> int:
+        self._bytes += len(repr(key))
+        if len(self.rows) >= MOST_ARGUMENTS or self._bytes > MOST_ARGUMENT_BYTES:
+            self.left_out += 1
+            return NONE
+        place = self._known[key] = len(self.rows)
+        self.rows.append(arguments)
+        return place

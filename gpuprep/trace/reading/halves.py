@@ -1,0 +1,92 @@
+"""A large Kineto trace in two halves at the same time: the second one by a process of its own.
+
+The cut is a guess, since only a reading from the start can tell where an event begins. The first half proves it: it
+must be valid JSON up to the cut. Where it is not, or the other process fails, the file is read in one, from the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.columns import Trace
+from gpuprep.trace.reading.kineto import Content, Reader
+from gpuprep.trace.reading.pieces import NoBorder, Part
+from gpuprep.trace.reading.source import GZIP, Source
+
+SMALLEST = 96 << 20  # bytes of a file: below this the start of a process costs more than it saves
+LARGEST = 2 << 30  # above this memory is what matters: the columns of one half would be there twice
+_SEARCHED = 4 << 20
+_CUT = re.compile(rb'\}\s*,\s*(\{\s*"ph"\s*:\s*"[A-Za-z]"\s*,)')
+# Isolated, so that a folder it is started in cannot bring modules of its own; the path is that of this process.
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from gpuprep.trace.reading import halves; halves.second(*sys.argv[2:])"
+)
+
+
+def read(path: Path, stacks: bool) -> Trace:
+    """A Kineto trace as columns. UsageError where it is none."""
+    cut = _cut(path)
+    if cut and (found := _together(path, stacks, cut)):
+        return found.finished()
+    reader = Reader(path, stacks)
+    reader.take(Source(path))
+    return reader.finished()
+
+
+def second(path: str, cut: str, stacks: str) -> None:
+    """What the other process does."""
+    reader = Reader(Path(path), stacks == "stacks")
+    reader.take(Source(Path(path), int(cut)), Part.SECOND)
+    pickle.dump(reader.content(), sys.stdout.buffer, protocol=5)
+
+
+def _cut(path: Path) -> int:
+    """A place near the middle where an event seems to begin; 0 where the file is to be read in one."""
+    size = path.stat().st_size
+    if not SMALLEST <= size <= LARGEST or not sys.executable or _processors() < 2:
+        return 0
+    with path.open("rb") as file:
+        if file.read(2) == GZIP:
+            return 0
+        file.seek(size // 2)
+        found = _CUT.search(file.read(_SEARCHED))
+    return size // 2 + found.start(1) if found else 0
+
+
+def _processors() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _together(path: Path, stacks: bool, cut: int) -> Reader | None:
+    """Both halves; None where that did not work."""
+    words = [str(path.resolve()), str(cut), "stacks" if stacks else "none"]
+    command = [sys.executable, "-I", "-c", _START, json.dumps(sys.path), *words]
+    try:
+        other = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
+    try:
+        assert other.stdout is not None
+        reader = Reader(path, stacks)
+        reader.take(Source(path, end=cut), Part.FIRST)
+        content = pickle.load(other.stdout)  # written by second() below this very process, and by nothing else
+        if not isinstance(content, Content):
+            return None
+        reader.join(content)
+    except (NoBorder, UsageError, EOFError, ValueError, pickle.UnpicklingError, OSError):
+        return None
+    else:
+        return reader
+    finally:
+        other.kill()
+        with other:
+            pass

@@ -1,0 +1,110 @@
+"""Times that cannot be: left out or clipped, and counted. The columns begin at 0 afterwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from gpuprep.trace.columns import GpuKind
+
+Array = np.ndarray[Any, Any]
+Columns = dict[str, Array]
+
+# A time of 0 is a fault where the other times are counted from 1970 or from a base: beyond this, 1000 s.
+_FAR_NS = 10**12
+_SAMPLE = 100_000  # times of a table that tell where its middle is
+_YEAR_NS = 366 * 86_400 * 10**9
+# Work of one stream runs one after the other. Where the next kernel may start early (programmatic dependent launch) it
+# does so by microseconds. An event that runs past the next one by more than this, and is this many times longer than
+# others of its name, has a wrong end: ROCm writes such (TraceLens issue 669).
+_OVERRUN_NS = 10**6
+_TIMES_LONGER = 10
+_TIMES_LONGER_THAN_STREAM = 100  # where its name is seldom
+
+
+def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Counter[str], first: int = 2**62) -> int:
+    """Leaves out rows with times that cannot be, and moves all times so that the first is 0; what the first was, ns.
+
+    The indices of `ops` must not be in use yet. `first` is the earliest of events that are in none of the columns.
+    """
+    spans = (gpu, calls, ops)
+    everything = [columns["start"][:: len(columns["start"]) // _SAMPLE + 1] for columns in spans]
+    middle = _median(np.concatenate(everything))
+    for columns in spans:
+        wrong = _absurd(columns["start"], columns["end"], middle)
+        if wrong.any():
+            notes["impossible_times"] += int(wrong.sum())
+            _keep(columns, ~wrong)
+    wrong = _absurd(memory["time"], memory["time"], middle if any(map(len, everything)) else _median(memory["time"]))
+    if wrong.any():
+        notes["impossible_times"] += int(wrong.sum())
+        _keep(memory, ~wrong)
+    clipped = _clip(gpu)
+    if clipped:
+        notes["clipped_durations"] += clipped
+    zeros = int(((gpu["end"] == gpu["start"]) & (gpu["kind"] == GpuKind.KERNEL)).sum())
+    if zeros:
+        notes["zero_durations"] += zeros
+    times = [(gpu, "start"), (gpu, "end"), (calls, "start"), (calls, "end"), (ops, "start"), (ops, "end")]
+    times.append((memory, "time"))
+    zero = min((int(columns[key].min()) for columns, key in times if len(columns[key])), default=0)
+    if first < zero and zero - first < _YEAR_NS and (first > 0 or zero < _FAR_NS):
+        zero = first
+    for columns, key in times:
+        columns[key] -= zero
+    return zero
+
+
+def count_missing(gpu: Columns, calls: Columns, notes: Counter[str]) -> None:
+    """Counts GPU events without the call that launched them. Says where there are no GPU events at all."""
+    if not len(gpu["start"]):
+        notes["no_gpu_events"] += 1
+        return
+    # A correlation is unique in its process alone; it has 32 bits.
+    launched, called = ((each["process"].astype(np.int64) << 40) + each["correlation"] for each in (gpu, calls))
+    called = np.sort(called)
+    at = np.minimum(np.searchsorted(called, launched), max(len(called) - 1, 0))
+    count = int((called[at] != launched).sum()) if len(called) else len(launched)
+    if count:
+        notes["no_launches"] += count
+
+
+def _median(times: Array) -> int:
+    return int(np.median(times)) if len(times) else 0
+
+
+def _absurd(start: Array, end: Array, middle: int) -> Array:
+    """A time of 0 or less among real ones, a year away from the others, or longer than a year."""
+    wrong: Array = (np.abs(start - middle) > _YEAR_NS) | (end - start > _YEAR_NS)
+    return wrong | (start <= 0) if middle > _FAR_NS else wrong
+
+
+def _clip(gpu: Columns) -> int:
+    """Ends events of corrupt length where the next one on their stream starts; how many. In place."""
+    if len(gpu["start"]) < 2:
+        return 0
+    order = np.lexsort((gpu["end"], gpu["start"], gpu["stream"], gpu["device"]))
+    device, stream, start, end = (gpu[key][order] for key in ("device", "stream", "start", "end"))
+    same = (device[1:] == device[:-1]) & (stream[1:] == stream[:-1]) & (start[1:] > start[:-1])
+    # Nodes of a CUDA graph may run at the same time under the name of one stream.
+    suspects = np.flatnonzero(same & (end[:-1] - start[1:] > _OVERRUN_NS) & (gpu["graph_node"][order][:-1] < 0))
+    clipped = 0
+    for place in suspects.tolist():
+        row = order[place]
+        length = int(end[place] - start[place])
+        alike = gpu["name"] == gpu["name"][row]
+        often = int(alike.sum()) > 2
+        if not often:
+            alike = (gpu["stream"] == stream[place]) & (gpu["device"] == device[place])
+        usual = float(np.median((gpu["end"] - gpu["start"])[alike]))
+        if length > usual * (_TIMES_LONGER if often else _TIMES_LONGER_THAN_STREAM):
+            gpu["end"][row] = start[place + 1]
+            clipped += 1
+    return clipped
+
+
+def _keep(columns: Columns, rows: Array) -> None:
+    for name in columns:
+        columns[name] = columns[name][rows]

@@ -1,0 +1,125 @@
+"""Why an op is below its roof, in words: those of `gpuprep validate` for single products, else what is known. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from gpuprep.catalogue import Board, productmodel
+from gpuprep.performance import attribution, roofline
+from gpuprep.performance.roofline import Roof
+from gpuprep.records import Missing
+from gpuprep.records.evidence.gemm import Algorithm, Product
+from gpuprep.trace.document import OpLine
+from gpuprep.trace.profile import UsesTensorCores
+from gpuprep.trace.roofs import faster
+from gpuprep.trace.roofs.kernels import OpKernels
+from gpuprep.trace.work.flops import Work
+
+# Rows and columns of a tile, as cuBLAS, CUTLASS, XMMA and nvjet write them in a kernel's name. cuBLAS takes the
+# columns of PyTorch's result for rows.
+TILE = re.compile(r"(?:gemm\w{0,80}?_|tilesize|nvjet_(?:sm\d+_)?[a-z]+_)(\d{2,3})x(\d{2,3})(?!\d)")
+UNKNOWN_TILE = Missing("not_recorded", "the kernel's name has no tile")
+MUCH_BESIDE = 0.1
+MOST = 1.0  # of the roof that tiles and waves leave
+
+
+@dataclass(frozen=True)
+class Case:
+    op: OpLine
+    work: Work
+    board: Board
+    dtype: str
+    peak: Roof
+    kernels: OpKernels
+    tflops: float
+    misaligned: tuple[tuple[str, int], ...]
+
+
+def impossible(one: Case) -> str:
+    unit = _unit(one.dtype)
+    return (
+        f"not possible: {one.tflops:.0f} {unit}, and a {one.board.name} calculates at most {one.peak.tflops:.0f} in "
+        f"{one.dtype.upper()}. The times, the shapes or the data type in the profile are wrong."
+    )
+
+
+def words(one: Case) -> str:
+    explained = _product(one) if one.work.kind == "product" else ""
+    less = "Winograd or FFT: it calculates less than is counted" if one.kernels.calculates_less else ""
+    parts = [explained or _plain(one), less, _units(one), _beside(one)]
+    return "; ".join(part for part in parts if part)
+
+
+def _product(one: Case) -> str:
+    """Tiles, waves and alignment, as `validate` explains them; "" for several products in one call."""
+    work = one.work
+    if work.batch != 1 or work.times != 1:
+        return ""
+    rows = "".join(name for name, _ in work.rows)
+    product = Product(
+        dtype=one.dtype, m=work.m, n=work.n, k=work.k, tflops=one.tflops, algorithm=_algorithm(one.kernels)
+    )
+    found = attribution.explain(product, one.board, rows=rows)
+    if isinstance(found, Missing):
+        return ""
+    if found.factor("kernel").value > MOST and not isinstance(product.algorithm, Missing):
+        # More than tiles and waves allow: the kernel cuts k into parts, which its name does not tell.
+        found = attribution.explain(replace(product, algorithm=UNKNOWN_TILE), one.board, rows=rows)
+    return "" if isinstance(found, Missing) else found.words
+
+
+def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
+    """The tile that the kernel's name has."""
+    found = TILE.search(kernels.main.name[:1000]) if kernels.main else None
+    if found is None:
+        return UNKNOWN_TILE
+    return Algorithm(tile_m=int(found[2]), tile_n=int(found[1]))
+
+
+def _plain(one: Case) -> str:
+    found = [f"{one.tflops:.0f} of {one.peak.tflops:.0f} {_unit(one.dtype)}"]
+    if one.work.kind == "attention":
+        return "; ".join((*found, *_attention(one)))
+    operation, memory = faster.operation(one.work), roofline.bandwidth(one.board)
+    if operation is not None and not isinstance(memory, Missing):
+        density, ridge = operation.intensity(one.dtype), roofline.ridge(one.peak.tflops, memory)
+        if density < ridge:
+            found.append(f"memory decides: {density:.0f} operations a byte, and this GPU needs {ridge:.0f}")
+    if one.misaligned:
+        sizes = " and ".join(f"{name} {size}" for name, size in one.misaligned)
+        many = "are no multiples" if len(one.misaligned) > 1 else "is no multiple"
+        found.append(f"{sizes} {many} of 16 bytes")
+    return "; ".join(found)
+
+
+def _attention(one: Case) -> list[str]:
+    found = []
+    if one.work.needed < 1:
+        found.append(f"counted are the {100 * one.work.needed:.0f} % of the scores that the causal mask leaves")
+    known = productmodel.attention_share(one.board.model.architecture) if one.dtype in ("fp16", "bf16") else None
+    if known:
+        found.append(f"fused kernels reach about {100 * known[0]:.0f} % of the roof on this architecture")
+    return found
+
+
+def _units(one: Case) -> str:
+    """What the kernels' names say of the units, where it is not what the roof expects."""
+    if not one.kernels.rows or one.kernels.uses_tensor_cores is not UsesTensorCores.NO:
+        return ""
+    if one.peak.unit.startswith("tensor_"):
+        return "its kernels use no Tensor Cores"
+    as_tf32 = roofline.roof(one.board, "tf32") if one.dtype == "fp32" else Missing("", "")
+    return f"on CUDA cores: as TF32 the roof is {as_tf32.tflops:.0f} TFLOPS" if isinstance(as_tf32, Roof) else ""
+
+
+def _beside(one: Case) -> str:
+    share, name = one.kernels.beside
+    if share < MUCH_BESIDE:
+        return ""
+    short = name if len(name) <= 60 else name[:59] + "…"
+    return f"{100 * share:.0f} % of its time is in kernels that prepare or end it, such as {short}"
+
+
+def _unit(dtype: str) -> str:
+    return "TOPS" if dtype == "int8" else "TFLOPS"

@@ -1,0 +1,120 @@
+"""Answers on an address until Ctrl-C: the WSGI server of the standard library, a thread a request."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.web import Rules, guarded
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+AT_ONCE = 50  # requests; others wait
+PATIENCE_SECONDS = 30  # with a browser that says nothing
+
+
+@dataclass(frozen=True)
+class Listen:
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def parse(text: str) -> Listen:
+    """ "127.0.0.1:8766", "[::1]:8766", "8766". Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    wrong = UsageError(f"--listen {text}: this is no ADDRESS:PORT", "for example 127.0.0.1:8766, [::1]:8766 or 8766")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise wrong
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (":" in host and not bracketed) or any(letter.isspace() or letter == "/" for letter in host):
+        raise wrong
+    return Listen(host[1:-1] if bracketed else host or "127.0.0.1", int(port))
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def serve(
+    application: WSGIApplication, listen: Listen, token: str, names: Sequence[str], say: Callable[[str], None]
+) -> None:
+    """Answer until SIGINT or SIGTERM. `token` "": none is asked for. `say` is told the address.
+
+    Raises UsageError where nothing can listen there.
+    """
+    with _server(listen) as server:
+        port = server.server_address[1]
+        # Cookies do not know ports: those of another server on this machine must not be overwritten.
+        rules = Rules(token, [listen.host, *names], cookie=f"gpuprep-trace-{port}")
+        server.set_app(guarded(application, rules))
+        shown = f"[{listen.host}]" if ":" in listen.host else listen.host
+        say(f"http://{shown}:{port}/{f'?token={token}' if token else ''}")
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            return
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True  # Ctrl-C does not wait for who is still loading
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, family: int, address: Any) -> None:
+        self.address_family = family
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without the question to a name server that http.server asks."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        with self._room:
+            super().process_request_thread(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no error of ours; the application keeps its own (web/app.py)."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_SECONDS
+    server_version = "gpuprep"
+    sys_version = ""
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: an address that was asked for may have a token in it."""
+
+
+def _server(listen: Listen) -> _Server:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return _Server(family, address)
+    except OSError as error:
+        where = f"{listen.host}:{listen.port}"
+        raise UsageError(f"--listen {where}: nothing can listen there: {error.strerror}", "give another") from error

@@ -1,0 +1,102 @@
+"""Who may ask: the same rules as those of the dashboard (dashboard/guard.py), for WSGI.
+
+- Host header: an address, localhost, or a name that was given. A page of another name that leads to this address (DNS
+  rebinding) is refused.
+- Token, where there is one: once in the address (?token=...), after that in a cookie.
+- Nothing but GET and HEAD.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+METHODS = ("GET", "HEAD")
+MOST_QUERY = 4000  # bytes
+PLAIN = [
+    ("Content-Type", "text/plain; charset=utf-8"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-store"),
+]
+WHAT_TO_DO = "open the address with ?token=... that `gpuprep trace serve` printed"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`token` "": everybody who reaches the address may look. `names`: of this server, besides addresses."""
+
+    token: str = ""
+    names: Collection[str] = ()
+    cookie: str = "gpuprep-trace"
+
+
+def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
+    names = {name.casefold().rstrip(".") for name in ("localhost", *rules.names)}
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if not _is_ours(environ.get("HTTP_HOST", ""), names):
+            return _said(start, "421 Misdirected Request", "this server does not answer to that name")
+        if environ["REQUEST_METHOD"] not in METHODS:
+            return _said(start, "405 Method Not Allowed", "nothing can be changed here", [("Allow", "GET, HEAD")])
+        query = environ.get("QUERY_STRING", "")
+        if len(query) > MOST_QUERY:
+            return _said(start, "414 URI Too Long", f"at most {MOST_QUERY} letters are taken")
+        if not rules.token:
+            return application(environ, start)
+        words = parse_qsl(query, keep_blank_values=True, max_num_fields=50) if query.count("&") < 50 else []
+        given = [value for name, value in words if name == "token"]
+        if given:
+            if not _same(given[0], rules.token):
+                return _said(start, "401 Unauthorized", f"this token is not the one of this server\n{WHAT_TO_DO}")
+            # To the same page without the token in its address, which history and screens would keep.
+            rest = urlencode([word for word in words if word[0] != "token"])
+            target = "/" + environ.get("PATH_INFO", "").rpartition("/")[2] + (f"?{rest}" if rest else "")
+            cookie = f"{rules.cookie}={_pass(rules.token)}; Path=/; HttpOnly; SameSite=Strict"
+            return _said(start, "303 See Other", "", [("Location", target), ("Set-Cookie", cookie)])
+        if _has_cookie(environ.get("HTTP_COOKIE", ""), rules):
+            return application(environ, start)
+        return _said(start, "401 Unauthorized", f"a token is needed\n{WHAT_TO_DO}")
+
+    return answer
+
+
+def _is_ours(host: str, names: Collection[str]) -> bool:
+    """An address leads to no other server than the one that the browser asked."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name.casefold().rstrip(".") in names
+    return True
+
+
+def _pass(token: str) -> str:
+    """What the cookie holds: whoever reads it does not know the token."""
+    return hmac.new(token.encode(), b"cookie of gpuprep trace serve", hashlib.sha256).hexdigest()
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
+
+
+def _has_cookie(line: str, rules: Rules) -> bool:
+    try:
+        found = SimpleCookie(line).get(rules.cookie)
+    except CookieError:
+        return False
+    return found is not None and _same(found.value, _pass(rules.token))
+
+
+def _said(start: StartResponse, status: str, what: str, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:
+    body = f"{what}\n".encode()
+    start(status, [*PLAIN, *more, ("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,71 @@
+"""Did a kernel use Tensor Cores? By its name and the rules of kernels.yml; the first that matches decides. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuprep.trace.profile import UsesTensorCores
+from gpuprep.trace.work.basename import parts
+
+# Characters that the patterns see: real names are shorter, and a pattern may take time with the square of it.
+LONGEST_BASE, LONGEST_INSIDE = 1000, 8000
+
+
+@dataclass(frozen=True)
+class Rule:
+    id: str
+    answer: UsesTensorCores
+    base: re.Pattern[str] | None  # of the name without template arguments
+    inside: re.Pattern[str] | None  # of its template arguments
+    say: str  # why, in a few words
+    source: str  # key of `sources` in kernels.yml
+
+
+@lru_cache(maxsize=4096)
+def tensor_cores(kernel_name: str) -> tuple[UsesTensorCores, str]:
+    """(answer, id of the rule that told); unknown is (UNKNOWN, "")."""
+    base, inside = parts(kernel_name)
+    base, inside = base[:LONGEST_BASE], inside[:LONGEST_INSIDE]
+    for rule in rules():
+        if (rule.base is None or rule.base.search(base)) and (rule.inside is None or rule.inside.search(inside)):
+            return rule.answer, rule.id if rule.answer is not UsesTensorCores.UNKNOWN else ""
+    return UsesTensorCores.UNKNOWN, ""
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            id=one["id"],
+            answer=UsesTensorCores(one["answer"]),
+            base=_pattern(one.get("base")),
+            inside=_pattern(one.get("inside")),
+            say=one["say"],
+            source=one["source"],
+        )
+        for one in _data()["rules"]
+    )
+
+
+@cache
+def sources() -> dict[str, str]:
+    return dict(_data()["sources"])
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    """Where a pattern goes on in the next line of the YAML file, there is a space before its `|`."""
+    return None if text is None else re.compile(text.replace(" |", "|"))
+
+
+@cache
+def _data() -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (Path(__file__).parent / "kernels.yml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.load(text, Loader=loader)
+    return document

@@ -1,0 +1,617 @@
+"""Every recommendation, with a program that it is about and one that it is not about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, PRODUCT_TF32, Kernel, Program
+from records_for_tests import record
+
+from gpuprep.records import Finding, Status, Verdict
+from gpuprep.trace.advice import RULES, advise, rules
+from gpuprep.trace.columns import Format
+from gpuprep.trace.document import Advice
+
+MM: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
+HALF: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
+SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>"
+HTOD = "Memcpy HtoD (Pageable -> Device)"
+PINNED = "Memcpy HtoD (Pinned -> Device)"
+LOADER0 = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+TRANSPOSE = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+CONV: dict[str, Any] = {
+    "shapes": [[64, 64, 56, 56], [64, 64, 3, 3], [64], [], [], [], []],
+    "dtypes": ["float", "float", "float", "ScalarList", "ScalarList", "ScalarList", "Scalar"],
+    "args": {"Concrete Inputs": ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]},
+}
+CONV_PLAIN = {**CONV, "shapes": [[64, 64, 56, 56], [64, 64, 3, 3], [], [], [], [], []]}
+BIAS = "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<...> >"
+
+
+def product(p: Program, kernel: str = PRODUCT_BF16, ns: int = 200_000, many: int = 10, **more: Any) -> None:
+    """Work that keeps the GPU busy."""
+    for _ in range(many):
+        p.op("aten::mm", Kernel(kernel, ns), **(more or HALF))
+
+
+def good() -> Program:
+    """Nothing is wrong with it: products of 16 bits, the GPU is always busy, the CPU one step ahead."""
+    p = Program()
+    for _ in p.steps(4):
+        product(p)
+        p.now = max(p.now, max(p.free.values()) - 1_000_000)
+        p.trace.memory(p.now, 1, 50_000_000_000, 60_000_000_000)
+    p.trace.python("train.py(1): step", 1_000_000, 1_000)
+    return p
+
+
+def of_products(kernel: str, **more: Any) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            product(p, kernel, **more)
+        return p
+
+    return made
+
+
+def waves(blocks: int) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(10):
+                p.op("aten::mm", Kernel(PRODUCT_BF16, 200_000, grid=(blocks, 1, 1)), **HALF)
+        return p
+
+    return made
+
+
+def slow_cpu(p: Program, many: int = 10, cpu: int = 500_000) -> None:
+    for _ in range(many):
+        p.op("aten::mm", Kernel(PRODUCT_BF16, 20_000), cpu=cpu, **HALF)
+
+
+def low_util() -> Program:
+    p = Program()
+    for _ in p.steps(3):
+        slow_cpu(p)
+    return p
+
+
+def loading(name: str, ns: int) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(4):
+            with p.range(name, before=ns):
+                pass
+            product(p)
+            p.wait()
+        return p
+
+    return made
+
+
+def small_kernels(count: int, ns: int, cpu: int = 0) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(count):
+                p.op("aten::mm", Kernel(PRODUCT_BF16, ns), cpu=cpu, **HALF)
+        return p
+
+    return made
+
+
+def reading_back(item: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(5):
+                product(p, many=2)
+                if item:
+                    with p.inside("aten::item"), p.inside("aten::_local_scalar_dense"):
+                        p.op(
+                            "aten::copy_", Kernel("Memcpy DtoH (Device -> Pageable)", 1_500, kind="gpu_memcpy", size=4)
+                        )
+                        p.wait()
+                p.now += 100_000
+        return p
+
+    return made
+
+
+def copies(name: str, blocks: bool, stream: int = 7) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            copy = Kernel(name, 6_000_000, stream, "gpu_memcpy", size=64 * 2**20, blocks=blocks)
+            p.op("aten::copy_", copy, shapes=[[16, 2**20]], dtypes=["float"])
+            product(p, many=20)
+        return p
+
+    return made
+
+
+def with_kernel(name: str, op: str, ns: int = 50_000) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(10):
+                p.op(op, Kernel(name, ns), Kernel(PRODUCT_BF16, 200_000), **HALF)
+        return p
+
+    return made
+
+
+def convolutions(bias: bool, normed: bool = True, moving: bool = False) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for step in p.steps(3):
+            for _ in range(4):
+                given = CONV if bias else CONV_PLAIN
+                if moving:
+                    given = {**given, "shapes": [[64 + step, 64, 56, 56], *given["shapes"][1:]]}
+                with p.inside("aten::conv2d", **given), p.inside("aten::_convolution", **given):
+                    p.op("aten::cudnn_convolution", Kernel(PRODUCT_TF32, 300_000), **given)
+                    if bias:
+                        p.op("aten::add_", Kernel(BIAS, 40_000), shapes=[[64, 64, 56, 56]], dtypes=["float"])
+                p.op("aten::add_", cpu=1_000, shapes=[[]], dtypes=["long int"])
+                if normed:
+                    p.op("aten::batch_norm", Kernel("bn_fw_tr_1C11_kernel_new", 100_000), shapes=[[64, 64, 56, 56]])
+        return p
+
+    return made
+
+
+def optimizer(multi: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            product(p)
+            with p.range("Optimizer.step#Adam.step"):
+                if multi:
+                    for _ in range(8):
+                        p.op("aten::_foreach_add_", Kernel("multi_tensor_apply_kernel<...>", 40_000))
+                else:
+                    for _ in range(150):
+                        p.op("aten::mul_", Kernel(ADD, 3_000), shapes=[[256, 256], []], dtypes=["float", "Scalar"])
+                        p.op("aten::addcdiv_", Kernel(ADD, 3_000), shapes=[[256, 256]] * 3, dtypes=["float"] * 3)
+        return p
+
+    return made
+
+
+def zeroing(to_none: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            with p.range("Optimizer.zero_grad#SGD.zero_grad"):
+                for _ in range(0 if to_none else 50):
+                    p.op("aten::zero_", Kernel("FillFunctor vectorized_elementwise_kernel", 10_000), shapes=[[2**20]])
+            product(p)
+        return p
+
+    return made
+
+
+def created(on_device: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            fill = [Kernel("FillFunctor vectorized_elementwise_kernel", 4_000)] if on_device else []
+            p.op("aten::zeros", *fill, cpu=10_000 if on_device else 500_000, shapes=[[]], dtypes=["ScalarList"])
+            if not on_device:
+                copy = Kernel(HTOD, 900_000, kind="gpu_memcpy", size=4 * 2**20, blocks=True)
+                p.op("aten::to", copy, shapes=[[1024, 1024]], dtypes=["float"])
+            product(p)
+        return p
+
+    return made
+
+
+def elementwise(name: str, many: int, op: str = "aten::add", ns: int = 100_000) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(5):
+                product(p, many=1)
+                for _ in range(many):
+                    p.op(op, Kernel(name, ns), shapes=[[2**24]], dtypes=["float"])
+        return p
+
+    return made
+
+
+def attending(fused: bool) -> Callable[[], Program]:
+    q, s = [64, 1024, 64], [64, 1024, 1024]
+
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(4):
+                kinds = ["c10::BFloat16", "c10::BFloat16"]
+                if fused:
+                    shape = [[4, 16, 1024, 64]] * 3
+                    p.op("aten::scaled_dot_product_attention", Kernel("flash_fwd_kernel", 100_000), shapes=shape)
+                    continue
+                p.op("aten::bmm", Kernel(PRODUCT_BF16, 150_000), shapes=[q, [64, 64, 1024]], dtypes=kinds)
+                p.op("aten::div", Kernel(ADD, 100_000), shapes=[s, []], dtypes=["c10::BFloat16", "Scalar"])
+                with p.inside("aten::softmax", shapes=[s], dtypes=kinds[:1]):
+                    p.op("aten::_softmax", Kernel(SOFTMAX, 200_000), shapes=[s], dtypes=kinds[:1])
+                p.op("aten::bmm", Kernel(PRODUCT_BF16, 150_000), shapes=[s, q], dtypes=kinds)
+        return p
+
+    return made
+
+
+def reducing(stream: int) -> Callable[[], Program]:
+    """On the stream of the products nothing covers it; on its own the products do."""
+
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            for _ in range(5):
+                p.op("nccl:all_reduce", Kernel(NCCL, 300_000, stream=stream))
+                product(p, many=2)
+        return p
+
+    return made
+
+
+def parallel(ddp: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            with p.range("DistributedDataParallel.forward" if ddp else "DataParallel.forward"):
+                product(p)
+                p.op("aten::mm", Kernel(PRODUCT_BF16, 200_000, device=1), **HALF)
+        return p
+
+    return made
+
+
+def backend(name: str) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program(distributedInfo={"backend": name, "rank": 0, "world_size": 2})
+        for _ in p.steps(3):
+            product(p)
+            with p.range(f"{name}:all_reduce"):
+                pass
+        return p
+
+    return made
+
+
+def allocating(inside: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for step in p.steps(4):
+            for _ in range(4):
+                product(p, many=2)
+                if inside or not step:
+                    p.call("cudaMalloc", p.now, 300_000)
+                    p.now += 305_000
+        return p
+
+    return made
+
+
+def filled(share: float) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for _ in p.steps(3):
+            product(p)
+            p.trace.memory(p.now, 1, int(85e9 * share), int(85e9))
+        return p
+
+    return made
+
+
+def lazy(inside: bool) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        p.call("cuModuleLoadData", 100_000, 500_000)
+        for _ in p.steps(3):
+            product(p)
+            if inside:
+                p.call("cuLibraryLoadData", p.now, 500_000)
+                p.now += 600_000
+        return p
+
+    return made
+
+
+def uneven(spread: int) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for step in p.steps(6):
+            product(p)
+            p.now += 5_000_000 + (spread if step == 2 else 0)
+        return p
+
+    return made
+
+
+def cpu_alone() -> Program:
+    p = Program()
+    for _ in p.steps(3):
+        p.op("aten::mm", cpu=50_000, **HALF)
+    return p
+
+
+def no_steps() -> Program:
+    p = Program()
+    product(p)
+    p.trace.op("aten::once", p.now, 1_000)
+    return p
+
+
+def no_shapes() -> Program:
+    p = Program()
+    for _ in p.steps(3):
+        p.op("aten::mm", Kernel(PRODUCT_BF16, 200_000))
+    return p
+
+
+def cut(last: int) -> Callable[[], Program]:
+    def made() -> Program:
+        p = Program()
+        for step in p.steps(4):
+            product(p, many=last if step == 3 else 10)
+        return p
+
+    return made
+
+
+Pair = tuple[Callable[[], Program], Callable[[], Program]]
+ODD: dict[str, Any] = {"shapes": [[4096, 4097], [4097, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
+# Of each rule a program that it speaks of, and the nearest one that it does not.
+CASES: dict[str, Pair] = {
+    "amp": (of_products(PRODUCT_FP32, **MM), of_products(PRODUCT_BF16)),
+    "tf32": (of_products(PRODUCT_FP32, **MM), of_products(PRODUCT_TF32, **MM)),
+    "eligible-not-used": (of_products("cutlass_80_simt_sgemm_128x128", **HALF), of_products(PRODUCT_BF16)),
+    "bad-shape": (of_products(PRODUCT_BF16, **ODD), of_products(PRODUCT_BF16)),
+    "wave-tail": (waves(140), waves(132)),
+    "low-util": (low_util, good),
+    "dataloader": (loading(LOADER, 3_000_000), loading(LOADER, 20_000)),
+    "workers0": (loading(LOADER0, 3_000_000), loading(LOADER, 3_000_000)),
+    "launch-bound": (small_kernels(200, 3_000, 20_000), small_kernels(200, 100_000)),
+    "gaps": (low_util, good),
+    "sync": (reading_back(True), reading_back(False)),
+    "pageable": (copies(HTOD, True), copies(PINNED, False)),
+    "h2d-exposed": (copies(PINNED, False), good),
+    "transposes": (with_kernel(TRANSPOSE, "aten::cudnn_convolution"), with_kernel(TRANSPOSE, "aten::mm", 1_000)),
+    "cudnn-bench": (convolutions(False), convolutions(False, moving=True)),
+    "conv-bias-bn": (convolutions(True), convolutions(False)),
+    "opt-foreach": (optimizer(False), optimizer(True)),
+    "zero-grad": (zeroing(False), zeroing(True)),
+    "extra-copy": (created(False), created(True)),
+    "elementwise": (elementwise(ADD, 6), elementwise(ADD, 1)),
+    "compile": (elementwise(ADD, 3, ns=30_000), elementwise("triton_poi_add", 3, "triton_poi_add", 30_000)),
+    "attention": (attending(False), attending(True)),
+    "comm-exposed": (reducing(7), reducing(20)),
+    "dp-not-ddp": (parallel(False), parallel(True)),
+    "not-nccl": (backend("gloo"), backend("nccl")),
+    "alloc": (allocating(True), allocating(False)),
+    "mem-high": (filled(0.95), filled(0.5)),
+    "mem-low": (filled(0.1), filled(0.5)),
+    "lazy-load": (lazy(True), lazy(False)),
+    "unstable": (uneven(9_000_000), uneven(10_000)),
+    "no-gpu": (cpu_alone, good),
+    "no-steps": (no_steps, good),
+    "no-shapes": (no_shapes, good),
+    "no-memory": (low_util, good),
+    "no-stacks": (low_util, good),
+    "truncated": (cut(3), cut(10)),
+}  # fmt: skip
+
+
+def said(program: Program, folder: Path) -> dict[str, Advice]:
+    return {one.rule: one for one in program.opened(folder).document.advice}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_rule_speaks_of_its_program_and_of_no_other(rule: str, tmp_path: Path) -> None:
+    about, not_about = CASES[rule]
+    found = said(about(), tmp_path)
+    assert rule in found, f"only {list(found)}"
+    assert rule not in said(not_about(), tmp_path)
+    one = found[rule]
+    assert one.severity in ("problem", "hint", "missing")
+    assert "{" not in one.problem + one.recommendation
+    assert one.link.startswith("https://")
+    if one.gain is not None:
+        assert one.gain.us >= 0
+        assert one.gain.how
+
+
+def test_every_rule_has_its_programs() -> None:
+    elsewhere = {"straggler", "machine"}
+    assert set(CASES) | elsewhere == set(rules())
+    assert set(RULES) | {"machine"} == set(rules())
+
+
+def test_nothing_is_said_of_a_good_program(tmp_path: Path) -> None:
+    assert said(good(), tmp_path) == {}
+
+
+def test_order_is_by_gain_then_by_severity(tmp_path: Path) -> None:
+    found = low_util().opened(tmp_path).document.advice
+    gains = [one.gain.us if one.gain else -1.0 for one in found]
+    assert gains == sorted(gains, reverse=True)
+    rest = [one.severity for one in found if one.gain is None]
+    assert rest == sorted(rest, key=["problem", "hint", "missing"].index)
+
+
+def test_rules_that_estimate_nothing_have_no_gain(tmp_path: Path) -> None:
+    for rule, (about, _) in CASES.items():
+        if not rules()[rule].estimate:
+            assert said(about(), tmp_path)[rule].gain is None, rule
+
+
+# ---------------------------------------------------------------- gains of programs whose truth is known
+
+
+@pytest.mark.parametrize(
+    ("rule", "within"),
+    [("sync", 0.1), ("h2d-exposed", 0.1), ("zero-grad", 0.1), ("dataloader", 0.1), ("workers0", 0.1), ("alloc", 0.1)],
+)
+def test_gain_is_what_the_change_gives(rule: str, within: float, tmp_path: Path) -> None:
+    """The program with the fault less the same without: here every time is known, and the profiler costs nothing."""
+    pairs = {
+        "sync": (reading_back(True), reading_back(False)),
+        "h2d-exposed": (copies(PINNED, False), copies(PINNED, False, stream=20)),
+        "zero-grad": (zeroing(False), zeroing(True)),
+        "dataloader": (loading(LOADER, 3_000_000), loading(LOADER, 200_000)),
+        "workers0": (loading(LOADER0, 3_000_000), loading(LOADER, 200_000)),
+        "alloc": (allocating(True), allocating(False)),
+    }
+    about, changed = (made() for made in pairs[rule])
+    gain = said(about, tmp_path)[rule].gain
+    assert gain is not None
+    assert gain.us == pytest.approx((about.step_ns - changed.step_ns) / 1e3, rel=within, abs=30)
+
+
+def test_a_gpu_bound_step_gains_nothing_from_the_cpu(tmp_path: Path) -> None:
+    """Fills that the GPU does not wait for: without them the CPU is done sooner, and the step takes as long."""
+    p = Program()
+    for _ in p.steps(4):
+        product(p, ns=1_000_000)
+        with p.range("Optimizer.zero_grad#SGD.zero_grad"):
+            p.op("aten::zero_", Kernel("FillFunctor vectorized_elementwise_kernel", 2_000), cpu=1_000_000, shapes=[[8]])
+    gain = said(p, tmp_path)["zero-grad"].gain
+    assert gain is not None
+    assert gain.us < 10
+
+
+def test_a_host_bound_step_gains_nothing_from_faster_products(tmp_path: Path) -> None:
+    p = Program()
+    for _ in p.steps(4):
+        for _ in range(10):
+            p.op("aten::mm", Kernel(PRODUCT_FP32, 200_000), cpu=900_000, **MM)
+    gain = said(p, tmp_path)["tf32"].gain
+    assert gain is not None
+    assert gain.us < 0.1 * 2_000
+
+
+def test_a_cut_of_iterations_is_judged_alone(tmp_path: Path) -> None:
+    """The fault is in the last two steps; of the first two nothing is said."""
+    from gpuprep.trace.opening import Wish
+
+    p = Program()
+    for step in p.steps(4):
+        product(p)
+        if step >= 2:
+            p.wait()
+            p.now += 1_000_000
+    first = {one.rule for one in p.opened(tmp_path, Wish(start=0, stop=1)).document.advice}
+    last = {one.rule for one in p.opened(tmp_path, Wish(start=2, stop=3)).document.advice}
+    assert "sync" not in first
+    assert "sync" in last
+
+
+# ---------------------------------------------------------------- what is not in the trace
+
+
+def test_the_slow_rank_is_told_by_who_read_all(tmp_path: Path) -> None:
+    opened = good().opened(tmp_path)
+    late = [
+        one for one in advise(opened.profile, opened.document, last_rank=(3, 900_000.0, 0.9)) if one.rule == "straggler"
+    ]
+    assert late[0].problem.startswith("Rank 3 ")
+    assert late[0].gain is not None
+    assert late[0].gain.us == pytest.approx(900)
+    for last in (None, (3, 900_000.0, 0.3), (3, 1_000.0, 0.9)):
+        assert "straggler" not in {one.rule for one in advise(opened.profile, opened.document, last_rank=last)}
+
+
+def test_findings_of_the_machine_join_in_with_their_own_words(tmp_path: Path) -> None:
+    findings = (
+        Finding(
+            "gpu 0", "power_limit", Status.FAIL, "700", "400", "the board is held below its limit", "gpuprep tune HOST"
+        ),
+        Finding("gpu 0", "persistence_mode", Status.PASS, "on", "on"),
+        Finding("packages", "power_tools", Status.FAIL, "a", "b"),
+    )
+    given = dataclasses.replace(record(), verdict=Verdict(Status.FAIL, "FAIL", findings), findings=findings)
+    opened = good().opened(tmp_path)
+    found = [one for one in advise(opened.profile, opened.document, record=given) if one.rule == "machine"]
+    assert len(found) == 1
+    assert "power_limit: expected 700, found 400 (the board is held below its limit)" in found[0].problem
+    assert found[0].recommendation == "gpuprep tune HOST"
+    assert not [one for one in advise(opened.profile, opened.document) if one.rule == "machine"]
+
+
+@pytest.mark.parametrize(("flag", "words"), [("", "does not tell"), ("False", "was off"), ("True", None)])
+def test_the_notes_beside_a_trace_tell_of_cudnns_benchmark(flag: str, words: str | None, tmp_path: Path) -> None:
+    opened = convolutions(False)().opened(tmp_path)
+    told = {"torch.backends.cudnn.benchmark": flag} if flag else {}
+    document = dataclasses.replace(opened.document, file=dataclasses.replace(opened.document.file, machine=told))
+    found = {one.rule: one.problem for one in advise(opened.profile, document)}
+    assert ("cudnn-bench" in found) == (words is not None)
+    assert words is None or words in found["cudnn-bench"]
+
+
+def test_a_copy_that_waits_in_its_own_call_is_a_wait(tmp_path: Path) -> None:
+    """As .item() of older versions: cudaMemcpyAsync waits, and cudaStreamSynchronize behind it returns at once."""
+    p = Program()
+    for _ in p.steps(3):
+        product(p, many=2)
+        with p.inside("aten::item"), p.inside("aten::_local_scalar_dense"):
+            copy = Kernel("Memcpy DtoH (Device -> Pageable)", 1_500, kind="gpu_memcpy", size=4, blocks=True)
+            p.op("aten::copy_", copy)
+            p.call("cudaStreamSynchronize", p.now, 2_000)
+            p.now += 2_000
+        p.now += 300_000
+    found = said(p, tmp_path)["sync"]
+    assert found.gain is not None
+    assert found.gain.us > 200
+
+
+def test_what_is_missing_of_nsight_systems_is_recorded_otherwise(tmp_path: Path) -> None:
+    opened = low_util().opened(tmp_path)
+    opened.profile.trace.format = Format.NSYS
+    found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
+    assert "Nsight Systems" in found["no-stacks"]
+    opened = no_steps().opened(tmp_path)
+    opened.profile.trace.format = Format.NSYS
+    found = {one.rule: one.recommendation for one in advise(opened.profile, opened.document)}
+    assert 'range_push(f"iteration {step}")' in found["no-steps"]
+
+
+# ---------------------------------------------------------------- hostile texts
+
+
+def test_names_of_the_trace_are_no_markup_and_no_template(tmp_path: Path) -> None:
+    """A name with braces, control characters and markup stands in the sentence as text, on one line."""
+    p = Program()
+    for _ in p.steps(3):
+        product(p, **{**ODD})
+        with p.range("{0.__class__}\x1b[2J<script>alert(1)</script>" * 50):
+            pass
+        for _ in range(10):
+            p.op("aten::mm", Kernel("nvjet_{figures}\x1b]0;\n<b>" + "x" * 5000, 200_000, grid=(140, 1, 1)), **HALF)
+    for one in p.opened(tmp_path).document.advice:
+        text = one.problem + one.recommendation
+        assert len(text) < 3000
+        assert "\x1b" not in text
+        assert "\n" not in text
+
+
+def test_figures_are_numbers(tmp_path: Path) -> None:
+    for about, _ in CASES.values():
+        for one in about().opened(tmp_path).document.advice:
+            assert all(isinstance(value, float) and value == value for value in one.figures.values()), one.rule
+
+
+def test_docs_have_every_rule_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    for one in rules().values():
+        line = f"| `{one.id}` | {one.severity} | {one.condition} | {one.estimate or '–'} |"
+        assert line.replace("\n", " ") in text, line

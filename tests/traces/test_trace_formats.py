@@ -1,0 +1,306 @@
+"""gpuprep trace report in every format: what is in it, and that no name of a trace acts in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hostiletrace
+import jsonschema
+import pytest
+from hostiletrace import FOLDER, SECRET
+from traceserver import RECORDED
+
+from gpuprep.trace import checking, comparing, formats
+from gpuprep.trace.advice import rules
+from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.formats import documents, junit, sheets
+from gpuprep.trace.formats.csv import head
+from gpuprep.trace.formats.text import TABLES
+from gpuprep.trace.opening import Wish, open_trace
+from gpuprep.trace.page import html
+from gpuprep.untrusted.plaintext import unsafe
+
+NAMES = ("resnet-fp32", "sync-item", "gpt-stacks", "launch-graph", "attention-sdpa")
+# What a spreadsheet takes for a formula.
+FORMULA = re.compile(r"^[=+\-@\t\r]")
+NUMBER = re.compile(r"^-?[0-9.]+(e[+-]?\d+)?$")
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceDocument]:
+    made = {name: open_trace(RECORDED / f"{name}.json.gz").document for name in NAMES}
+    made["hostile"] = open_trace(hostiletrace.write(tmp_path_factory.mktemp("hostile") / "<b>.pt.trace.json")).document
+    return made
+
+
+@pytest.fixture(params=[*NAMES, "hostile"])
+def document(request: pytest.FixtureRequest, opened: dict[str, TraceDocument]) -> TraceDocument:
+    return opened[request.param]
+
+
+# ---------------------------------------------------------------- all formats
+
+
+def every(document: TraceDocument) -> dict[str, str]:
+    """Every format as text; a workbook as all of its parts."""
+    made = {
+        "text": formats.text(document),
+        "full": formats.text(document, full=True),
+        **{f"csv {name}": formats.csv(document, name) for name in sheets.NAMES},
+    }
+    for name, render in formats.FORMATS.items():
+        rendered = render(document)
+        made[name] = rendered if isinstance(rendered, str) else parts(rendered)
+    return made
+
+
+def parts(data: bytes) -> str:
+    with zipfile.ZipFile(io.BytesIO(data)) as book:
+        return "\n".join(book.read(name).decode() for name in book.namelist())
+
+
+def test_no_name_acts_in_any_format(opened: dict[str, TraceDocument]) -> None:
+    for name, text in every(opened["hostile"]).items():
+        assert unsafe(text) == "", f"{name} has {unsafe(text)!r}"
+        assert SECRET not in text, name
+        assert FOLDER not in text, name
+        assert "alice" not in text, name
+        text.encode("utf-8")
+
+
+def test_whole_paths_are_shown_where_they_are_asked_for(tmp_path: Path) -> None:
+    path = hostiletrace.write(tmp_path / "a.json")
+    text = str(formats.FORMATS["json"](open_trace(path, Wish(keep_paths=True)).document))
+    assert f"{FOLDER}/train.py(12)" in text
+    assert SECRET not in text
+
+
+def test_hostile_names_are_text_in_the_page(tmp_path: Path) -> None:
+    one = open_trace(hostiletrace.write(tmp_path / "a.json"))
+    page = html(one.profile, one.document)
+    assert "<script>alert(1)" not in page
+    assert "onerror=alert" not in page
+    assert SECRET not in page
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_the_first_screen_has_at_most_25_lines_of_80_columns(document: TraceDocument) -> None:
+    lines = formats.text(document).splitlines()
+    assert len(lines) <= 25
+    tables = lines[8:]
+    assert all(len(line) <= 80 for line in tables), tables
+    assert "GPU utilization" in lines[2]
+
+
+def test_more_advice_and_notes_than_a_screen_holds(opened: dict[str, TraceDocument]) -> None:
+    one = opened["sync-item"]
+    many = replace(one, advice=one.advice * 20)
+    notes = tuple(replace(note, text="x" * 500) for note in one.file.notes * 20) or ()
+    assert len(formats.text(replace(many, file=replace(one.file, notes=notes))).splitlines()) <= 25
+
+
+def test_full_has_all_tables(document: TraceDocument) -> None:
+    text = formats.text(document, full=True)
+    for name in TABLES:
+        one = sheets.sheet(document, name)
+        assert (f"\n{one.title}\n" in text) == bool(list(one.rows)), name
+    for one_advice in document.advice:
+        assert f"({one_advice.rule})" in text
+
+
+def test_what_is_not_in_the_profile_is_not_zero(opened: dict[str, TraceDocument]) -> None:
+    one = opened["resnet-fp32"]
+    nothing = replace(
+        one.summary, gpu_utilization_percent=None, tensor_core_efficiency_percent=None, kernel_time_us=0.0
+    )
+    text = formats.text(replace(one, summary=nothing))
+    assert "GPU utilization n/a" in text
+    assert "efficiency n/a" in text
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def test_json_keeps_to_its_schema(document: TraceDocument) -> None:
+    made = json.loads(formats.FORMATS["json"](document))
+    jsonschema.validate(made, documents.schema("trace"))
+    assert set(made["file"]["devices"][0]) >= {
+        "device", "kernels", "kernel_time_us", "memory_operations", "memory_time_us", "busy_us", "span_us",
+    }  # fmt: skip
+    assert set(made["summary"]) >= {
+        "wall_us", "gpu_busy_us", "gpu_utilization_percent", "iterations", "kernels", "kernel_time_us",
+        "tensor_core_kernel_time_us",
+    }  # fmt: skip
+
+
+def test_json_is_ascii_and_has_no_nan(document: TraceDocument) -> None:
+    text = str(formats.FORMATS["json"](document))
+    assert text.isascii()
+
+    def refused(word: str) -> Any:
+        raise AssertionError(word)
+
+    json.loads(text, parse_constant=refused)
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_the_shipped_schemas_are_those_of_the_dataclasses(name: str) -> None:
+    assert documents.shipped(name) == documents.text(name), "python -m gpuprep.trace.formats.documents"
+
+
+# ---------------------------------------------------------------- CSV and Excel
+
+
+@pytest.mark.parametrize("table", sheets.NAMES)
+def test_csv_has_the_rows_of_the_table_and_no_formula(document: TraceDocument, table: str) -> None:
+    one = sheets.sheet(document, table)
+    heads, *rows = csv.reader(io.StringIO(formats.csv(document, table)))
+    assert heads == ["Profile", *map(head, one.columns)]
+    wanted = list(one.rows)
+    assert len(rows) == len(wanted)
+    for row, cells in zip(rows, wanted, strict=True):
+        assert row[0] == document.file.profile_name
+        for text, cell in zip(row[1:], cells, strict=True):
+            assert not FORMULA.match(text) or NUMBER.match(text), text
+            if isinstance(cell, int | float):
+                assert float(text) == pytest.approx(cell)
+
+
+def test_the_ops_of_csv_sum_to_the_total(document: TraceDocument) -> None:
+    rows = list(csv.DictReader(io.StringIO(formats.csv(document, "ops"))))
+    total = document.summary.kernel_time_us + document.summary.memory_time_us
+    assert sum(float(row["GPU time (us)"]) for row in rows) == pytest.approx(total, rel=1e-6)
+
+
+def cells(data: bytes, number: int) -> list[list[str]]:
+    """The cells of a sheet, and nothing but values: what a formula would be has no place here."""
+    space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+    with zipfile.ZipFile(io.BytesIO(data)) as book:
+        shared = [
+            "".join(part.text or "" for part in item.iter(f"{space}t"))
+            for item in ET.fromstring(book.read("xl/sharedStrings.xml"))
+        ]
+        sheet = ET.fromstring(book.read(f"xl/worksheets/sheet{number}.xml"))
+    assert not list(sheet.iter(f"{space}f"))
+    assert not list(sheet.iter(f"{space}hyperlink"))
+    found = []
+    for row in sheet.iter(f"{space}row"):
+        line = []
+        for cell in row.iter(f"{space}c"):
+            value = cell.find(f"{space}v")
+            text = (value.text or "") if value is not None else ""
+            line.append(shared[int(text)] if cell.get("t") == "s" else text)
+        found.append(line)
+    return found
+
+
+def test_a_workbook_has_a_sheet_for_each_table_and_no_formula(document: TraceDocument) -> None:
+    data = formats.FORMATS["xlsx"](document)
+    assert isinstance(data, bytes)
+    for number, name in enumerate(sheets.NAMES, 1):
+        one = sheets.sheet(document, name)
+        title, heads, *rows = cells(data, number)
+        assert title == [f"{one.title} of {document.file.profile_name}"]
+        assert heads == list(map(head, one.columns))
+        wanted = list(one.rows)
+        assert len(rows) == len(wanted)
+        for row, cells_ in zip(rows, wanted, strict=True):
+            assert len(row) == sum(cell is not None and cell != "" for cell in cells_) or len(row) <= len(cells_)
+
+
+def test_the_same_document_is_the_same_workbook(document: TraceDocument) -> None:
+    assert formats.FORMATS["xlsx"](document) == formats.FORMATS["xlsx"](document)
+
+
+# ---------------------------------------------------------------- JUnit and Markdown
+
+
+def test_junit_has_a_case_for_each_rule(document: TraceDocument) -> None:
+    root = ET.fromstring(str(formats.FORMATS["junit"](document)).encode())
+    [suite] = root
+    cases = {case.get("name"): case for case in suite.iter("testcase")}
+    assert set(cases) == set(rules())
+    said = {one.rule: one for one in document.advice}
+    failed = {name for name, case in cases.items() if case.find("failure") is not None}
+    assert failed == {name for name, one in said.items() if one.severity == "problem"}
+    assert suite.get("failures") == str(len(failed)) == root.get("failures")
+    for name, case in cases.items():
+        if case.find("error") is not None:
+            assert set(rules()[str(name)].needs) & set(said), "it could not be judged"
+
+
+def test_junit_of_a_check_has_its_lines(opened: dict[str, TraceDocument]) -> None:
+    one = opened["sync-item"]
+    checked = checking.check(one, baseline=opened["sync-item"])
+    root = ET.fromstring(junit.render_checked(one, checked))
+    assert [case.get("name") for case in root.iter("testcase")] == [line.name for line in checked.lines]
+
+
+def test_markdown_has_no_links_of_a_name(opened: dict[str, TraceDocument]) -> None:
+    text = str(formats.FORMATS["markdown"](opened["hostile"]))
+    assert "](http://evil" not in text
+    assert "<script>" not in text
+    assert "<img" not in text
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+
+
+def test_markdown_tables_are_tables(document: TraceDocument) -> None:
+    width = 0
+    for line in str(formats.FORMATS["markdown"](document)).splitlines():
+        if not line.startswith("|"):
+            width = 0
+            continue
+        columns = len(re.findall(r"(?<!\\)\|", line))
+        assert width in (0, columns), line
+        width = columns
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+def test_comparison_in_each_format(opened: dict[str, TraceDocument]) -> None:
+    found = comparing.compare(opened["resnet-fp32"], opened["hostile"])
+    jsonschema.validate(json.loads(formats.compared(found)), documents.schema("trace-compare"))
+    text = formats.text_of_comparison(found)
+    assert unsafe(text) == ""
+    assert "step time (ms)" in text
+    markdown = formats.markdown_of_comparison(found)
+    assert unsafe(markdown) == ""
+    assert "<script>" not in markdown
+    assert len(formats.text_of_comparison(found, full=True)) > len(text)
+
+
+def test_a_check_in_json(opened: dict[str, TraceDocument]) -> None:
+    one = opened["sync-item"]
+    made = json.loads(formats.checked(one, checking.check(one)))
+    jsonschema.validate(made, documents.schema("trace-check"))
+    assert made["exit_code"] == 1
+
+
+def test_nothing_of_it_depends_on_the_folder(tmp_path: Path) -> None:
+    """A report that is made elsewhere is the same."""
+    copy = tmp_path / "sync-none.json.gz"
+    shutil.copy(RECORDED / "sync-none.json.gz", copy)
+    here, there = (open_trace(path).document for path in (RECORDED / copy.name, copy))
+    assert formats.FORMATS["json"](here) == formats.FORMATS["json"](there)
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_every_recorded_profile_has_a_page_and_a_document(path: Path) -> None:
+    one = open_trace(path)
+    assert len(html(one.profile, one.document)) > 100_000
+    jsonschema.validate(json.loads(formats.FORMATS["json"](one.document)), documents.schema("trace"))
+    assert len(formats.text(one.document).splitlines()) <= 25

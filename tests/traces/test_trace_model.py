@@ -1,0 +1,422 @@
+"""Kernel ► API call ► op ► iteration, on profiles of a few rows whose links are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from handmade import Call, Gpu, Op, launched, step, trace
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.columns import NONE, Arguments, GpuKind, OpKind, Trace
+from gpuprep.trace.model import profile
+from gpuprep.trace.model.intervals import union, union_by_group
+from gpuprep.trace.model.sweep import Sweep
+from gpuprep.trace.profile import NO_OP, OUTSIDE, Direction, Profile
+
+
+def op_of(made: Profile, kernel: int = 0) -> str:
+    return made.ops[int(made.gpu.op[kernel])].type
+
+
+def test_a_kernel_belongs_to_the_innermost_op_around_its_launch() -> None:
+    made = profile(
+        trace(
+            Op("aten::linear", 0, 100),
+            Op("aten::addmm", 10, 60),
+            Op("aten::relu", 70, 90),
+            *launched("gemm", 20, 200, 300, 1),
+            *launched("relu", 75, 300, 310, 2),
+            *launched("linear", 95, 310, 320, 3),
+        )
+    )
+    assert [op_of(made, kernel) for kernel in range(3)] == ["aten::addmm", "aten::relu", "aten::linear"]
+    assert made.ranges.parent.tolist() == [NONE, 0, 0]
+    assert made.links.to_op == made.links.to_call == 3
+
+
+def test_the_same_correlation_in_another_process_is_another_launch() -> None:
+    made = profile(
+        trace(
+            Op("aten::mm", 0, 100, thread=0, process=0),
+            Op("aten::add", 0, 100, thread=1, process=1),
+            Call(10, 11, 5, thread=0, process=0),
+            Call(10, 11, 5, thread=1, process=1),
+            Gpu("one", 20, 30, 5, process=0),
+            Gpu("two", 20, 30, 5, process=1, device=1),
+        )
+    )
+    assert [op_of(made, 0), op_of(made, 1)] == ["aten::mm", "aten::add"]
+
+
+def test_threads_have_stacks_of_their_own() -> None:
+    made = profile(trace(Op("main", 0, 100), Op("aten::mm", 20, 40, thread=1), *launched("gemm", 30, 50, 60, 1)))
+    assert op_of(made) == "main"
+
+
+def test_of_ranges_with_the_same_times_the_first_numbered_is_outside() -> None:
+    # Whole microseconds: aten::linear and aten::addmm begin and end together.
+    rows = (Op("aten::addmm", 0, 5, external=8), Op("aten::linear", 0, 5, external=7))
+    assert op_of(profile(trace(*rows, *launched("gemm", 2, 10, 20, 1)))) == "aten::addmm"
+    assert op_of(profile(trace(*reversed(rows), *launched("gemm", 2, 10, 20, 1)))) == "aten::addmm"
+
+
+def test_a_launch_at_the_moment_when_one_op_ends_and_the_next_begins_is_of_the_next() -> None:
+    made = profile(trace(Op("aten::mm", 0, 10), Op("aten::add", 10, 20), *launched("add", 10, 30, 40, 1)))
+    assert op_of(made) == "aten::add"
+
+
+def test_ops_that_overlap_without_nesting_are_no_trouble() -> None:
+    # A rounded end: the inner op ends after the outer one.
+    made = profile(trace(Op("outer", 0, 10), Op("inner", 5, 11), Op("next", 12, 20), *launched("k", 10, 30, 40, 1)))
+    assert op_of(made) == "inner"
+    assert made.ranges.parent.tolist() == [NONE, 0, NONE]
+    assert (made.ranges.cpu_self >= 0).all()
+    assert made.ranges.cpu_self.tolist() == [5, 6, 8]
+
+
+def test_a_kernel_that_was_launched_before_the_profile_began_counts_as_busy_and_has_no_op() -> None:
+    made = profile(
+        trace(step(1, 0, 100), Op("aten::mm", 5, 50), *launched("gemm", 10, 20, 30, 1), Gpu("old", 10, 15, 9))
+    )
+    assert made.gpu.op[1] == NO_OP
+    assert made.gpu.call[1] == NONE
+    assert made.gpu.iteration[1] == OUTSIDE
+    assert made.ops[NO_OP].name == "launched before the profile began"
+    assert made.busy.tolist() == [[15.0]]
+
+
+def test_a_launch_outside_of_every_op_says_so() -> None:
+    made = profile(trace(Op("aten::mm", 0, 10), *launched("k", 50, 60, 70, 1)))
+    assert made.gpu.op[0] == NO_OP
+    assert made.ops[NO_OP].name == "launched outside of every op"
+    assert made.gpu.instance[0] == NONE
+    assert made.gpu.call[0] == 0
+
+
+def test_a_profile_without_ops_says_so() -> None:
+    made = profile(trace(*launched("k", 50, 60, 70, 1)))
+    assert made.ops[NO_OP].name == "no op ranges in this report"
+    assert made.iterations.how == "one"
+    assert made.gpu.iteration.tolist() == [0]
+
+
+def test_the_external_id_helps_where_no_call_is_in_the_profile() -> None:
+    made = profile(trace(Op("aten::mm", 0, 10, external=42), Gpu("gemm", 20, 30, 7, external=42)))
+    assert op_of(made) == "aten::mm"
+    assert made.links.by_external == 1
+
+
+def test_an_external_id_that_repeats_the_correlation_is_not_believed() -> None:
+    rows = [Gpu("gemm", 20 + number, 30 + number, 100 + number, external=100 + number) for number in range(10)]
+    made = profile(trace(Op("wrong", 0, 10, external=100), *rows))
+    assert made.links.by_external == 0
+    assert made.gpu.op.tolist() == [NO_OP] * 10
+
+
+def test_the_stack_is_believed_before_the_external_id_and_the_difference_is_counted() -> None:
+    made = profile(
+        trace(
+            Op("aten::mm", 0, 10, external=1),
+            Op("aten::add", 20, 30, external=2),
+            Call(5, 6, 100),
+            Gpu("gemm", 40, 50, 100, external=2),
+        )
+    )
+    assert op_of(made) == "aten::mm"
+    assert (made.links.checked, made.links.agree) == (1, 0)
+
+
+def test_all_kernels_of_a_graph_belong_to_its_launch() -> None:
+    rows = [Gpu(f"k{number}", 20 + 10 * number, 30 + 10 * number, 7, node=number) for number in range(4)]
+    made = profile(trace(step(1, 0, 100), Op("aten::mm", 1, 3), Call(10, 14, 7, name="cudaGraphLaunch"), *rows))
+    assert {op_of(made, kernel) for kernel in range(4)} == {"cudaGraphLaunch"}
+    assert made.gpu.iteration.tolist() == [0] * 4
+    row = int(made.gpu.op[0])
+    assert row != NO_OP
+    mine = made.op_cells.op == row
+    assert made.op_cells.calls[mine].tolist() == [1]
+    assert made.op_cells.cpu[mine].tolist() == [4]
+
+
+def test_work_inside_of_a_name_of_the_program_alone_belongs_to_that_name() -> None:
+    made = profile(
+        trace(
+            step(1, 0, 100),
+            Op("decode", 10, 90, kind=OpKind.ANNOTATION),
+            Op("aten::mm", 20, 30),
+            *launched("gemm", 25, 40, 50, 1),
+            *launched("custom", 60, 70, 80, 2),
+        )
+    )
+    assert [op_of(made, 0), op_of(made, 1)] == ["aten::mm", "decode"]
+    assert not any("ProfilerStep" in row.type for row in made.ops)
+
+
+def test_backward_work_is_on_another_thread_and_in_the_iteration_of_its_time() -> None:
+    made = profile(
+        trace(
+            step(1, 0, 100),
+            step(2, 101, 200),
+            Op("aten::mm", 10, 20, sequence=5),
+            Op("autograd::engine::evaluate_function: MmBackward0", 40, 80, thread=1, sequence=5),
+            Op("MmBackward0", 41, 79, thread=1, sequence=5),
+            Op("aten::mm", 45, 60, thread=1),
+            *launched("fwd", 15, 20, 30, 1),
+            *launched("bwd", 50, 60, 170, 2, thread=1),
+        )
+    )
+    assert [made.ops[op].direction for op in made.gpu.op] == [Direction.FORWARD, Direction.BACKWARD]
+    assert made.gpu.iteration.tolist() == [0, 0]
+    assert made.iterations.until.tolist() == [170, 200]
+
+
+def test_a_kernel_that_seems_to_start_before_its_launch_stays_with_it() -> None:
+    made = profile(trace(step(1, 0, 100), step(2, 100, 200), Op("aten::mm", 101, 120), *launched("k", 110, 90, 95, 1)))
+    assert op_of(made) == "aten::mm"
+    assert made.gpu.iteration.tolist() == [1]
+
+
+def test_modules_are_paths_and_the_backward_has_the_module_of_its_forward() -> None:
+    rows = [
+        Op("nn.Module: Net_0", 0, 100, kind=OpKind.MODULE),
+        Op("nn.Module: Linear_0", 10, 50, kind=OpKind.MODULE),
+        Op("aten::addmm", 20, 40, sequence=3),
+        Op("aten::sum", 60, 80),
+        Op("AddmmBackward0", 120, 180, thread=1, sequence=3),
+        Op("aten::mm", 130, 150, thread=1),
+    ]
+    kernels = [*launched("f", 30, 200, 210, 1), *launched("s", 70, 210, 220, 2)]
+    for pairs in ([(2, 4)], []):  # the profile's own pairs; by the sequence number
+        made = profile(trace(*rows, *kernels, *launched("b", 140, 220, 230, 3, thread=1), backward=pairs))
+        assert [made.ops[op].module for op in made.gpu.op] == ["Net_0/Linear_0", "Net_0", "Net_0/Linear_0"]
+        assert made.ops[made.gpu.op[0]].name == "Net_0/Linear_0/aten::addmm"
+        assert made.modules == ["Net_0", "Net_0/Linear_0"]
+        assert made.module_cells.calls.tolist() == [1, 1]
+        assert made.module_cells.cpu.tolist() == [100, 40]
+
+
+def test_modules_that_are_told_beside_the_ops_are_read() -> None:
+    told = Arguments(other=(("Module Hierarchy", "SELF(Net)::forward.layer1(Block)::forward.0(Conv2d)::forward"),))
+    made = profile(trace(Op("aten::conv2d", 0, 50, arguments=told), Op("aten::convolution", 10, 40)))
+    assert [row.module for row in made.ops[1:]] == ["SELF(Net)/layer1(Block)/0(Conv2d)"] * 2
+
+
+def test_a_stack_is_the_python_functions_around_the_first_call() -> None:
+    made = profile(
+        trace(
+            Op("train.py(1): main", 0, 100, kind=OpKind.PYTHON),
+            Op("train.py(9): loss", 10, 90, kind=OpKind.PYTHON),
+            Op("aten::mm", 20, 40),
+            Op("AddBackward0", 120, 180, thread=1),
+            *launched("f", 30, 200, 210, 1),
+            backward=[(2, 3)],
+        )
+    )
+    assert made.ops[made.gpu.op[0]].stack == ("train.py(1): main", "train.py(9): loss")
+    backward = next(row for row in made.ops if row.type == "AddBackward0")
+    assert backward.stack == ("train.py(1): main", "train.py(9): loss")
+
+
+def test_the_frames_of_the_oldest_profiles_are_read_from_the_arguments() -> None:
+    told = Arguments(other=(("Call stack", "loss.py(9): f;train.py(1): main"),))
+    made = profile(trace(Op("aten::mm", 20, 40, arguments=told)))
+    assert made.ops[1].stack == ("train.py(1): main", "loss.py(9): f")
+
+
+def test_ops_differ_by_shapes_and_not_by_numbers_among_the_inputs() -> None:
+    def add(shape: int, alpha: str) -> Arguments:
+        return Arguments(shapes=((shape,), ()), dtypes=("float", "Scalar"), concrete=("", alpha))
+
+    made = profile(trace(*[Op("aten::add_", 10 * n, 10 * n + 5, arguments=add(2 + n // 2, str(n))) for n in range(4)]))
+    assert [row.name for row in made.ops[1:]] == ["aten::add_ [[2], []]", "aten::add_ [[3], []]"]
+    assert made.op_cells.calls.tolist() == [2, 2]
+
+
+def test_of_ops_in_one_another_the_one_that_does_the_work_is_eligible() -> None:
+    given_ = Arguments(shapes=((64, 64), (64, 64)), dtypes=("c10::Half", "c10::Half"))
+    made = profile(
+        trace(
+            Op("aten::matmul", 0, 50, arguments=given_),
+            Op("aten::mm", 10, 40, arguments=given_),
+            *launched("k", 20, 60, 70, 1),
+        )
+    )
+    eligible = {row.type: row.eligible for row in made.ops[1:]}
+    assert eligible == {"aten::matmul": False, "aten::mm": True}
+    assert {row.flops for row in made.ops[1:]} == {2.0 * 64**3}
+
+
+# ---------------------------------------------------------------------------------------------------- iterations
+
+
+def test_without_steps_all_is_one_iteration() -> None:
+    made = profile(trace(Op("aten::mm", 10, 50), *launched("k", 20, 60, 99, 1), Gpu("old", 0, 5)))
+    assert made.iterations.how == "one"
+    assert made.gpu.iteration.tolist() == [0, 0]
+    assert (made.iterations.first.tolist(), made.iterations.until.tolist()) == ([10], [99])
+
+
+def test_a_key_op_begins_an_iteration_each_time() -> None:
+    rows = [Op("zero_grad", at, at + 5) for at in (10, 110, 210)] + [Op("aten::mm", at, at + 9) for at in (2, 50, 150)]
+    made = profile(trace(*rows, *launched("k", 155, 160, 170, 1)), key_op="zero_grad")
+    assert made.iterations.how == "key op zero_grad"
+    assert made.iterations.start.tolist() == [10, 110, 210]
+    assert made.gpu.iteration.tolist() == [1]
+    assert made.ranges.iteration.tolist() == [0, 1, 2, OUTSIDE, 0, 1]
+
+
+def test_a_key_op_may_be_one_row_of_ops() -> None:
+    one, two = (Arguments(shapes=((size,),), dtypes=("float",)) for size in (8, 9))
+    rows = [Op("aten::add", at, at + 5, arguments=one if at % 20 else two) for at in (10, 20, 30, 40)]
+    made = profile(trace(*rows), key_op="aten::add [[9]]")
+    assert made.iterations.start.tolist() == [20, 40]
+    assert len(profile(trace(*rows), key_op="aten::add").iterations.start) == 4
+
+
+def test_the_borders_of_steps_are_no_work_with_a_key_op_either() -> None:
+    made = profile(trace(step(1, 0, 100), Op("aten::mm", 10, 20), *launched("k", 50, 60, 70, 1)), key_op="aten::mm")
+    assert made.gpu.op.tolist() == [NO_OP]
+
+
+def test_a_key_op_that_is_not_there_is_an_error_of_the_user() -> None:
+    with pytest.raises(UsageError, match="the key op aten::nothing is not in hand"):
+        profile(trace(Op("aten::mm", 10, 50)), key_op="aten::nothing")
+
+
+def test_a_name_that_repeats_around_all_launches_is_an_iteration() -> None:
+    def rows(name: str) -> Trace:
+        made = [Op(name.format(n), 100 * n, 100 * n + 90, kind=OpKind.ANNOTATION) for n in range(3)]
+        inner = [Op("forward", 100 * n + 10, 100 * n + 40, kind=OpKind.ANNOTATION) for n in range(3)]
+        calls = [row for n in range(3) for row in launched("k", 100 * n + 20, 100 * n + 50, 100 * n + 60, n + 1)]
+        return trace(*inner, *made, *calls)
+
+    assert profile(rows("iteration {}")).iterations.how == "annotation iteration"
+    assert profile(rows("train step")).iterations.how == "annotation train step"
+    assert profile(rows("train step")).gpu.iteration.tolist() == [0, 1, 2]
+
+
+def test_a_name_that_repeats_beside_the_launches_is_none() -> None:
+    rows = [Op(f"dataloader {n}", 100 * n, 100 * n + 10, kind=OpKind.ANNOTATION) for n in range(3)]
+    assert profile(trace(*rows, *launched("k", 50, 50, 60, 1))).iterations.how == "one"
+
+
+def test_what_lies_between_two_steps_is_outside() -> None:
+    made = profile(
+        trace(step(1, 0, 100), step(2, 150, 200), Op("aten::mm", 110, 140), *launched("k", 120, 160, 170, 1))
+    )
+    assert made.gpu.iteration.tolist() == [OUTSIDE]
+
+
+def test_empty_and_one_sided_profiles_are_linked() -> None:
+    assert profile(trace()).gpu.op.tolist() == []
+    assert profile(trace(Op("aten::mm", 0, 10))).device_order == []
+    assert profile(trace(Gpu("k", 0, 10))).busy.tolist() == [[10.0]]
+    assert profile(trace(Call(0, 10, 1))).iterations.how == "one"
+
+
+# --------------------------------------------------------------------------------------------------- sums of times
+
+
+def test_cpu_time_is_split_into_own_time_calls_and_children() -> None:
+    made = profile(
+        trace(
+            Op("outer", 0, 100),
+            Op("inner", 10, 60),
+            Call(20, 30, 1),
+            Gpu("a", 100, 110, 1),
+            Call(35, 40, 2),
+            Gpu("b", 130, 150, 2),
+        )
+    )
+    assert made.ranges.cpu_self.tolist() == [50, 50]
+    assert made.ranges.overhead.tolist() == [50, 35]
+    assert made.ranges.gpu_idle.tolist() == [0, 20]
+    cells = made.op_cells
+    by_type = {made.ops[op].type: at for at, op in enumerate(cells.op)}
+    assert cells.gpu_with_children[by_type["outer"]] == cells.gpu_with_children[by_type["inner"]] == 30
+    assert cells.gpu_longest[by_type["outer"]] == 0
+    assert cells.gpu_longest[by_type["inner"]] == 30
+
+
+def test_an_op_inside_of_itself_has_its_gpu_time_once() -> None:
+    made = profile(trace(Op("checkpoint", 0, 100), Op("checkpoint", 10, 60), *launched("k", 20, 100, 140, 1)))
+    assert made.op_cells.gpu_with_children.tolist() == [40]
+
+
+# ------------------------------------------------------------------------------------------------------ properties
+
+ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 2)), max_size=60)
+
+
+def naive_parents(found: list[tuple[int, int, int]]) -> list[int]:
+    """A stack of open ranges on each thread."""
+    made = [NONE] * len(found)
+    for thread in {thread for _, _, thread in found}:
+        rows = [row for row in range(len(found)) if found[row][2] == thread]
+        stack: list[int] = []
+        for row in sorted(rows, key=lambda each: (found[each][0], -found[each][1], each)):
+            start = found[row][0]
+            while stack and found[stack[-1]][0] + found[stack[-1]][1] <= start:
+                stack.pop()
+            made[row] = stack[-1] if stack else NONE
+            stack.append(row)
+    return made
+
+
+def sweep_of(found: list[tuple[int, int, int]]) -> Sweep:
+    start, length, thread = (np.array([each[column] for each in found], np.int64) for column in range(3))
+    return Sweep(start, start + length, thread, np.arange(len(found), dtype=np.int32))
+
+
+@given(ranges)
+@settings(max_examples=300, deadline=None)
+def test_parents_are_those_of_a_stack(found: list[tuple[int, int, int]]) -> None:
+    assert sweep_of(found).parents().tolist() == naive_parents(found)
+
+
+@given(ranges, st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3)), max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_the_range_around_a_time_is_the_last_open_one(
+    found: list[tuple[int, int, int]], times: list[tuple[int, int]]
+) -> None:
+    made = sweep_of(found).around(np.array([t for t, _ in times], np.int64), np.array([t for _, t in times], np.int64))
+    for (time, thread), got in zip(times, made.tolist(), strict=True):
+        around = [
+            (start, -length, row)
+            for row, (start, length, on) in enumerate(found)
+            if on == thread and start <= time < start + length
+        ]
+        assert got == (max(around)[2] if around else NONE)
+
+
+intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=30)
+
+
+@given(intervals, st.integers(0, 80), st.integers(0, 80))
+@settings(max_examples=300, deadline=None)
+def test_a_union_counts_each_moment_once(found: list[tuple[int, int]], one: int, two: int) -> None:
+    moments = {moment for start, length in found for moment in range(start, start + length)}
+    starts, lengths = (np.array([each[column] for each in found], np.int64) for column in range(2))
+    merged = union(starts, starts + lengths)
+    assert merged.length == len(moments)
+    low, high = min(one, two), max(one, two)
+    assert merged.inside(np.array([low]), np.array([high])).tolist() == [len([m for m in moments if low <= m < high])]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(0, 20)), max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_unions_of_groups_are_the_unions_of_each(found: list[tuple[int, int, int]]) -> None:
+    group, start, length = (np.array([each[column] for each in found], np.int64) for column in range(3))
+    lengths, spans = union_by_group(group, start, start + length, 5)
+    for number in range(5):
+        mine = group == number
+        merged = union(start[mine], (start + length)[mine])
+        assert lengths[number] == merged.length
+        assert spans[number] == (merged.ends[-1] - merged.starts[0] if mine.any() else 0)
+
+
+def test_memory_operations_are_no_kernels() -> None:
+    made = profile(trace(Gpu("Memcpy HtoD", 0, 5, kind=GpuKind.MEMCPY), Gpu("Memset", 5, 6, kind=GpuKind.MEMSET)))
+    assert [row.memory for row in made.kernels] == [True, True]

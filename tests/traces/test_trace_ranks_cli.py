@@ -1,0 +1,193 @@
+"""gpuprep trace report FOLDER, in every format, and what is wrong with a folder."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from manyranks import RankTrace, job
+
+from gpuprep.cli import cli, edge
+from gpuprep.trace.formats import documents
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def report(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    for name in ("STATE", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        code = edge.run(cli, ["trace", "report", *map(str, words)])
+        said = capfdbinary.readouterr()
+        return code, said.out.decode("utf-8"), said.err.decode("utf-8")
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "night-run"
+    made.mkdir()
+    for trace in job():
+        trace.write(made)
+    return made
+
+
+def test_the_first_screen(report: Run, folder: Path) -> None:
+    code, out, _ = report(folder)
+    assert code == 0
+    assert out.splitlines() == [
+        "night-run 3 of 3 ranks nccl 3 common steps",
+        "  clocks: the ranks' own clocks agree (ends of one collective lie 0 ms apart)",
+        "  Rank 2 enters collectives last: in 3 of 3 steps the others waited longest for it,"
+        " 0.80 ms a step (8 % of it).",
+        "  Exposed: collectives beside which no kernel runs. Late: what the others wait for this rank.",
+        "",
+        "Ranks, a step",
+        "  Rank  Step (ms)  GPU busy (%)  Compute (ms)  Collectives (ms)  Exposed (ms)  Waiting (ms)  Late (ms)",
+        "     0     10.000          59.7         4.480             1.990         1.490         0.900          0",
+        "     1     10.000          59.7         4.580             1.890         1.390         0.800          0",
+        "     2     10.000          59.7         5.380             1.090         0.590             0      0.800",
+        "",
+        "Collectives",
+        "  Collective  Ranks  Size (bytes)  Calls a rank  One call (ms)  Exposed (ms)  Bus bandwidth (GB/s)",
+        "  all_reduce      3     4,000,000             3          1.657         1.157                 4.893",
+        "",
+        "--full shows all tables; `trace report` with the file of one rank shows its ops",
+    ]
+
+
+def test_full_has_the_steps(report: Run, folder: Path) -> None:
+    _, out, _ = report(folder, "--full")
+    assert "Steps by rank" in out
+    assert out.count("ProfilerStep#1") == 3
+
+
+def test_json_fits_its_schema(report: Run, folder: Path) -> None:
+    code, out, _ = report(folder, "--format", "json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["stragglers"][0]["rank"] == 2
+    jsonschema.Draft202012Validator(json.loads(documents.shipped("trace-ranks"))).validate(told)
+
+
+def test_the_shipped_schema_is_that_of_the_dataclasses() -> None:
+    assert documents.shipped("trace-ranks") == documents.text("trace-ranks")
+
+
+@pytest.mark.parametrize(("table", "rows"), [("ranks", 3), ("collectives", 1), ("steps", 9), ("notes", 0)])
+def test_csv(report: Run, folder: Path, table: str, rows: int) -> None:
+    code, out, _ = report(folder, "--format", "csv", "--table", table)
+    assert code == 0
+    assert len(out.splitlines()) == rows + 1
+
+
+def test_markdown_and_xlsx(report: Run, folder: Path, tmp_path: Path) -> None:
+    _, out, _ = report(folder, "--format", "markdown")
+    assert "# night-run: 3 of 3 ranks" in out
+    assert "| all\\_reduce | 0 \\[0, 1, 2\\] | 3 | Float | 4,000,000 | 3 |" in out
+    target = tmp_path / "night.xlsx"
+    assert report(folder, "--format", "xlsx", "--output", target)[0] == 0
+    with zipfile.ZipFile(io.BytesIO(target.read_bytes())) as book:
+        assert "Collectives" in book.read("xl/workbook.xml").decode()
+
+
+def test_the_page_is_of_the_lowest_rank_and_has_all_ranks(report: Run, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "night.html"
+    assert report(folder, "--format", "html", "--output", target)[0] == 0
+    told = re.search(r'id="document"[^>]*>([^<]+)<', target.read_text())
+    assert told
+    shown = json.loads(gzip.decompress(base64.b64decode(told[1].strip())))
+    assert shown["file"]["rank"] == 0
+    assert [one["rank"] for one in shown["ranks"]["ranks"]] == [0, 1, 2]
+    assert "straggler" in [one["rule"] for one in shown["advice"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--format", "junit"), "--format junit shows one profile, and night-run has several"),
+        (("--iter-start", "1"), "--iter-start and --iter-stop are of one profile"),
+        (("--format", "csv", "--table", "kernels"), "--table kernels: there is no such table of a folder"),
+        (("--key-op", "nothing"), "the key op nothing is not in rank0.json"),
+    ],
+)
+def test_what_a_folder_cannot_show(report: Run, folder: Path, words: tuple[str, ...], said: str) -> None:
+    code, out, err = report(folder, *words)
+    assert (code, out) == (2, "")
+    assert f"Error: {said}" in err.splitlines()
+
+
+def test_a_folder_with_one_profile_is_that_profile(report: Run, folder: Path) -> None:
+    (folder / "rank1.json").unlink()
+    (folder / "rank2.json").unlink()
+    code, out, _ = report(folder)
+    assert code == 0
+    assert "all_reduce" not in out  # the tables of one profile: ops
+
+
+def test_an_empty_folder(report: Run, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    code, _, err = report(nothing)
+    assert code == 2
+    assert "Error: nothing: no profile in this folder" in err.splitlines()
+
+
+def test_what_is_no_profile_is_left_out_and_said(report: Run, folder: Path) -> None:
+    (folder / "config.json").write_text('{"learning_rate": 0.1}')
+    (folder / "torn.json").write_text('{"traceEvents": [')
+    code, out, _ = report(folder)
+    assert code == 0
+    assert "3 of 3 ranks" in out
+    notes = [line for line in out.splitlines() if line.startswith("note: ")]
+    assert notes == ["note: left out: torn.json: the trace holds no events"]  # other JSON is passed over
+
+
+def test_a_damaged_rank_whose_times_become_finer_in_the_middle(report: Run, folder: Path) -> None:
+    """Its first events are read one by one, because one of them is odd; then a time is finer than a double."""
+    told = json.loads((folder / "rank1.json").read_text())
+    told["traceEvents"][3]["ts"] = 1_790_857_026_000_000.125
+    told["traceEvents"][5]["dur"] = "long"
+    text = json.dumps(told).replace('"dur": "long"', '"dur": long')
+    (folder / "rank1.json").write_text(text)
+    assert report(folder)[0] == 0
+
+
+def test_profiles_that_have_nothing_in_common(report: Run, tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    for number in range(2):
+        trace = RankTrace(number, 0)
+        trace.step(10 + number, 0)
+        trace.kernel("work", 10, 20, 900)
+        trace.write(mixed)
+    code, out, _ = report(mixed)
+    assert code == 0
+    assert "  No step is in all of these profiles: they are hardly of one job." in out.splitlines()
+
+
+def test_hostile_names_stay_text(report: Run, tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for trace in job():
+        for event in trace.events:
+            if event["name"] == "record_param_comms":
+                event["args"]["Process Group Name"] = "\x1b[31m<img src=x onerror=alert(1)>|=cmd()"
+        trace.write(hostile)
+    for form in ("text", "markdown", "csv", "json"):
+        words = ("--format", form, *(("--table", "collectives") if form == "csv" else ()))
+        code, out, _ = report(hostile, *words, *(("--full",) if form == "text" else ()))
+        assert code == 0
+        assert "\x1b" not in out
+    assert "<img" not in report(hostile, "--format", "markdown")[1]

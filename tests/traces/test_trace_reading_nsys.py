@@ -1,0 +1,244 @@
+"""Exports and reports of Nsight Systems."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import nsightexports
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nsightexports import PID, SECRET, TABLES, export
+
+from gpuprep.errors import UsageError
+from gpuprep.trace import notes
+from gpuprep.trace.columns import Format, GpuKind, OpKind
+from gpuprep.trace.reading import nsysexport, nvtx, read
+
+
+def test_all_of_an_export(tmp_path: Path) -> None:
+    trace = read(export(tmp_path / "run.sqlite"))
+    assert (trace.format, trace.generation) == (Format.NSYS, "3.24.14")
+    assert trace.zero_ns == 1_776_781_226_557_295_056 + 1000
+    assert trace.gpu.start.tolist() == [1000, 3000, 1000, 8500, 8900]
+    assert trace.gpu.end.tolist() == [4000, 8000, 1500, 8900, 8950]
+    assert [trace.names[name] for name in trace.gpu.name] == [
+        "void gemm<float>(float*)", "void gemm<float>(float*)", "void gemm<float>(float*)",
+        "Memcpy HtoD (Pageable -> Device)", "Memset (Device)",
+    ]  # fmt: skip
+    assert trace.gpu.kind.tolist() == [GpuKind.KERNEL] * 3 + [GpuKind.MEMCPY, GpuKind.MEMSET]
+    assert trace.gpu.device.tolist() == [0, 0, 1, 0, 0]
+    assert trace.gpu.grid[0].tolist() == [10, 2, 1]
+    assert trace.gpu.shared.tolist() == [1536, 1536, 0, -1, -1]
+    assert trace.gpu.graph_node.tolist() == [-1, 5, -1, -1, -1]
+    assert trace.gpu.bytes.tolist() == [-1, -1, -1, 4096, 512]
+    assert [trace.names[name] for name in trace.calls.name] == ["cudaLaunchKernel"] * 2 + ["cudaMemcpyAsync"]
+    assert trace.machine == {"cpu": "Test CPU", "driver": "580.95.05", "nsys_version": "2026.1.1.204"}
+    assert [(device.index, device.sms, device.compute_capability) for device in trace.devices] == [
+        (1, 132, "9.0"), (0, 132, "9.0"),
+    ]  # fmt: skip
+    assert trace.processes == ["291", "292"]
+    # The kernel of process 292 and the fill have no call; the same correlation in another process is not theirs.
+    assert trace.notes == {"no_launches": 2, "nsys_open_ranges": 1}
+
+
+def test_ranges_are_ops_and_annotations(tmp_path: Path) -> None:
+    trace = read(export(tmp_path / "run.sqlite"))
+    kinds = {trace.names[name]: OpKind(kind) for name, kind in zip(trace.ops.name, trace.ops.kind, strict=True)}
+    assert kinds == {
+        "iteration 1": OpKind.ANNOTATION,
+        "aten::mm": OpKind.OP,
+        "autograd::engine::evaluate_function: MmBackward0": OpKind.OP,
+        "registered range": OpKind.ANNOTATION,
+        "ncclAllReduce": OpKind.ANNOTATION,
+    }
+    product = [trace.names[name] for name in trace.ops.name].index("aten::mm")
+    assert trace.arguments[int(trace.ops.arguments[product])].shapes == ((64, 128), (128, 32))
+    assert trace.ops.sequence[product] == 5
+    collective = [trace.names[name] for name in trace.ops.name].index("ncclAllReduce")
+    assert trace.arguments[int(trace.ops.arguments[collective])].other == (("NVTX domain", "NCCL"),)
+    assert trace.ops.thread[product] != trace.ops.thread[product + 1]
+    assert trace.switches == {"record_shapes": True}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_may_be_missing(table: str, tmp_path: Path) -> None:
+    trace = read(export(tmp_path / "run.sqlite", without=[table]))
+    for key, count in trace.notes.items():
+        assert notes.sentence(key, count)
+    if table.startswith(("CUPTI", "NVTX")):
+        assert trace.notes["nsys_missing_tables"] == 1
+    if table == "META_DATA_EXPORT":
+        assert trace.notes["nsys_no_schema"] == 1
+
+
+def test_columns_may_be_missing(tmp_path: Path) -> None:
+    few = (("start", "end", "deviceId", "streamId"), [(2000, 5000, 0, 7)])
+    trace = read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": few}))
+    kernels = trace.gpu.kind == GpuKind.KERNEL
+    assert trace.gpu.correlation[kernels].tolist() == [-1]
+    assert trace.gpu.shared[kernels].tolist() == [-1]
+    none = (("begin", "finish"), [(2000, 5000)])
+    trace = read(export(tmp_path / "run.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": none}))
+    assert not (trace.gpu.kind == GpuKind.KERNEL).any()
+    assert trace.notes["nsys_unreadable_tables"] == 1
+
+
+@pytest.mark.parametrize(("schema", "newer"), [("3.28.1", False), ("3.29.0", True), ("4.0.0", True), ("2.9", False)])
+def test_newer_schemas_are_read_and_said(schema: str, newer: bool, tmp_path: Path) -> None:
+    changed = (("name", "value"), [("EXPORT_SCHEMA_VERSION", schema)])
+    trace = read(export(tmp_path / "run.sqlite", {"META_DATA_EXPORT": changed}))
+    assert ("nsys_newer_schema" in trace.notes) is newer
+    assert trace.generation == schema
+    assert len(trace.gpu.start) == 5
+
+
+def test_graphs_recorded_as_a_whole_and_nsights_own_warnings(tmp_path: Path) -> None:
+    trace = read(
+        export(
+            tmp_path / "run.sqlite",
+            {
+                "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": (("start", "end"), [(1, 2), (3, 4)]),
+                "DIAGNOSTIC_EVENT": (("severity", "text"), [(1, "started"), (2, "lost events"), (3, "no access")]),
+            },
+        )
+    )
+    assert trace.notes["nsys_graphs_whole"] == 2
+    assert trace.notes["nsys_diagnostics"] == 2
+
+
+def test_no_ranges_of_operators(tmp_path: Path) -> None:
+    trace = read(export(tmp_path / "run.sqlite", without=["NVTX_EVENTS"]))
+    assert trace.notes["nsys_no_ops"] == 1
+    assert len(trace.gpu.start) == 5
+
+
+def test_nothing_of_the_environment_or_of_unused_texts_is_read(tmp_path: Path) -> None:
+    shown = repr(read(export(tmp_path / "run.sqlite")))
+    assert SECRET not in shown
+    assert "secret-host" not in shown
+
+
+def test_a_view_is_no_table(tmp_path: Path) -> None:
+    """A view may compute for ever."""
+    path = export(tmp_path / "run.sqlite", without=["CUPTI_ACTIVITY_KIND_KERNEL"])
+    database = sqlite3.connect(path)
+    database.execute(
+        "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS "
+        "WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n)"
+        " SELECT start, start + 1 AS end, 0 AS deviceId, 7 AS streamId FROM n"
+    )
+    database.commit()
+    database.close()
+    assert not (read(path).gpu.kind == GpuKind.KERNEL).any()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    with pytest.raises(UsageError, match="no export of Nsight Systems"):
+        read(export(path, {"other": (("a",), [(1,)])}, without=TABLES))
+    with pytest.raises(UsageError, match="holds no kernels"):
+        read(export(path, without=[name for name in TABLES if name.startswith(("CUPTI", "NVTX"))]))
+    data = export(path).read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(UsageError, match=r"damaged|holds no|no export"):
+        read(path)
+    path.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    with pytest.raises(UsageError, match="damaged"):
+        read(path)
+
+
+def test_an_export_is_only_read(tmp_path: Path) -> None:
+    path = export(tmp_path / "run.sqlite")
+    before = path.read_bytes()
+    path.chmod(0o400)
+    read(path)
+    assert path.read_bytes() == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.sqlite"]
+
+
+def test_names_of_calls() -> None:
+    assert nvtx.call("cudaLaunchKernel_v7000") == "cudaLaunchKernel"
+    assert nvtx.call("cudaLaunchKernelExC_v11060_ptsz") == "cudaLaunchKernelExC"
+    assert nvtx.call("cuLaunchKernel") == "cuLaunchKernel"
+
+
+def test_a_report_without_nsys_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nsysexport, "program", lambda: "")
+    path = tmp_path / "run.nsys-rep"
+    path.write_bytes(b"report")
+    with pytest.raises(UsageError, match="nsys") as error:
+        read(path)
+    assert "nsys export --type sqlite" in error.value.hint
+
+
+FAKE = """#!/bin/sh
+[ "$1 $2 $3 $4" = "export --type sqlite --output" ] || exit 9
+case "$6" in */broken*) echo "cannot open report" >&2; exit 1;; esac
+cp "$EXPORT" "$5"
+"""
+
+
+def test_a_report_goes_through_nsys_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nsys").write_text(FAKE)
+    (tools / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("EXPORT", str(export(tmp_path / "export.sqlite")))
+    report = tmp_path / "-run one.nsys-rep"
+    report.write_bytes(b"report")
+    trace = read(report)
+    assert (trace.file, trace.size, len(trace.gpu.start)) == ("-run one.nsys-rep", 6, 5)
+    broken = tmp_path / "broken.nsys-rep"
+    broken.write_bytes(b"report")
+    with pytest.raises(UsageError, match="cannot open report"):
+        read(broken)
+
+
+VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8) | st.binary(max_size=8)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    table=st.sampled_from(sorted(TABLES)),
+    row=st.integers(0, 7),
+    column=st.integers(0, 20),
+    value=VALUES,
+)
+def test_fuzz_values(table: str, row: int, column: int, value: object, tmp_path: Path) -> None:
+    columns, rows = TABLES[table]
+    changed = [list(each) for each in rows]
+    changed[row % len(changed)][column % len(columns)] = value
+    trace = read(export(tmp_path / "run.sqlite", {table: (columns, changed)}))
+    assert (trace.gpu.end >= trace.gpu.start).all()
+    assert (trace.ops.end >= trace.ops.start).all()
+    for key, count in trace.notes.items():
+        assert notes.sentence(key, count)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6))
+def test_fuzz_bytes(changes: list[tuple[float, bytes]], tmp_path: Path) -> None:
+    path = export(tmp_path / "run.sqlite")
+    data = bytearray(path.read_bytes())
+    for place, new in changes:
+        at = 16 + int(place * (len(data) - 32))
+        data[at : at + len(new)] = new
+    path.write_bytes(data)
+    refused = ""
+    try:
+        trace = read(path)
+    except UsageError as error:
+        refused = error.what
+    if refused:
+        assert "\n" not in refused
+        return
+    assert (trace.gpu.end >= trace.gpu.start).all()
+
+
+def test_the_process_of_the_test_data() -> None:
+    assert (PID >> 24) & 0xFFFFFF == 291
+    assert nsightexports.tid(5) & 0xFFFFFF == 5

@@ -1,0 +1,300 @@
+"""gpuprep trace record: a program runs unchanged under a profiler, with its own output, signals and exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records_for_tests import record as host_record
+
+from gpuprep.trace.opening.machine import beside
+from gpuprep.trace.recording import put_record
+from gpuprep.trace.recording.nsys import without_environment
+
+SECRET = "hunter2-must-never-be-shown"
+TRAIN = """
+import os, sys, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    loss = model(torch.ones(32, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+print("loss", round(loss.item(), 4))
+sys.exit(int(sys.argv[2]))
+"""
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def python_with_torch() -> str:
+    """A Python of this machine that has PyTorch; gpuprep's own has none."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if shutil.which(python):
+            done = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+            if done.returncode == 0:
+                return python
+    return ""
+
+
+TORCH = python_with_torch()
+needs_torch = pytest.mark.skipif(not TORCH, reason="PyTorch is not installed (Debian: python3-torch)")
+GPUPREP = [sys.executable, "-c", "import sys; from gpuprep.cli import main; sys.argv[0]='gpuprep'; sys.exit(main())"]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    mine = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("STATE", "CACHE", "CONFIG")}
+    return {**os.environ, **mine, "API_TOKEN": SECRET, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+@pytest.fixture
+def gpuprep(tmp_path: Path) -> Run:
+    (tmp_path / "train.py").write_text(TRAIN)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*GPUPREP, "trace", "record", "-o", str(tmp_path / "out"), *words],
+            env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    """Of a trace; a PyTorch that was built without Kineto writes a bare list."""
+    found = json.loads(gzip.decompress(path.read_bytes()))
+    listed: list[dict[str, Any]] = found if isinstance(found, list) else found["traceEvents"]
+    return listed
+
+
+def steps(path: Path) -> list[str]:
+    return sorted({event["name"] for event in events(path) if str(event.get("name", "")).startswith("ProfilerStep#")})
+
+
+@needs_torch
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_program_is_recorded_and_nothing_of_it_changes(gpuprep: Run, tmp_path: Path, code: int) -> None:
+    plain = subprocess.run(
+        [TORCH, str(tmp_path / "train.py"), "20", str(code)], capture_output=True, text=True, check=False
+    )
+    done = gpuprep("--", TORCH, "train.py", "20", str(code))
+    assert (done.returncode, done.stdout) == (code, plain.stdout)
+    trace = tmp_path / "out" / "train.pt.trace.json.gz"
+    assert len(steps(trace)) == 5
+    assert f"gpuprep trace report {trace}" in done.stderr
+    told = beside(trace)
+    assert told.machine["Framework"].startswith("PyTorch ")
+    assert told.machine["Python"]
+
+
+@needs_torch
+def test_nothing_of_the_environment_is_written_down(gpuprep: Run, tmp_path: Path) -> None:
+    assert gpuprep("--stacks", "--memory", "--", TORCH, "train.py", "12", "0").returncode == 0
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert len(files) == 2
+    for path in files:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        assert SECRET.encode() not in data, path
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("words", "ran", "recorded"),
+    [
+        (("--wait", "0", "--warmup", "1", "--active", "2"), "9", 2),
+        (("--steps-from", "forward", "--wait", "1", "--warmup", "1", "--active", "3"), "9", 3),
+        (("--steps-from", "torch.nn.functional:relu", "--wait", "0", "--warmup", "1", "--active", "2"), "9", 2),
+        (("--steps-from", "none"), "3", 0),
+        (("--wait", "1", "--warmup", "1", "--active", "50"), "8", 6),  # it ended earlier: what there is is kept
+    ],
+)
+def test_what_a_step_is_and_how_many_are_recorded(
+    gpuprep: Run, tmp_path: Path, words: tuple[str, ...], ran: str, recorded: int
+) -> None:
+    done = gpuprep(*words, "--", TORCH, "train.py", ran, "0")
+    assert done.returncode == 0, done.stderr
+    trace = tmp_path / "out" / "train.pt.trace.json.gz"
+    assert len(steps(trace)) == recorded
+    assert any(event["name"] == "aten::addmm" for event in events(trace))
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (("train.py", "4", "0"), "it ended after 4 steps, before the recording began"),
+        (("-c", "import torch"), "no step ended"),
+        (("-c", "print(1)"), "no Python of the program imported torch"),
+        (("-I", "-c", "import torch"), "no Python of the program imported torch"),
+    ],
+)
+def test_why_nothing_was_recorded(gpuprep: Run, program: tuple[str, ...], said: str) -> None:
+    done = gpuprep("--", TORCH, *program)
+    assert done.returncode == 3
+    assert said in done.stderr
+
+
+@needs_torch
+def test_each_rank_writes_a_trace_of_its_own(gpuprep: Run, tmp_path: Path) -> None:
+    launcher = "for rank in 0 1; do RANK=$rank $0 train.py 12 0 & done; wait"
+    assert gpuprep("--", "sh", "-c", launcher, TORCH).returncode == 0
+    found = sorted(path.name for path in (tmp_path / "out").glob("*.gz"))
+    assert found == ["rank0000.pt.trace.json.gz", "rank0001.pt.trace.json.gz"]
+
+
+@needs_torch
+def test_a_profiler_that_fails_does_not_disturb_the_program(gpuprep: Run, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import torch.profiler\n"
+        "def broken(*_, **__):\n    raise OSError('no room')\n"
+        "torch.profiler.profile.export_chrome_trace = broken\n" + TRAIN
+    )
+    done = gpuprep("--", TORCH, "own.py", "20", "0")
+    assert done.stdout.startswith("loss ")
+    assert done.returncode == 3
+    assert "OSError: no room" in done.stderr
+
+
+def test_a_sitecustomize_of_the_user_still_runs(gpuprep: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import sys\nsys.stdout.write('theirs\\n')\n")
+    code = f"import os; os.environ['PYTHONPATH'] += ':{folder}'; os.execvp('python3', ['python3', '-c', 'print(1)'])"
+    assert gpuprep("--", "/usr/bin/python3", "-S", "-c", code).stdout == "theirs\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--", "/nowhere/python"), 2, "/nowhere/python cannot be started"),
+        (("--steps-from", "sometimes", "--", "true"), 2, "--steps-from sometimes"),
+        (("--steps-from", "__main__:step", "--", "true"), 2, "cannot be watched"),
+        (("--with", "nsys", "--", "true"), 2, "nsys is not installed"),
+        ((), 2, "Missing argument"),
+    ],
+)
+def test_wrong_usage(gpuprep: Run, words: tuple[str, ...], code: int, said: str) -> None:
+    done = gpuprep(*words)
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [(("sh", "-c", "kill -TERM $$"), 143), (("sh", "-c", "kill -KILL $$"), 137), (("false",), 1)]
+)
+def test_how_the_program_ended_is_how_gpuprep_ends(gpuprep: Run, program: tuple[str, ...], code: int) -> None:
+    assert gpuprep("--", *program).returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signals_reach_the_program_once(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import signal, sys, time\n"
+        "got = []\n"
+        f"signal.signal({int(number)}, lambda *_: got.append(1))\n"
+        "print('ready', flush=True)\n"
+        "while not got:\n    time.sleep(0.01)\n"
+        "time.sleep(0.3)\n"
+        "print('got', len(got))\n"
+        "sys.exit(42)\n"
+    )
+    running = subprocess.Popen(
+        [*GPUPREP, "trace", "record", "-o", str(tmp_path / "out"), "--", "/usr/bin/python3", str(script)],
+        env=environment(tmp_path), stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    running.send_signal(number)
+    out, _ = running.communicate(timeout=30)
+    assert (running.returncode, out) == (42, "got 1\n")
+
+
+# ---------------------------------------------------------------- Nsight Systems
+
+
+def export(path: Path) -> None:
+    """As nsys export writes it, as far as the environment goes."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(
+            "CREATE TABLE TARGET_INFO_SYSTEM_ENV (devStateName TEXT, name TEXT, nameEnum INT, value TEXT)"
+        )
+        rows = [("Local (CLI)", "Hostname", 619, "gpu1"), ("Local (CLI)", "DeviceEnvironment", 610, f"API={SECRET}")]
+        connection.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+
+
+def test_the_environment_leaves_an_export_and_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.nsys.sqlite"
+    export(path)
+    assert SECRET.encode() in path.read_bytes()
+    without_environment(path)
+    assert SECRET.encode() not in path.read_bytes()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM TARGET_INFO_SYSTEM_ENV").fetchall() == [("Hostname",)]
+    connection.close()
+
+
+def test_nsys_is_asked_and_its_report_is_exported(tmp_path: Path) -> None:
+    """With a stand-in for nsys, which is not on this machine: it runs the program and writes what nsys would."""
+    export(tmp_path / "made.sqlite")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    stand_in = tools / "nsys"
+    stand_in.write_text(
+        '#!/bin/sh\necho "$@" >> $0.log\n'
+        'for word in "$@"; do case $word in --output=*) out=${word#--output=};; esac; done\n'
+        f'if [ $1 = export ]; then cp {tmp_path}/made.sqlite "$out"; exit; fi\n'
+        'while [ "$1" != -- ]; do shift; done; shift; "$@"; code=$?\n'
+        'env > "$out"; exit $code\n'
+    )
+    stand_in.chmod(0o755)
+    done = subprocess.run(
+        [*GPUPREP, "trace", "record", "--with", "nsys", "-o", str(tmp_path / "out"), "--", "sh", "-c",
+         "echo hi; exit 5"],
+        env={**environment(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, "hi\n")
+    files = list((tmp_path / "out").iterdir())
+    assert [path.name for path in files] == ["sh.nsys.sqlite"], "the report itself holds the environment"
+    assert SECRET.encode() not in files[0].read_bytes()
+    asked = (tools / "nsys.log").read_text()
+    assert "--pytorch=autograd-shapes-nvtx" in asked
+    assert "export --type=sqlite" in asked
+
+
+# ---------------------------------------------------------------- what stands beside a trace
+
+
+def test_the_record_of_the_machine_stands_beside_the_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "a.pt.trace.json.gz"
+    trace.with_name(f"{trace.name}.gpuprep.json").write_text('{"schema_version": 1, "machine": {"Python": "3.11"}}')
+    made = host_record()
+    put_record(trace, made)
+    told = beside(trace)
+    assert told.machine == {"Python": "3.11"}
+    assert told.record is not None
+    assert told.record.run_id == made.run_id
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"machine": [1]}', '{"machine": {"a": {}}, "record": {"x": 1}}', "\0"]
+)
+def test_damaged_notes_are_no_notes(tmp_path: Path, text: str) -> None:
+    trace = tmp_path / "a.json"
+    trace.with_name("a.json.gpuprep.json").write_text(text)
+    told = beside(trace)
+    assert (told.machine, told.record) == ({}, None)

@@ -1,0 +1,248 @@
+"""gpuprep trace serve: a real process, plain requests, and a real Chromium."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import browser
+import pytest
+import traceserver
+from traceserver import RECORDED, Server, serving
+
+from gpuprep.errors import UsageError
+from gpuprep.trace.serve import parse
+
+ONE = RECORDED / "gpt-stacks.json.gz"
+HOSTILE = "<img src=x onerror=alert(1)>&\"'.pt.trace.json.gz"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("served")
+    (made / "deep").mkdir()
+    shutil.copy(ONE, made / "deep" / "a.pt.trace.json.gz")
+    shutil.copy(RECORDED / "attention-sdpa.json.gz", made / HOSTILE)
+    (made / "secret.txt").write_text("not to be handed out")
+    return made
+
+
+@pytest.fixture(scope="module")
+def several(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("home"), "--no-token", str(folder)) as server:
+        yield server
+
+
+RUN = quote("deep/a.pt.trace.json.gz", safe="")
+
+
+def test_one_profile_is_shown_at_once_and_the_document_is_that_of_report(tmp_path: Path) -> None:
+    reported = subprocess.run(
+        [*traceserver.GPUPREP, "trace", "report", "-q", "--json", str(ONE)],
+        env=traceserver.environment(tmp_path), capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    with serving(tmp_path, "-q", "--no-token", str(ONE)) as server:
+        first = server.ask("/")
+        assert (first.status, first.headers["location"]) == (303, f"page?run={ONE.name}")
+        assert server.ask(f"/document.json?run={ONE.name}").body.strip() == reported.strip()
+        page = server.ask(f"/page?run={ONE.name}")
+        assert page.status == 200
+        assert page.body.startswith(b"<!doctype html>")
+
+
+def test_iterations_are_chosen_in_the_address(several: Server) -> None:
+    whole = json.loads(several.ask(f"/document.json?run={RUN}").body)["summary"]
+    first = json.loads(several.ask(f"/document.json?run={RUN}&start=0&stop=0").body)["summary"]
+    assert whole["iterations"] > first["iterations"] == 1
+    assert first["stop_iteration"] == 0
+    for wrong in ("start=-1", "start=1e3", "start=99999", "start=%F0%9F", "stop=x", "key_op=nowhere"):
+        answer = several.ask(f"/document.json?run={RUN}&{wrong}")
+        assert answer.status in (400, 422), wrong
+        assert len(answer.body.splitlines()) <= 3
+
+
+def test_the_raw_trace_is_the_file_itself(several: Server) -> None:
+    answer = several.ask(f"/raw?run={RUN}")
+    assert answer.body == ONE.read_bytes()
+    assert "attachment" in answer.headers["content-disposition"]
+    assert several.ask(f"/raw?run={RUN}", method="HEAD").body == b""
+    named = several.ask(f"/raw?run={quote(HOSTILE, safe='')}").headers["content-disposition"]
+    assert named.count('"') == 2
+    assert "<" not in named
+
+
+def test_an_export_of_nsight_systems_is_not_handed_out(tmp_path: Path) -> None:
+    """It has the recorded environment in it."""
+    (tmp_path / "x.sqlite").write_bytes(b"SQLite format 3\0" + b"API_TOKEN=hunter2")
+    shutil.copy(ONE, tmp_path)
+    with serving(tmp_path / "home", "--no-token", str(tmp_path)) as server:
+        for path in ("/raw?run=x.sqlite", "/perfetto?run=x.sqlite", "/page?run=x.sqlite"):
+            answer = server.ask(path)
+            assert answer.status in (404, 422)
+            assert b"hunter2" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/raw?run=secret.txt", "/raw?run=../secret.txt", "/raw?run=/etc/passwd", "/page?run=", "/page",
+        "/document.json?run=deep", "/../../etc/passwd", "/secret.txt", "/static/../app.py", "/app.py", "/raw?run=%00",
+        "/page?run=%FF", "/page?" + "a=1&" * 40,
+    ],
+)  # fmt: skip
+def test_nothing_but_profiles_of_the_folder_is_answered(several: Server, path: str) -> None:
+    answer = several.ask(path)
+    assert answer.status in (400, 404, 422), path
+    assert b"not to be handed out" not in answer.body
+    assert b"root:" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("192.0.2.1:8766", 200), ("evil.example", 421),
+        ("localhost.evil.example:80", 421), ("", 421), ("127.0.0.1.evil.example", 421), ("a b", 421),
+    ],
+)  # fmt: skip
+def test_a_name_that_leads_here_is_refused(several: Server, host: str, status: int) -> None:
+    """DNS rebinding."""
+    assert several.ask("/index.html", host=host or " ").status == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_nothing_can_be_changed(several: Server, method: str) -> None:
+    assert several.ask("/index.html", method=method).status == 405
+
+
+def test_a_token_is_asked_for_and_becomes_a_cookie(tmp_path: Path) -> None:
+    with serving(tmp_path, "-q", str(ONE)) as server:
+        token = urlsplit(server.url).query
+        assert server.ask("/").status == 401
+        assert server.ask("/?token=wrong").status == 401
+        let_in = server.ask(f"/page?{token}&run={ONE.name}")
+        assert let_in.status == 303
+        assert "token" not in let_in.headers["location"]
+        cookie = let_in.headers["set-cookie"].partition(";")[0]
+        assert token.partition("=")[2] not in cookie
+        assert "HttpOnly" in let_in.headers["set-cookie"]
+        assert server.ask(let_in.headers["location"], cookie=cookie).status == 200
+        assert server.ask("/document.json?run=x", cookie=cookie.replace("=", "=0")).status == 401
+
+
+def test_each_answer_says_what_a_browser_may_do(several: Server) -> None:
+    for path in ("/index.html", f"/page?run={RUN}", f"/perfetto?run={RUN}"):
+        headers = several.ask(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'self'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt.trace.json"
+    path.write_bytes(gzip.decompress(ONE.read_bytes()))
+    with serving(tmp_path / "home", "--no-token", "-q", str(path)) as server:
+        before = json.loads(server.ask(f"/document.json?run={path.name}").body)
+        other = gzip.decompress((RECORDED / "attention-sdpa.json.gz").read_bytes())
+        path.write_bytes(other)
+        after = json.loads(server.ask(f"/document.json?run={path.name}").body)
+    assert before["file"]["bytes"] != after["file"]["bytes"] == len(other)
+
+
+@pytest.mark.parametrize("words", [("--listen", "nonsense"), ("--listen", "127.0.0.1:99999"), ("--listen", "[::1:80")])
+def test_where_it_cannot_listen(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [*traceserver.GPUPREP, "trace", "serve", *words, str(ONE)],
+        env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: --listen")
+
+
+def test_a_port_that_is_taken_and_a_file_that_is_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        for words, said in (((str(ONE), "--listen", where), "nothing can listen there"), (("/nowhere",), "no such")):
+            done = subprocess.run(
+                [*traceserver.GPUPREP, "trace", "serve", "-q", *words],
+                env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
+            )  # fmt: skip
+            assert done.returncode == 2
+            assert said in done.stderr
+
+
+def test_others_may_not_look_without_a_token(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*traceserver.GPUPREP, "trace", "serve", "--no-token", "--listen", "0.0.0.0:0", str(ONE)],
+        env=traceserver.environment(tmp_path), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "others could look" in done.stderr
+
+
+def test_addresses() -> None:
+    assert (parse("8766").host, parse("8766").port) == ("127.0.0.1", 8766)
+    assert parse("[::1]:1").host == "::1"
+    assert [parse(f"{host}:1").is_loopback for host in ("127.0.0.9", "localhost", "[::1]", "0.0.0.0", "gpu1")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    for wrong in ("", "a:b", "::1:80", "a b:1", "x:1e3", "x:99999"):
+        with pytest.raises(UsageError):
+            parse(wrong)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def test_the_list_leads_to_each_page(chromium: browser.Chromium, several: Server) -> None:
+    alerts: list[str] = []
+
+    def look(page: Any) -> tuple[str, str]:
+        def said(dialog: Any) -> None:
+            alerts.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", said)
+        names = page.locator("nav").inner_text()
+        page.get_by_role("link", name="deep/a.pt.trace.json.gz").click()
+        frame = page.frame_locator("iframe")
+        frame.get_by_text("GPU Utilization").first.wait_for()
+        return names, frame.locator("body").inner_text()
+
+    seen = chromium.visit(f"http://{several.place}/", do=look)
+    assert (seen.errors, seen.elsewhere, seen.failed, seen.console) == ([], [], [], [])
+    names, shown = seen.answer
+    assert HOSTILE in names, "a hostile name is text"
+    assert alerts == []
+    assert "Recommendations" in shown
+
+
+def test_perfetto_gets_the_trace_from_the_browser_alone(chromium: browser.Chromium, several: Server) -> None:
+    """Perfetto's own page is played here: it says PONG, and takes what it is sent."""
+
+    def look(page: Any) -> tuple[int, str]:
+        page.evaluate(
+            """() => { window.open = url => {
+                 window.opened = url;
+                 return { postMessage(data, origin) {
+                   if (data === 'PING') window.dispatchEvent(new MessageEvent('message', { data: 'PONG', origin }));
+                   else { window.got = data.perfetto.buffer.byteLength; window.named = data.perfetto.title; }
+                 } };
+               }; }"""
+        )
+        page.get_by_role("button", name="Open in Perfetto").click()
+        page.get_by_text("Perfetto has the trace").wait_for()
+        return page.evaluate("window.got"), page.evaluate("window.opened + ' ' + window.named")
+
+    seen = chromium.visit(f"http://{several.place}/perfetto?run={RUN}", do=look)
+    assert seen.faults() == []
+    assert seen.answer == (ONE.stat().st_size, "https://ui.perfetto.dev deep/a.pt.trace.json.gz")

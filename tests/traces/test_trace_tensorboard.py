@@ -1,0 +1,144 @@
+"""The plugin: which runs it finds, and the page in a real TensorBoard with a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import browser
+import pytest
+import traceserver
+from traceserver import RECORDED, Server
+
+pytest.importorskip("tensorboard")
+from gpuprep.trace import tensorboard as plugin
+
+ROOT = Path(__file__).parents[2]
+ONE = RECORDED / "gpt-stacks.json.gz"
+NAME = "job/worker0.1700000000000.pt.trace.json.gz"
+
+
+def context(logdir: object = None, spec: str | None = None) -> Any:
+    return SimpleNamespace(logdir=logdir, flags=SimpleNamespace(logdir_spec=spec))
+
+
+def runs(*arguments: Any) -> list[str]:
+    return list(plugin.GpuprepPlugin(context(*arguments)).runs())
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    (tmp_path / "job").mkdir()
+    shutil.copy(ONE, tmp_path / NAME)
+    (tmp_path / "job" / "events.out.tfevents.1").touch()
+    (tmp_path / "job" / "config.json").write_text("{}")
+    (tmp_path / "b.pt.trace.json").touch()
+    (tmp_path / "c.nsys.sqlite").touch()
+    return tmp_path
+
+
+def test_runs_are_named_as_tensorboard_does(logdir: Path) -> None:
+    assert runs(str(logdir)) == ["b.pt.trace.json", "c.nsys.sqlite", NAME]
+    assert runs("", f"one:{logdir}/job,{logdir}") == [
+        f"one/{Path(NAME).name}", f"{logdir}/b.pt.trace.json", f"{logdir}/c.nsys.sqlite", f"{logdir}/{NAME}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", [None, "", "gs://bucket/runs", "s3://x", "/nowhere"])
+def test_where_there_is_nothing_the_plugin_is_not_active(folder: str | None) -> None:
+    made = plugin.GpuprepPlugin(context(folder))
+    assert not made.is_active()
+    assert made.runs() == {}
+
+
+def test_a_folder_of_everything_is_not_looked_into_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path.joinpath(*["d"] * (plugin.DEEPEST + 1))
+    deep.mkdir(parents=True)
+    (deep / "a.pt.trace.json").touch()
+    assert runs(str(tmp_path)) == []
+    for number in range(5):
+        (tmp_path / f"{number}.pt.trace.json").touch()
+    monkeypatch.setattr(plugin, "MOST_RUNS", 3)
+    assert len(runs(str(tmp_path))) == 3
+    monkeypatch.setattr(plugin, "MOST_FOLDERS", 0)
+    assert runs(str(tmp_path)) == []
+
+
+def test_a_library_that_lacks_keeps_tensorboard_from_nothing(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "READABLE", False)
+    made = plugin.GpuprepPlugin(context(str(logdir)))
+    assert not made.is_active()
+    assert made.get_plugin_apps() == {}
+
+
+def test_every_address_of_the_pages_has_a_route() -> None:
+    from gpuprep.trace.web import app
+
+    assert {f"/{name}" for name in app.STATIC} <= set(plugin.ROUTES)
+    told = {line.split()[0].partition("?")[0] for line in (app.__doc__ or "").splitlines() if line.startswith("    ")}
+    assert {f"/{name}" for name in told} <= set(plugin.ROUTES)
+
+
+def test_an_installed_gpuprep_names_the_plugin() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert '[project.entry-points.tensorboard_plugins]\ngpuprep = "gpuprep.trace.tensorboard:GpuprepPlugin"' in text
+    for point in metadata.entry_points(group="tensorboard_plugins", name="gpuprep"):
+        assert point.load() is plugin.GpuprepPlugin
+
+
+# ---------------------------------------------------------------- a real TensorBoard
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    logdir = tmp_path_factory.mktemp("logdir")
+    (logdir / "job").mkdir()
+    shutil.copy(ONE, logdir / NAME)
+    with traceserver.tensorboard(logdir, tmp_path_factory.mktemp("plugins")) as running:
+        yield running
+
+
+def test_tensorboard_lists_the_plugin(board: Server) -> None:
+    listed = json.loads(board.ask("/data/plugins_listing").body)["gpuprep"]
+    assert listed["enabled"]
+    assert listed["tab_name"] == "GPU profile"
+    assert listed["loading_mechanism"] == {"type": "IFRAME", "module_path": "/data/plugin/gpuprep/index.js"}
+
+
+def test_the_page_and_the_document_are_those_of_the_command_line(board: Server) -> None:
+    from gpuprep.trace import formats
+    from gpuprep.trace.opening import open_trace
+
+    asked = f"/data/plugin/gpuprep/document.json?run={NAME.replace('/', '%2F')}"
+    there = json.loads(board.ask(asked).body)
+    here = json.loads(formats.FORMATS["json"](open_trace(ONE).document))
+    assert there["file"].pop("name") != here["file"].pop("name")
+    for part in ("summary", "kernels", "ops", "iterations"):
+        assert there[part] == here[part], part
+
+
+@pytest.mark.parametrize("width", [browser.NARROW, browser.WIDE])
+def test_the_tab_shows_the_page(chromium: browser.Chromium, board: Server, width: int) -> None:
+    def look(page: Any) -> tuple[str, str]:
+        frame = page.frame_locator("iframe")
+        frame.get_by_text("GPU Utilization").first.wait_for()
+        # A view of its own, by the page's own script: what TensorBoard allows is enough for it.
+        link = frame.get_by_role("link", name="Iterations", exact=True).first
+        if link.is_visible():
+            link.click()
+            frame.get_by_text("Key op", exact=True).first.wait_for()
+        return page.frames[-1].url, frame.locator("body").inner_text()
+
+    seen = chromium.visit(f"http://{board.place}/#gpuprep", do=look, width=width, check=False)
+    url, text = seen.answer
+    assert "/data/plugin/gpuprep/page?run=" in url
+    assert Path(NAME).name in text
+    ours = [line for line in seen.console + seen.errors if "gpuprep" in line or "Content Security Policy" in line]
+    assert ours == []
+    assert not [line for line in seen.failed if "/data/plugin/gpuprep/" in line]
+    assert [line for line in seen.elsewhere if "fonts" not in line and "gstatic" not in line] == []
