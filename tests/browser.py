@@ -26,11 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pytest
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NARROW, WIDE = 400, 1280  # px
 LOOKS = [(width, dark) for width in (NARROW, WIDE) for dark in (False, True)]
+# Parameters for tests of many pages: a phone by day and a screen by night; `make test-all` has the other two.
+FEW_LOOKS = [pytest.param(*look, marks=() if look[1] == (look[0] == WIDE) else pytest.mark.only_all) for look in LOOKS]
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 # As root it has no sandbox; without a GPU and with a small /dev/shm it needs the others.
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none")

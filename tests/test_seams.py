@@ -35,6 +35,8 @@ EXCEPTIONS = {
     "gpuprep.remote.agent_client.identity": "the agent of the simulated machine is ours, and other tests need it",
     "gpuprep.remote.ssh.SshConnection.execute.__kwdefaults__": "a limit, which a caller may give",
     "gpuprep.untrusted.plaintext.command": "listens to the commands that are printed, and passes them on",
+    "torch.backends.cuda.matmul.allow_tf32": "a setting of PyTorch, in the script that records traces",
+    "torch.backends.cudnn.allow_tf32": "the same",
     "psycopg.connect": "no server quotes the password that it refuses",
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import browser
 import numpy as np
+import pytest
 import viewpages
 from hypothesis import given
 from hypothesis import strategies as some
@@ -221,6 +222,7 @@ def test_75_000_events_in_3_mb() -> None:
     assert len(html(linked, document(linked))) <= 3 * MB
 
 
+@pytest.mark.only_all
 def test_a_million_kernels_in_15_mb_and_tables_in_a_fifth_of_a_second(
     chromium: browser.Chromium, tmp_path: Path
 ) -> None:

@@ -55,9 +55,11 @@ def test_of_a_profile_with_everything(chromium: browser.Chromium, tmp_path: Path
     assert compare(chromium, tmp_path, path, 12) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["gpt-bf16", "gpt-stacks", "launch-graph", "ddp-gloo-rank0", "many-kinds", "loader-workers4"]
-)
+FEW = ["launch-graph", "ddp-gloo-rank0", "many-kinds"]
+MORE = ["gpt-bf16", "gpt-stacks", "loader-workers4"]
+
+
+@pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.only_all) for name in MORE)])
 def test_of_recorded_profiles(chromium: browser.Chromium, tmp_path: Path, name: str) -> None:
     assert compare(chromium, tmp_path, RECORDED / f"{name}.json.gz") == []
 

@@ -68,7 +68,7 @@ def a_step() -> int:
     )
 
 
-@pytest.mark.parametrize(("width", "dark"), browser.LOOKS)
+@pytest.mark.parametrize(("width", "dark"), browser.FEW_LOOKS)
 @pytest.mark.parametrize("view", [*VIEWS, "timeline?it=all", "iterations?iterations=1-3&show=selected"])
 def test_looks(look: Look, view: str, width: int, dark: bool) -> None:
     title = {"i": "Iterations", "t": "Timeline", "m": "Memory"}[view[0]]

@@ -546,7 +546,7 @@ def test_the_other_process_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     whole = read(path)
     monkeypatch.setattr(halves, "SMALLEST", 1000)
     for start in ("raise SystemExit(3)", "print('hello')", "import os; os.kill(os.getpid(), 9)"):
-        monkeypatch.setattr(halves, "_START", start)
+        monkeypatch.setattr(halves, "START", start)
         assert rows(read(path)) == rows(whole)
 
 
@@ -557,8 +557,9 @@ def test_limits_of_different_names_threads_and_arguments(tmp_path: Path, monkeyp
     path = made.write(tmp_path / "t.json")
     whole = read(path)
     assert whole.notes == {}
-    for limit in ("MOST_NAMES", "MOST_THREADS", "MOST_ARGUMENTS"):
-        monkeypatch.setattr(growing, limit, 50)
+    monkeypatch.setattr(growing, "MOST_NAMES", 50)
+    monkeypatch.setattr(growing, "MOST_THREADS", 50)
+    monkeypatch.setattr(growing, "MOST_ARGUMENTS", 50)
     trace = read(path)
     assert trace.notes.keys() == {"long_names", "arguments_left_out", "threads_left_out"}
     assert len(trace.names) == len(trace.threads) == 51

@@ -166,7 +166,8 @@ def test_names_of_calls() -> None:
 
 
 def test_a_report_without_nsys_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsysexport, "program", lambda: "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nsysexport, "PLACES", ())
     path = tmp_path / "run.nsys-rep"
     path.write_bytes(b"report")
     with pytest.raises(UsageError, match="nsys") as error:

@@ -25,7 +25,7 @@ LARGEST = 2 << 30  # above this memory is what matters: the columns of one half 
 _SEARCHED = 4 << 20
 _CUT = re.compile(rb'\}\s*,\s*(\{\s*"ph"\s*:\s*"[A-Za-z]"\s*,)')
 # Isolated, so that a folder it is started in cannot bring modules of its own; the path is that of this process.
-_START = (
+START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from gpuprep.trace.reading import halves; halves.second(*sys.argv[2:])"
 )
@@ -69,7 +69,7 @@ def _processors() -> int:
 def _together(path: Path, stacks: bool, cut: int) -> Reader | None:
     """Both halves; None where that did not work."""
     words = [str(path.resolve()), str(cut), "stacks" if stacks else "none"]
-    command = [sys.executable, "-I", "-c", _START, json.dumps(sys.path), *words]
+    command = [sys.executable, "-I", "-c", START, json.dumps(sys.path), *words]
     try:
         other = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:

@@ -15,7 +15,7 @@ from gpuprep.untrusted.plaintext import one_line
 ENDINGS = (".nsys-rep", ".qdrep")
 _SECONDS = 3600
 # Where NVIDIA's packages put it without a link in PATH.
-_PLACES = (
+PLACES = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
     "/opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
     "/usr/local/cuda*/bin/nsys",
@@ -56,5 +56,5 @@ def program() -> str:
     """Path of nsys, "" where there is none; the newest where there are several outside of PATH."""
     if found := shutil.which("nsys"):
         return found
-    others = [str(path) for pattern in _PLACES for path in Path("/").glob(pattern.lstrip("/"))]
+    others = [str(path) for pattern in PLACES for path in Path("/").glob(pattern.lstrip("/"))]
     return max(others, default="")
