@@ -85,11 +85,11 @@ def report(
         else:
             page.deliver(told, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
         return
-    path = job.only(path)
+    others, path = job.others(path), job.only(path)
     if form == "csv":
         trace_options.check_table(table)
     with steps(f"trace report {path.name}", quiet=quiet) as say:
-        opened = open_trace(path, wish, record, say=say)
+        opened = open_trace(path, wish, record, say=say).with_notes(others)
         say("writing")
         made = _rendered(opened, form, full=full or bool(verbose), table=table)
     if isinstance(made, bytes):

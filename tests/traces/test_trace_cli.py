@@ -151,7 +151,7 @@ PARTS: dict[str, tuple[bytes, str]] = {
     "torn": (raw()[: len(raw()) // 2], "torn"),
     "torn gzip": (gzip.compress(raw())[:60_000], "torn"),
     "no GPU events": (changed(no_gpu), "GPU"),
-    "no steps": (changed(no_steps), "split by one"),
+    "no steps": (changed(no_steps), "1 iteration (not split)"),
     "an AMD GPU": (changed(amd), "AMD"),
     "XPU": (changed(xpu), ""),
     "control characters in a name": (raw().replace(b'"aten::mm"', b'"aten::mm\x01\x1b[31m"'), ""),
@@ -218,7 +218,11 @@ def test_a_folder_of_mixed_files(gpuprep: Callable[..., Answer], tmp_path: Path)
     assert answer.code == 0
     assert "2 of 2 ranks" in answer.out
     assert "torn.json" in answer.out
+    assert "1 file of the folder is no profile: config.json" in answer.out
     assert "notes.txt" not in answer.out
+    for name in ("ddp-gloo-rank1.json.gz", "torn.json"):
+        (tmp_path / name).unlink()
+    assert "no profile: config.json" in gpuprep("trace", "report", "-q", "--full", tmp_path).out
 
 
 def test_no_secret_and_no_control_character_reaches_the_terminal(

@@ -151,7 +151,10 @@ def test_what_is_no_profile_is_left_out_and_said(report: Run, folder: Path) -> N
     assert code == 0
     assert "3 of 3 ranks" in out
     notes = [line for line in out.splitlines() if line.startswith("note: ")]
-    assert notes == ["note: left out: torn.json: the trace holds no events"]  # other JSON is passed over
+    assert notes == [
+        "note: left out: torn.json: the trace holds no events",
+        "note: 1 file of the folder is no profile: config.json",
+    ]
 
 
 def test_a_damaged_rank_whose_times_become_finer_in_the_middle(report: Run, folder: Path) -> None:

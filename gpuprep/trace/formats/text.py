@@ -47,9 +47,9 @@ def _head(document: TraceDocument) -> Iterator[str]:
     chosen = count(one.total_iterations, "iteration")
     if one.iterations != one.total_iterations:
         chosen = f"iterations {one.start_iteration} to {one.stop_iteration} of {one.total_iterations}"
+    split = "not split" if one.split_by == "one" else f"split by {one_line(one.split_by, 60)}"
     yield (
-        f"  {chosen} (split by {one_line(one.split_by, 60)}), {milliseconds(one.average_iteration_us)} ms each,"
-        f" {milliseconds(one.wall_us)} ms in all"
+        f"  {chosen} ({split}), {milliseconds(one.average_iteration_us)} ms each, {milliseconds(one.wall_us)} ms in all"
     )
     yield f"  GPU utilization {percent(one.gpu_utilization_percent)}: busy {milliseconds(one.gpu_busy_us)} ms"
     unknown = f"; of {milliseconds(one.unknown_kernel_time_us)} ms the name does not tell"
@@ -153,7 +153,7 @@ def _left_out(document: TraceDocument, width: int) -> Iterator[str]:
     notes = document.file.notes
     if not notes:
         return
-    more = f"; {len(notes) - 1} more notes with --full" if len(notes) > 1 else ""
+    more = f"; {count(len(notes) - 1, 'more note')} with --full" if len(notes) > 1 else ""
     yield ""
     yield _cut(f"note: {one_line(notes[0].text, max(20, width - 6 - len(more)))}{more}", width)
 

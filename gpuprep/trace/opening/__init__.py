@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuprep.records import RunRecord
 from gpuprep.trace.advice import advise
-from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.document import Note, TraceDocument
 from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening.machine import beside, board_used, system_config
 from gpuprep.trace.opening.texts import make_safe
@@ -35,6 +35,11 @@ class Wish:
 class Opened:
     profile: Profile
     document: TraceDocument
+
+    def with_notes(self, notes: tuple[Note, ...]) -> Opened:
+        """The same, with what is to be said of the file beside its own notes."""
+        file = replace(self.document.file, notes=(*self.document.file.notes, *notes))
+        return replace(self, document=replace(self.document, file=file))
 
 
 def open_trace(

@@ -11,8 +11,10 @@ from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening import Say, Wish
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
-from gpuprep.trace.reading import find, read
+from gpuprep.trace.reading import find, passed_over, read
 from gpuprep.untrusted.plaintext import one_line
+
+SHOWN = 5  # names in a note
 
 
 def is_job(path: Path) -> bool:
@@ -23,6 +25,16 @@ def is_job(path: Path) -> bool:
 def only(path: Path) -> Path:
     """The one profile of a folder; a file as it is."""
     return find(path)[0]
+
+
+def others(path: Path) -> tuple[Note, ...]:
+    """What of a folder is called like a profile and is none."""
+    found = [one_line(entry.name, 60) for entry in passed_over(path)]
+    if not found:
+        return ()
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    many = "1 file of the folder is" if len(found) == 1 else f"{len(found)} files of the folder are"
+    return (Note("passed_over", len(found), f"{many} no profile: {', '.join(found[:SHOWN])}{more}"),)
 
 
 @dataclass(frozen=True)
@@ -69,4 +81,4 @@ def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Job:
         raise first
     say(f"comparing {len(found)} ranks")
     joined = join(found, wish.profile_name or folder.resolve().name)
-    return Job(replace(joined, notes=(*joined.notes, *failed)), files)
+    return Job(replace(joined, notes=(*joined.notes, *failed, *others(folder))), files)

@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
 from gpuprep.trace.reading import halves, nsys, nsysexport
-from gpuprep.trace.reading.finding import find
+from gpuprep.trace.reading.finding import find, passed_over
 
-__all__ = ["find", "read"]
+__all__ = ["find", "passed_over", "read"]
 
 
 def read(path: Path, *, stacks: bool = True) -> Trace:

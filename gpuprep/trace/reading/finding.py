@@ -27,12 +27,26 @@ def find(path: Path) -> list[Path]:
         if not path.exists():
             raise UsageError(f"{path.name}: no such file or folder")
         return [path]
-    found = [entry for entry in _files(path) if _is_profile(entry)]
+    found, _ = _split(path)
     exports = {entry.with_suffix("") for entry in found if entry.suffix == ".sqlite"}
     found = [entry for entry in found if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
     if not found:
         raise UsageError(f"{path.name}: no profile in this folder", f"profiles end in {', '.join(ENDINGS)}")
     return found
+
+
+def passed_over(path: Path) -> list[Path]:
+    """Files of a folder that are called like profiles and are none: JSON of something else, empty files."""
+    return _split(path)[1] if path.is_dir() else []
+
+
+def _split(folder: Path) -> tuple[list[Path], list[Path]]:
+    """(profiles, others)"""
+    found: list[Path] = []
+    others: list[Path] = []
+    for entry in _files(folder):
+        (found if _is_profile(entry) else others).append(entry)
+    return found, others
 
 
 def _files(folder: Path) -> list[Path]:
