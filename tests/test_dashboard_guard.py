@@ -18,8 +18,8 @@ import pytest
 from dashboardserver import Server, serving
 from fleetstore import write
 
-from gpuprep.dashboard.serve import parse
 from gpuprep.errors import UsageError
+from gpuprep.listening import parse
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 TOKEN = "correct-horse-battery-staple"
@@ -272,7 +272,7 @@ def test_it_ends_at_once_though_browsers_keep_their_connections(url: str, number
     ],
 )
 def test_where_it_listens(text: str, host: str, port: int, is_loopback: bool) -> None:
-    found = parse(text)
+    found = parse(text, 8765)
     assert (found.host, found.port, found.is_loopback) == (host, port, is_loopback)
 
 
@@ -281,4 +281,4 @@ def test_where_it_listens(text: str, host: str, port: int, is_loopback: bool) ->
 )
 def test_where_it_does_not_listen(text: str) -> None:
     with pytest.raises(UsageError, match="this is no ADDRESS:PORT"):
-        parse(text)
+        parse(text, 8765)

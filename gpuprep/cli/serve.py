@@ -6,17 +6,19 @@ from pathlib import Path
 
 import click
 
+from gpuprep import listening
 from gpuprep.cli import options
 
 GET_IT = "pip install 'gpuprep[serve]'   (in gpuprep's own environment), or pip install starlette uvicorn"
 FEWEST_LETTERS = 16
+PORT = 8765
 
 
 @click.command()
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",
-    default="127.0.0.1:8765",
+    default=f"127.0.0.1:{PORT}",
     show_default=True,
     help="Where to listen. Other machines reach it at their peril without TLS: docs/dashboard.md.",
 )
@@ -72,7 +74,7 @@ def serve(
     from gpuprep.store.readonly import ReadOnlyStore
     from gpuprep.untrusted.masking import keep_secret
 
-    where = server.parse(listen)
+    where = listening.parse(listen, PORT)
     if sum((token is not None and token_file is None, token_file is not None, no_token)) > 1:
         raise UsageError("--token, --token-file and --no-token exclude each other", "give one of them")
     if no_token and not where.is_loopback:
@@ -85,7 +87,7 @@ def serve(
             "leave --token out, and a new one is made",
         )
     given = token is not None
-    token = "" if no_token else token or server.new_token()
+    token = "" if no_token else token or listening.new_token()
     keep_secret(token)
 
     def say(line: str) -> None:

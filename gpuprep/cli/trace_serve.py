@@ -6,13 +6,18 @@ from pathlib import Path
 
 import click
 
+from gpuprep import listening
 from gpuprep.cli import options, trace_options
 from gpuprep.cli.steps import steps
+
+PORT = 8766
 
 
 @click.command(short_help="Show profiles in a browser")
 @trace_options.path
-@click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8766", show_default=True, help="Where to listen.")
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", default=f"127.0.0.1:{PORT}", show_default=True, help="Where to listen."
+)
 @click.option("--no-token", is_flag=True, help="Ask for no token. On a loopback address alone.")
 @click.option(
     "--name",
@@ -48,12 +53,12 @@ def serve(
     from gpuprep.trace.web import Asked, Library, application
     from gpuprep.untrusted.masking import keep_secret
 
-    where = server.parse(listen)
+    where = listening.parse(listen, PORT)
     if no_token and not where.is_loopback:
         raise UsageError(f"--no-token with --listen {listen}: others could look", "leave --no-token out")
     if not where.is_loopback:
         click.echo(f"Note: {where.host} is no loopback address, and there is no TLS: others can read along", err=True)
-    token = "" if no_token else server.new_token()
+    token = "" if no_token else listening.new_token()
     keep_secret(token)
     record = trace_options.recorded(run, store)
     library = Library(

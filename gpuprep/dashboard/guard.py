@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
@@ -20,6 +19,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuprep.listening import answers_to, own_names
 
 METHODS = ("GET", "HEAD")
 OPEN = ("/healthz",)  # says nothing but that it answers
@@ -54,7 +55,7 @@ class Rules:
 class Guard:
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self._app, self._rules = app, rules
-        self._names = {name.casefold().rstrip(".") for name in ("localhost", *rules.names)}
+        self._names = own_names(rules.names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,7 +76,7 @@ class Guard:
         """The answer to a request that comes no further; None: it may."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+        if len(hosts) != 1 or not answers_to(hosts[0], self._names):
             return _said(421, "this server does not answer to that name", "see --name of `gpuprep serve`")
         if scope["method"] not in METHODS:
             return _said(405, "nothing can be changed here", "GET and HEAD are answered", {"Allow": ", ".join(METHODS)})
@@ -84,15 +85,6 @@ class Guard:
         if not self._rules.token or scope["path"] in OPEN:
             return None
         return self._known(scope, headers)
-
-    def _is_ours(self, host: str) -> bool:
-        """An address leads to no other server than the one that the browser asked."""
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        try:
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return name.casefold().rstrip(".") in self._names
-        return True
 
     def _known(self, scope: Scope, headers: Headers) -> Response | None:
         try:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from gpuprep.errors import UsageError
+from gpuprep.listening import Listen
 from gpuprep.trace.web import Rules, guarded
 
 if TYPE_CHECKING:
@@ -20,35 +17,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 50  # requests; others wait
 PATIENCE_SECONDS = 30  # with a browser that says nothing
-
-
-@dataclass(frozen=True)
-class Listen:
-    host: str
-    port: int
-
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-
-def parse(text: str) -> Listen:
-    """ "127.0.0.1:8766", "[::1]:8766", "8766". Raises UsageError."""
-    host, _, port = text.rpartition(":")
-    wrong = UsageError(f"--listen {text}: this is no ADDRESS:PORT", "for example 127.0.0.1:8766, [::1]:8766 or 8766")
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise wrong
-    bracketed = host.startswith("[") and host.endswith("]")
-    if (":" in host and not bracketed) or any(letter.isspace() or letter == "/" for letter in host):
-        raise wrong
-    return Listen(host[1:-1] if bracketed else host or "127.0.0.1", int(port))
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
 
 
 def serve(
@@ -63,8 +31,7 @@ def serve(
         # Cookies do not know ports: those of another server on this machine must not be overwritten.
         rules = Rules(token, [listen.host, *names], cookie=f"gpuprep-trace-{port}")
         server.set_app(guarded(application, rules))
-        shown = f"[{listen.host}]" if ":" in listen.host else listen.host
-        say(f"http://{shown}:{port}/{f'?token={token}' if token else ''}")
+        say(listen.url(port, token))
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
@@ -116,5 +83,4 @@ def _server(listen: Listen) -> _Server:
         )[0]
         return _Server(family, address)
     except OSError as error:
-        where = f"{listen.host}:{listen.port}"
-        raise UsageError(f"--listen {where}: nothing can listen there: {error.strerror}", "give another") from error
+        raise listen.refused(error) from error

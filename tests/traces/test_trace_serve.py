@@ -17,9 +17,6 @@ import pytest
 import traceserver
 from traceserver import RECORDED, Server, serving
 
-from gpuprep.errors import UsageError
-from gpuprep.trace.serve import parse
-
 ONE = RECORDED / "gpt-stacks.json.gz"
 HOSTILE = "<img src=x onerror=alert(1)>&\"'.pt.trace.json.gz"
 
@@ -187,17 +184,6 @@ def test_others_may_not_look_without_a_token(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "others could look" in done.stderr
-
-
-def test_addresses() -> None:
-    assert (parse("8766").host, parse("8766").port) == ("127.0.0.1", 8766)
-    assert parse("[::1]:1").host == "::1"
-    assert [parse(f"{host}:1").is_loopback for host in ("127.0.0.9", "localhost", "[::1]", "0.0.0.0", "gpu1")] == [
-        True, True, True, False, False,
-    ]  # fmt: skip
-    for wrong in ("", "a:b", "::1:80", "a b:1", "x:1e3", "x:99999"):
-        with pytest.raises(UsageError):
-            parse(wrong)
 
 
 # ---------------------------------------------------------------- in a browser

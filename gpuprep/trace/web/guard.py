@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
+
+from gpuprep.listening import answers_to, own_names
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -40,10 +41,10 @@ class Rules:
 
 
 def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
-    names = {name.casefold().rstrip(".") for name in ("localhost", *rules.names)}
+    names = own_names(rules.names)
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if not _is_ours(environ.get("HTTP_HOST", ""), names):
+        if not answers_to(environ.get("HTTP_HOST", ""), names):
             return _said(start, "421 Misdirected Request", "this server does not answer to that name")
         if environ["REQUEST_METHOD"] not in METHODS:
             return _said(start, "405 Method Not Allowed", "nothing can be changed here", [("Allow", "GET, HEAD")])
@@ -67,16 +68,6 @@ def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
         return _said(start, "401 Unauthorized", f"a token is needed\n{WHAT_TO_DO}")
 
     return answer
-
-
-def _is_ours(host: str, names: Collection[str]) -> bool:
-    """An address leads to no other server than the one that the browser asked."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return name.casefold().rstrip(".") in names
-    return True
 
 
 def _pass(token: str) -> str:

@@ -1,0 +1,69 @@
+"""Where does a server of gpuprep listen, and which names does it answer to? For `gpuprep serve` and `trace serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from gpuprep.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where: an address of this machine, or a name that leads to one."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def url(self, port: int, token: str) -> str:
+        """What to open in a browser. `port`: the one that the system gave, where 0 was asked for."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{port}/{f'?token={token}' if token else ''}"
+
+    def refused(self, error: OSError) -> UsageError:
+        """The error to raise where nothing can listen here."""
+        where = f"{self.host}:{self.port}"
+        return UsageError(f"--listen {where}: nothing can listen there: {error.strerror}", "give another")
+
+
+def parse(text: str, example: int) -> Listen:
+    """ "127.0.0.1:8765", "[::1]:8765", "8765". `example`: the port that the error names. Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    wrong = UsageError(
+        f"--listen {text}: this is no ADDRESS:PORT", f"for example 127.0.0.1:{example}, [::1]:{example} or {example}"
+    )
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise wrong
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (":" in host and not bracketed) or any(letter.isspace() or letter == "/" for letter in host):
+        raise wrong
+    return Listen(host[1:-1] if bracketed else host or "127.0.0.1", int(port))
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def own_names(given: Iterable[str]) -> frozenset[str]:
+    """Names of this server for answers_to()."""
+    return frozenset(name.casefold().rstrip(".") for name in ("localhost", *given))
+
+
+def answers_to(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header names this server. Another name that leads here is a foreign page's (DNS rebinding); an
+    address leads to no other server than the one that the browser asked."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name.casefold().rstrip(".") in names
+    return True
