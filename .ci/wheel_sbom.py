@@ -1,6 +1,7 @@
 """Puts a bill of materials into the wheel: CycloneDX 1.6 JSON at gpuprep-VERSION.dist-info/sboms/gpuprep.cdx.json.
 
-It names gpuprep, what it requires, what built it, and the packages that its roles install on hosts, with their hashes.
+It names gpuprep, what it requires, what built it, the packages that its roles install on hosts, and the JavaScript
+that its pages contain, with their hashes.
 The same sources give the same document, whenever and wherever it is made.
 """
 
@@ -20,6 +21,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 AGENT = "gpuprep/catalogue/agent.py"
 BUILD = ".ci/requirements-build.txt"
+# A table of npm packages: folder, package and file, version, licence, sha256 of the file.
+VENDORED = "gpuprep/trace/page/vendor/README.md"
 CUDA_MAJORS = ("11", "12", "13")
 # Of a build whose sources have no date: the one that hatchling takes then.
 NO_DATE = "1580601600"
@@ -58,6 +61,27 @@ def required(requirement: str) -> dict[str, Any]:
     }
 
 
+def vendored(table: str) -> list[dict[str, Any]]:
+    """The npm packages of a table as in VENDORED."""
+    rows = re.findall(
+        r"^\| [\w.-]+ \| `([\w.-]+)`, `[^`]+` \| ([\w.]+) \| ([\w.-]+) [^|]*\| `([0-9a-f]{64})` \|", table, re.M
+    )
+    return [
+        {
+            "type": "library",
+            "bom-ref": f"page:{name}=={version}",
+            "name": name,
+            "version": version,
+            "scope": "required",
+            "hashes": [{"alg": "SHA-256", "content": digest}],
+            "licenses": [{"license": {"id": licence}}],
+            "purl": f"pkg:npm/{name}@{version}",
+            "properties": [{"name": "gpuprep:why", "value": "in the page of gpuprep trace"}],
+        }
+        for name, version, licence, digest in rows
+    ]
+
+
 def bill(root: Path, version: str, requirements: list[str], moment: int) -> str:
     """The document as text; `moment` is in seconds since 1970."""
     agent = runpy.run_path(str(root / AGENT))
@@ -71,6 +95,7 @@ def bill(root: Path, version: str, requirements: list[str], moment: int) -> str:
         component(name, pin.version, pin.sha256, "excluded", "built this wheel")
         for name, pin in agent["read_pins"]((root / BUILD).read_text(encoding="utf-8")).items()
     ]
+    pages = vendored((root / VENDORED).read_text(encoding="utf-8"))
     gpuprep = {
         "type": "application",
         "bom-ref": "gpuprep",
@@ -89,7 +114,7 @@ def bill(root: Path, version: str, requirements: list[str], moment: int) -> str:
             "lifecycles": [{"phase": "build"}],
             "component": gpuprep,
         },
-        "components": [*needs, *(installed[name] for name in sorted(installed)), *tools],
+        "components": [*needs, *(installed[name] for name in sorted(installed)), *pages, *tools],
         "dependencies": [{"ref": "gpuprep", "dependsOn": [need["bom-ref"] for need in needs]}],
         # What the required packages need themselves is decided when gpuprep is installed.
         "compositions": [{"aggregate": "incomplete", "dependencies": ["gpuprep"]}],

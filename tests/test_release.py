@@ -117,6 +117,22 @@ def test_the_wheel_has_a_bill_of_materials(built: list[Path]) -> None:
     assert "hatchling" in by_scope["excluded"]
 
 
+def test_the_bill_names_the_javascript_that_pages_contain(built: list[Path]) -> None:
+    with zipfile.ZipFile(wheel(built[0])) as archive:
+        scripts = [name for name in archive.namelist() if re.search(r"/vendor/.*\.js$", name)]
+        inside = {hashlib.sha256(archive.read(name)).hexdigest() for name in scripts}
+        licences = [name for name in archive.namelist() if ".dist-info/licenses/" in name]
+    named = {
+        digest["content"]
+        for part in bill(built)["components"]
+        for digest in part.get("hashes", ())
+        if "pkg:npm/" in part["purl"]
+    }
+    assert len(scripts) == 2
+    assert named == inside
+    assert len(licences) == 3
+
+
 # ---------------------------------------------------------------- pins
 
 FILES = [ROOT / ".ci/requirements-build.txt", *sorted(REQUIREMENTS.glob("*.txt"))]
