@@ -55,7 +55,7 @@ GPUPREP = [sys.executable, "-c", "import sys; from gpuprep.cli import main; sys.
 
 def environment(tmp_path: Path) -> dict[str, str]:
     mine = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("STATE", "CACHE", "CONFIG")}
-    return {**os.environ, **mine, "API_TOKEN": SECRET, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return {**os.environ, **mine, "API_TOKEN": SECRET}
 
 
 @pytest.fixture

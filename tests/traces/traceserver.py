@@ -11,13 +11,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-SOURCE = Path(__file__).parents[2]
 RECORDED = Path(__file__).parent / "recorded"
-GPUPREP = [sys.executable, "-c", "import sys; from gpuprep.cli import main; sys.argv[0]='gpuprep'; sys.exit(main())"]
+# A shell that starts tests in the background has them ignore SIGINT.
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from gpuprep.cli import main; sys.argv[0] = 'gpuprep'; sys.exit(main())"
+)
+GPUPREP = [sys.executable, "-c", START]
 
 
 class Answer(NamedTuple):
@@ -55,9 +60,7 @@ class Server:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    mine = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CACHE", "CONFIG")}
-    found = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, **mine, "PYTHONPATH": f"{SOURCE}:{found}" if found else str(SOURCE)}
+    return {**os.environ, **{f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CACHE", "CONFIG")}}
 
 
 @contextlib.contextmanager
@@ -81,15 +84,19 @@ def serving(folder: Path, *words: str) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def tensorboard(logdir: Path, plugins: Path) -> Iterator[Server]:
-    """A real TensorBoard. `plugins` gets the entry point that an installed gpuprep has."""
-    info = plugins / "gpuprep_for_tests-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuprep-for-tests\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[tensorboard_plugins]\ngpuprep = gpuprep.trace.tensorboard:GpuprepPlugin\n")
+    """A real TensorBoard. Where gpuprep is not installed, `plugins` gets the entry point that it would have."""
+    if "gpuprep" not in {point.name for point in metadata.entry_points(group="tensorboard_plugins")}:
+        info = plugins / "gpuprep_for_tests-1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuprep-for-tests\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(
+            "[tensorboard_plugins]\ngpuprep = gpuprep.trace.tensorboard:GpuprepPlugin\n"
+        )
+    paths = [path for path in (os.environ.get("PYTHONPATH", ""), str(plugins)) if path]
     process = subprocess.Popen(
         [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1",
          "--load_fast=false"],
-        env={**environment(plugins), "PYTHONPATH": f"{SOURCE}:{plugins}"},
+        env={**environment(plugins), "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
