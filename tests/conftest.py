@@ -49,10 +49,12 @@ settings.load_profile("shared")
 
 # Fixtures that are machines: tests of one machine run in one group, by one worker.
 MACHINES = ("t4", "t4_drift", "t4_speed", "a100", "v100")
-# The order of the groups: the machine that is made from nothing, the builds, all others, the tests without a machine,
-# and last the groups that need a clone of its disk, which is finished by then.
+# The order of the groups: the machine that is made from nothing, the builds, all others, most tests without a machine,
+# then the groups that need a clone of its disk, which is finished by then, and the rest: so no worker ends long before
+# another.
 BEGIN = ("t4", "test_codec")
 LAST = ("t4_drift", "t4_speed", "a100", "v100", "test_schedulers")
+REST = ("traces", "hostile")  # folders
 ONLY_ALL = pytest.mark.skipif(not amount.ALL, reason="part of `make test-all`")
 
 
@@ -64,9 +66,9 @@ def _group(item: pytest.Item) -> str:
     return next((name for name in [chosen, *getattr(item, "fixturenames", ())] if name in MACHINES), item.path.stem)
 
 
-def _place(group: str) -> int:
+def _place(item: pytest.Item, group: str) -> int:
     if not group:
-        return 3
+        return 4 + len(LAST) if item.path.parent.name in REST else 3
     if group in LAST:
         return 4 + LAST.index(group)
     return BEGIN.index(group) if group in BEGIN else 2
@@ -75,7 +77,7 @@ def _place(group: str) -> int:
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups = {item: _group(item) for item in items}
-    items.sort(key=lambda item: _place(groups[item]))
+    items.sort(key=lambda item: _place(item, groups[item]))
     for item in items:
         if item.get_closest_marker("only_all"):
             item.add_marker(ONLY_ALL)

@@ -1,6 +1,7 @@
 """Systems other than Debian with its own archive: machines that present Ubuntu or Red Hat's family, by stub packages.
 
-`make test` has a cell of each family, with a switch of the branch; `make test-all` has the way back and the rest.
+`make test` has a cell of each family, and a switch of the branch with dnf; `make test-all` has it with apt, the way
+back, and the rest.
 What such a machine cannot show is listed in docs/systems.md.
 """
 
@@ -128,6 +129,7 @@ def noble() -> Iterator[str]:
     gpuprep("sim", "down", "e2e-noble")
 
 
+@pytest.mark.only_all
 @pytest.mark.xdist_group("noble")
 def test_a_branch_and_the_next(noble: str, tmp_path: Path) -> None:
     """NVIDIA's repository has 615, too; the parts with one name for all branches must not come from there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+from gpuprep.agent.host_paths import PROGRAM_LINKS
 from gpuprep.checks.common import check, skip
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
@@ -45,12 +46,12 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         why=f"a plain ffmpeg starts another build, which may lack NVENC and NVDEC: {real}{version}",
         role=ROLE,
     )
+    beside = facts.ffmpeg_path if ours and isinstance(facts.ffmpeg_path, str) else ""
+    found += [path, *_ffprobe(snapshot, beside)]
     if not ours and not isinstance(real, Missing):  # what another one is made of is no question
-        return [*found, path]
+        return found
     return [
         *found,
-        path,
-        *_ffprobe(facts.ffmpeg_path, snapshot),
         check(
             "ffmpeg",
             "version",
@@ -100,20 +101,19 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     ]
 
 
-def _ffprobe(ffmpeg: str | Missing, snapshot: Snapshot) -> list[Finding]:
-    """Programs ask ffprobe what is in a file: it must be of the same build, so beside ffmpeg."""
+def _ffprobe(snapshot: Snapshot, ours: str) -> list[Finding]:
+    """Programs ask ffprobe what is in a file: it must be of the wanted build. `ours`: where the wanted ffmpeg is."""
     if "ffprobe" not in snapshot.commands:  # older versions did not look for it
         return []
-    if isinstance(ffmpeg, Missing):
-        return [check("ffprobe", "path", ffmpeg, False, expected="beside ffmpeg", why="", role=ROLE)]
     path = snapshot.commands["ffprobe"]
-    beside = str(PurePosixPath(ffmpeg).with_name("ffprobe"))
+    wanted = f"{PROGRAM_LINKS}/ffprobe"
     why = (
-        f"a plain ffprobe starts another build than ffmpeg: {path}"
+        f"a plain ffprobe starts another build than the wanted ffmpeg: {path}"
         if isinstance(path, str)
         else "no ffprobe is on the PATH: programs that look at a file before they convert it cannot start"
     )
-    return [check("ffprobe", "path", path, path == beside, expected=beside, why=why, role=ROLE)]
+    good = path == wanted or (bool(ours) and path == str(PurePosixPath(ours).with_name("ffprobe")))
+    return [check("ffprobe", "path", path, good, expected=wanted, why=why, role=ROLE)]
 
 
 def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
