@@ -174,6 +174,35 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: Slo
     assert newest_id(machine) == before
 
 
+# ---------------------------------------------------------------- one that Python drops
+
+DROPPED = """
+import signal, time
+from gpuprep.cli.stopping import STOPPING
+STOPPING.install()
+
+class Destroyed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+        for _ in range(10):
+            pass  # here the signal is handled, and what it raises is dropped
+
+Destroyed()
+print("goes on", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("ended in order")
+"""
+
+
+def test_a_signal_that_comes_while_an_object_is_destroyed_is_not_lost() -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=90, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("goes on\nended in order\n", "", 0)
+    assert time.monotonic() - began < 30
+
+
 # ---------------------------------------------------------------- hosts that do not end
 
 

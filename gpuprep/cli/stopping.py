@@ -10,14 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
 # timeout(1) and some wrappers signal a program and then its process group: that is one wish, not two.
 ONE_WISH_SECONDS = 0.3
+AGAIN_SECONDS = 0.05
 LAST_WORDS = b"Interrupted twice: ended at once. Nothing more is recorded; hosts end what ran there by themselves.\n"
 
 
@@ -26,11 +33,15 @@ class Stopping:
 
     def __init__(self) -> None:
         self._first: float | None = None
+        self._number: int = signal.SIGINT
         self._tidy: list[Callable[[], None]] = []
+        self._otherwise = sys.unraisablehook
 
     def install(self) -> None:
         """Signals that somebody ignores for us stay ignored, as SIGINT of a shell's background job."""
         self._first = None
+        if sys.unraisablehook != self._dropped:
+            self._otherwise, sys.unraisablehook = sys.unraisablehook, self._dropped
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 with contextlib.suppress(ValueError):  # not in the main thread: whoever started us handles signals
@@ -44,13 +55,25 @@ class Stopping:
         finally:
             self._tidy.remove(what)
 
-    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._first is None:
-            self._first = now
+            self._first, self._number = now, number
             raise KeyboardInterrupt
         if now - self._first >= ONE_WISH_SECONDS:
             self.at_once()
+
+    def _dropped(self, args: UnraisableHookArgs) -> None:
+        """Python drops what is raised while an object is destroyed. A wish to end must not be lost: it comes again."""
+        if self._first is None or not issubclass(args.exc_type, KeyboardInterrupt):
+            self._otherwise(args)
+            return
+        self._first = None
+        main = threading.main_thread().ident
+        assert main is not None  # a thread that runs has one
+        again = threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, self._number))
+        again.daemon = True
+        again.start()
 
     def at_once(self) -> None:
         """Never returns."""
