@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Board, Model, board, board_in, board_of, boards, models
 from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse
 
@@ -117,10 +116,7 @@ class Tool:
 
 @cache
 def _data(name: str) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=loader)
-    return document
+    return datafile.read(Path(__file__).parent / f"{name}.yml")
 
 
 # ---------------------------------------------------------------- what fits what

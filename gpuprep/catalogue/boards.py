@@ -15,8 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.records import ClockPair, GpuFacts, Missing, Snapshot
 from gpuprep.records.evidence.shared import NamedGpu
 
@@ -245,7 +244,4 @@ def _board(key: str, entry: dict[str, Any]) -> Board:
 
 @cache
 def _data(name: str) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=loader) or {}
-    return document
+    return datafile.read(Path(__file__).parent / f"{name}.yml") or {}

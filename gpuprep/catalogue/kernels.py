@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,4 @@ def overhead_seconds() -> float:
 
 @cache
 def _data() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (Path(__file__).parent / "kernels.yml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=loader)
-    return document
+    return datafile.read(Path(__file__).parent / "kernels.yml")

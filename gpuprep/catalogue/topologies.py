@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Board
 
 
@@ -174,7 +173,4 @@ def chip_to_chip_carries() -> float:
 
 @cache
 def _data(name: str) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (Path(__file__).parent / f"{name}.yml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=loader)
-    return document
+    return datafile.read(Path(__file__).parent / f"{name}.yml")

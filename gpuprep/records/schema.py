@@ -129,6 +129,17 @@ def _evidence(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{name}"}
 
 
+def document_schema(kind: Any, title: str, version: int) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a document of a command: a dataclass, with `schema_version` before its fields."""
+    made = schema_of(kind, title)
+    reference = made.pop("$ref").rpartition("/")[2]
+    root = made["$defs"].pop(reference)
+    fields = {name: field for name, field in root["properties"].items() if name != "schema_version"}
+    root["properties"] = {"schema_version": {"const": version}, **fields}
+    root["required"] = ["schema_version", *(name for name in root["required"] if name != "schema_version")]
+    return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
+
+
 def text() -> str:
     return json.dumps(schema(), indent=2) + "\n"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuprep.performance.trend import Direction, Trend
 from gpuprep.records import RunRecord, Source, Status
-from gpuprep.records.schema import schema_of
+from gpuprep.records.schema import document_schema
 from gpuprep.records.showable import strict_json
 from gpuprep.reports.capacity import StreamLine
 from gpuprep.reports.comparison import Comparison
@@ -341,12 +341,7 @@ def of_record(record: RunRecord) -> RunLine:
 def schema(name: str) -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of one of DOCUMENTS."""
     kind, version = DOCUMENTS[name]
-    made = schema_of(kind, f"gpuprep {name}")
-    reference = made.pop("$ref").rpartition("/")[2]
-    root = made["$defs"].pop(reference)
-    root["properties"] = {"schema_version": {"const": version}, **root["properties"]}
-    root["required"] = ["schema_version", *root["required"]]
-    return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
+    return document_schema(kind, f"gpuprep {name}", version)
 
 
 def text(name: str) -> str:

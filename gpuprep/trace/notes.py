@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 def sentence(key: str, count: int) -> str:
@@ -22,5 +22,4 @@ def keys() -> frozenset[str]:
 
 @cache
 def _sentences() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("notes.yml").read_text("utf-8"))
-    return found
+    return datafile.read(Path(__file__).with_name("notes.yml"))

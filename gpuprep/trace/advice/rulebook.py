@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
+from gpuprep.catalogue import datafile
 
 MISSING = "missing"
 
@@ -33,6 +33,5 @@ class Rule:
 @cache
 def rules() -> Mapping[str, Rule]:
     """By id, in the order of the file."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data = yaml.load((Path(__file__).parent / "rules.yml").read_text(encoding="utf-8"), Loader=loader)
+    data = datafile.read(Path(__file__).parent / "rules.yml")
     return {key: Rule(id=key, **{**entry, "needs": tuple(entry["needs"])}) for key, entry in data.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.records import Status
-from gpuprep.records.schema import schema_of
+from gpuprep.records.schema import document_schema
 from gpuprep.trace.checking import Checked, Line
 from gpuprep.trace.comparing import Comparison
 from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
@@ -59,11 +59,7 @@ def compared(found: Comparison) -> str:
 
 def schema(name: str) -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of one of DOCUMENTS."""
-    made = schema_of(DOCUMENTS[name], f"gpuprep {name.replace('-', ' ')}")
-    reference = made.pop("$ref").rpartition("/")[2]
-    root = made["$defs"].pop(reference)
-    root["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
-    return {**{key: made[key] for key in ("$schema", "title")}, **root, "$defs": made["$defs"]}
+    return document_schema(DOCUMENTS[name], f"gpuprep {name.replace('-', ' ')}", SCHEMA_VERSION)
 
 
 def text(name: str) -> str:

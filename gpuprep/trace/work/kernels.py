@@ -8,8 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.trace.profile import UsesTensorCores
 from gpuprep.trace.work.basename import parts
 
@@ -65,7 +64,4 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
 
 @cache
 def _data() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (Path(__file__).parent / "kernels.yml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=loader)
-    return document
+    return datafile.read(Path(__file__).parent / "kernels.yml")

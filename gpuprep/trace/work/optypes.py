@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.trace.columns import Arguments
 
 
@@ -91,7 +90,4 @@ def capability(text: str) -> tuple[int, int] | None:
 
 @cache
 def data() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (Path(__file__).parent / "ops.yml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.load(text, Loader=loader)
-    return document
+    return datafile.read(Path(__file__).parent / "ops.yml")
