@@ -74,22 +74,24 @@ def report(
     if form == "xlsx":
         trace_options.check_bytes(output)
     from gpuprep.trace.opening import Wish, job, open_trace
+    from gpuprep.trace.reading import look
 
     wish = Wish(start, stop, key_op, profile_name, keep_paths)
     record = trace_options.recorded(run, store)
-    if job.is_job(path):  # a file of each rank
+    files = look(path)
+    if len(files.profiles) > 1:  # a file of each rank
         with steps(f"trace report {path.name}", quiet=quiet) as say:
-            told = trace_job.rendered(path, wish, form, record, table=table, full=full or bool(verbose), say=say)
+            told = trace_job.rendered(path, files, wish, form, record, table=table, full=full or bool(verbose), say=say)
         if isinstance(told, bytes):
             trace_options.emit_bytes(told, output)
         else:
             page.deliver(told, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
         return
-    others, path = job.others(path), job.only(path)
+    (path,) = files.profiles
     if form == "csv":
         trace_options.check_table(table)
     with steps(f"trace report {path.name}", quiet=quiet) as say:
-        opened = open_trace(path, wish, record, say=say).with_notes(others)
+        opened = open_trace(path, wish, record, say=say).with_notes(job.others(files))
         say("writing")
         made = _rendered(opened, form, full=full or bool(verbose), table=table)
     if isinstance(made, bytes):

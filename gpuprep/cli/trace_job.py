@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from gpuprep.cli.steps import Steps
     from gpuprep.records import RunRecord
     from gpuprep.trace.opening import Wish
+    from gpuprep.trace.reading import Found
 
 FORMATS = ("text", "json", "csv", "xlsx", "markdown", "html")
 TABLES = ("ranks", "collectives", "steps", "notes")
 
 
 def rendered(
-    folder: Path, wish: Wish, form: str, record: RunRecord | None, *, table: str, full: bool, say: Steps
+    folder: Path, files: Found, wish: Wish, form: str, record: RunRecord | None, *, table: str, full: bool, say: Steps
 ) -> str | bytes:
     """Raises UsageError for what is told of one profile alone."""
     if form not in FORMATS:
@@ -40,7 +41,7 @@ def rendered(
     from gpuprep.trace.opening.job import open_job
     from gpuprep.trace.page import html
 
-    job = open_job(folder, wish, say=say)
+    job = open_job(folder, wish, files, say=say)
     document = job.ranks
     if form == "html":  # the page of the lowest rank, with what all show together
         opened = open_trace(job.first, wish, record, last_rank=job.last_rank, say=say)

@@ -13,7 +13,7 @@ from synthetic import BASE_NS, EPOCH_NS, Kineto, training, union
 from gpuprep.errors import UsageError
 from gpuprep.trace import notes
 from gpuprep.trace.columns import GpuKind, OpKind, Trace
-from gpuprep.trace.reading import find, growing, halves, passed_over, pieces, read
+from gpuprep.trace.reading import find, growing, halves, look, pieces, read
 
 GENERATIONS = ["G1", "G2", "G3", "G4"]
 
@@ -462,9 +462,9 @@ def test_a_folder_of_mixed_files(tmp_path: Path) -> None:
     assert [str(path.relative_to(tmp_path)) for path in find(tmp_path)] == [
         "alone.nsys-rep", "old.json", "rank0.pt.trace.json.gz", "rank1.pt.trace.json", "run.sqlite", "below/rank2.json",
     ]  # fmt: skip
-    assert [path.name for path in passed_over(tmp_path)] == ["broken.json.gz", "config.json"]
+    assert [path.name for path in look(tmp_path).others] == ["broken.json.gz", "config.json"]
     assert find(tmp_path / "config.json") == [tmp_path / "config.json"]
-    assert passed_over(tmp_path / "config.json") == []
+    assert look(tmp_path / "config.json").others == []
 
 
 def test_every_note_has_a_sentence() -> None:

@@ -11,25 +11,15 @@ from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening import Say, Wish
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
-from gpuprep.trace.reading import find, passed_over, read
+from gpuprep.trace.reading import Found, look, read
 from gpuprep.untrusted.plaintext import one_line
 
 SHOWN = 5  # names in a note
 
 
-def is_job(path: Path) -> bool:
-    """Whether it is a folder with several profiles. A folder without any is a UsageError."""
-    return path.is_dir() and len(find(path)) > 1
-
-
-def only(path: Path) -> Path:
-    """The one profile of a folder; a file as it is."""
-    return find(path)[0]
-
-
-def others(path: Path) -> tuple[Note, ...]:
+def others(files: Found) -> tuple[Note, ...]:
     """What of a folder is called like a profile and is none."""
-    found = [one_line(entry.name, 60) for entry in passed_over(path)]
+    found = [one_line(entry.name, 60) for entry in files.others]
     if not found:
         return ()
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -56,23 +46,25 @@ class Job:
         return worst.rank, worst.late_us * 1000, worst.steps / worst.of_steps
 
 
-def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Job:
+def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say = lambda _step: None) -> Job:
     """Files that are no profile are left out and said; UsageError where none is one.
 
     Of `wish`, the key op and the paths count, and the iterations are those that all ranks have.
+    `files`: what look() has found in the folder, where somebody has looked.
     """
+    looked = files or look(folder)
     found: list[OneRank] = []
-    files: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     failed: list[Note] = []
     first: UsageError | None = None
-    for file in find(folder):
+    for file in looked.profiles:
         say(f"reading {file.name}")
         try:
             # Python functions are most of a profile with stacks, and say nothing of ranks.
             trace = read(file, stacks=False)
             make_safe(trace, keep_paths=wish.keep_paths)
             found += ranks_of(linked(trace, key_op=wish.key_op))
-            files.setdefault(trace.file, file)
+            by_name.setdefault(trace.file, file)
         except UsageError as error:
             first = first or error
             failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), 200)}"))
@@ -81,4 +73,4 @@ def open_job(folder: Path, wish: Wish, *, say: Say = lambda _step: None) -> Job:
         raise first
     say(f"comparing {len(found)} ranks")
     joined = join(found, wish.profile_name or folder.resolve().name)
-    return Job(replace(joined, notes=(*joined.notes, *failed, *others(folder))), files)
+    return Job(replace(joined, notes=(*joined.notes, *failed, *others(looked))), by_name)

@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
 from gpuprep.trace.reading import halves, nsys, nsysexport
-from gpuprep.trace.reading.finding import find, passed_over
+from gpuprep.trace.reading.finding import Found, find, look
 
-__all__ = ["find", "passed_over", "read"]
+__all__ = ["Found", "find", "look", "read"]
 
 
 def read(path: Path, *, stacks: bool = True) -> Trace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.reading.source import Source
@@ -18,35 +19,33 @@ _PEEK = 4 << 20  # of a JSON file; a list of all ranks may stand before the even
 _LIST = re.compile(rb'\s*\[\s*\{[^{}]{0,2000}"ph"\s*:')
 
 
-def find(path: Path) -> list[Path]:
+class Found(NamedTuple):
+    profiles: list[Path]
+    others: list[Path]  # of a folder: called like profiles and none: JSON of something else, empty files
+
+
+def look(path: Path) -> Found:
     """`path` itself where it is a file, else the profiles in it and below it, by name. UsageError without one.
 
-    Other files are passed over: JSON without traceEvents, an .nsys-rep whose export stands beside it.
+    It opens each JSON file of a folder: look once. An .nsys-rep whose export stands beside it is passed over.
     """
     if not path.is_dir():
         if not path.exists():
             raise UsageError(f"{path.name}: no such file or folder")
-        return [path]
-    found, _ = _split(path)
-    exports = {entry.with_suffix("") for entry in found if entry.suffix == ".sqlite"}
-    found = [entry for entry in found if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
+        return Found([path], [])
+    made = Found([], [])
+    for entry in _files(path):
+        (made.profiles if _is_profile(entry) else made.others).append(entry)
+    exports = {entry.with_suffix("") for entry in made.profiles if entry.suffix == ".sqlite"}
+    found = [entry for entry in made.profiles if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
     if not found:
         raise UsageError(f"{path.name}: no profile in this folder", f"profiles end in {', '.join(ENDINGS)}")
-    return found
+    return Found(found, made.others)
 
 
-def passed_over(path: Path) -> list[Path]:
-    """Files of a folder that are called like profiles and are none: JSON of something else, empty files."""
-    return _split(path)[1] if path.is_dir() else []
-
-
-def _split(folder: Path) -> tuple[list[Path], list[Path]]:
-    """(profiles, others)"""
-    found: list[Path] = []
-    others: list[Path] = []
-    for entry in _files(folder):
-        (found if _is_profile(entry) else others).append(entry)
-    return found, others
+def find(path: Path) -> list[Path]:
+    """The profiles of look()."""
+    return look(path).profiles
 
 
 def _files(folder: Path) -> list[Path]:
