@@ -34,10 +34,12 @@ VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
 STYLE, FIRST, LAST = "page.css", ("core.js", "columns.js", "tabular.js"), ("start.js",)
 
 
-def html(profile: Profile, document: TraceDocument, ranks: RanksDocument | None = None) -> str:
+def html(
+    profile: Profile, document: TraceDocument, ranks: RanksDocument | None = None, *, room: int | None = None
+) -> str:
     """The page. `document` is of `profile`, with advice and roofs; its tables are made again in the page.
 
-    `ranks`: of the job that the profile is the first rank of.
+    `ranks`: of the job that the profile is the first rank of. `room`: as pack() takes it.
     """
     scripts = [_file("vendor", *name.split("/")) for name in VENDOR] + [_own_script()]
     style = _own_styles()
@@ -56,7 +58,7 @@ def html(profile: Profile, document: TraceDocument, ranks: RanksDocument | None 
             style_hash=_hash(style),
             script_hashes=[_hash(one) for one in scripts],
             told=_base64(gzip.compress(msgspec.json.encode(told, enc_hook=_plain), LEVEL, mtime=0)),
-            packed=_base64(pack(profile).data),
+            packed=_base64(pack(profile, room=room).data),
             version=metadata.version("gpuprep"),
         )
     )

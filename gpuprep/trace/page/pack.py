@@ -36,6 +36,7 @@ MAGIC = b"GPTR"
 # Bytes of the packed data. In the page they grow by a third (base64): with its scripts 3 MB and 15 MB.
 ROOM = 10_850_000
 SMALL_ROOM = 1_800_000
+SERVED_ROOM = 4 * ROOM  # of a page that a server on this machine sends: nobody mails it
 SMALL_EVENTS = 100_000  # a profile of fewer events gets the small room
 MOST = 2**52  # of sizes in bytes, which a profile may invent: what JavaScript counts exactly
 _NAME_LETTERS = 10_000  # of one name

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpuprep.errors import UsageError
 from gpuprep.trace.formats import json
 from gpuprep.trace.opening import Opened
-from gpuprep.trace.page import html
+from gpuprep.trace.page import html, pack
 
 KEPT = 3  # opened runs: each may need hundreds of MB
 RAW = (".json", ".json.gz")  # what Perfetto takes; an export of Nsight Systems has the recorded environment in it
@@ -71,7 +71,8 @@ class Library:
             made = self._pages.get(key)
             if made is None:
                 opened = self._opener(path, asked)
-                made = Page(html(opened.profile, opened.document).encode(), json.render(opened.document).encode())
+                text = html(opened.profile, opened.document, room=pack.SERVED_ROOM)
+                made = Page(text.encode(), json.render(opened.document).encode())
                 self._pages[key] = made
                 while len(self._pages) > KEPT:
                     self._pages.popitem(last=False)
