@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, tables, trace_options
+from gpuprep.cli import options, tables, trace_job, trace_options
 from gpuprep.cli.console import check_output, emit, table_columns, want_color
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
     from gpuprep.trace.checking import Checked
+    from gpuprep.trace.document import TraceDocument
+    from gpuprep.trace.ranks import RanksDocument
+
+
+def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """An empty list would count as all rules, which its writer hardly meant."""
+    from gpuprep.errors import UsageError
+
+    found = options.names(context, parameter, values)
+    if values and not found:
+        raise UsageError("--rules names no rule", "give ids of docs/traces.md, or all")
+    return found
 
 
 @click.command(short_help="Pass or fail a profile, for CI")
@@ -21,14 +33,14 @@ if TYPE_CHECKING:
     "--rules",
     metavar="RULE",
     multiple=True,
-    callback=options.names,
+    callback=_rules,
     help="Rules that must not speak: ids of docs/traces.md, or all. May be repeated. Default: all.",
 )
 @click.option(
     "--baseline",
-    metavar="FILE",
+    metavar="PATH",
     type=click.Path(path_type=Path),
-    help="A profile of before: what spoke there passes, and the step time is compared.",
+    help="A profile of before, or a folder of ranks: rules that failed in it pass, and the step time is compared.",
 )
 @click.option(
     "--within",
@@ -61,9 +73,10 @@ def check(
 ) -> int:
     """Pass or fail a profile, for CI.
 
-    It fails where a rule speaks that did not speak in --baseline, or where a step is slower than there. The exit code
-    is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule could not be judged from this
-    profile.
+    PATH is a profile, or a folder with a file of each rank: then each rank is judged, and the step of the job is that
+    of its slowest rank. It fails where a rule speaks that did not speak in --baseline, or where a step is slower than
+    there. The exit code is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule could not be
+    judged from this profile.
     """
     import sys
 
@@ -72,14 +85,23 @@ def check(
     trace_options.need_extra()
     from gpuprep.trace import checking, formats
     from gpuprep.trace.opening import Wish, open_trace
+    from gpuprep.trace.reading import look
 
     record = trace_options.recorded(run, store)
-    wish = Wish(start, stop, key_op)
+    wish, rules = Wish(start, stop, key_op), rules or (checking.ALL,)
+    files = look(path)
+    old = (baseline, look(baseline)) if baseline else None
+    document: TraceDocument | RanksDocument
+    several = trace_job.both_folders((path, files), old) if old else len(files.profiles) > 1
     with steps(f"trace check {path.name}", quiet=quiet) as say:
-        # The profile itself is not kept: memory for one is enough.
-        before = open_trace(baseline, Wish(key_op=key_op), record, say=say).document if baseline else None
-        document = open_trace(path, wish, record, say=say).document
-        checked = checking.check(document, rules=rules or (checking.ALL,), baseline=before, within_percent=within)
+        if several:
+            trace_job.no_record(record)
+            document, checked = trace_job.checked(path, files, wish, rules, old, within_percent=within, say=say)
+        else:
+            # The profile itself is not kept: memory for one is enough.
+            before = open_trace(old[1].profiles[0], Wish(key_op=key_op), record, say=say).document if old else None
+            document = open_trace(files.profiles[0], wish, record, say=say).document
+            checked = checking.check(document, rules=rules, baseline=before, within_percent=within)
     if form == "json":
         emit(formats.checked(document, checked), output)
     elif form == "junit":
@@ -91,9 +113,19 @@ def check(
 
 
 def _page(checked: Checked, whole: bool, color: bool, columns: int | None) -> list[str]:
-    shown = [line for line in checked.lines if whole or line.status.value != "PASS"]
-    rows = [(line.status.value, line.name, line.text) for line in shown]
-    passed = len(checked.lines) - len(shown)
+    from gpuprep.trace.formats.numbers import ranks_in_words
+
+    # What is the same in several ranks is said once.
+    ranks: dict[tuple[str, str, str], list[int]] = {}
+    for line in checked.lines:
+        of = ranks.setdefault((line.status.value, line.name, line.text), [])
+        of += [] if line.rank is None else [line.rank]
+    shown = {key: of for key, of in ranks.items() if whole or key[0] != "PASS"}
+    rows = [
+        (status, name, ": ".join(filter(None, [ranks_in_words(of) if of else "", text])))
+        for (status, name, text), of in shown.items()
+    ]
+    passed = sum(line.status.value == "PASS" for line in checked.lines) * (not whole)
     lines = tables.lines(rows, color=color, columns=columns)
     lines += [f"{passed} passed (-v shows them)"] if passed else []
     return [*lines, checked.status.value]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuprep.cli import options, trace_options
+from gpuprep.cli import options, trace_job, trace_options
 from gpuprep.cli.console import check_output, emit, page_width
 from gpuprep.cli.steps import steps
 
 if TYPE_CHECKING:
-    pass
+    from gpuprep.trace.comparing import Comparison, JobComparison
 
 
 @click.command(short_help="Show what changed between two profiles")
@@ -37,7 +37,8 @@ def compare(
 ) -> None:
     """Show what changed between two profiles: steps, ops, kernels, recommendations.
 
-    The first PATH is of before a change, the second of after it. Times and calls are those of one step. The exit code
+    The first PATH is of before a change, the second of after it: two profiles, or two folders with a file of each rank,
+    of which ranks of one number are compared. Times and calls are those of one step. The exit code
     is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
     """
     form = options.chosen(style, as_json, False)
@@ -45,11 +46,18 @@ def compare(
     trace_options.need_extra()
     from gpuprep.trace import comparing, formats
     from gpuprep.trace.opening import Wish, open_trace
+    from gpuprep.trace.reading import look
 
-    record = trace_options.recorded(run, store)
+    record, wish = trace_options.recorded(run, store), Wish(key_op=key_op)
+    old, new = (before, look(before)), (after, look(after))
+    found: Comparison | JobComparison
     with steps(f"trace compare {before.name} {after.name}", quiet=quiet) as say:
-        one, two = (open_trace(path, Wish(key_op=key_op), record, say=say).document for path in (before, after))
-        found = comparing.compare(one, two)
+        if trace_job.both_folders(old, new):
+            trace_job.no_record(record)
+            found = trace_job.compared(old, new, wish, say=say)
+        else:
+            one, two = (open_trace(files.profiles[0], wish, record, say=say).document for _, files in (old, new))
+            found = comparing.compare(one, two)
     if form == "json":
         emit(formats.compared(found), output)
     elif form == "markdown":

@@ -1,7 +1,8 @@
-"""gpuprep trace report FOLDER: what the profiles of several ranks show together."""
+"""gpuprep trace report, check and compare of a FOLDER: what the profiles of several ranks show together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ from gpuprep.errors import UsageError
 if TYPE_CHECKING:
     from gpuprep.cli.steps import Steps
     from gpuprep.records import RunRecord
+    from gpuprep.trace.checking import Checked
+    from gpuprep.trace.comparing import JobComparison
     from gpuprep.trace.opening import Wish
+    from gpuprep.trace.ranks import RanksDocument
     from gpuprep.trace.reading import Found
 
-FORMATS = ("text", "json", "csv", "xlsx", "markdown", "html")
 TABLES = ("ranks", "collectives", "steps", "notes")
 
 
@@ -21,32 +24,23 @@ def rendered(
     folder: Path, files: Found, wish: Wish, form: str, record: RunRecord | None, *, table: str, full: bool, say: Steps
 ) -> str | bytes:
     """Raises UsageError for what is told of one profile alone."""
-    if form not in FORMATS:
-        raise UsageError(
-            f"--format {form} shows one profile, and {folder.name} has several",
-            f"name the file of one rank, or take one of {', '.join(FORMATS)}",
-        )
-    if wish.start is not None or wish.stop is not None:
-        raise UsageError(
-            "--iter-start and --iter-stop are of one profile",
-            "of a folder, the iterations that all ranks have are compared; name the file of one rank",
-        )
+    _whole_steps(wish)
     if record is not None and form != "html":
         raise UsageError("--record is of one machine", "take it with --format html, or with the file of one rank")
     table = "ranks" if table == "ops" else table  # the default of --table
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
-    from gpuprep.trace.formats import json, ranks
-    from gpuprep.trace.opening import open_trace
-    from gpuprep.trace.opening.job import open_job
-    from gpuprep.trace.page import html
+    from gpuprep.trace.formats import json, junit, ranks
+    from gpuprep.trace.opening.job import open_job, open_rank
+    from gpuprep.trace.page import html_of_job
 
     job = open_job(folder, wish, files, say=say)
     document = job.ranks
-    if form == "html":  # the page of the lowest rank, with what all show together
-        opened = open_trace(job.first, wish, record, last_rank=job.last_rank, say=say)
-        say("writing")
-        return html(opened.profile, opened.document, document)
+    if form == "html":
+        return html_of_job(document, lambda rank: open_rank(job, rank, wish, record, say=say))
+    if form == "junit":
+        opened = ((rank, open_rank(job, rank, wish, say=say).document) for rank in job.ranks_by_file)
+        return junit.render_job(document.job, opened)
     say("writing")
     if form == "csv":
         return ranks.csv(document, table)
@@ -55,3 +49,71 @@ def rendered(
     if form == "json":
         return json.render(document)
     return ranks.markdown(document) if form == "markdown" else ranks.text(document, full=full)
+
+
+def checked(
+    folder: Path,
+    files: Found,
+    wish: Wish,
+    rules: Sequence[str],
+    baseline: tuple[Path, Found] | None,
+    *,
+    within_percent: float,
+    say: Steps,
+) -> tuple[RanksDocument, Checked]:
+    """Each rank beside the same rank of the baseline, and the job. Two profiles at a time are in memory."""
+    _whole_steps(wish)
+    from gpuprep.trace import checking
+    from gpuprep.trace.opening.job import open_job, open_rank
+
+    before = open_job(baseline[0], wish, baseline[1], say=say) if baseline else None
+    job = open_job(folder, wish, files, say=say)
+    judged = {}
+    for rank in job.ranks_by_file:
+        if before is not None and rank not in before.files:
+            continue
+        old = open_rank(before, rank, wish, say=say).document if before else None
+        now = open_rank(job, rank, wish, say=say).document
+        judged[rank] = checking.check(now, rules=rules, baseline=old, within_percent=within_percent)
+    ranks = before.ranks if before else None
+    return job.ranks, checking.check_job(job.ranks, judged, baseline=ranks, within_percent=within_percent)
+
+
+def compared(before: tuple[Path, Found], after: tuple[Path, Found], wish: Wish, *, say: Steps) -> JobComparison:
+    """Rank with rank, by number."""
+    from gpuprep.trace import comparing
+    from gpuprep.trace.opening.job import open_job, open_rank
+
+    old, new = (open_job(folder, wish, files, say=say) for folder, files in (before, after))
+    found = {}
+    for rank in new.ranks_by_file:
+        if rank in old.files:
+            one, other = (open_rank(job, rank, wish, say=say).document for job in (old, new))
+            found[rank] = comparing.compare(one, other)
+    return comparing.compare_jobs(old.ranks, new.ranks, found)
+
+
+def both_folders(one: tuple[Path, Found], other: tuple[Path, Found]) -> bool:
+    """Whether two jobs are compared, not two profiles. Raises UsageError for a job and a profile."""
+    several = [len(files.profiles) > 1 for _, files in (one, other)]
+    if any(several) and not all(several):
+        job, profile = (one, other) if several[0] else (other, one)
+        raise UsageError(
+            f"{job[0].name} is a folder with several profiles, and {profile[0].name} is one profile",
+            "name two folders with a file of each rank, or the files of one rank",
+        )
+    return all(several)
+
+
+def _whole_steps(wish: Wish) -> None:
+    if wish.start is not None or wish.stop is not None:
+        raise UsageError(
+            "--iter-start and --iter-stop are of one profile",
+            "of a folder, the iterations that all ranks have are compared; name the file of one rank",
+        )
+
+
+def no_record(record: RunRecord | None) -> None:
+    """Raises UsageError: the ranks of a job may be of several machines."""
+    if record is not None:
+        raise UsageError("--record is of one machine", "take it with the file of one rank")

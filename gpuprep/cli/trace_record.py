@@ -36,7 +36,12 @@ NOTHING_RECORDED = 3
     help="What ends a step: optimizer, forward (of the first module), MODULE:FUNCTION; none records the whole program.",
 )
 @click.option(
-    "--wait", metavar="STEPS", type=click.IntRange(0, 10**6), default=3, show_default=True, help="Steps to leave alone."
+    "--wait",
+    metavar="STEPS",
+    type=click.IntRange(0, 10**6),
+    default=3,
+    show_default=True,
+    help="Steps before the profiler is on. They are timed: so recommendations know what the profiler costs.",
 )
 @click.option(
     "--warmup",

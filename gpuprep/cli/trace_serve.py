@@ -18,7 +18,7 @@ PORT = 8766
 @click.option(
     "--listen", metavar="ADDRESS:PORT", default=f"127.0.0.1:{PORT}", show_default=True, help="Where to listen."
 )
-@click.option("--no-token", is_flag=True, help="Ask for no token. On a loopback address alone.")
+@click.option("--no-token", is_flag=True, help="Ask for no token. Only on a loopback address.")
 @click.option(
     "--name",
     "names",
@@ -48,7 +48,6 @@ def serve(
     trace_options.need_extra()
     from gpuprep.errors import UsageError
     from gpuprep.trace import serve as server
-    from gpuprep.trace.opening import Wish, open_trace
     from gpuprep.trace.reading import find
     from gpuprep.trace.web import Asked, Library, application
     from gpuprep.untrusted.masking import keep_secret
@@ -62,8 +61,7 @@ def serve(
     keep_secret(token)
     record = trace_options.recorded(run, store)
     library = Library(
-        lambda: {_name(each, path): each for each in find(path)},
-        lambda each, asked: open_trace(each, Wish(asked.start, asked.stop, asked.key_op, "", keep_paths), record),
+        lambda: {_name(each, path): each for each in find(path)}, whole=True, keep_paths=keep_paths, record=record
     )
     runs = library.names()
     if len(runs) == 1:  # what is wrong with it is told here, not in the browser

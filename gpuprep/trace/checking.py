@@ -2,6 +2,7 @@
 
     check(document, rules=("all",))                      no problem at all
     check(document, rules=("all",), baseline=before)     no problem that the baseline has not, steps within 5 %
+    check_job(ranks, {0: check(…), 1: check(…)})         the same of a job with several ranks
 
 Exit codes: 0 passed · 1 a check failed · 3 nothing failed, but evidence is missing. A rule that could not be judged is
 UNKNOWN, and never passes; a WARN where the baseline, too, does not tell.
@@ -9,26 +10,31 @@ UNKNOWN, and never passes; a WARN where the baseline, too, does not tell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gpuprep.errors import UsageError
 from gpuprep.records import Status
 from gpuprep.trace.advice import Rule
 from gpuprep.trace.advice import rules as rulebook
-from gpuprep.trace.document import Advice, TraceDocument
+from gpuprep.trace.document import Advice, TraceDocument, unlike
+from gpuprep.trace.ranks import RanksDocument
 
 ALL = "all"
 MISSING = "missing"
+STRAGGLER = "straggler"
+RANKS = "ranks"
+MOST_RANKS = 12  # named in a sentence
 MACHINE = "machine"
 STEP_TIME = "step-time"
 
 
 @dataclass(frozen=True)
 class Line:
-    name: str  # a rule's id, or "step-time"
+    name: str  # a rule's id, "step-time"; of a job also "ranks"
     status: Status  # PASS, WARN, FAIL, UNKNOWN
     text: str
+    rank: int | None = None  # None: of a single profile, or of the whole job
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,34 @@ def check(
     lines = [_rule(rule, document, baseline, named) for rule in chosen]
     if baseline is not None:
         lines.append(_step_time(document, baseline, within_percent))
+    return _whole(lines)
+
+
+def check_job(
+    ranks: RanksDocument,
+    judged: Mapping[int, Checked],
+    *,
+    baseline: RanksDocument | None = None,
+    within_percent: float = 5.0,
+) -> Checked:
+    """`judged`: what check() said of each rank, with that rank of the baseline. The slowest rank's step is the job's.
+
+    A rank without a profile, or that the baseline has not, is UNKNOWN: the others say nothing of it.
+    """
+    lines = []
+    lowest = min(judged, default=0)
+    for rank, found in judged.items():
+        # Who is a straggler, and how long a step takes, is told of the job once.
+        lines += [replace(line, rank=rank) for line in found.lines if line.name not in (STRAGGLER, STEP_TIME)]
+        if rank == lowest:
+            lines += [_straggler(line, ranks, baseline) for line in found.lines if line.name == STRAGGLER]
+    lines.append(_ranks(ranks, judged, baseline))
+    if baseline is not None:
+        lines.append(_job_step_time(ranks, judged, baseline, within_percent))
+    return _whole(lines)
+
+
+def _whole(lines: list[Line]) -> Checked:
     order = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS)
     lines.sort(key=lambda line: order.index(line.status))
     statuses = {line.status for line in lines}
@@ -126,8 +160,79 @@ def _step_time(document: TraceDocument, baseline: TraceDocument, percent: float)
     for name, one in (("the profile", now), ("the baseline", before)):
         if one.split_by == "one" or not one.iterations or not one.average_iteration_us > 0:
             return Line(STEP_TIME, Status.UNKNOWN, f"{name} has no steps to compare")
+    if reasons := unlike(baseline, document):
+        return Line(STEP_TIME, Status.UNKNOWN, " ".join(["the steps cannot be compared.", *reasons]))
     old, new = before.average_iteration_us, now.average_iteration_us
     change = 100.0 * (new - old) / old
     status = Status.FAIL if change > percent else Status.PASS
     text = f"{new / 1e3:.3f} ms a step, {change:+.1f} % of the baseline's {old / 1e3:.3f} ms (allowed: +{percent:g} %)"
     return Line(STEP_TIME, status, text)
+
+
+# ---------------------------------------------------------------- a job
+
+
+def _straggler(line: Line, ranks: RanksDocument, baseline: RanksDocument | None) -> Line:
+    """Nobody knows who comes last where no collective was found in all ranks."""
+    if line.status is not Status.PASS or any(one.late_us is not None for one in ranks.ranks):
+        return line
+    text = "no collective was found in all ranks of its group: nothing is known of who waits for whom"
+    if baseline is not None and all(one.late_us is None for one in baseline.ranks):
+        return Line(STRAGGLER, Status.WARN, f"{text}, as in the baseline")
+    return Line(STRAGGLER, Status.UNKNOWN, text)
+
+
+def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument | None) -> Line:
+    here = {one.rank for one in ranks.ranks}
+    before = {one.rank for one in baseline.ranks} if baseline else here
+    known = set(baseline.missing) if baseline else set()
+    said = [
+        f"{words}: {_numbers(found)}"
+        for words, found in (
+            ("no profile of rank", set(ranks.missing) - known),
+            ("not in the baseline, so not judged: rank", here - before),
+            ("in the baseline alone: rank", before - here - set(ranks.missing)),
+        )
+        if found
+    ]
+    said += [note.text for note in ranks.notes if note.id == "no_profile"]
+    if said:
+        return Line(RANKS, Status.UNKNOWN, "; ".join(said))
+    if same := set(ranks.missing) & known:
+        return Line(RANKS, Status.WARN, f"no profile of rank: {_numbers(same)}, as in the baseline")
+    return Line(RANKS, Status.PASS, f"{len(set(judged))} judged")
+
+
+def _numbers(ranks: Iterable[int]) -> str:
+    found = sorted(ranks)
+    more = f" and {len(found) - MOST_RANKS} more" if len(found) > MOST_RANKS else ""
+    return f"{', '.join(map(str, found[:MOST_RANKS]))}{more}"
+
+
+def _job_step_time(
+    ranks: RanksDocument, judged: Mapping[int, Checked], baseline: RanksDocument, percent: float
+) -> Line:
+    for rank, found in judged.items():
+        for line in found.lines:
+            if line.name == STEP_TIME and line.status is Status.UNKNOWN:
+                return Line(STEP_TIME, Status.UNKNOWN, f"rank {rank}: {line.text}")
+    slowest, before = _slowest(ranks), _slowest(baseline)
+    if slowest is None or before is None:
+        whose = "these profiles" if slowest is None else "those of the baseline"
+        return Line(STEP_TIME, Status.UNKNOWN, f"no step is in all of {whose}")
+    (new, rank), (old, other) = slowest, before
+    change = 100.0 * (new - old) / old
+    text = (
+        f"{new / 1e3:.3f} ms a step in rank {rank}, the slowest, {change:+.1f} % of the baseline's"
+        f" {old / 1e3:.3f} ms in rank {other} (allowed: +{percent:g} %)"
+    )
+    return Line(STEP_TIME, Status.FAIL if change > percent else Status.PASS, text)
+
+
+def _slowest(ranks: RanksDocument) -> tuple[float, int] | None:
+    """µs a step, and the rank."""
+    steps = [(one.step_us, -one.rank) for one in ranks.ranks if one.step_us]
+    if not steps:
+        return None
+    us, rank = max(steps)
+    return us, -rank

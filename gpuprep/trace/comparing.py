@@ -6,12 +6,14 @@ calls are those of one step, so that profiles of different length can be compare
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuprep.trace.document import Advice, KernelLine, OpLine, TraceDocument
+from gpuprep.trace.document import Advice, KernelLine, OpLine, TraceDocument, unlike
+from gpuprep.trace.ranks import RankLine, RanksDocument
 
 MACHINE = "machine"
+MOST_RANKS = 12  # named in a sentence
 SMALLEST_SHARE = 0.001  # of the step's time: a change below that is not listed
 
 
@@ -61,6 +63,25 @@ class Comparison:
     remarks: tuple[str, ...]  # why the comparison may mislead
 
 
+@dataclass(frozen=True)
+class RankComparison:
+    rank: int
+    step: Figure  # from the start of a step to that of the next one, of the steps that all ranks have
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class JobComparison:
+    """Two jobs, rank by rank: those with the same number are compared."""
+
+    before: str  # names of the jobs
+    after: str
+    figures: tuple[Figure, ...]
+    ranks: tuple[RankComparison, ...]
+    slowest_rank: int | None  # of the second job, among those that are compared
+    remarks: tuple[str, ...]
+
+
 def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
     old, new = ({_about(one): one for one in document.advice} for document in (before, after))
     return Comparison(
@@ -74,6 +95,70 @@ def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
         rules_kept=tuple(one for rule, one in new.items() if rule in old),
         remarks=_remarks(before, after),
     )
+
+
+def compare_jobs(before: RanksDocument, after: RanksDocument, compared: Mapping[int, Comparison]) -> JobComparison:
+    """`compared`: of each rank that both jobs have."""
+    old, new = ({one.rank: one.step_us for one in job.ranks} for job in (before, after))
+    slow = max((one for one in after.ranks if one.rank in compared), key=lambda one: one.step_us or 0.0, default=None)
+    return JobComparison(
+        before=before.job,
+        after=after.job,
+        figures=tuple(Figure(name, unit, of(before), of(after)) for name, unit, of in _OF_JOB),
+        ranks=tuple(
+            RankComparison(rank, Figure("step", "ms", _ms(old[rank]), _ms(new[rank])), compared[rank])
+            for rank in sorted(compared)
+        ),
+        slowest_rank=slow.rank if slow else None,
+        remarks=tuple(_job_remarks(before, after)),
+    )
+
+
+def _ms(us: float | None) -> float | None:
+    return None if us is None else us / 1e3
+
+
+def _mean(of: Callable[[RankLine], float | None]) -> Callable[[RanksDocument], float | None]:
+    def mean(job: RanksDocument) -> float | None:
+        known = [value for value in map(of, job.ranks) if value is not None]
+        return sum(known) / len(known) / 1e3 if known else None
+
+    return mean
+
+
+def _most(of: Callable[[RankLine], float | None]) -> Callable[[RanksDocument], float | None]:
+    def most(job: RanksDocument) -> float | None:
+        return max((value / 1e3 for value in map(of, job.ranks) if value is not None), default=None)
+
+    return most
+
+
+_OF_JOB: tuple[tuple[str, str, Callable[[RanksDocument], float | None]], ...] = (
+    ("ranks", "", lambda job: len(job.ranks)),
+    ("steps of all ranks", "", lambda job: len(job.steps)),
+    ("step of the slowest rank", "ms", _most(lambda one: one.step_us)),
+    ("GPU busy, mean of ranks", "ms", _mean(lambda one: one.busy_us)),
+    ("compute, mean of ranks", "ms", _mean(lambda one: one.compute_us)),
+    ("collectives, mean of ranks", "ms", _mean(lambda one: one.collective_us)),
+    ("exposed, mean of ranks", "ms", _mean(lambda one: one.exposed_us)),
+    ("waiting, mean of ranks", "ms", _mean(lambda one: one.waiting_us)),
+    ("late, the latest rank", "ms", _most(lambda one: one.late_us)),
+)
+
+
+def _job_remarks(before: RanksDocument, after: RanksDocument) -> Iterator[str]:
+    one, other = ({line.rank for line in job.ranks} for job in (before, after))
+    for which, ranks in (("first", one - other), ("second", other - one)):
+        if ranks:
+            told = ", ".join(map(str, sorted(ranks)[:MOST_RANKS])) + (", ..." if len(ranks) > MOST_RANKS else "")
+            yield f"In the {which} job alone, so not compared: rank {told}."
+    if before.world_size != after.world_size and before.world_size and after.world_size:
+        yield f"The jobs are of different size: {before.world_size} and {after.world_size} ranks."
+    if before.backend != after.backend and before.backend and after.backend:
+        yield f"The jobs communicate in different ways: {before.backend} and {after.backend}."
+    for which, job in (("first", before), ("second", after)):
+        if not job.steps and len(job.ranks) > 1:
+            yield f"No step is in all profiles of the {which} job."
 
 
 def _about(one: Advice) -> Hashable:
@@ -146,14 +231,7 @@ def _changed(before: TraceDocument, after: TraceDocument, old: _Sums, new: _Sums
 
 
 def _remarks(before: TraceDocument, after: TraceDocument) -> tuple[str, ...]:
-    found = []
-    boards = [tuple(sorted({one.name for one in document.file.devices if one.kernels})) for document in (before, after)]
-    if boards[0] != boards[1]:
-        words = [", ".join(names) or "no GPU" for names in boards]
-        found.append(f"The profiles are of different GPUs: {words[0]} and {words[1]}.")
-    split = [document.summary.split_by for document in (before, after)]
-    if split[0] != split[1]:
-        found.append(f"The profiles are split into iterations in different ways: {split[0]} and {split[1]}.")
+    found, split = unlike(before, after), (before.summary.split_by, after.summary.split_by)
     if "one" in split:
         found.append("A profile without steps counts as one iteration: only sums of equal work can be compared.")
     switches = [document.file.switches for document in (before, after)]

@@ -170,7 +170,9 @@ class ModuleLine:
 @dataclass(frozen=True)
 class Gain:
     us: float  # a step
-    how: str  # how it was estimated, in one sentence
+    how: str  # how it was estimated, in one sentence; with the range, and why there is one
+    least_us: float | None = None  # the range that it lies in, where the profile leaves it open
+    most_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -220,3 +222,16 @@ class TraceDocument:
     modules: tuple[ModuleLine, ...]
     advice: tuple[Advice, ...]
     roofs: tuple[RoofLine, ...]
+
+
+def unlike(before: TraceDocument, after: TraceDocument) -> list[str]:
+    """Why a step of the one is not a step of the other, in sentences."""
+    found = []
+    boards = [tuple(sorted({one.name for one in document.file.devices if one.kernels})) for document in (before, after)]
+    if boards[0] != boards[1]:
+        words = [", ".join(names) or "no GPU" for names in boards]
+        found.append(f"The profiles are of different GPUs: {words[0]} and {words[1]}.")
+    split = [document.summary.split_by for document in (before, after)]
+    if split[0] != split[1]:
+        found.append(f"The profiles are split into iterations in different ways: {split[0]} and {split[1]}.")
+    return found

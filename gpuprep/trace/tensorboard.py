@@ -38,15 +38,9 @@ class GpuprepPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard 
     def get_plugin_apps(self) -> dict[str, WSGIApplication]:
         if not READABLE:
             return {}
-        from gpuprep.trace.opening import Wish, open_trace
         from gpuprep.trace.web import Library, application
 
-        answer = application(
-            Library(
-                self.runs,
-                lambda path, asked: open_trace(path, Wish(asked.start, asked.stop, asked.key_op)),
-            )
-        )
+        answer = application(Library(self.runs))
         return {route: answer for route in ROUTES}
 
     def is_active(self) -> bool:

@@ -13,6 +13,7 @@ A kernel begins LATENCY after its launch, or when its stream is free. Times are 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 from synthetic import Kineto
 
 from gpuprep.trace.opening import Opened, Wish, open_trace
+from gpuprep.trace.opening.machine import SIDECAR
 
 LATENCY = 5_000
 H100 = {
@@ -124,5 +126,10 @@ class Program:
         self.trace.correlation += 1
         self.trace.event("cuda_runtime", name, at, ns, args={"cbid": 1, "correlation": self.trace.correlation})
 
-    def opened(self, folder: Path, wish: Wish | None = None) -> Opened:
-        return open_trace(self.trace.write(folder / "program.json"), wish or Wish())
+    def opened(self, folder: Path, wish: Wish | None = None, *, timed: bool = False) -> Opened:
+        """`timed`: with a note beside it of how long a step takes without the profiler. Here it takes the same."""
+        path = self.trace.write(folder / "program.json")
+        if timed:
+            beside = path.with_name(f"{path.name}{SIDECAR}")
+            beside.write_text(json.dumps({"machine": {}, "step_ms_without_profiler": [self.step_ns / 1e6]}))
+        return open_trace(path, wish or Wish())

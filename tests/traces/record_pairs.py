@@ -2,9 +2,10 @@
 
     python3 tests/traces/record_pairs.py OUTDIR --budget 130
 
-Writes OUTDIR/traces.tar (NAME.json.gz, one a case) and OUTDIR/manifest.json after every case, so that what is done is
-kept when time runs out. First all cases are timed without a profiler, then they are profiled: a profiler that has run
-once slows down what is timed after it. Needs PyTorch and nothing else; changes no setting of the GPU.
+Writes OUTDIR/traces.tar (of each case NAME.json.gz and NAME.json.gz.gpuprep.json) and OUTDIR/manifest.json after every
+case, so that what is done is kept when time runs out. First all cases are timed without a profiler, then they are
+profiled: a profiler that has run once slows down what is timed after it. Needs PyTorch and nothing else; changes no
+setting of the GPU.
 A trial without a GPU, which only shows that the script works: --device cpu --tiny.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import gzip
+import importlib
 import json
 import os
 import platform
@@ -33,7 +35,7 @@ BEGAN = time.monotonic()  # importing torch takes long, and counts
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch  # noqa: E402
-from record_cases import GROUPS, Case, Group, Step  # noqa: E402
+from record_cases import Case, Group, Step  # noqa: E402
 from record_models import Mlp, Scale  # noqa: E402
 from torch.profiler import ProfilerActivity, profile, schedule  # noqa: E402
 
@@ -106,14 +108,14 @@ def allow_tf32(case: Case) -> None:
 
 
 class Recorder:
-    def __init__(self, machine: Machine, target: Path, budget: float) -> None:
-        self.machine, self.target, self.budget = machine, target, budget
+    def __init__(self, machine: Machine, target: Path, budget: float, groups: tuple[Group, ...], rounds: int) -> None:
+        self.machine, self.target, self.budget, self.groups, self.rounds = machine, target, budget, groups, rounds
         self.manifest: dict[str, Any] = {
             "recorded_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "machine": describe(machine),
             "settings": {
                 "warm_up": WARM_UP,
-                "rounds": ROUNDS,
+                "rounds": rounds,
                 "cudnn.benchmark": torch.backends.cudnn.benchmark,
                 "cpu_ahead": "at most one step",
                 "tiny": machine.scale.tiny,
@@ -156,7 +158,7 @@ class Recorder:
 
     def time_group(self, group: Group) -> list[Ready]:
         cases = [ready for ready in (self.build(case, group.warm_up) for case in group.cases) if ready]
-        turns = [cases] * ROUNDS if group.in_turns else [[ready] * ROUNDS for ready in cases]
+        turns = [cases] * self.rounds if group.in_turns else [[ready] * self.rounds for ready in cases]
         for turn in turns:
             for ready in turn:
                 allow_tf32(ready.case)
@@ -167,7 +169,7 @@ class Recorder:
                     "median": round(statistics.median(ready.times), 4),
                     "lowest": round(min(ready.times), 4),
                     "highest": round(max(ready.times), 4),
-                    "rounds": ROUNDS,
+                    "rounds": self.rounds,
                     "steps_a_round": ready.steps,
                 },
                 "tf32": ready.case.tf32,
@@ -205,10 +207,18 @@ class Recorder:
             return
         with tarfile.open(self.target / "traces.tar", "a") as tar:
             tar.add(packed, f"{name}.json.gz")
+            tar.add(self.beside(name, entry), f"{name}.json.gz.gpuprep.json")
         self.packed += size
         entry |= {"file": f"{name}.json.gz", "bytes": size}
         say(f"{name}: profiled, {size / 1000:.0f} kB, {entry.get('profiled_step_ms', 0):.3f} ms a step")
         self.save()
+
+    def beside(self, name: str, entry: dict[str, Any]) -> Path:
+        """What `gpuprep trace record` writes beside a trace: how long a step takes without the profiler."""
+        path = self.folder / f"{name}.json.gz.gpuprep.json"
+        noted = {"schema_version": 1, "machine": {}, "step_ms_without_profiler": [entry["step_ms"]["median"]]}
+        path.write_text(json.dumps(noted) + "\n")
+        return path
 
     def save(self) -> None:
         cases = self.manifest["cases"]
@@ -221,7 +231,7 @@ class Recorder:
                 "gain_ms": gain(cases, pair.before, pair.after, lambda case: case["step_ms"]["median"]),
                 "profiled_gain_ms": gain(cases, pair.before, pair.after, lambda case: case.get("profiled_step_ms")),
             }
-            for group in GROUPS
+            for group in self.groups
             for pair in group.pairs
             if pair.before in cases and pair.after in cases
         ]
@@ -380,8 +390,8 @@ def one_rank(rank: int, folder: Path, machine: Machine) -> None:
     print(json.dumps(entry))
 
 
-def record(recorder: Recorder, only: set[str]) -> None:
-    groups = [group for group in GROUPS if not only or only & {case.name for case in group.cases}]
+def record(recorder: Recorder, only: set[str], with_ranks: bool, before_only: bool) -> None:
+    groups = [group for group in recorder.groups if not only or only & {case.name for case in group.cases}]
     ready: list[Ready] = []
     # Timing may use a good half of the time: profiles take about as long.
     for group in groups:
@@ -393,8 +403,10 @@ def record(recorder: Recorder, only: set[str]) -> None:
             ready += recorder.time_group(group)
         except Exception:  # noqa: BLE001  # as in build
             recorder.failed(names)
-    with_ranks = not only or "ddp-gloo" in only
+    before = {pair.before for group in groups for pair in group.pairs}
     for one in ready:
+        if before_only and one.case.name not in before:
+            continue
         if recorder.left() < (RANKS_SECONDS if with_ranks else 3):
             recorder.leave_out(one.case.name, "no time left to profile it")
             continue
@@ -427,6 +439,9 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=130.0, metavar="SECONDS")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small models: only shows that the script works")
+    parser.add_argument("--cases", default="record_cases", metavar="MODULE", help="beside this file, with GROUPS")
+    parser.add_argument("--before-only", action="store_true", help="profile only what is before a change")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
     parser.add_argument("--only", default="", metavar="CASE,CASE", help="the groups of these cases, or ddp-gloo")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -435,8 +450,11 @@ def main() -> int:
         one_rank(options.rank, options.target, machine)
         return 0
     say(f"torch {torch.__version__} is there")
-    recorder = Recorder(machine, options.target, options.budget)
-    record(recorder, set(filter(None, options.only.split(","))))
+    groups = importlib.import_module(options.cases).GROUPS
+    recorder = Recorder(machine, options.target, options.budget, groups, options.rounds)
+    only = set(filter(None, options.only.split(",")))
+    with_ranks = "ddp-gloo" in only or (not only and options.cases == "record_cases")
+    record(recorder, only, with_ranks, options.before_only)
     done = recorder.manifest
     say(f"{sum('file' in case for case in done['cases'].values())} traces, {recorder.packed / 1e6:.1f} MB")
     for pair in done["pairs"]:

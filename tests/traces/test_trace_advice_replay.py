@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import PRODUCT_BF16, Kernel, Program
 
-from gpuprep.trace.advice import gains
+from gpuprep.trace.advice import gains, intervals
 from gpuprep.trace.advice import replay as replaying
 from gpuprep.trace.advice.evidence import Evidence
 from gpuprep.trace.advice.replay import Change, Replay
@@ -53,7 +53,7 @@ def test_with_nothing_changed_it_takes_the_recorded_time(pieces: list[tuple[int,
     p = program(pieces)
     _, found = replayed(p)
     assert found.ok, found.why_not
-    assert found.step_ns == pytest.approx(p.step_ns, rel=0.03, abs=15_000)
+    assert found.unchanged_ns(1.0) == pytest.approx(p.step_ns, rel=0.03, abs=15_000)
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,9 +70,10 @@ def test_less_work_never_takes_longer(pieces: list[tuple[int, int, int, bool]], 
         Change(gpu_ns=shorter),
         Change(no_waits=waits),
         Change(cut=np.array([[1_000_000, 1_500_000], [2_000_000, 9_000_000]])),
-        Change(free_cpu=True),
     ):
-        assert found.step(change) <= found.step_ns + 1
+        for cpu in (1.0, 0.6, 0.0):
+            assert found.step(change, cpu) <= found.unchanged_ns(cpu) + 1
+    assert found.unchanged_ns(0.0) <= found.unchanged_ns(0.6) + 1 <= found.unchanged_ns(1.0) + 2
 
 
 def test_the_profilers_own_time_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +82,7 @@ def test_the_profilers_own_time_is_taken_off(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(replaying, "RECORDING_NS", 1_000.0)
     _, less = replayed(program(pieces))
     # Of each piece a range and a call; the step's own range, and a wait at its end.
-    assert plain.step_ns - less.step_ns == pytest.approx(20 * 2_000, abs=4_000)
+    assert plain.unchanged_ns(1.0) - less.unchanged_ns(1.0) == pytest.approx(20 * 2_000, abs=4_000)
 
 
 def test_a_wait_at_the_profilers_end_is_no_part_of_a_step() -> None:
@@ -119,4 +120,35 @@ def test_of_many_iterations_some_are_replayed(monkeypatch: pytest.MonkeyPatch) -
     p = program([(1_000, 50_000, 7, False)] * 20, steps=8)
     _, found = replayed(p)
     assert found.count == 2
-    assert found.step_ns == pytest.approx(p.step_ns, rel=0.03)
+    assert found.unchanged_ns(1.0) == pytest.approx(p.step_ns, rel=0.03)
+
+
+def test_a_kernel_that_waits_for_room_beside_another_follows_it() -> None:
+    """As cuDNN's transforms on several streams: each begins when the last blocks of the one before it run."""
+    p = Program()
+    for _ in p.steps(4):
+        for _ in range(6):
+            for stream in (7, 14):
+                p.op("aten::mm")
+                p.trace.launch(p.now, PRODUCT_BF16, max([p.now, *p.free.values()]) - 20_000, 1_000_000, stream=stream)
+                p.free[(0, stream)] = max([p.now, *p.free.values()]) + 980_000
+                p.now += 5_000
+    e, found = replayed(p)
+    assert found.ok, found.why_not
+    assert (found.waits_for >= 0).sum() > 20
+    half = gains.durations(e) * 0.5
+    assert found.step(Change(gpu_ns=half), 0.0) == pytest.approx(0.5 * found.unchanged_ns(0.0), rel=0.1)
+
+
+def test_no_more_is_won_than_the_gpu_is_idle() -> None:
+    """Where its work stays as it is; and no more than a rule knows that it can win."""
+    e, found = replayed(program([(200_000, 50_000, 7, True)] * 6))
+    change = Change(no_waits=np.ones(len(e.trace.calls.start), bool))
+    whole, bounded = gains.gain(e, change, "without waits"), gains.gain(e, change, "without waits", most_ns=2_000)
+    assert whole is not None
+    assert bounded is not None
+    assert 2 < whole.us <= intervals.length(e.idle) / e.steps / 1e3
+    assert (bounded.us, bounded.most_us) == (2, None)
+    much = gains.of_steps(found, lambda _cpu: 0.0, "nothing is left", most_ns=5_000)
+    assert much is not None
+    assert much.us == 5

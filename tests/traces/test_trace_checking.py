@@ -148,6 +148,18 @@ def test_a_faster_step_passes(tmp_path: Path, clean: TraceDocument) -> None:
     assert status(check(faster, rules=("sync",), baseline=clean), "step-time") is Status.PASS
 
 
+@pytest.mark.parametrize("other", ["gpu", "split"])
+def test_a_baseline_of_another_gpu_or_of_other_steps_proves_nothing(other: str, clean: TraceDocument) -> None:
+    devices = tuple(dataclasses.replace(one, name="NVIDIA T4") for one in clean.file.devices)
+    baseline = {
+        "gpu": dataclasses.replace(clean, file=dataclasses.replace(clean.file, devices=devices)),
+        "split": dataclasses.replace(clean, summary=dataclasses.replace(clean.summary, split_by="annotation batch")),
+    }[other]
+    found = check(clean, baseline=baseline)
+    assert (status(found, "step-time"), found.exit_code) == (Status.UNKNOWN, 3)
+    assert ("T4" if other == "gpu" else "annotation batch") in found.lines[0].text
+
+
 def test_without_steps_the_time_is_unknown(clean: TraceDocument, tmp_path: Path) -> None:
     p = Program()
     p.op("aten::mm", Kernel(PRODUCT_BF16, 200_000), **HALF)  # type: ignore[arg-type]

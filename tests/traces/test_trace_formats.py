@@ -21,7 +21,7 @@ from traceserver import RECORDED
 
 from gpuprep.trace import checking, comparing, formats
 from gpuprep.trace.advice import rules
-from gpuprep.trace.document import TraceDocument
+from gpuprep.trace.document import Gain, Note, TraceDocument
 from gpuprep.trace.formats import documents, junit, sheets
 from gpuprep.trace.formats.csv import head
 from gpuprep.trace.formats.text import TABLES
@@ -108,6 +108,31 @@ def test_more_advice_and_notes_than_a_screen_holds(opened: dict[str, TraceDocume
     many = replace(one, advice=one.advice * 20)
     notes = tuple(replace(note, text="x" * 500) for note in one.file.notes * 20) or ()
     assert len(formats.text(replace(many, file=replace(one.file, notes=notes))).splitlines()) <= 25
+
+
+def test_notes_are_sentences_that_end(opened: dict[str, TraceDocument]) -> None:
+    """On the first screen what happened, with --full what it means, too."""
+    one = opened["sync-item"]
+    text = "21 GPU events have no call that launched them: launched before the recording began, or the calls were lost"
+    noted = replace(one, file=replace(one.file, notes=(Note("no_launches", 21, text), Note("x", 1, "a second one"))))
+    assert "note: 21 GPU events have no call that launched them (why, and 1 more: --full)" in formats.text(noted)
+    full = " ".join(formats.text(noted, full=True).split())
+    assert text in full
+    assert full.endswith("a second one")
+
+
+def test_the_first_screen_names_the_rules_that_it_has_no_room_for(opened: dict[str, TraceDocument]) -> None:
+    one = opened["sync-item"]
+    several = tuple(replace(one.advice[0], rule=rule) for rule in ("sync", "amp", "tf32", "bad-shape", "gaps"))
+    assert "What to change (3 of 5, then bad-shape, gaps)" in formats.text(replace(one, advice=several))
+
+
+def test_a_gain_of_nothing_is_not_called_one(opened: dict[str, TraceDocument]) -> None:
+    one = opened["sync-item"]
+    none = replace(one, advice=(replace(one.advice[0], gain=Gain(0.0, "nothing"), severity="hint"),))
+    assert "-0 ms/step" not in formats.text(none)
+    assert "no gain now" in formats.text(none)
+    assert "(launch-bound): hint" in formats.FORMATS["markdown"](none)
 
 
 def test_full_has_all_tables(document: TraceDocument) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 from handmade import Call, Gpu, Op, launched, step, trace
@@ -10,9 +13,11 @@ from hypothesis import strategies as st
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import NONE, Arguments, GpuKind, OpKind, Trace
-from gpuprep.trace.model import profile
+from gpuprep.trace.model import groups, iterations, profile, sums, sweep
 from gpuprep.trace.model.intervals import union, union_by_group
 from gpuprep.trace.model.sweep import Sweep
+from gpuprep.trace.opening import open_trace
+from gpuprep.trace.page import pack
 from gpuprep.trace.profile import NO_OP, OUTSIDE, Direction, Profile
 
 
@@ -280,6 +285,16 @@ def test_the_borders_of_steps_are_no_work_with_a_key_op_either() -> None:
     assert made.gpu.op.tolist() == [NO_OP]
 
 
+def test_steps_of_other_threads_and_inside_of_steps_are_no_work_either() -> None:
+    others = [dataclasses.replace(step(1, 0, 100), thread=1), step(7, 1, 90)]
+    made = profile(
+        trace(step(1, 0, 100), *others, step(2, 200, 300), Op("aten::mm", 10, 20), *launched("k", 50, 60, 70, 1))
+    )
+    assert made.gpu.op.tolist() == [NO_OP]
+    assert len(made.iterations.start) == 2
+    assert made.iterations.first[0] == 10
+
+
 def test_a_key_op_that_is_not_there_is_an_error_of_the_user() -> None:
     with pytest.raises(UsageError, match="the key op aten::nothing is not in hand"):
         profile(trace(Op("aten::mm", 10, 50)), key_op="aten::nothing")
@@ -420,3 +435,16 @@ def test_unions_of_groups_are_the_unions_of_each(found: list[tuple[int, int, int
 def test_memory_operations_are_no_kernels() -> None:
     made = profile(trace(Gpu("Memcpy HtoD", 0, 5, kind=GpuKind.MEMCPY), Gpu("Memset", 5, 6, kind=GpuKind.MEMSET)))
     assert [row.memory for row in made.kernels] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["gpt-stacks", "launch-graph"])
+def test_parts_of_columns_make_no_difference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of tens of millions of rows are worked on in parts; here the parts have 997 rows."""
+    path = Path(__file__).parent / "recorded" / f"{name}.json.gz"
+    opened = open_trace(path)
+    whole = pack.pack(opened.profile).data
+    for module in (sweep, groups, sums, iterations, pack):
+        monkeypatch.setattr(module, "CHUNK", 997)
+    again = open_trace(path)
+    assert again.document == opened.document
+    assert pack.pack(again.profile).data == whole

@@ -7,9 +7,11 @@ import gzip
 import io
 import json
 import re
+import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -102,21 +104,59 @@ def test_markdown_and_xlsx(report: Run, folder: Path, tmp_path: Path) -> None:
         assert "Collectives" in book.read("xl/workbook.xml").decode()
 
 
-def test_the_page_is_of_the_lowest_rank_and_has_all_ranks(report: Run, folder: Path, tmp_path: Path) -> None:
+def carried(page: str, name: str) -> dict[str, Any]:
+    told = re.search(rf'id="{name}"[^>]*>([^<]+)<', page)
+    assert told, name
+    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(told[1].strip())))
+    return found
+
+
+def test_the_page_has_all_ranks_the_lowest_first(report: Run, folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "night.html"
     assert report(folder, "--format", "html", "--output", target)[0] == 0
-    told = re.search(r'id="document"[^>]*>([^<]+)<', target.read_text())
-    assert told
-    shown = json.loads(gzip.decompress(base64.b64decode(told[1].strip())))
-    assert shown["file"]["rank"] == 0
-    assert [one["rank"] for one in shown["ranks"]["ranks"]] == [0, 1, 2]
-    assert "straggler" in [one["rule"] for one in shown["advice"]]
+    page = target.read_text()
+    job = carried(page, "job")
+    assert [one["rank"] for one in job["ranks"]["ranks"]] == [0, 1, 2]
+    # Behind the lowest rank stands the straggler: there may be no room for all.
+    assert job["carried"] == [{"rank": rank, "part": part, "run": None} for rank, part in ((0, 0), (1, 2), (2, 1))]
+    for name, rank in (("document", 0), ("document-1", 2), ("document-2", 1)):
+        told = carried(page, name)
+        assert told["file"]["rank"] == rank
+        assert "straggler" in [one["rule"] for one in told["advice"]]
+
+
+def test_files_of_one_name_in_folders_of_the_ranks(report: Run, tmp_path: Path) -> None:
+    """Each rank's own file is opened, and the folder's name tells the rank."""
+    for trace in job():
+        trace.world_size = 0
+        (tmp_path / "job" / f"rank{2 - trace.rank}").mkdir(parents=True)
+        trace.write(tmp_path / "job" / f"rank{2 - trace.rank}", "trace.json")
+    code, out, _ = report(tmp_path / "job", "--json")
+    ranks = json.loads(out)["ranks"]
+    assert code == 0
+    assert [(one["rank"], one["file"]) for one in ranks] == [(n, f"rank{n}/trace.json") for n in range(3)]
+    assert [round(one["compute_us"]) for one in ranks] == [5380, 4580, 4480]
+    code, out, _ = report(tmp_path / "job", "--format", "html")
+    devices = [carried(out, name)["file"]["devices"] for name in ("document", "document-1", "document-2")]
+    assert [each[0]["device"] for each in devices] == [2, 1, 0]
+
+
+def test_junit_has_a_suite_for_each_rank(report: Run, folder: Path) -> None:
+    code, out, _ = report(folder, "--format", "junit")
+    assert code == 0
+    root = ET.fromstring(out)
+    suites = root.findall("testsuite")
+    assert [one.get("name") for one in suites] == [f"gpuprep trace night-run: rank {rank}" for rank in range(3)]
+    cases = [{case.get("name") for case in one.findall("testcase")} for one in suites]
+    assert all({"straggler", "sync", "amp"} <= names for names in cases)
+    for count, found in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
+        assert [int(one.get(count, "")) for one in suites] == [len(one.findall(found)) for one in suites]
+        assert int(root.get(count, "")) == sum(int(one.get(count, "")) for one in suites)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "junit"), "--format junit shows one profile, and night-run has several"),
         (("--iter-start", "1"), "--iter-start and --iter-stop are of one profile"),
         (("--format", "csv", "--table", "kernels"), "--table kernels: there is no such table of a folder"),
         (("--key-op", "nothing"), "the key op nothing is not in rank0.json"),

@@ -338,6 +338,30 @@ def test_no_gpu_events(generation: str, tmp_path: Path) -> None:
     assert len(trace.ops.start) == 1
 
 
+@pytest.mark.parametrize("category", ["privateuse1_driver", "mtia_ccp_events", "hpu_op"])
+def test_accelerators_of_others_are_said(category: str, tmp_path: Path) -> None:
+    made = Kineto()
+    made.op("aten::mm", 0, 1000)
+    made.event(category, "work", 100, 50)
+    assert read(made.write(tmp_path / "t.json")).notes["other_accelerator"] == 1
+
+
+def test_two_processes_in_one_file_with_the_same_correlations(tmp_path: Path) -> None:
+    """Files that were put together: the External id tells the process; where it does not, nobody guesses."""
+    made = Kineto()
+    for process in (1, 2):
+        made.pid = made.tid = process
+        made.correlation = 100
+        made.op(f"aten::of_{process}", 0, 50_000)
+        made.launch(10_000, "told", 20_000, 1_000, device=process - 1)
+        made.launch(30_000, "not told", 40_000, 1_000, device=process - 1, args={"External id": None})
+    trace = read(made.write(tmp_path / "t.json"))
+    names = [trace.names[name] for name in trace.gpu.name]
+    found = sorted(zip(names, trace.gpu.device.tolist(), trace.gpu.process.tolist(), strict=True))
+    assert found == [("not told", 0, -1), ("not told", 1, -1), ("told", 0, 0), ("told", 1, 1)]
+    assert trace.notes == {"several_processes": 2}
+
+
 def test_amd_and_xpu_are_read_and_said(tmp_path: Path) -> None:
     amd = training()
     amd.top |= {"hip_runtime_version": 70051831, "roctracer_version": 4.1}
@@ -552,6 +576,20 @@ def test_the_other_process_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert rows(read(path)) == rows(whole)
 
 
+@pytest.mark.parametrize(("name", "largest"), [("t.json", 1000), ("t.json.gz", 10_000)])
+def test_a_large_profile_gives_its_memory_back(
+    name: str, largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(halves, "own_memory_for_arrays", lambda least=0: asked.append(least))
+    path = training(steps=40).write(tmp_path / name)
+    read(path)
+    assert asked == []
+    monkeypatch.setattr(halves, "LARGEST", largest)
+    read(path)
+    assert asked == [0, halves.PARTS]
+
+
 def test_limits_of_different_names_threads_and_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = training(steps=1)
     for place in range(100):
@@ -577,3 +615,13 @@ def test_a_very_long_name_is_cut(tmp_path: Path) -> None:
     trace = read(made.write(tmp_path / "t.json"))
     assert max(map(len, trace.names)) == growing.LONGEST_NAME
     assert trace.notes == {"long_names": 1}
+
+
+def test_events_that_stand_in_the_file_twice_are_counted(tmp_path: Path) -> None:
+    trace = training()
+    once = len(trace.gpu)
+    assert "events_twice" not in read(trace.write(tmp_path / "once.json")).notes
+    trace.events *= 2
+    found = read(trace.write(tmp_path / "twice.json"))
+    assert found.notes["events_twice"] == once
+    assert len(found.gpu.start) == 2 * once

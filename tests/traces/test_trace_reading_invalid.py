@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
+import lzma
+import os
+import pickle
+import re
 import time
 from pathlib import Path
 
@@ -160,6 +165,69 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, monkeypatch: pytest.
             read(path)
 
 
+STRANGERS = {
+    "zip": (b"PK\x03\x04" + b"\0" * 500, "a zip archive"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + b"\x01" * 500, "zstd"),
+    "xz": (lzma.compress(b"{}"), "xz"),
+    "bzip2": (bz2.compress(b"{}"), "bzip2"),
+    "gzip of gzip": (gzip.compress(gzip.compress(b"{}")), "compressed twice"),
+    "utf-16": ('{"traceEvents": []}'.encode("utf-16"), "UTF-16"),
+    "utf-16 without a mark": ('{"traceEvents": []}'.encode("utf-16-le"), "UTF-16"),
+    "utf-32": ('{"traceEvents": []}'.encode("utf-32"), "UTF-32"),
+    "sqlite in gzip": (gzip.compress(b"SQLite format 3\0"), "an SQLite file, compressed"),
+    "pickle": (pickle.dumps({"segments": []}), "a pickle"),
+    "web page": (b"<!DOCTYPE html>", "a web page"),
+    "git lfs": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+    "tar": (b"t.json".ljust(257, b"\0") + b"ustar\x0000", "a tar archive"),
+    "something else": (b'{"nodes": []}', "no JSON with traceEvents"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_a_file_of_another_kind_is_named(kind: str, tmp_path: Path) -> None:
+    data, words = STRANGERS[kind]
+    path = tmp_path / "t.json"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=words) as refused:
+        read(path)
+    assert refused.value.hint
+
+
+def test_one_event_a_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text("\n".join(json.dumps(event) for event in training().events))
+    with pytest.raises(UsageError, match=r"one event a line \(NDJSON\)") as refused:
+        read(path)
+    assert "jq -s" in refused.value.explain()
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    for name, words in (("fifo", "no regular file"), ("zero", "no regular file"), ("loop", "no such file")):
+        with pytest.raises(UsageError, match=words):
+            read(tmp_path / f"{name}.json")
+
+
+def test_a_refusal_is_one_line_whatever_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "two\nlines.json"
+    path.write_text("{}")
+    with pytest.raises(UsageError, match=r"^two lines\.json: this is no profile"):
+        read(path)
+
+
+def test_a_long_tail_does_not_cost_the_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE", 1 << 16)
+    monkeypatch.setattr(pieces, "MOST_EVENT", 1 << 18)
+    made = training()
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress((made.text()[:-1] + " " * (2 << 20) + "}").encode()))
+    trace = read(path)
+    assert len(trace.gpu.start) == len(made.gpu)
+    assert trace.notes["long_tail"] == 1
+
+
 HOSTILE = {
     "many beginnings": b'{"a": "' + b'\\"traceEvents\\": [' * 50_000,
     "many ends": b'{"traceEvents": [' + b'{"a":[{}]' * 50_000,
@@ -180,6 +248,34 @@ def test_hostile_files_take_no_long_time(kind: str, tmp_path: Path) -> None:
     with contextlib.suppress(UsageError):
         read(path)
     assert time.process_time() - begin < 20  # a second where nothing is quadratic
+
+
+@pytest.mark.parametrize("one", [b"{},", b"[],", b"[{}],"])
+def test_many_empty_objects_are_refused_before_they_take_memory(
+    one: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "MOST_BRACKETS", 1000)
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + one * 1001 + b"{}]}"))
+    with pytest.raises(UsageError, match=r"^t\.json\.gz: millions of lists or objects that are no events"):
+        read(path)
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "9" * 400])
+def test_figures_that_no_column_can_hold(value: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    made = training()
+    path = tmp_path / "t.json"
+    path.write_text(re.sub(r'"(est. achieved occupancy %|blocks per SM)": [0-9.]+', rf'"\1": {value}', made.text()))
+    assert len(read(path).gpu.start) == len(made.gpu)
+    assert [str(one.message) for one in recwarn] == [], "a warning would be shown with our own source line"
+
+
+def test_a_trace_of_which_no_event_can_be_read_says_so(tmp_path: Path) -> None:
+    made = training()
+    path = tmp_path / "t.json"
+    path.write_text(re.sub(r'"(ts|dur)": -?[0-9.]+', r'"\1": NaN', made.text()))
+    with pytest.raises(UsageError, match=r"^t\.json: a trace without one event that can be read: of \d+ the time"):
+        read(path)
 
 
 def test_deep_nesting_is_no_crash(tmp_path: Path) -> None:

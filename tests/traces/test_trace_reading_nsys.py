@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import nsightexports
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nsightexports import PID, SECRET, TABLES, export
+from nsightexports import PID, SECRET, TABLES, export, tid
 
 from gpuprep.errors import UsageError
 from gpuprep.trace import notes
@@ -119,6 +121,21 @@ def test_nothing_of_the_environment_or_of_unused_texts_is_read(tmp_path: Path) -
     shown = repr(read(export(tmp_path / "run.sqlite")))
     assert SECRET not in shown
     assert "secret-host" not in shown
+
+
+def test_long_values_are_cut_before_they_are_fetched(tmp_path: Path) -> None:
+    """Many rows are fetched at once: in any column, numbers too, a value may be of any length."""
+    columns, rows = TABLES["NVTX_EVENTS"]
+    long = "x" * 500_000
+    more: list[Any] = [(1400, 1500, 59, f"{number} {long}", None, tid(5), 0) for number in range(20)]
+    more += [(long.encode(), 1500, 59, "a time that is none", None, tid(5), 0)]
+    path = export(tmp_path / "run.sqlite", {"NVTX_EVENTS": (columns, [*rows, *more])})
+    tracemalloc.start()
+    trace = read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(name.endswith("xxx") for name in trace.names) == 20
+    assert peak < 5_000_000
 
 
 def test_a_view_is_no_table(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import json
 import os
@@ -42,8 +43,9 @@ def python_with_torch() -> str:
     """A Python of this machine that has PyTorch; gpuprep's own has none."""
     for python in (sys.executable, "/usr/bin/python3"):
         if shutil.which(python):
-            done = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
-            if done.returncode == 0:
+            # To import it takes seconds, of each worker that reads this file.
+            look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+            if subprocess.run([python, "-c", look], capture_output=True, check=False).returncode == 0:
                 return python
     return ""
 
@@ -298,3 +300,101 @@ def test_damaged_notes_are_no_notes(tmp_path: Path, text: str) -> None:
     trace.with_name("a.json.gpuprep.json").write_text(text)
     told = beside(trace)
     assert (told.machine, told.record) == ({}, None)
+
+
+class FakeEvent:
+    """On a stream on which a step takes 5 ms."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        FakeEvent.clock += 5.0
+        self.at = FakeEvent.clock
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, then: FakeEvent) -> float:
+        return then.at - self.at
+
+
+class FakeCuda:
+    Event = FakeEvent
+    initialized = True
+    capturing = False
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Any:
+    """The one inside of a program, with a GPU that tells times."""
+    import importlib.util
+
+    import gpuprep.trace.recording as recording
+
+    path = Path(recording.__file__).parent / "inside" / "sitecustomize.py"
+    spec = importlib.util.spec_from_file_location("recorder_inside", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.Recorder({"wait": 3, "warmup": 1, "active": 1, "told": str(tmp_path)})
+    atexit.unregister(made.leave)
+    made.torch = type("torch", (), {"cuda": FakeCuda()})
+    return made
+
+
+def test_steps_before_the_profile_are_timed_on_the_gpu(recorder: Any) -> None:
+    for _ in range(4):
+        recorder.mark()
+    assert recorder.timed() == [5.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("without", ["initialized", "capturing"])
+def test_without_a_gpu_and_inside_a_graph_no_step_is_timed(recorder: Any, without: str) -> None:
+    setattr(recorder.torch.cuda, without, without == "capturing")
+    recorder.mark()
+    recorder.mark()
+    assert recorder.timed() == []
+
+
+def test_a_gpu_that_tells_no_times_costs_no_trace(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> float:
+        raise RuntimeError("both events must be on one device")
+
+    recorder.mark()
+    recorder.mark()
+    monkeypatch.setattr(FakeEvent, "elapsed_time", broken)
+    assert recorder.timed() == []
+    monkeypatch.setattr(FakeEvent, "record", broken)
+    recorder.mark()
+
+
+@pytest.mark.parametrize(
+    ("times", "ns"),
+    [
+        ([4.0, 9.0, 5.0], 5_000_000.0),  # the median: one step may be slower
+        ([2.5], 2_500_000.0),
+        ([], None),
+        ({}, None),
+        ([4.0, "5"], None),
+        ([4.0, -1.0], None),
+        ([4.0, True, None], None),
+        ([1e300], None),
+        ([float("inf")], None),
+        ([float("nan")], None),
+        ([1.0] * 5000, None),
+    ],
+)
+def test_how_long_a_step_takes_without_the_profiler(tmp_path: Path, times: object, ns: float | None) -> None:
+    trace = tmp_path / "a.json"
+    trace.with_name("a.json.gpuprep.json").write_text(json.dumps({"machine": {}, "step_ms_without_profiler": times}))
+    assert beside(trace).timed_step_ns == ns

@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from urllib.parse import quote, urlsplit
 import browser
 import pytest
 import traceserver
+from manyranks import job
 from traceserver import RECORDED, Server, serving
+
+from gpuprep import listening
+from gpuprep.trace import serve
+from gpuprep.trace.opening import open_trace
+from gpuprep.trace.page import pack
+from gpuprep.trace.web import Asked, Library, application
 
 ONE = RECORDED / "gpt-stacks.json.gz"
 HOSTILE = "<img src=x onerror=alert(1)>&\"'.pt.trace.json.gz"
@@ -52,6 +60,42 @@ def test_one_profile_is_shown_at_once_and_the_document_is_that_of_report(tmp_pat
         page = server.ask(f"/page?run={ONE.name}")
         assert page.status == 200
         assert page.body.startswith(b"<!doctype html>")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("ranks")
+    for trace in job():
+        trace.write(folder)
+    with serving(tmp_path_factory.mktemp("home"), "--no-token", str(folder)) as server:
+        yield server
+
+
+def test_several_profiles_may_be_the_ranks_of_a_job(ranks: Server, several: Server) -> None:
+    assert b'href="page?job=."' in ranks.ask("/").body
+    told = json.loads(ranks.ask("/document.json?job=.").body)
+    assert [one["file"] for one in told["ranks"]] == ["rank0.json", "rank1.json", "rank2.json"]
+    assert told["stragglers"][0]["rank"] == 2
+    for wrong in ("job=", "job=nowhere", "job=..", "job=.&start=1", "job=/etc"):
+        assert ranks.ask(f"/page?{wrong}").status == 422, wrong
+    assert several.ask("/page?job=deep").status == 422, "one profile is no job"
+
+
+@pytest.mark.parametrize(
+    ("names", "whole", "jobs"),
+    [
+        (["a.json", "b.json"], True, {".": 2}),
+        (["a.json"], True, {}),
+        (["a/1.json", "a/2.json", "b/1.json"], False, {"a": 2}),
+        (["a/1.json", "a/2.json", "b/1.json"], True, {".": 3, "a": 2}),
+        (["rank0/x.json", "rank1/x.json"], True, {".": 2}),
+        (["rank0/x.json", "rank1/x.json"], False, {}),
+        (["deep/er/1.json", "deep/er/2.json"], True, {".": 2}),
+    ],
+)
+def test_which_folders_may_be_jobs(names: list[str], whole: bool, jobs: dict[str, int]) -> None:
+    found = Library(lambda: {}, whole=whole).jobs_of(names)
+    assert {folder: len(runs) for folder, runs in found.items()} == jobs
 
 
 def test_iterations_are_chosen_in_the_address(several: Server) -> None:
@@ -210,6 +254,98 @@ def test_the_list_leads_to_each_page(chromium: browser.Chromium, several: Server
     assert HOSTILE in names, "a hostile name is text"
     assert alerts == []
     assert "Recommendations" in shown
+
+
+def test_the_page_of_a_job_leads_to_every_rank(chromium: browser.Chromium, ranks: Server) -> None:
+    def look(page: Any) -> tuple[str, str, str]:
+        page.get_by_role("link", name="3 profiles, as the ranks of one job").click()
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("link", name="Ranks", exact=True).click()
+        frame.get_by_text("Rank 2 enters collectives last").first.wait_for()
+        frame.locator("#rank").select_option("2")
+        frame.locator("#range", has_text="Rank 2.").wait_for()
+        frame.get_by_role("link", name="Timeline", exact=True).click()
+        frame.get_by_role("link", name="Open in Perfetto").wait_for()
+        return (
+            frame.locator("#navigation").inner_text(),
+            frame.get_by_role("link", name="Open in Perfetto").get_attribute("href"),
+            frame.get_by_role("link", name="The trace itself").get_attribute("href"),
+        )
+
+    seen = chromium.visit(f"http://{ranks.place}/", do=look)
+    assert (seen.errors, seen.elsewhere, seen.failed, seen.console) == ([], [], [], [])
+    navigation, perfetto, raw = seen.answer
+    assert "rank2.json" in navigation
+    assert (perfetto, raw) == ("perfetto?run=rank2.json", "raw?run=rank2.json")
+
+
+def test_the_page_of_a_rank_leads_to_the_ranks(chromium: browser.Chromium, ranks: Server) -> None:
+    def look(page: Any) -> str:
+        page.get_by_role("link", name="Ranks (3 profiles)").click()
+        page.wait_for_url("**/page?job=.#/ranks?rank=1")
+        page.get_by_text("Rank 2 enters collectives last").first.wait_for()
+        page.locator("#range", has_text="Rank 1.").wait_for()
+        return str(page.locator("#navigation").inner_text())
+
+    seen = chromium.visit(f"http://{ranks.place}/page?run=rank1.json", do=look)
+    assert (seen.errors, seen.elsewhere, seen.failed, seen.console) == ([], [], [], [])
+    assert "Ranks (3 profiles)" not in seen.answer, "this is the page that the link leads to"
+
+
+def test_the_page_of_a_profile_that_is_alone_in_its_folder_names_no_job(tmp_path: Path) -> None:
+    for place, trace in zip(("a", "b", "b"), job(), strict=True):
+        (tmp_path / place).mkdir(exist_ok=True)
+        trace.write(tmp_path / place)
+    runs = {str(path.relative_to(tmp_path)): path for path in tmp_path.glob("*/*.json")}
+    library = Library(lambda: runs)
+    assert [b'id="job"' in library.page(Asked(run)).html for run in sorted(runs)] == [False, True, True]
+    del runs["b/rank2.json"]
+    assert b'id="job"' not in library.page(Asked("b/rank1.json")).html, "made again, for its job is gone"
+
+
+@pytest.mark.only_all
+def test_a_rank_that_has_no_room_in_the_page_of_a_job_has_a_page_of_its_own(
+    chromium: browser.Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for trace in job():
+        trace.write(tmp_path)
+    files = {path.name: path for path in sorted(tmp_path.glob("*.json"))}
+    profile = open_trace(files["rank0.json"]).profile
+    full, least = (len(pack.pack(profile, room=room).data) for room in (None, 1))
+    urls: list[str] = []
+    heard = threading.Event()
+
+    def say(url: str) -> None:
+        urls.append(url)
+        heard.set()
+
+    answering = application(Library(lambda: files, whole=True))
+    where = listening.parse("127.0.0.1:0", 0)
+    threading.Thread(target=serve.serve, args=(answering, where, "", [], say), daemon=True).start()
+    assert heard.wait(20)
+
+    def look(page: Any) -> tuple[str, ...]:
+        page.wait_for_selector("#content h1")
+        # Each rank has a third of the room: enough for its sums alone.
+        said = page.inner_text("#content")
+        page.get_by_role("link", name="The page of this profile alone").click()
+        page.wait_for_url("**/page?run=rank0.json")
+        page.wait_for_selector("#content h1")
+        assert page.evaluate("tracePage.state.data.has.kernels")
+        monkeypatch.setattr(pack, "SERVED_ROOM", least + 1)  # for one rank alone
+        files["rank0.json"].touch()  # so the page is made again
+        page.goto(f"{urls[0]}page?job=.&again#/ranks")
+        page.wait_for_selector("#rank")
+        ranks = page.inner_text("#rank")
+        page.select_option("#rank", "1")
+        page.wait_for_url("**/page?run=rank1.json")
+        return said, ranks
+
+    monkeypatch.setattr(pack, "SERVED_ROOM", (full + least) // 2 * 3)
+    seen = chromium.visit(f"{urls[0]}page?job=.#/timeline", do=look, check=False)
+    said, ranks = seen.answer
+    assert "Single kernels are not in this page" in said
+    assert ranks.split("\n") == ["Rank 0", "Rank 1 (a page of its own)", "Rank 2, straggler (a page of its own)"]
 
 
 def test_perfetto_gets_the_trace_from_the_browser_alone(chromium: browser.Chromium, several: Server) -> None:

@@ -91,6 +91,22 @@ def test_an_installed_gpuprep_names_the_plugin() -> None:
         assert point.load() is plugin.GpuprepPlugin
 
 
+def test_the_ranks_of_a_job_are_one_page(tmp_path: Path) -> None:
+    """torch.profiler.tensorboard_trace_handler writes the files of all ranks into one folder."""
+    (tmp_path / "ddp").mkdir()
+    for rank in range(2):
+        shutil.copy(RECORDED / f"ddp-gloo-rank{rank}.json.gz", tmp_path / "ddp" / f"host_{rank}.1.pt.trace.json.gz")
+    apps = plugin.GpuprepPlugin(context(str(tmp_path))).get_plugin_apps()
+
+    def ask(route: str, query: str = "") -> str:
+        asked = {"REQUEST_METHOD": "GET", "PATH_INFO": f"/data/plugin/gpuprep{route}", "QUERY_STRING": query}
+        return b"".join(apps[route](asked, lambda *_: len)).decode()
+
+    assert 'href="page?job=ddp">ddp: 2 profiles, as the ranks of one job</a>' in ask("/index.html")
+    assert [one["rank"] for one in json.loads(ask("/document.json", "job=ddp"))["ranks"]] == [0, 1]
+    assert all(f'id="{name}"' in ask("/page", "job=ddp") for name in ("job", "profile", "profile-1"))
+
+
 # ---------------------------------------------------------------- a real TensorBoard
 
 

@@ -85,13 +85,16 @@ def advise(
     board: Board | None = None,
     record: RunRecord | None = None,
     last_rank: tuple[int, float, float] | None = None,
+    timed_step_ns: float | None = None,
 ) -> tuple[Advice, ...]:
     """`board`: the GPU of the profile, where it is known better than by its name. `record`: the host's own, beside the
     trace. `last_rank`: of several ranks the one that comes last, ns a step that the others wait for it, and in which
-    share of the steps.
+    share of the steps. `timed_step_ns`: a step (ProfilerStep) of the same run without the profiler, ns.
     """
     evidence = Evidence(profile, document, board or _board(profile, document), record)
     evidence.last_rank = last_rank
+    if profile.iterations.how == "ProfilerStep":  # else an iteration is something else than what was timed
+        evidence.timed_step_ns = timed_step_ns
     nsys = profile.trace.format == Format.NSYS
     found = []
     for rule, judge in RULES.items():
@@ -99,6 +102,8 @@ def advise(
         if said is not None:
             found.append(_weighed(advice(rules()[rule], said, nsys=nsys), document))
     found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
+    # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
+    evidence.replayed = None
     return tuple(sorted(found, key=_order))
 
 

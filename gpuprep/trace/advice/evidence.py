@@ -32,6 +32,7 @@ class Evidence:
             profile, profile.trace, document, board, record,
         )  # fmt: skip
         self.last_rank: tuple[int, float, float] | None = None  # of several ranks (several.py)
+        self.timed_step_ns: float | None = None  # a step without the profiler, where somebody has timed it
         # What several rules need, made by the first: the step taken apart (gains.py), products, chains of kernels.
         self.replayed: object = None
         self._kernel_rows: dict[re.Pattern[str], Mask] = {}
@@ -50,12 +51,13 @@ class Evidence:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """Start of the first chosen iteration on the CPU, end of the last one's work."""
+        """Start of the first chosen iteration on the CPU, end of the last one's work: the document's wall clock."""
         found = self.profile.iterations
         if not len(found.start):
             return 0, 0
         chosen = slice(self.first, self.last + 1)
-        return int(found.start[chosen].min()), int(max(found.until[chosen].max(), found.end[chosen].max()))
+        begin = int(found.start[chosen].min())
+        return begin, max(begin, int(found.until[chosen].max()))
 
     @property
     def wall(self) -> int:
@@ -241,7 +243,7 @@ class Evidence:
         """Of each thread the rows of its operators by their begin."""
         ops = self.trace.ops
         rows = np.flatnonzero(ops.kind == OpKind.OP)
-        rows = rows[np.lexsort((-ops.end[rows], ops.start[rows], ops.thread[rows]))]
+        rows = rows[np.lexsort((-ops.end[rows], ops.start[rows], ops.thread[rows]))].astype(np.int32)
         edges = np.flatnonzero(np.diff(ops.thread[rows])) + 1
         return {int(ops.thread[part[0]]): part for part in np.split(rows, edges) if len(part)}
 

@@ -1,4 +1,4 @@
-"""What a rule says when it speaks, and the advice made of it and its texts."""
+"""What a rule reports, and the advice that is made from it and the rule's texts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,30 @@ class Found:
 
 def advice(rule: Rule, found: Found, *, nsys: bool = False) -> Advice:
     safe = {name: one_line(text, TEXT_LETTERS * 4) for name, text in found.texts.items()}
-    words = {**found.figures, **safe}
+    words = {**found.figures, "often": _often(found.figures.get("count", 0)), **safe}
     return Advice(
         rule=rule.id,
         severity=found.severity or rule.severity,
         problem=rule.problem.format_map(words),
-        recommendation=(rule.nsys if nsys and rule.nsys else rule.recommendation).format_map(words),
+        recommendation=(rule.nsys if nsys and rule.nsys else rule.recommendation).format_map(words).strip(),
         link=rule.link,
         ops=tuple(int(one) for one in found.ops[:MOST_ROWS]),
         kernels=tuple(int(one) for one in found.kernels[:MOST_ROWS]),
         view=rule.view,
-        gain=Gain(float(found.gain.us), found.gain.how) if found.gain else None,  # not numpy's own kind
+        gain=_plain(found.gain) if found.gain else None,
         figures={name: float(value) for name, value in found.figures.items()},
     )
+
+
+def _plain(gain: Gain) -> Gain:
+    """Its figures as Python's own kind, not numpy's."""
+    least, most = (None if one is None else float(one) for one in (gain.least_us, gain.most_us))
+    return Gain(float(gain.us), gain.how, least, most)
+
+
+def _often(count: float) -> str:
+    """Of a mean of steps: "2", "2.5"."""
+    return f"{count:.1f}".removesuffix(".0")
 
 
 def quoted(name: str) -> str:

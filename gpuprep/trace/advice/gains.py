@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.trace.advice import intervals
 from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.replay import Change, Replay
-from gpuprep.trace.columns import Ints
+from gpuprep.trace.columns import Format, Ints
 from gpuprep.trace.document import Gain
 
+LITTLE = 0.002  # of the step: not worth a word
 WORTH_SAYING = 0.02  # of the step
+GPU_ALONE = 1.02  # a step that takes no more times the GPU's own time does not wait for the CPU
+SURE = 0.2  # of the gain: a range that is not wider is not told
 
 
 def replay(e: Evidence) -> Replay:
@@ -21,21 +27,65 @@ def replay(e: Evidence) -> Replay:
     return e.replayed
 
 
-def gain(e: Evidence, change: Change, how: str, *, least_ns: float = 0.0) -> Gain | None:
-    """`least_ns`: a step takes at least so long then. None: this step cannot be replayed."""
+def gain(
+    e: Evidence,
+    change: Change,
+    how: str,
+    *,
+    least_ns: float = 0.0,
+    least_cpu_ns: float = 0.0,
+    most_ns: float = float("inf"),
+) -> Gain | None:
+    """`least_ns`: a step takes at least so long then; `least_cpu_ns` likewise, of work of the CPU as it was profiled.
+    `most_ns`: what can be won at most. Where the GPU's work stays as it is, that is its idle time, whatever is told.
+    None: this step cannot be replayed."""
     found = replay(e)
+    if change.gpu_ns is None and change.without_gpu is None and change.aside is None:
+        most_ns = min(most_ns, intervals.length(e.idle) / e.steps)
+
+    def then(cpu: float) -> float:
+        return max(found.step(change, cpu), least_ns, least_cpu_ns * cpu)
+
+    made = of_steps(found, then, f"{how}; the step is replayed with this change alone", most_ns=most_ns)
+    if made is None or least_ns or (change.gpu_ns is None and change.without_gpu is None):
+        return made
+    alone = (found.unchanged_ns(0.0) - found.step(change, 0.0)) / 1e3
+    if alone <= max(made.us, made.most_us or 0.0) + WORTH_SAYING * found.step_ns / 1e3:
+        return made
+    return replace(made, how=f"{made.how}; the CPU is the limit: of the GPU's own work it is {alone / 1e3:.2f} ms")
+
+
+def of_steps(found: Replay, then: Callable[[float], float], how: str, *, most_ns: float = float("inf")) -> Gain | None:
+    """`then(cpu)`: ns of a step with the change, where the CPU's work takes this share. See pace.py.
+    `most_ns`: what can be won at most."""
     if not found.ok:
         return None
-    then = max(found.step(change), least_ns)
-    saved = max(0.0, found.step_ns - then)
-    words = f"{how}; the step is replayed with this change alone"
-    if change.gpu_ns is not None or change.without_gpu is not None:
-        alone = found.saved_by_gpu_ns(change)
-        if alone > saved + WORTH_SAYING * found.step_ns and least_ns == 0.0:
-            words += (
-                f", and the CPU, which the profiler slows, then limits it: of the GPU's work it is {alone / 1e6:.2f} ms"
-            )
-    return Gain(saved / 1e3, words)
+
+    def saved(cpu: float) -> float:
+        return min(max(0.0, found.unchanged_ns(cpu) - then(cpu)), most_ns) / 1e3
+
+    pace, us = found.pace, saved(found.pace.cpu)
+    if (
+        not pace.timed
+        and found.unchanged_ns(1.0) <= GPU_ALONE * found.unchanged_ns(0.0)
+        and then(1.0) <= GPU_ALONE * then(0.0)
+    ):
+        return Gain(us, how)  # the GPU is the limit before and after it: how fast the CPU is plays no part
+    every = [us, *(saved(other) for other in pace.others)]
+    low, high = min(every), max(every)
+    if high - low <= SURE * us or high - low <= LITTLE * found.step_ns / 1e3:
+        return Gain(us, how)
+    between = f"{low / 1e3:.2f} to {high / 1e3:.2f} ms"
+    return Gain(us, f"{how}; {between}, {_why_open(found)}", low, high)
+
+
+def _why_open(found: Replay) -> str:
+    if found.pace.timed:
+        return "as the GPU is the limit without the profiler, and the CPU may be close behind it"
+    slowed = "as a profiler may slow the CPU to half its speed"
+    if found.e.trace.format is not Format.KINETO:
+        return slowed
+    return f"{slowed}; `gpuprep trace record` times steps without it, too"
 
 
 def durations(e: Evidence) -> NDArray[np.float64]:

@@ -9,11 +9,11 @@ import numpy as np
 from gpuprep.trace.advice import intervals, kinds
 from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.found import Found
-from gpuprep.trace.advice.gains import all_gpu, calls_of, gain, replay
+from gpuprep.trace.advice.gains import all_gpu, calls_of, durations, gain, of_steps, replay
 from gpuprep.trace.advice.intervals import Intervals
 from gpuprep.trace.advice.replay import Change
-from gpuprep.trace.columns import Ints
-from gpuprep.trace.document import Gain
+from gpuprep.trace.advice.transfers import waits_behind
+from gpuprep.trace.columns import Ints, OpKind
 
 READY_BATCH_NS = 200_000  # to take a ready batch from a worker: its tensors are mapped, not copied
 WORKERS = 4  # that are proposed at most, as a profile does not tell how many cores there are
@@ -81,12 +81,11 @@ def dataloader(e: Evidence) -> Found | None:
     waits = e.range_set(rows)
     total = intervals.length(waits)
     idle = intervals.length(intervals.both(e.idle, waits))
-    if not len(e.gpu) or total <= 0.05 * e.wall or idle < 0.2 * total:
-        return None
-    single = bool(len(e.ranges(kinds.NO_WORKERS)))
-    needed, made = _loading(e, rows, total, single)
-    figures = {"ms": e.a_step(total), "percent": 100 * total / e.wall, "idle_ms": e.a_step(idle), "needed": needed}
-    return Found(figures, {"workers": "0" if single else "more than 0"}, gain=made)
+    if not len(e.gpu) or total <= 0.05 * e.wall or idle < 0.2 * total or len(e.ranges(kinds.NO_WORKERS)):
+        return None  # without workers it is `workers0` that says so
+    made = gain(e, _ready(e, rows, total), "the wait for a batch is as long as taking a ready one")
+    figures = {"ms": e.a_step(total), "percent": 100 * total / e.wall, "idle_ms": e.a_step(idle)}
+    return Found(figures, gain=made)
 
 
 def workers0(e: Evidence) -> Found | None:
@@ -94,25 +93,19 @@ def workers0(e: Evidence) -> Found | None:
     total = intervals.length(e.range_set(rows))
     if not len(rows) or total <= 0.01 * e.wall:
         return None
-    needed, made = _loading(e, rows, total, True)
-    return Found({"ms": e.a_step(total), "needed": needed}, gain=made)
-
-
-def _loading(e: Evidence, rows: Ints, total: int, single: bool) -> tuple[int, Gain | None]:
-    """(workers that are needed, gain). With workers already, how many there are is not in the profile."""
-    cut = e.range_set(rows)
-    ready = READY_BATCH_NS * len(rows)
-    change = Change(cut=cut, kept=min(1.0, ready / max(1, total)))
-    found = replay(e)
+    change, found = _ready(e, rows, total), replay(e)
     rest = found.step(change) if found.ok else (e.wall - total) / e.steps
     loading = total / e.steps
-    needed = max(1, math.ceil(loading / max(1.0, rest)))
-    if not single:
-        needed = max(needed, 2)
-        return needed, gain(e, change, "the wait for a batch is as long as taking a ready one")
-    used = min(needed, WORKERS)
-    how = f"batches come from {used} workers; a step takes at least {loading / used / 1e6:.2f} ms, their loading time"
-    return used, gain(e, change, how, least_ns=loading / used)
+    used = min(WORKERS, max(1, math.ceil(loading / max(1.0, rest))))
+    of = "1 worker" if used == 1 else f"{used} workers"
+    how = f"batches come from {of}; a step takes at least {loading / used / 1e6:.2f} ms, the time of loading one"
+    made = gain(e, change, how, least_cpu_ns=loading / used)
+    return Found({"ms": e.a_step(total), "needed": used}, gain=made)
+
+
+def _ready(e: Evidence, rows: Ints, total: int) -> Change:
+    """Each of these waits for a batch is as long as taking a ready one."""
+    return Change(cut=e.range_set(rows), kept=min(1.0, READY_BATCH_NS * len(rows) / max(1, total)))
 
 
 # ---------------------------------------------------------------- launches
@@ -135,18 +128,20 @@ def launch_bound(e: Evidence) -> Found | None:
         return None
     figures = {"kernels": len(rows) / e.steps, "median": median / 1e3, "idle_ms": e.a_step(idle)}
     found = replay(e)
-    made = None
-    if found.ok:
-        main = e.trace.gpu.device[e.gpu] == e.main_device
-        busy = float(e.gpu_dur[main].sum()) / e.steps
-        remains = intervals.length(e.range_set(e.data_waits)) / e.steps
-        then = busy + main.sum() / e.steps * GRAPH_NODE_GAP_NS + GRAPH_LAUNCH_NS + remains
-        how = (
-            f"as a CUDA graph a step takes the kernels' {busy / 1e6:.2f} ms, {GRAPH_NODE_GAP_NS / 1e3:.0f} µs after "
-            "each, one launch, and the wait for data that remains"
-        )
-        made = Gain(max(0.0, found.step_ns - then) / 1e3, how)
-    return Found(figures, gain=made)
+    main = e.trace.gpu.device[e.gpu] == e.main_device
+    busy = float(e.gpu_dur[main].sum()) / e.steps
+    remains = intervals.length(e.range_set(e.data_waits)) / e.steps
+    graph = busy + main.sum() / e.steps * GRAPH_NODE_GAP_NS + GRAPH_LAUNCH_NS
+    how = (
+        f"as a CUDA graph a step takes the kernels' {busy / 1e6:.2f} ms, {GRAPH_NODE_GAP_NS / 1e3:.0f} µs after "
+        "each, one launch, and the wait for data that remains"
+    )
+    most_ns = intervals.length(e.idle) / e.steps
+    inside = "A graph cannot contain the waits for the GPU of this step (.item()): remove them first."
+    first = inside if len(e.ranges(kinds.READING_BACK)) else ""
+    return Found(
+        figures, {"first": first}, gain=of_steps(found, lambda cpu: graph + remains * cpu, how, most_ns=most_ns)
+    )
 
 
 # ---------------------------------------------------------------- waits
@@ -161,8 +156,11 @@ def sync(e: Evidence) -> Found | None:
     launches = e.profile.gpu.call[e.profile.gpu.call >= 0]
     if len(launches):
         rows = rows[calls.start[rows] < calls.start[launches].max()]  # the profiler's own at its end
-    loading = intervals.Covered(e.range_set(e.data_waits))
-    rows = rows[loading.between(calls.start[rows], calls.start[rows] + 1) <= 0]
+    # Those of a DataLoader, of gloo, and behind a copy from pageable memory: other rules say what to do about them.
+    for others in (e.data_waits, e.ranges(kinds.GLOO)):
+        rows = rows[~e.inside_ranges(others, calls.start[rows])]
+    pageable = e.profile.gpu.call[e.gpu[e.of_kernels(e.kernel_rows(kinds.PAGEABLE))]]
+    rows = np.setdiff1d(rows, waits_behind(e, np.unique(pageable[pageable >= 0])))
     idle = e.idle_of_host
     if not len(rows) or not len(idle):
         return None
@@ -187,7 +185,10 @@ def sync(e: Evidence) -> Found | None:
     names = sorted({e.names[calls.name[one]] for one in guilty.tolist()})
     ops = sorted({e.name_of(one) for one in reads.tolist()})
     what = ", ".join([*ops, *names][:5])
-    made = gain(e, change, "without these waits and the copies that they wait for")
+    # The GPU's idle time and these copies: nothing else is won by not waiting. Not only the idle time right behind a
+    # wait: without it the CPU is ahead later, too.
+    most_ns = (intervals.length(e.idle) + float(durations(e)[copies].sum())) / e.steps
+    made = gain(e, change, "without these waits and the copies that they wait for", most_ns=most_ns)
     return Found({"count": len(guilty) / e.steps, "idle_ms": e.a_step(lost)}, {"what": what}, gain=made)
 
 
@@ -203,12 +204,52 @@ def _copies_back(e: Evidence, reads: Ints) -> Mask:
 
 
 def alloc(e: Evidence) -> Found | None:
-    rows = e.calls(kinds.ALLOCATION)
+    """By its calls; PyTorch's profiler does not write them down everywhere, and then by reserved memory that grows."""
+    if e.profile.iterations.how == "one":
+        return None  # it may be the begin of the program, which has to ask for memory
     starts = e.profile.iterations.start
-    if len(starts) > 1 and e.first == 0:  # the first step of a profile may still fill the cache
-        rows = rows[e.trace.calls.start[rows] >= starts[1]]
-    ns = intervals.length(e.call_set(rows))
-    if len(rows) < e.steps or ns <= 0.002 * e.wall:
+    # The first step of a profile may still fill the cache.
+    begin = int(starts[1]) if len(starts) > 1 and e.first == 0 else e.window[0]
+    calls = e.calls(kinds.ALLOCATION)
+    rows = calls[e.trace.calls.start[calls] >= begin]
+    if len(rows):
+        count, spent, cut = len(rows), e.call_set(rows), e.call_set(calls)
+        what, how = "cudaMalloc, cudaFree and their like", "without these calls"
+    else:
+        cut = _asked_for(e, begin)
+        count, spent = len(cut), intervals.union(cut[:, 0], cut[:, 1])
+        what = "reserved memory grows; the calls are not in the profile"
+        how = (
+            "without the time from an op's begin to the moment when it has got new memory; how long giving memory back "
+            "takes is not in the profile"
+        )
+    ns = intervals.length(spent)
+    if count < e.steps or ns <= 0.002 * e.wall:
         return None
-    made = gain(e, Change(cut=e.call_set(e.calls(kinds.ALLOCATION))), "without these calls")
-    return Found({"count": len(rows) / e.steps, "ms": e.a_step(ns)}, gain=made)
+    made = gain(e, Change(cut=intervals.union(cut[:, 0], cut[:, 1])), how)
+    return Found({"count": count / e.steps, "ms": e.a_step(ns)}, {"what": what}, gain=made)
+
+
+def _asked_for(e: Evidence, begin: int) -> Intervals:
+    """Of each moment from `begin` at which a GPU's reserved memory grew: from the begin of the op around it."""
+    memory, ops = e.trace.memory, e.trace.ops
+    found = []
+    for device in e.devices:
+        mine = np.flatnonzero(memory.device == device)
+        mine = mine[np.argsort(memory.time[mine], kind="stable")]
+        grown = mine[1:][(np.diff(memory.reserved[mine]) > 0) & (memory.reserved[mine][:-1] > 0)]
+        for moment in memory.time[grown][(memory.time[grown] >= begin) & (memory.time[grown] < e.window[1])].tolist():
+            around = [row for row in (_op_at(e, rows, moment) for rows in e.in_order.values()) if row >= 0]
+            if around:
+                found.append((max(int(ops.start[row]) for row in around), moment))
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _op_at(e: Evidence, rows: Ints, moment: int) -> int:
+    """The innermost of a thread's operators at this moment; -1: none."""
+    ops, parent = e.trace.ops, e.profile.ranges.parent
+    place = int(np.searchsorted(ops.start[rows], moment, side="right")) - 1
+    row = int(rows[place]) if place >= 0 else -1
+    while row >= 0 and ops.end[row] < moment:
+        row = int(parent[row])
+    return row if row >= 0 and ops.kind[row] == OpKind.OP else -1

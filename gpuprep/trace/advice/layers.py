@@ -31,6 +31,9 @@ SDPA = re.compile(r"scaled_dot_product|flash_attention|efficient_attention")
 NORM_SHARE = 0.55
 BACKWARD_FLOPS = 2.5  # of the forward pass: the scores again, and four gradients
 MUCH = 0.4  # of the kernels' time
+LITTLE = 0.02  # of the step
+SURE = 0.8  # of a gain
+TRITON = (7, 0)  # compute capability from which on torch.compile makes kernels
 NEAR_OPS = 12  # between a softmax and its products stand scaling, masking, dropout and views
 
 
@@ -210,12 +213,14 @@ def _calls_in(e: Evidence, spans: list[tuple[int, int]]) -> Mask:
 
 def elementwise(e: Evidence) -> Found | None:
     share = _limited_share(e)
-    if share <= MUCH:
-        return None
     rows = _limited(e)
     ns = int(e.gpu_dur[e.of_kernels(rows) & e.kernels].sum())
+    if share <= MUCH or ns <= LITTLE * e.wall:
+        return None
     kernels = np.flatnonzero(rows & (np.bincount(e.profile.gpu.kernel[e.gpu], minlength=len(rows)) > 0))
-    return Found({"percent": 100 * share, "ms": e.a_step(ns)}, kernels=kernels.tolist(), gain=_fused(e)[1])
+    return Found(
+        {"percent": 100 * share, "ms": e.a_step(ns)}, {"todo": _fusing(e)}, kernels=kernels.tolist(), gain=_fused(e)[1]
+    )
 
 
 def _limited(e: Evidence) -> Mask:
@@ -235,10 +240,16 @@ def compiled(e: Evidence) -> Found | None:
         return None
     (inside, chain), made = _fused(e)
     ns = int((e.trace.gpu.end - e.trace.gpu.start)[inside].sum())
-    if ns <= 0.1 * e.gpu_total:
+    if ns <= 0.1 * e.gpu_total or ns <= LITTLE * e.wall:
         return None
     figures = {"chains": len(np.unique(chain)) / e.steps, "kernels": len(inside) / e.steps, "ms": e.a_step(ns)}
-    return Found(figures, kernels=np.unique(e.profile.gpu.kernel[inside]).tolist(), gain=made)
+    return Found(figures, {"todo": _fusing(e)}, kernels=np.unique(e.profile.gpu.kernel[inside]).tolist(), gain=made)
+
+
+def _fusing(e: Evidence) -> str:
+    if e.capability is not None and e.capability < TRITON:
+        return "Use fused layers and optimizers, or a kernel of your own: torch.compile needs compute capability 7.0."
+    return "Fuse them: torch.compile(model) makes one kernel of a chain."
 
 
 def _fused(e: Evidence) -> tuple[tuple[Ints, Ints], Gain | None]:
@@ -258,8 +269,19 @@ def _fused(e: Evidence) -> tuple[tuple[Ints, Ints], Gain | None]:
                 without_gpu=without, without_calls=calls_of(e, without), cut=e.range_set(instance[instance >= 0])
             )
             made = gain(e, change, "each chain of elementwise kernels becomes one that takes as long as its longest")
+            made = _of_the_gpu(made, gain(e, Change(without_gpu=without), ""))
         e.chains = ((inside, chain), made)
     return e.chains
+
+
+def _of_the_gpu(made: Gain | None, alone: Gain | None) -> Gain | None:
+    """The CPU saves launches, but calling the fused kernels costs it time: how much is not in the profile."""
+    if made is None or alone is None or alone.us >= SURE * made.us:
+        return made
+    part = f"{alone.us / 1e3:.2f} ms"
+    how = f"{made.how}; of this the GPU's own part is {part}: calling fused kernels costs the CPU time, too"
+    least, most = min(alone.us, made.least_us or made.us), made.most_us or made.us
+    return Gain((least + most) / 2, how, least, most)
 
 
 def _chains(e: Evidence) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuprep.catalogue import Board, board, productmodel
+from gpuprep.catalogue import Board, board, board_like, productmodel
 from gpuprep.performance import roofline
 from gpuprep.performance.boardsheet import pcie_gb_per_s
 from gpuprep.performance.operations import Operation
@@ -20,7 +20,7 @@ from gpuprep.trace.columns import Arguments, Device
 from gpuprep.trace.work.flops import Work, shape
 from gpuprep.trace.work.optypes import data_type, operand_type
 
-SUSTAINED = 0.88  # of the memory's bandwidth: what a triad reaches on sound boards (catalogue/bandwidths.yml)
+SUSTAINED = 0.88  # of the memory's bandwidth: what a triad reaches on healthy boards (catalogue/bandwidths.yml)
 PINNED = 0.85  # of the PCIe link: what copies from pinned memory reach (checks/bandwidth)
 BYTES = {
     "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "double": 8, "int": 4, "long int": 8, "bool": 1, "long": 8,
@@ -30,13 +30,12 @@ ROW_BYTES = 16
 
 
 def board_of(device: Device) -> Board | None:
-    """The board of a GPU by what the profile says of it; None where the catalogue lacks it."""
-    return board(
-        "",
-        name=device.name,
-        memory_mib=device.memory_bytes / 2**20 if device.memory_bytes > 0 else None,
-        sms=device.sms if device.sms > 0 else None,
-    )
+    """The board of a GPU by what the profile says of it; of a name that the catalogue lacks what boards like it share.
+    None where there are none."""
+    memory = device.memory_bytes / 2**20 if device.memory_bytes > 0 else None
+    sms = device.sms if device.sms > 0 else None
+    named = board("", name=device.name, memory_mib=memory, sms=sms)
+    return named or board_like(device.name, device.compute_capability, memory, sms)
 
 
 # ---------------------------------------------------------------- products

@@ -1,4 +1,4 @@
-"""What cannot be told from this profile, and how to record it; and what disturbs a profile."""
+"""Reports which data a profile lacks, how to record them, and what disturbs a profile."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def unstable(e: Evidence) -> Found | None:
     begin, end = _calmest(times)
     figures = {"shortest": times.min(), "longest": times.max(), "percent": 100 * spread / mean,
                "start": e.first + begin, "stop": e.first + end}  # fmt: skip
-    return Found(figures)
+    alike = f"Choose a range that is alike: --iter-start {e.first + begin} --iter-stop {e.first + end}."
+    none = "No two in a row are alike: record more steps, later ones, on a machine where nothing else runs."
+    return Found(figures, {"todo": alike if end > begin else none})
 
 
 def _calmest(times: NDArray[np.float64]) -> tuple[int, int]:

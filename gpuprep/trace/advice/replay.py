@@ -1,4 +1,4 @@
-"""The step once more, with one thing changed: how long would it have taken?
+"""Replays a step with one thing changed: how long would the step have taken?
 
 The recorded step is taken apart into what the CPU does between its calls, the calls, and the GPU's work; each piece
 waits for what it waited for when it was recorded:
@@ -15,7 +15,8 @@ The idea is that of Daydream (Zhu, Phanishayee, Pekhimenko: "Estimating the Effi
 Training", USENIX ATC 2020).
 
 What the profiler itself costs is taken off the CPU: RECORDING_NS for each range and each call that it wrote down.
-Programs run without a profiler, and what waits for the CPU while it is profiled often does not wait then.
+Programs run without a profiler, and what waits for the CPU while it is profiled often does not wait then. How fast the
+CPU is then, pace.py says.
 
 All threads of the CPU count as one line of time, in the order of their calls: while PyTorch's backward thread works,
 the thread that called it waits.
@@ -23,7 +24,7 @@ the thread that called it waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +32,18 @@ from numpy.typing import NDArray
 from gpuprep.trace.advice import intervals, kinds
 from gpuprep.trace.advice.evidence import Evidence, Mask
 from gpuprep.trace.advice.intervals import Intervals
+from gpuprep.trace.advice.pace import RECORDING_NS, Pace, paced
 from gpuprep.trace.columns import Ints, OpKind
 
 MOST_PIECES = 20_000  # calls and GPU events that are replayed; fewer iterations where there are more
 LARGEST_STEP = 120_000  # a step of more is not replayed
 UNEXPLAINED_NS = 5_000  # a kernel that begins so much later than its stream and launch allow waited for another stream
+ROOM_NS = 50_000  # before the end of a kernel, others may have room beside its last blocks
+LOOK_BACK = 11  # ends of work that one may have waited for
 QUEUE = 500  # launches ahead of the GPU from which a long launch call is a wait for room in the queue
 LONG_LAUNCH_NS = 30_000
 WAKE_NS = 5_000  # from the end of what was awaited to the end of the call
 CLOCKS_NS = 2_000  # the clocks of CPU and GPU agree that well
-# What writing down a range of the CPU or a call of the CUDA API costs: the median of those cases of
-# tests/traces/recorded in which the CPU was the limit with and without the profiler (1.1 to 1.75 µs). In later profiles
-# of the same process it is up to 5 µs.
-RECORDING_NS = 1_600.0
 LEAST_WORK = 0.25  # of the recorded time between two calls, and of a call, at least remains
 SLOW_START = 1.5  # times as long as the others
 TRUSTED_ERROR = 0.15  # of the recorded step: a replay that differs more is not used
@@ -65,7 +65,6 @@ class Change:
     kept: float = 0.0  # share of `cut` that stays
     extra_ns: Times | None = None  # more CPU time before each call
     added_ns: float = 0.0  # more CPU time a step
-    free_cpu: bool = False  # the CPU needs no time at all: what the GPU's work alone would take
 
 
 @dataclass
@@ -75,9 +74,9 @@ class Replay:
     e: Evidence
     ok: bool = False
     why_not: str = ""
-    step_ns: float = 0.0  # of the replay with nothing changed
     recorded_ns: float = 0.0  # of the same iterations, from start to start
-    _gpu_alone_ns: float | None = None
+    pace: Pace = field(default_factory=Pace)
+    _steps: dict[float, float] = field(default_factory=dict)  # by the CPU's share: with nothing changed, ns
 
     def __post_init__(self) -> None:
         self._prepare()
@@ -146,8 +145,9 @@ class Replay:
         span = float(trace.gpu.end[self.gpu_rows].max() - starts.min()) / self.count if len(starts) else 0.0
         self.recorded_ns = max(recorded, span)
         self.ok = abs(as_recorded - self.recorded_ns) <= TRUSTED_ERROR * self.recorded_ns
-        self._without_profiler()
-        self.step_ns = self._run(Change())
+        written = self._without_profiler()
+        cpu_ns = float(self.work.sum() + self.call.sum() + self.tail)
+        self.pace = paced(self.unchanged_ns, e.timed_step_ns, cpu_ns, written)
         if not self.ok:
             self.why_not = "the replayed step does not take the time of the recorded one"
 
@@ -200,15 +200,16 @@ class Replay:
         self.delay = np.where(graph, np.minimum(delay, typical_delay), self.delay)
         possible = np.maximum(before + self.gap, launched + self.delay)
         late = (start - possible > UNEXPLAINED_NS) & ~graph
-        # What waited for neither waited for another stream; where none fits, its launch took that long.
+        # What waited for neither waited for another stream: for its event, or for room that its last blocks leave.
+        # Where none fits, its launch took that long.
         self.waits_for = np.full(len(rows), -1, np.int64)
         self.lag = np.zeros(len(rows))
         by_end = np.argsort(end, kind="stable")
         waiting = np.flatnonzero(late)
-        near = np.searchsorted(end[by_end], start[waiting], side="right") - 1
+        near = np.searchsorted(end[by_end], start[waiting] + ROOM_NS, side="right") - 1
         for one, last in zip(waiting.tolist(), near.tolist(), strict=True):
-            for candidate in by_end[max(0, last - 3) : last + 1][::-1].tolist():
-                if self.stream[candidate] != self.stream[one] and start[one] - end[candidate] < 20_000:
+            for candidate in by_end[max(0, last - LOOK_BACK) : last + 1][::-1].tolist():
+                if self.stream[candidate] != self.stream[one] and candidate < one and end[candidate] > launched[one]:
                     self.waits_for[one], self.lag[one] = candidate, start[one] - end[candidate]
                     break
             else:
@@ -265,8 +266,8 @@ class Replay:
             self.wake[one] = max(0.0, self.call_end[one] - ends[found])
             self.call[one] = min(self.call[one], usual)
 
-    def _without_profiler(self) -> None:
-        """Takes the profiler's own time off the CPU."""
+    def _without_profiler(self) -> float:
+        """Takes the profiler's own time off the CPU. How many ranges and calls it wrote down."""
         ops = self.e.trace.ops
         plain = (ops.end > self.begin) & (ops.start < self.end)
         plain &= (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
@@ -279,6 +280,7 @@ class Replay:
         self.call = np.maximum(self.call - RECORDING_NS, LEAST_WORK * self.call)
         ends = np.searchsorted(moments, self.end) - np.searchsorted(moments, self.call_end[-1])
         self.tail = max(self.tail - RECORDING_NS / 2 * max(0, int(ends)), LEAST_WORK * self.tail)
+        return float(np.maximum(inside, 0).sum() / 2 + np.maximum(more, 0).sum() + len(self.call))
 
     def _of_the_round_before(self, moment: float) -> int:
         """What was launched before these iterations and ended last before the moment: as many launches before the end
@@ -297,17 +299,22 @@ class Replay:
 
     # ------------------------------------------------------------------ once more
 
-    def step(self, change: Change) -> float:
-        """ns of a step with this change."""
-        return self._run(change)
+    @property
+    def step_ns(self) -> float:
+        """Of the replay with nothing changed."""
+        return self.unchanged_ns(self.pace.cpu)
 
-    def saved_by_gpu_ns(self, change: Change) -> float:
-        """ns a step that the GPU's work takes less, were the CPU no limit."""
-        if self._gpu_alone_ns is None:
-            self._gpu_alone_ns = self._run(Change(free_cpu=True))
-        return max(0.0, self._gpu_alone_ns - self._run(replace(change, free_cpu=True)))
+    def step(self, change: Change, cpu: float | None = None) -> float:
+        """ns of a step with this change. `cpu`: how long its work on the CPU takes, as a share of what it takes in the
+        profile without the profiler's own part; 0: what the GPU's work alone takes."""
+        return self._run(change, self.pace.cpu if cpu is None else cpu)
 
-    def _run(self, change: Change) -> float:
+    def unchanged_ns(self, cpu: float) -> float:
+        if cpu not in self._steps:
+            self._steps[cpu] = self._run(Change(), cpu)
+        return self._steps[cpu]
+
+    def _run(self, change: Change, cpu: float = 1.0) -> float:
         work, call = self.work.copy(), self.call.copy()
         tail = self.tail
         wait_on = self.wait_on
@@ -330,8 +337,7 @@ class Replay:
             gone_calls = change.without_calls[self.rows]
             call = np.where(gone_calls, 0.0, call)
             wait_on = np.where(gone_calls, -1, wait_on)
-        if change.free_cpu:
-            work, call, tail = work * 0, call * 0, 0.0
+        work, call, tail = work * cpu, call * cpu, (tail + change.added_ns * self.count) * cpu
         duration = self.duration if change.gpu_ns is None else change.gpu_ns[self.gpu_rows]
         gone = np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
         aside = np.zeros(len(self.gpu_rows), bool) if change.aside is None else change.aside[self.gpu_rows]
@@ -340,7 +346,7 @@ class Replay:
             gap = np.where(change.merged[self.gpu_rows], np.minimum(gap, 0.0), gap)
         return self._times(
             work.tolist(), call.tolist(), wait_on.tolist(), duration.tolist(), gone.tolist(), aside.tolist(),
-            gap.tolist(), tail + change.added_ns * self.count,
+            gap.tolist(), tail,
         )  # fmt: skip
 
     def _times(

@@ -22,11 +22,16 @@ def comm_exposed(e: Evidence) -> Found | None:
         return None
     # The last bucket is there only when the backward pass has ended: its part cannot be covered.
     buckets = max(1.0, mask.sum() / e.steps)
-    us = ns / e.steps * (1 - 1 / buckets) / 1e3
-    how = f"the exposed time less that of one of {buckets:.0f} collectives; waiting for other ranks is part of it"
+    # And it can hide behind no more than there is of other kernels that it does not run beside yet.
+    others = intervals.length(e.busy(~mask & e.kernels & device)) - (intervals.length(all_of) - ns)
+    us = min(ns * (1 - 1 / buckets), max(0, others)) / e.steps / 1e3
+    how = (
+        f"at most the exposed time less that of one of {buckets:.0f} collectives, and no more than there are other "
+        "kernels to hide it behind; waiting for other ranks is part of it"
+    )
     figures = {"ms": e.a_step(intervals.length(all_of)), "exposed_ms": e.a_step(ns), "percent": 100 * ns / e.wall}
     rows = np.unique(e.profile.gpu.kernel[e.gpu[mask]])
-    return Found(figures, kernels=rows.tolist(), gain=Gain(us, how) if buckets > 1 else None)
+    return Found(figures, kernels=rows.tolist(), gain=Gain(us, how, 0.0, us) if buckets > 1 else None)
 
 
 def dp_not_ddp(e: Evidence) -> Found | None:

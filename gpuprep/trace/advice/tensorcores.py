@@ -21,12 +21,14 @@ from gpuprep.trace.profile import Direction, UsesTensorCores
 from gpuprep.trace.work.flops import shape
 
 LEAST_SHARE = 0.05  # of the GPU time
+KNOWN = 0.5  # of the time that a rule speaks of; where less of it has a shape, nothing is estimated
 HALF_TYPES = {"fp16", "bf16", "fp8", "int8"}
 # Under autocast these run in FP32 (PyTorch's documentation of torch.amp, "CUDA Ops that can autocast to float32").
 STAYS_FP32 = re.compile(
     r"layer_norm|group_norm|softmax|nll_loss|cross_entropy|mse_loss|_norm$|::(exp|log|pow|sum|cumsum|prod)$"
 )
 CASTS_AROUND = re.compile(r"^aten::(native_layer_norm|native_group_norm|_log_softmax|_softmax)(_backward(_data)?)?$")
+CONVOLVES = re.compile(r"conv")
 FLOOR_NS = 2_000.0  # no kernel is shorter
 CAST_BYTES = 6  # an element is read in FP32 and written in 16 bits, or the other way
 
@@ -73,9 +75,20 @@ def _scaled(e: Evidence, ratios: dict[int, float]) -> Times:
     for op, ratio in ratios.items():
         factor[op] = ratio
     rows = e.kernel_rows(kinds.PRODUCT) | e.kernel_rows(kinds.SPLIT)
-    is_product = rows[e.profile.gpu.kernel] if len(rows) else np.zeros(len(new), bool)
+    # Where cuDNN convolves through Fourier's or Winograd's transform, its other kernels are part of the product, too.
+    others = ~e.kernel_rows(kinds.TRANSPOSE) & ~e.kernel_rows(kinds.MEMORY_LIMITED)
+    convolves = np.array([CONVOLVES.search(row.type) is not None for row in e.profile.ops], bool)
+    is_product = np.zeros(len(new), bool)
+    if len(rows):
+        kernel = e.profile.gpu.kernel
+        is_product = rows[kernel] | (others[kernel] & convolves[e.profile.gpu.op])
     scaled = np.maximum(new * factor[e.profile.gpu.op], np.minimum(new, FLOOR_NS))
     return np.where(is_product, scaled, new)
+
+
+def _tells(rows: list[Product], ratios: dict[int, float]) -> bool:
+    """Whether the shapes of most of this work are known: the oldest traces do not have those of convolutions."""
+    return sum(one.ns for one in rows if one.op in ratios) > KNOWN * sum(one.ns for one in rows)
 
 
 def _now(one: Product) -> str:
@@ -116,8 +129,7 @@ def amp(e: Evidence) -> Found | None:
     target = "bf16" if e.capability >= (8, 0) else "fp16"
     figures = {"ops": len(rows), "ms": e.a_step(ns), "percent": 100 * ns / e.gpu_total}
     texts = {
-        "dtype": "torch.bfloat16" if target == "bf16" else "torch.float16",
-        "scaler": "" if target == "bf16" else " and torch.amp.GradScaler",
+        "dtype": "torch.bfloat16" if target == "bf16" else "torch.float16 and torch.amp.GradScaler",
     }
     # On Tensor Cores already: what is left is half the bytes and twice the rate.
     severity = "problem" if any(UsesTensorCores.YES not in one.uses for one in rows) else "hint"
@@ -146,7 +158,7 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
             if sizes:
                 cast_bytes += 2 * CAST_BYTES * min(sizes) * many
                 new_casts += 2 * many
-    if not ratios:
+    if not _tells(rows, ratios):
         return None
     for op in np.flatnonzero(e.op_time > 0).tolist():
         if CASTS_AROUND.match(e.profile.ops[op].type):
@@ -209,7 +221,7 @@ def eligible_not_used(e: Evidence) -> Found | None:
                 then = found.seconds * 1e9 * known[1] * max(1, int(calls[one.op]))
                 ratios[one.op] = min(1.0, then / max(1, one.ns))
     how = "each product takes the predicted time of its shape on Tensor Cores"
-    made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if ratios else None
+    made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if _tells(rows, ratios) else None
     return Found({"ops": len(rows), "ms": e.a_step(ns)}, ops=[one.op for one in rows], gain=made)
 
 
@@ -230,9 +242,9 @@ def bad_shape(e: Evidence) -> Found | None:
     ns = sum(one.ns for one, *_ in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
-    pads: dict[int, int] = {}
+    pads: dict[int, int] = {}  # of the longest product first
     for _, _, multiple, sizes in rows:
-        pads.update({size: math.ceil(size / multiple) * multiple for size in sizes})
+        pads.update({size: math.ceil(size / multiple) * multiple for size in sizes if size not in pads})
     ratios = {}
     if e.board is not None:
         for one, dtype, _, _ in rows:
@@ -244,7 +256,7 @@ def bad_shape(e: Evidence) -> Found | None:
     worst = rows[0][0]
     texts = {
         "worst": quoted(f"{worst.type} {worst.operation.words if worst.operation else ''}"),
-        "pad": ", ".join(f"{size} to {up}" for size, up in sorted(pads.items())[:4]) or "see the rows",
+        "pad": ", ".join(f"{size} to {up}" for size, up in list(pads.items())[:4]) or "see the rows",
     }
     figures = {"ops": len(rows), "ms": e.a_step(ns), "multiple": rows[0][2]}
     how = "each product takes its time × predicted time of the padded shape / predicted time of the present one"

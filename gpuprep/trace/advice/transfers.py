@@ -43,7 +43,7 @@ def pageable(e: Evidence) -> Found | None:
         how = f"each copy takes its bytes / {1 / least:.0f} GB/s"
     no_waits = np.zeros(len(calls.start), bool)
     no_waits[own] = True
-    no_waits[_waits_behind(e, own)] = True
+    no_waits[waits_behind(e, own)] = True
     made = gain(e, Change(gpu_ns=new, no_waits=no_waits), f"{how}, and no call waits for it")
     figures = {
         "count": len(rows) / e.steps,
@@ -54,7 +54,7 @@ def pageable(e: Evidence) -> Found | None:
     return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
 
 
-def _waits_behind(e: Evidence, own: Ints) -> Ints:
+def waits_behind(e: Evidence, own: Ints) -> Ints:
     """Calls that wait for the GPU directly behind one of these, on its thread."""
     calls, waits = e.trace.calls, e.sync_calls
     if not len(waits):
@@ -67,7 +67,8 @@ def _waits_behind(e: Evidence, own: Ints) -> Ints:
 
 
 def h2d_exposed(e: Evidence) -> Found | None:
-    mask = e.of_kernels(e.kernel_rows(kinds.HOST_COPY))
+    # From pageable memory none can be hidden: `pageable` says so first.
+    mask = e.of_kernels(e.kernel_rows(kinds.HOST_COPY) & ~e.kernel_rows(kinds.PAGEABLE))
     if not mask.any():
         return None
     device = e.trace.gpu.device[e.gpu] == e.main_device
@@ -80,7 +81,12 @@ def h2d_exposed(e: Evidence) -> Found | None:
     how = "the copies run on a stream of their own; a step takes at least as long as they do"
     made = gain(e, Change(aside=all_gpu(e, mask)), how, least_ns=copies)
     figures = {"ms": e.a_step(ns), "percent": 100 * ns / e.wall}
-    return Found(figures, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
+    todo = (
+        "Fetch the next batch on a second stream while this step calculates, from pinned memory with non_blocking=True."
+    )
+    if ns > intervals.length(e.busy(e.kernels & device)):
+        todo += " But they take longer than all kernels: copy less, or keep on the GPU what is used again."
+    return Found(figures, {"todo": todo}, kernels=np.unique(e.profile.gpu.kernel[rows]).tolist(), gain=made)
 
 
 def extra_copy(e: Evidence) -> Found | None:

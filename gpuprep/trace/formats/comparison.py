@@ -5,29 +5,66 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuprep.reports.markdown import paragraph, plain, table
-from gpuprep.trace.comparing import Changed, Comparison, Figure
+from gpuprep.trace.comparing import MACHINE, Changed, Comparison, Figure, JobComparison
 from gpuprep.trace.document import Advice
-from gpuprep.trace.formats.numbers import NOT_TOLD, milliseconds
+from gpuprep.trace.formats.numbers import NOT_TOLD, milliseconds, ranks_in_words
 from gpuprep.untrusted.plaintext import one_line
 
 MOST_LINES = 10  # of ops and of kernels; -v and the JSON have all
 NAME = 200
 
 
-def text(found: Comparison, *, full: bool = False, width: int = 80) -> str:
-    lines = [f"before: {one_line(found.before)}", f"after:  {one_line(found.after)}"]
-    lines += [f"note: {one_line(remark)}" for remark in found.remarks]
-    lines += ["", f"  {'':<28} {'before':>11} {'after':>11} {'change':>9}"]
-    lines += [
-        f"  {_named(one):<28} {_value(one.before):>11} {_value(one.after):>11} {_percent(one.change_percent):>9}"
-        for one in found.figures
-    ]
-    for title, changed in (("Ops", found.ops), ("Kernels", found.kernels)):
-        lines += _changes(title, changed, None if full else MOST_LINES, width)
+def text(found: Comparison | JobComparison, *, full: bool = False, width: int = 80) -> str:
+    if isinstance(found, JobComparison):
+        return _job_text(found, full, width)
+    lines = [*_head(found), *_body(found, full, width)]
     for title, advice in _advice(found):
         lines += ["", title]
-        lines += [one_line(f"  {one.rule}: {one.problem}") for one in advice]
+        lines += [f"  {one_line(f'{one.rule}: {one.problem}')}" for one in advice]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _job_text(found: JobComparison, full: bool, width: int) -> str:
+    lines = [*_head(found), *_figures(found.figures)]
+    lines += ["", f"  {'step of each rank (ms)':<28} {'before':>11} {'after':>11} {'change':>9}"]
+    lines += [_row(f"rank {one.rank}", one.step) for one in found.ranks]
+    for title, told in _job_advice(found):
+        lines += ["", title]
+        lines += [f"  {one_line(f'{advice.rule} ({ranks}): {advice.problem}')}" for ranks, advice in told]
+    for one in found.ranks:
+        if not full and one.rank != found.slowest_rank:
+            continue
+        name = f"Rank {one.rank}" + (", the slowest" if one.rank == found.slowest_rank else "")
+        lines += ["", name, *(f"  note: {one_line(remark)}" for remark in one.comparison.remarks)]
+        lines += _body(one.comparison, full, width)
+        for title, each in _advice(one.comparison) if full else ():
+            lines += ["", f"{title}, rank {one.rank}"]
+            lines += [f"  {one_line(f'{advice.rule}: {advice.problem}')}" for advice in each]
+    if not full and len(found.ranks) > 1:
+        lines += ["", "-v shows each rank"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _head(found: Comparison | JobComparison) -> list[str]:
+    lines = [f"before: {one_line(found.before)}", f"after:  {one_line(found.after)}"]
+    return lines + [f"note: {one_line(remark)}" for remark in found.remarks]
+
+
+def _figures(figures: Sequence[Figure]) -> Iterator[str]:
+    yield ""
+    yield f"  {'':<28} {'before':>11} {'after':>11} {'change':>9}"
+    for one in figures:
+        yield _row(_named(one), one)
+
+
+def _row(name: str, one: Figure) -> str:
+    return f"  {name:<28} {_value(one.before):>11} {_value(one.after):>11} {_percent(one.change_percent):>9}"
+
+
+def _body(found: Comparison, full: bool, width: int) -> Iterator[str]:
+    yield from _figures(found.figures)
+    for title, changed in (("Ops", found.ops), ("Kernels", found.kernels)):
+        yield from _changes(title, changed, None if full else MOST_LINES, width)
 
 
 def _changes(title: str, changed: Sequence[Changed], most: int | None, width: int) -> Iterator[str]:
@@ -42,14 +79,34 @@ def _changes(title: str, changed: Sequence[Changed], most: int | None, width: in
         yield row if most is None or len(row) <= width else f"{row[: width - 1]}…"
 
 
-def markdown(found: Comparison) -> str:
+def markdown(found: Comparison | JobComparison) -> str:
     parts = [f"# {plain(found.before)} and {plain(found.after)}"]
     parts += [paragraph(remark) for remark in found.remarks]
-    rows = [
-        (plain(_named(one)), _value(one.before), _value(one.after), _percent(one.change_percent))
-        for one in found.figures
-    ]
-    parts.append(table(("", "before", "after", "change"), rows, ("before", "after", "change")))
+    parts.append(_figure_table([(_named(one), one) for one in found.figures]))
+    if isinstance(found, Comparison):
+        parts += _change_tables(found)
+        for title, advice in _advice(found):
+            parts.append(f"## {title}")
+            parts += [paragraph(f"{one.problem} {one.recommendation}") for one in advice]
+        return "\n\n".join(parts) + "\n"
+    steps = _figure_table([(f"rank {one.rank}", one.step) for one in found.ranks])
+    parts.append(f"## Step of each rank (ms)\n\n{steps}")
+    for title, told in _job_advice(found):
+        parts.append(f"## {title}")
+        parts += [paragraph(f"{ranks}: {one.problem} {one.recommendation}") for ranks, one in told]
+    for each in found.ranks:
+        if each.rank == found.slowest_rank:
+            parts.append(f"## Rank {each.rank}, the slowest")
+            parts += [*map(paragraph, each.comparison.remarks), *_change_tables(each.comparison)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _figure_table(figures: Sequence[tuple[str, Figure]]) -> str:
+    rows = [(plain(name), _value(one.before), _value(one.after), _percent(one.change_percent)) for name, one in figures]
+    return table(("", "before", "after", "change"), rows, ("before", "after", "change"))
+
+
+def _change_tables(found: Comparison) -> Iterator[str]:
     for title, changed in (("Ops", found.ops), ("Kernels", found.kernels)):
         if changed:
             heads = ("change (ms a step)", "before", "after", title)
@@ -57,11 +114,7 @@ def markdown(found: Comparison) -> str:
                 (_sign(one), _time(one.before_us), _time(one.after_us), plain(one_line(one.name, NAME)))
                 for one in changed[:MOST_LINES]
             ]
-            parts.append(f"## {title}\n\n{table(heads, rows, heads[:3])}")
-    for title, advice in _advice(found):
-        parts.append(f"## {title}")
-        parts += [paragraph(f"{one.problem} {one.recommendation}") for one in advice]
-    return "\n\n".join(parts) + "\n"
+            yield f"## {title}\n\n{table(heads, rows, heads[:3])}"
 
 
 def _advice(found: Comparison) -> Iterator[tuple[str, Sequence[Advice]]]:
@@ -72,6 +125,23 @@ def _advice(found: Comparison) -> Iterator[tuple[str, Sequence[Advice]]]:
     ):
         if advice:
             yield title, advice
+
+
+def _job_advice(found: JobComparison) -> Iterator[tuple[str, list[tuple[str, Advice]]]]:
+    """Each rule once, with the ranks that it is about, and the words of the first of them."""
+    for title, which in (
+        ("New recommendations", "rules_new"),
+        ("Recommendations that are gone", "rules_gone"),
+        ("Recommendations that stay", "rules_kept"),
+    ):
+        said: dict[tuple[str, str], list[tuple[int, Advice]]] = {}
+        for each in found.ranks:
+            for one in getattr(each.comparison, which):
+                # Findings of the machine are several of one rule.
+                key = one.rule, one.problem if one.rule == MACHINE else ""
+                said.setdefault(key, []).append((each.rank, one))
+        if said:
+            yield title, [(ranks_in_words([rank for rank, _ in told]), told[0][1]) for told in said.values()]
 
 
 def _named(one: Figure) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from gpuprep.records import Status
 from gpuprep.records.schema import document_schema
 from gpuprep.trace.checking import Checked, Line
-from gpuprep.trace.comparing import Comparison
+from gpuprep.trace.comparing import Comparison, JobComparison
 from gpuprep.trace.document import SCHEMA_VERSION, TraceDocument
 from gpuprep.trace.formats.json import render
 from gpuprep.trace.ranks import RanksDocument
@@ -39,21 +39,32 @@ class CompareDocument:
     comparison: Comparison
 
 
+@dataclass(frozen=True)
+class CompareJobsDocument:
+    """trace compare, of two folders with the profiles of several ranks"""
+
+    schema_version: int
+    comparison: JobComparison
+
+
 # Name of the schema's file: what the document is.
 DOCUMENTS: dict[str, type] = {
     "trace": TraceDocument,
     "trace-check": CheckDocument,
     "trace-compare": CompareDocument,
+    "trace-compare-ranks": CompareJobsDocument,
     "trace-ranks": RanksDocument,
 }
 
 
-def checked(document: TraceDocument, found: Checked) -> str:
-    name = document.file.profile_name or document.file.name
+def checked(document: TraceDocument | RanksDocument, found: Checked) -> str:
+    name = document.job if isinstance(document, RanksDocument) else document.file.profile_name or document.file.name
     return render(CheckDocument(SCHEMA_VERSION, name, found.status, found.exit_code, found.lines))
 
 
-def compared(found: Comparison) -> str:
+def compared(found: Comparison | JobComparison) -> str:
+    if isinstance(found, JobComparison):
+        return render(CompareJobsDocument(SCHEMA_VERSION, found))
     return render(CompareDocument(SCHEMA_VERSION, found))
 
 

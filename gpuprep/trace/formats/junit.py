@@ -1,4 +1,4 @@
-"""JUnit XML for CI servers: one suite a trace, one case a rule.
+"""JUnit XML for CI servers: one suite a trace, of a job one a rank; one case a rule.
 
 A problem is a failure. A rule that could not be judged is an error, as UNKNOWN is in other reports. A hint passes, with
 its words in system-out. With `gpuprep trace check` the cases are its lines.
@@ -14,6 +14,8 @@ from gpuprep.records import Status
 from gpuprep.trace.advice import rules
 from gpuprep.trace.checking import Checked, Line
 from gpuprep.trace.document import Advice, TraceDocument
+from gpuprep.trace.formats.numbers import SMALLEST
+from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import visible
 
 # XML 1.0, section 2.2: what no document may hold, however it is escaped.
@@ -22,11 +24,24 @@ KIND = {Status.FAIL: "failure", Status.UNKNOWN: "error"}
 
 
 def render(document: TraceDocument) -> str:
-    return _whole(document, list(_lines(document)))
+    return _whole(_name(document), [_suite(_name(document), _properties(document), list(_lines(document)))])
 
 
-def render_checked(document: TraceDocument, checked: Checked) -> str:
-    return _whole(document, checked.lines)
+def render_job(job: str, ranks: Iterable[tuple[int, TraceDocument]]) -> str:
+    """A suite for each rank. `ranks` are gone through once, so that one profile at a time is in memory."""
+    suites = [_suite(f"{job}: rank {rank}", _properties(one), list(_lines(one))) for rank, one in ranks]
+    return _whole(job, suites)
+
+
+def render_checked(document: TraceDocument | RanksDocument, checked: Checked) -> str:
+    """Of a job, the name of a case says its rank."""
+    if isinstance(document, RanksDocument):
+        return _whole(document.job, [_suite(document.job, _properties_of_job(document), checked.lines)])
+    return _whole(_name(document), [_suite(_name(document), _properties(document), checked.lines)])
+
+
+def _name(document: TraceDocument) -> str:
+    return document.file.profile_name or document.file.name
 
 
 def _lines(document: TraceDocument) -> Iterable[Line]:
@@ -43,36 +58,43 @@ def _lines(document: TraceDocument) -> Iterable[Line]:
 
 
 def _words(one: Advice) -> str:
-    gain = f" About {one.gain.us / 1e3:.2f} ms a step: {one.gain.how}." if one.gain else ""
+    gain = f" About {one.gain.us / 1e3:.2f} ms a step: {one.gain.how}." if one.gain and one.gain.us >= SMALLEST else ""
     return f"{one.problem} {one.recommendation}{gain}"
 
 
-def _whole(document: TraceDocument, lines: Sequence[Line]) -> str:
+COUNTS = ("tests", "failures", "errors")
+
+
+def _whole(of: str, suites: Sequence[ET.Element]) -> str:
+    totals = {name: str(sum(int(suite.attrib[name]) for suite in suites)) for name in COUNTS}
+    root = ET.Element("testsuites", {"name": _clean(f"gpuprep trace {of}"), **totals, "time": "0"})
+    root.extend(suites)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(of: str, told: Iterable[tuple[str, str]], lines: Sequence[Line]) -> ET.Element:
     counts = {status: sum(line.status is status for line in lines) for status in Status}
-    totals = {
-        "tests": str(len(lines)), "failures": str(counts[Status.FAIL]), "errors": str(counts[Status.UNKNOWN]),
-    }  # fmt: skip
-    name = _clean(f"gpuprep trace {document.file.profile_name or document.file.name}")
-    root = ET.Element("testsuites", {"name": name, **totals, "time": "0"})
-    suite = ET.SubElement(
-        root, "testsuite",
+    suite = ET.Element(
+        "testsuite",
         {
-            "name": name, **totals, "skipped": "0", "time": "0", "timestamp": "1970-01-01T00:00:00",
+            "name": _clean(f"gpuprep trace {of}"), "tests": str(len(lines)), "failures": str(counts[Status.FAIL]),
+            "errors": str(counts[Status.UNKNOWN]), "skipped": "0", "time": "0", "timestamp": "1970-01-01T00:00:00",
             "hostname": "trace",
         },
     )  # fmt: skip
     properties = ET.SubElement(suite, "properties")
-    for key, value in _properties(document):
+    for key, value in told:
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
     for line in lines:
-        case = ET.SubElement(suite, "testcase", {"name": line.name, "classname": "gpuprep.trace", "time": "0"})
+        title = line.name if line.rank is None else f"rank {line.rank}: {line.name}"
+        case = ET.SubElement(suite, "testcase", {"name": title, "classname": "gpuprep.trace", "time": "0"})
         text = _clean(line.text)
         if line.status in KIND:
             ET.SubElement(case, KIND[line.status], {"message": text, "type": line.status.value}).text = text
         elif line.status is not Status.PASS or text:
             ET.SubElement(case, "system-out").text = f"{line.status.value}: {text}"
-    ET.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    return suite
 
 
 def _properties(document: TraceDocument) -> Iterable[tuple[str, str]]:
@@ -83,6 +105,12 @@ def _properties(document: TraceDocument) -> Iterable[tuple[str, str]]:
     yield "average_iteration_us", f"{one.average_iteration_us:.3f}"
     if one.gpu_utilization_percent is not None:
         yield "gpu_utilization_percent", f"{one.gpu_utilization_percent:.3f}"
+
+
+def _properties_of_job(document: RanksDocument) -> Iterable[tuple[str, str]]:
+    yield "ranks", ", ".join(str(one.rank) for one in document.ranks)
+    yield "gpus", ", ".join(dict.fromkeys(one.gpu for one in document.ranks if one.gpu))
+    yield "steps", str(len(document.steps))
 
 
 def _clean(text: str) -> str:

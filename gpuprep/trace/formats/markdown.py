@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuprep.reports.markdown import paragraph, plain, table
-from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.formats.numbers import cell, milliseconds
+from gpuprep.trace.advice import rules
+from gpuprep.trace.document import Advice, TraceDocument
+from gpuprep.trace.formats.numbers import SMALLEST, cell, milliseconds
 from gpuprep.trace.formats.sheets import sheet
 
-MOST_LETTERS = 120
+MOST_LETTERS = 240
+LINK = re.compile(r"https?://[\w.-]+(?:/[\w./#%=&?+-]*)?", re.ASCII)
 # Which tables, how many of their rows, and which of their columns; all columns where none are named.
 TABLES: dict[str, tuple[int, tuple[str, ...]]] = {
     "summary": (100, ("Figure", "Value", "Unit")),
@@ -25,12 +29,20 @@ def render(document: TraceDocument) -> str:
     if document.advice:
         parts.append("## What to change")
     for one in document.advice:
-        gain = f" (about {milliseconds(one.gain.us)} ms a step)" if one.gain else ""
-        link = f" {plain(one.link)}" if one.link else ""
-        parts.append(paragraph(f"{one.problem} {one.recommendation}{gain}") + link)
+        parts.append(_advice(one))
     for name, (most, chosen) in TABLES.items():
         parts += _section(document, name, most, chosen)
     return "\n\n".join(parts) + "\n"
+
+
+def _advice(one: Advice) -> str:
+    """A heading of its own, so that each can be linked to; its link is one only where it is plainly one."""
+    gain = f"{milliseconds(one.gain.us)} ms a step less" if one.gain and one.gain.us >= SMALLEST else one.severity
+    lines = [f"### {plain(rules()[one.rule].title)} ({plain(one.rule)}): {plain(gain)}"]
+    lines.append(f"{paragraph(one.problem)} {plain(one.recommendation)}")
+    lines += [paragraph(f"Estimated: {one.gain.how}.")] if one.gain else []
+    lines += [f"<{one.link}>" if LINK.fullmatch(one.link) else plain(one.link)] if one.link else []
+    return "\n\n".join(lines)
 
 
 def _section(document: TraceDocument, name: str, most: int, chosen: tuple[str, ...]) -> list[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 NOT_TOLD = "n/a"
+MOST_RANKS = 12  # in words
+SMALLEST = 0.05  # µs a step: a gain below that is none
 
 
 def milliseconds(us: float | None) -> str:
@@ -37,3 +41,14 @@ def cell(value: str | int | float | None, unit: str) -> str:
 
 def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def ranks_in_words(ranks: Sequence[int]) -> str:
+    """ "rank 3", "ranks 0 to 7", "ranks 0, 2, 3"; long lists are cut."""
+    found = sorted(set(ranks))
+    if len(found) == 1:
+        return f"rank {found[0]}"
+    if len(found) > 2 and found[-1] - found[0] == len(found) - 1:
+        return f"ranks {found[0]} to {found[-1]}"
+    more = f" and {len(found) - MOST_RANKS} more" if len(found) > MOST_RANKS else ""
+    return f"ranks {', '.join(map(str, found[:MOST_RANKS]))}{more}"

@@ -15,11 +15,12 @@ from gpuprep.untrusted.plaintext import one_line
 MOST_ADVICE = 3
 MOST_LINES = 2  # of a recommendation
 MOST_OPS = 4
+SCREEN = 25  # lines of the first screen
+MOST_NOTES = 100
 MOST_LETTERS = 2000
 # The tables of --full, and how many of their rows a screen is given; the other formats have all rows.
 TABLES = {
     "machine": 100, "gpus": 64, "iterations": 50, "op-types": 40, "ops": 60, "kernels": 60, "modules": 40, "roofs": 40,
-    "notes": 100,
 }  # fmt: skip
 # Columns that a terminal has no room for.
 TOO_WIDE = (
@@ -28,16 +29,21 @@ TOO_WIDE = (
 )  # fmt: skip
 NAMESPACES = re.compile(r"\bvoid |\(anonymous namespace\)::|\bat::native::|\bcutlass::")
 NAME = 48  # letters of a name in a table
+SENTENCES = ("Why", "Better", "Value")  # columns whose end says what counts
+WORDS = 200
 
 
 def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> str:
     if not full:
-        lines = [*_head(document), *_changes(document, width), *_ops(document, width), *_left_out(document, width)]
-        lines.append("--full shows all tables; --format html a page to explore them")
+        above, below = [*_head(document), *_changes(document, width)], list(_left_out(document, width))
+        below.append("--full shows all tables; --format html a page to explore them")
+        room = SCREEN - len(above) - len(below) - 2  # an empty line, and the head of the table
+        lines = [*above, *_ops(document, width, min(MOST_OPS, room)), *below]
     else:
         lines = [*_head(document), *_advice(document, width)]
         for name, most in TABLES.items():
             lines += _table(sheet(document, name), most)
+        lines += _notes(document, width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -87,7 +93,8 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
         return
     shown = told[:MOST_ADVICE]
     yield ""
-    yield "What to change" + (f" ({len(shown)} of {len(told)})" if len(shown) < len(told) else "")
+    left = f" ({len(shown)} of {len(told)}, then {', '.join(_ids(told))})" if len(shown) < len(told) else ""
+    yield _cut(f"What to change{left}", width)
     for one in shown:
         yield _cut(f"  {_gain(one):>14}  {rules()[one.rule].title}", width)
         wrapped = _wrapped(one.recommendation, width)
@@ -97,11 +104,16 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
             yield rest if len(wrapped) == MOST_LINES else _cut(f"{rest} …", width)
 
 
+def _ids(told: Sequence[Advice]) -> list[str]:
+    """Of what the first screen has no room for."""
+    return list(dict.fromkeys(one.rule for one in told[MOST_ADVICE:]))
+
+
 def _advice(document: TraceDocument, width: int) -> Iterator[str]:
     if not document.advice:
         return
     yield ""
-    yield "What to change"
+    yield "What to change (each gain is of one change alone: they do not add up)"
     for one in document.advice:
         yield f"  {_gain(one):>14}  {rules()[one.rule].title} ({one.rule})"
         estimated = f"Estimated: {one.gain.how}" if one.gain else ""
@@ -123,11 +135,12 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _gain(one: Advice) -> str:
     if one.gain is None:
         return {"missing": "cannot tell"}.get(one.severity, one.severity)
-    return f"-{milliseconds(one.gain.us)} ms/step"
+    saved = milliseconds(one.gain.us)
+    return f"-{saved} ms/step" if float(saved.replace(",", "")) else "no gain now"
 
 
-def _ops(document: TraceDocument, width: int) -> Iterator[str]:
-    ops = sorted(document.ops, key=lambda one: -one.gpu_us)[:MOST_OPS]
+def _ops(document: TraceDocument, width: int, most: int) -> Iterator[str]:
+    ops = sorted(document.ops, key=lambda one: -one.gpu_us)[: max(0, most)]
     whole = document.summary.kernel_time_us + document.summary.memory_time_us
     if not ops or not whole:
         return
@@ -153,9 +166,34 @@ def _left_out(document: TraceDocument, width: int) -> Iterator[str]:
     notes = document.file.notes
     if not notes:
         return
-    more = f"; {count(len(notes) - 1, 'more note')} with --full" if len(notes) > 1 else ""
+    whole = one_line(notes[0].text, MOST_LETTERS)
+    more = f"; --full has {count(len(notes) - 1, 'more note')}" if len(notes) > 1 else ""
     yield ""
-    yield _cut(f"note: {one_line(notes[0].text, max(20, width - 6 - len(more)))}{more}", width)
+    if len(whole) + len(more) + 6 <= width:
+        yield f"note: {whole}{more}"
+        return
+    # What happened stands before the first colon, what it means behind it.
+    begin = whole.partition(": ")[0]
+    more = f" (why, and {len(notes) - 1} more: --full)" if len(notes) > 1 else " (why: --full)"
+    lines = textwrap.wrap(f"note: {begin}{more}", max(width, 60), subsequent_indent=" " * 6, break_on_hyphens=False)
+    yield from lines[: MOST_LINES - 1]
+    if len(lines) >= MOST_LINES:
+        rest = lines[MOST_LINES - 1]
+        yield rest if len(lines) == MOST_LINES else _cut(f"{rest} …", width)
+
+
+def _notes(document: TraceDocument, width: int) -> Iterator[str]:
+    """Sentences: a table would cut them."""
+    notes = document.file.notes
+    if notes:
+        yield ""
+        yield "Left out or mended"
+    for note in notes[:MOST_NOTES]:
+        yield from textwrap.wrap(
+            one_line(note.text, MOST_LETTERS), max(width, 60), initial_indent="  ", subsequent_indent="    "
+        )
+    if len(notes) > MOST_NOTES:
+        yield f"  ... and {len(notes) - MOST_NOTES:,} more: --format csv --table notes has all"
 
 
 def _table(one: Sheet, most: int) -> Iterator[str]:
@@ -171,7 +209,14 @@ def _table(one: Sheet, most: int) -> Iterator[str]:
     kept = [place for place, column in enumerate(one.columns) if place == 0 or not _is_too_wide(column.title)]
     heads = [_head_of(one, place) for place in kept]
     rows = list(map(_short_names(one), rows))
-    cells = [[one_line(cell(row[place], one.columns[place].unit), NAME) for place in kept] for row in rows]
+    most_letters = [WORDS if one.columns[place].title in SENTENCES else NAME for place in kept]
+    cells = [
+        [
+            one_line(cell(row[place], one.columns[place].unit), most)
+            for place, most in zip(kept, most_letters, strict=True)
+        ]
+        for row in rows
+    ]
     numbers = [all(not isinstance(row[place], str) for row in rows) for place in kept]
     widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
     yield ""

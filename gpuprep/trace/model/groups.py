@@ -1,4 +1,4 @@
-"""Rows that are alike in several columns, as one number each; and sums by such numbers."""
+"""Groups rows with equal values in several columns under one number, and sums by these numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.trace.columns import Ints
+from gpuprep.trace.model.sweep import CHUNK
 
 FEW = 4  # possible groups a row
 
@@ -39,16 +40,21 @@ class Groups:
         return total(self.of, values, self.count)
 
     def size(self) -> NDArray[np.int64]:
-        return np.bincount(self.of, minlength=self.count).astype(np.int64)
+        made = np.zeros(self.count, np.int64)
+        for part in parts(len(self.of)):
+            made += np.bincount(self.of[part], minlength=self.count)
+        return made
 
     def least(self, values: Ints) -> NDArray[np.int64]:
         made = np.full(self.count, np.iinfo(np.int64).max)
-        np.minimum.at(made, self.of, values)
+        for part in parts(len(self.of)):
+            np.minimum.at(made, self.of[part], values[part])
         return made
 
     def most(self, values: Ints) -> NDArray[np.int64]:
         made = np.zeros(self.count, np.int64)
-        np.maximum.at(made, self.of, values)
+        for part in parts(len(self.of)):
+            np.maximum.at(made, self.of[part], values[part])
         return made
 
 
@@ -67,8 +73,19 @@ def _numbered(key: Ints, width: int) -> tuple[NDArray[np.int32], int]:
 def total(group: Ints, values: Ints, groups: int) -> NDArray[np.int64]:
     """Sum of whole numbers by group; exact, where a sum of floats would be rounded."""
     made = np.zeros(groups, np.int64)
-    np.add.at(made, group, np.asarray(values, np.int64))
+    for part in parts(len(group)):
+        np.add.at(made, group[part], np.asarray(values[part], np.int64))
     return made
+
+
+def parts(rows: int) -> list[slice]:
+    """Of a million rows each: of tens of millions each step in 64 bits would need hundreds of MB."""
+    return [slice(begin, begin + CHUNK) for begin in range(0, rows, CHUNK)]
+
+
+def joined(made: list[Ints]) -> Ints:
+    """Parts, each of narrow(): in 32 bits where all are."""
+    return np.concatenate(made) if made else np.zeros(0, np.int32)
 
 
 def narrow(values: Ints) -> Ints:

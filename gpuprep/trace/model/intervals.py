@@ -59,7 +59,7 @@ def union_by_group(group: Ints, starts: Ints, ends: Ints, groups: int) -> tuple[
     spans = np.zeros(groups, np.int64)
     if not len(group):
         return lengths, spans
-    order = np.lexsort((starts, group))
+    order = np.lexsort((starts, group)).astype(np.int32)
     group, starts, ends = group[order], np.asarray(starts, np.int64)[order], np.asarray(ends, np.int64)[order]
     first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
     reached = running_maximum(ends, first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,10 @@ def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
 def _by_steps(trace: Trace) -> Borders | None:
     steps = [index for index, name in enumerate(trace.names) if STEP.match(name)]
     rows = np.flatnonzero(np.isin(trace.ops.name, steps) & (trace.ops.kind != OpKind.PYTHON))
-    return _ranges(trace, _apart(trace, rows), "ProfilerStep") if len(rows) else None
+    if not len(rows):
+        return None
+    # Those of other threads, and those inside of others, are no work of the program either.
+    return replace(_ranges(trace, _apart(trace, rows), "ProfilerStep"), rows=rows)
 
 
 def _by_names(trace: Trace) -> Borders | None:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
-from gpuprep.trace.model.sweep import Sweep
+from gpuprep.trace.model.groups import parts
+from gpuprep.trace.model.sweep import Sweep, and_none
 
 # Above this share of External ids that equal the correlation id, they are a copy of it.
 COPIED = 0.9
@@ -55,7 +56,7 @@ def launches(trace: Trace, ops: Sweep, annotations: Sweep) -> Launches:
 
 
 def _of_call(values: Ints, call: Ints) -> NDArray[np.int32]:
-    return np.append(values, NONE)[call].astype(np.int32)
+    return and_none(values)[call]
 
 
 def _calls_of(trace: Trace) -> NDArray[np.int32]:
@@ -64,9 +65,9 @@ def _calls_of(trace: Trace) -> NDArray[np.int32]:
     found = np.full(len(gpu.start), NONE, np.int32)
     processes = np.unique(calls.process)
     for process in processes:
-        rows = np.flatnonzero((calls.process == process) & (calls.correlation > 0))
+        among = (calls.process == process) & (calls.correlation > 0)
         mine = np.flatnonzero((gpu.process == process) & (gpu.correlation > 0))
-        found[mine] = _look_up(calls.correlation[rows], rows, gpu.correlation[mine])
+        found[mine] = _look_up(calls.correlation, among, gpu.correlation[mine])
     return found
 
 
@@ -78,17 +79,22 @@ def _by_external(trace: Trace) -> NDArray[np.int32]:
     if not have.any() or np.count_nonzero(have & (gpu.external == gpu.correlation)) > COPIED * np.count_nonzero(have):
         return found
     for process in np.unique(gpu.process):
-        rows = np.flatnonzero((ops.process == process) & (ops.external > 0) & (ops.kind == OpKind.OP))
+        among = (ops.process == process) & (ops.external > 0) & (ops.kind == OpKind.OP)
         mine = np.flatnonzero((gpu.process == process) & (gpu.external > 0))
-        found[mine] = _look_up(ops.external[rows], rows, gpu.external[mine])
+        found[mine] = _look_up(ops.external, among, gpu.external[mine])
     return found
 
 
-def _look_up(keys: Ints, rows: Ints, wanted: Ints) -> Ints:
-    """Row of each wanted key; of several rows with the same key the first; -1 without."""
-    if not len(keys):
-        return np.full(len(wanted), NONE)
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.asarray(np.where(keys[at] == wanted, rows[order[at]], NONE))
+def _look_up(keys: Ints, among: NDArray[np.bool_], wanted: Ints) -> Ints:
+    """The first row of each wanted key, of the rows that `among` has true; -1 without."""
+    asked, of = np.unique(wanted, return_inverse=True)
+    if not len(asked):
+        return np.full(0, NONE)
+    first = np.full(len(asked), len(keys))
+    for part in parts(len(keys)):
+        rows = np.flatnonzero(among[part]) + part.start
+        at = np.minimum(np.searchsorted(asked, keys[rows]), len(asked) - 1)
+        same = asked[at] == keys[rows]
+        np.minimum.at(first, at[same], rows[same])
+    first[first == len(keys)] = NONE
+    return first[of]

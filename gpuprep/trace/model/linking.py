@@ -8,12 +8,12 @@ import numpy as np
 
 from gpuprep.trace import work
 from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
+from gpuprep.trace.memory import give_back
 from gpuprep.trace.model import modules, rows, speed, stacks, sums
 from gpuprep.trace.model.groups import Groups, narrow
 from gpuprep.trace.model.iterations import ONE, Borders, borders, by_key_op
 from gpuprep.trace.model.launches import Launches, launches
-from gpuprep.trace.model.memory import give_back
-from gpuprep.trace.model.sweep import Sweep, nearest
+from gpuprep.trace.model.sweep import Sweep, nearest, of_ops
 from gpuprep.trace.profile import (
     NO_OP,
     OUTSIDE,
@@ -36,12 +36,14 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     _in_32_bits(trace)
     ops, gpu = trace.ops, trace.gpu
     border = borders(trace)
-    everything = _sweep(trace)
+    everything = of_ops(ops, np.arange(len(ops.start), dtype=np.int32))
+    give_back()
     parents = everything.parents()
     is_op = ops.kind == OpKind.OP
     annotation = ops.kind == OpKind.ANNOTATION
     annotation[border.rows] = False  # ProfilerStep#3 is no work
     linked = launches(trace, everything.only(is_op), everything.only(annotation))
+    give_back()
 
     # Annotations are ops as far as they launch something that no op launches.
     launching = ops.name[linked.range[linked.range >= 0]]
@@ -51,11 +53,13 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     backward = rows.is_backward(trace, tree)
     forward = modules.forward_of(trace, tree, position, backward)
     found = modules.find(trace, everything)
-    del everything
+    del everything, is_op, annotation
+    give_back()
     module = modules.of_tree(trace, found, tree, forward)
     all_kinds, kind = rows.kinds(trace, tree, _compute_capability(trace))
     made = rows.rows(tree, all_kinds, kind, module, found.paths, backward)
     first = made.first[1:]
+    give_back()
     origin = np.append(tree.rows, NONE)[nearest(forward, tree.above)[first]]
     told = stacks.of_ranges(trace, tree.rows[first].tolist(), parents, origin.tolist())
     op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
@@ -69,20 +73,23 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     graphs = _graph_rows(trace, linked, 1 + len(op_rows))
     op[graphs.events] = graphs.of_events
 
-    launch_iteration = border.of(trace.calls.start)
-    iteration = np.append(launch_iteration, OUTSIDE)[linked.call].astype(np.int32)
+    iteration = np.append(border.of(trace.calls.start), OUTSIDE)[linked.call].astype(np.int32)
     if border.how == ONE:
         iteration[:] = 0
     elif not len(trace.calls.start):  # no launches in this profile: the time of the work itself is all there is
         iteration = border.of(gpu.start)
     call_place = position[linked.call_op]
     del position, forward, backward, module, kind
-    op_iteration = border.of(ops.start)
+    give_back()
     of = sums.times(trace, tree, place, call_place)
+    del place, call_place
+    give_back()
+    op_iteration = border.of(ops.start)
     iterations = _iterations(trace, border, iteration, op_iteration)
     devices = np.unique(gpu.device).tolist()
     all_ops, cells = [_no_op(trace, linked), *op_rows, *graphs.rows], sums.cells(gpu, iteration, op, kernel)
-    op_cells = _with_graphs(sums.op_cells(op_iteration[tree.rows], made.of, of), graphs, trace, launch_iteration)
+    op_cells = _with_graphs(sums.op_cells(op_iteration[tree.rows], made.of, of), graphs, trace, border)
+    give_back()
     ranges = OpInstances(
         op=_spread(made.of, tree, len(ops.start), NONE),
         parent=parents,
@@ -118,22 +125,17 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
 
 
 def _in_32_bits(trace: Trace) -> None:
-    """Numbers that only tell things apart; in place, for a profile may have tens of millions of rows."""
+    """Numbers that only tell things apart; in place, for a profile may have tens of millions of rows.
+
+    What is the same in all rows takes the memory of one, and cannot be written to.
+    """
     columns = ("external", "correlation", "sequence", "forward_thread", "graph_node", "stream")
     for table in (trace.gpu, trace.calls, trace.ops):
         for column in columns:
             if column in vars(table):
-                setattr(table, column, narrow(getattr(table, column)))
-
-
-def _sweep(trace: Trace) -> Sweep:
-    ops = trace.ops
-    # Of two ranges with the same times the outer one: what the program named, before the op, before Python; then the
-    # one that was numbered first.
-    outer = np.array([2, 0, 1, 3], np.int8)  # by OpKind: OP, ANNOTATION, MODULE, PYTHON
-    return Sweep(
-        ops.start, ops.end, ops.thread, np.arange(len(ops.start), dtype=np.int32), (outer[ops.kind], ops.external)
-    )
+                values = narrow(getattr(table, column))
+                same = len(values) and (values == values[0]).all()
+                setattr(table, column, np.broadcast_to(values[0], len(values)) if same else values)
 
 
 def _spread(values: Ints, tree: Sweep, size: int, otherwise: int) -> Ints:
@@ -189,13 +191,14 @@ def _graph_rows(trace: Trace, linked: Launches, first: int) -> Graphs:
     return Graphs(made, events, of_events + first, calls, of_calls + first)
 
 
-def _with_graphs(made: OpCells, graphs: Graphs, trace: Trace, iteration: Ints) -> OpCells:
+def _with_graphs(made: OpCells, graphs: Graphs, trace: Trace, border: Borders) -> OpCells:
     if not graphs.rows:
         return made
+    iteration = border.of(trace.calls.start[graphs.calls])
     length = trace.calls.end[graphs.calls] - trace.calls.start[graphs.calls]
-    groups = Groups(iteration[graphs.calls], graphs.of_calls)
+    groups = Groups(iteration, graphs.of_calls)
     more: dict[str, Ints] = {each.name: np.zeros(groups.count, np.int64) for each in dataclasses.fields(OpCells)}
-    more["iteration"], more["op"] = groups.values(iteration[graphs.calls]), groups.values(graphs.of_calls)
+    more["iteration"], more["op"] = groups.values(iteration), groups.values(graphs.of_calls)
     more["calls"], more["cpu"], more["cpu_self"] = groups.size(), groups.sum(length), groups.sum(length)
     more["cpu_shortest"], more["cpu_longest"] = groups.least(length), groups.most(length)
     joined = {key: np.concatenate((getattr(made, key), more[key])) for key in more}

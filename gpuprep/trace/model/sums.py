@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprep.trace.columns import NONE, GpuEvents, Ints, Trace
-from gpuprep.trace.model.groups import Groups, narrow, total
-from gpuprep.trace.model.intervals import running_maximum, union, union_by_group
+from gpuprep.trace.columns import GpuEvents, Ints, Trace
+from gpuprep.trace.model.groups import Groups, joined, narrow, total
+from gpuprep.trace.model.intervals import union, union_by_group
 from gpuprep.trace.model.modules import Modules
-from gpuprep.trace.model.sweep import CHUNK, Sweep
+from gpuprep.trace.model.sweep import CHUNK, Sweep, and_none
 from gpuprep.trace.profile import Cells, ModuleCells, OpCells
 
 
@@ -46,64 +46,96 @@ class Times:
 def times(trace: Trace, tree: Sweep, place: Ints, call_place: Ints) -> Times:
     """`place`: of each GPU event the position of its op in the tree; `call_place`: of each API call. -1 without."""
     count = len(tree.rows)
-    cpu_self: Ints = np.zeros(count, np.int64)
-    api = np.zeros(count, np.int64)
-    for part in range(0, count, CHUNK):  # in parts: of tens of millions of ops each column has hundreds of MB
+    linked = np.flatnonzero(place >= 0)
+    ops, of = np.unique(place[linked], return_inverse=True)
+    begin, stop = trace.gpu.start[linked], trace.gpu.end[linked]
+    own = _spread(total(of, stop - begin, len(ops)), ops, count)
+    busy, span = union_by_group(of, begin, stop, len(ops))
+    idle = _spread(span - busy, ops, count)
+    del linked, ops, of, begin, stop, busy, span
+    last = after(tree)
+    children = with_inner(own, last)
+    cpu, cpu_self = _cpu(trace, tree)
+    return Times(cpu, cpu_self, _without_calls(cpu_self, trace, tree, call_place), own, children, idle, last)
+
+
+def _spread(values: Ints, rows: Ints, count: int) -> Ints:
+    """The values at their rows, else 0; in 32 bits where they fit."""
+    values = narrow(values)
+    made = np.zeros(count, values.dtype)
+    made[rows] = values
+    return made
+
+
+def _cpu(trace: Trace, tree: Sweep) -> tuple[Ints, Ints]:
+    """Of each position the time of its range, and that without the ranges inside of it."""
+    cpu: list[Ints] = []
+    own = np.zeros(len(tree.rows), np.int64)
+    for part in range(0, len(own), CHUNK):
         rows, above = tree.rows[part : part + CHUNK], tree.above[part : part + CHUNK]
         start, end = trace.ops.start[rows], trace.ops.end[rows]
-        cpu_self[part : part + CHUNK] += end - start
+        cpu.append(narrow(end - start))
+        own[part : part + CHUNK] += end - start
         inner = np.flatnonzero(above >= 0)
         # Rounded times may let a child end after its parent.
         inside = np.minimum(end[inner], trace.ops.end[tree.rows[above[inner]]]) - start[inner]
-        np.subtract.at(cpu_self, above[inner], inside)
-    cpu = narrow(trace.ops.end[tree.rows] - trace.ops.start[tree.rows])
-    called = np.flatnonzero(call_place >= 0)
-    at = call_place[called]
-    length = np.minimum(trace.calls.end[called], trace.ops.end[tree.rows[at]]) - trace.calls.start[called]
-    np.add.at(api, at, length)
-    overhead = narrow(np.maximum(cpu_self - api, 0))
-    cpu_self = narrow(cpu_self)
-    del api, called, at, length
-    linked = np.flatnonzero(place >= 0)
-    at, begin, stop = place[linked], trace.gpu.start[linked], trace.gpu.end[linked]
-    own = narrow(total(at, stop - begin, count))
-    busy, span = union_by_group(at, begin, stop, count)
-    span -= busy
-    del busy, linked, at, begin, stop
-    idle, last = narrow(span), after(tree)
-    del span
-    return Times(cpu, cpu_self, overhead, own, narrow(with_inner(own, last)), idle, last)
+        np.subtract.at(own, above[inner], inside)
+    return joined(cpu), narrow(own)
 
 
-def with_inner(values: Ints, last: Ints) -> NDArray[np.int64]:
+def _without_calls(cpu_self: Ints, trace: Trace, tree: Sweep, call_place: Ints) -> Ints:
+    """What is left of each position's own time without its calls of the CUDA API, at least 0."""
+    api = np.zeros(len(cpu_self), np.int64)
+    for part in range(0, len(call_place), CHUNK):
+        at = call_place[part : part + CHUNK]
+        called = at >= 0
+        at = at[called]
+        start, end = (each[part : part + CHUNK][called] for each in (trace.calls.start, trace.calls.end))
+        np.add.at(api, at, np.minimum(end, trace.ops.end[tree.rows[at]]) - start)
+    left: list[Ints] = []
+    for part in range(0, len(api), CHUNK):
+        left.append(narrow(np.maximum(cpu_self[part : part + CHUNK] - api[part : part + CHUNK], 0)))
+    del api
+    return joined(left)
+
+
+def with_inner(values: Ints, last: Ints) -> Ints:
     """Of each position the sum of its value and the values of all inside of it; `last`: of `after`."""
     # The tree is in the order of a stack, so what is inside of a range follows it at once: a difference of sums so far.
     so_far = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=so_far[1:])
-    return np.asarray(so_far[last] - so_far[:-1], np.int64)
+    found: list[Ints] = []
+    for part in range(0, len(values), CHUNK):
+        until = last[part : part + CHUNK]
+        found.append(narrow(so_far[until] - so_far[part : part + len(until)]))
+    del so_far
+    return joined(found)
 
 
 def after(tree: Sweep) -> NDArray[np.int32]:
     """Of each position the first position after it that is not inside of it."""
     made = np.arange(1, len(tree.rows) + 1, dtype=np.int32)
     level = depth(tree.above)
-    order = np.argsort(-level, kind="stable").astype(np.int32)
-    change = np.flatnonzero(np.diff(level[order])) + 1
-    for some in np.split(order, change):  # the innermost first
-        some = some[tree.above[some] >= 0]
-        np.maximum.at(made, tree.above[some], made[some])
+    for part in reversed(range(0, len(made), CHUNK)):  # what is inside of a range follows it
+        order = np.argsort(-level[part : part + CHUNK], kind="stable")
+        change = np.flatnonzero(np.diff(level[order + part])) + 1
+        for some in np.split(order + part, change):  # the innermost first
+            some = some[tree.above[some] >= 0]
+            np.maximum.at(made, tree.above[some], made[some])
     return made
 
 
 def depth(above: Ints) -> NDArray[np.int32]:
     """0 of the outermost; by pointers that double their reach."""
-    up = np.append(above, NONE).astype(np.int32)
+    up = and_none(above)
     level = (up >= 0).astype(np.int32)
-    todo = np.flatnonzero(up >= 0)
-    while len(todo):
-        level[todo] += level[up[todo]]
-        up[todo] = up[up[todo]]
+    for part in range(0, len(above), CHUNK):  # pointers lead back alone
+        todo = np.arange(part, min(part + CHUNK, len(above)), dtype=np.int32)
         todo = todo[up[todo] >= 0]
+        while len(todo):
+            level[todo] += level[up[todo]]
+            up[todo] = up[up[todo]]
+            todo = todo[up[todo] >= 0]
     return level[:-1]
 
 
@@ -134,16 +166,21 @@ def op_cells(iteration: Ints, row: Ints, of: Times) -> OpCells:
 
 
 def _inside_itself(after: Ints, row: Ints) -> NDArray[np.bool_]:
+    """Of each position: it lies in an earlier one of the same row."""
     made = np.zeros(len(row), bool)
-    if not len(row):
+    order = np.argsort(row, kind="stable").astype(np.int32)
+    # A row that is ever inside of itself is so next to an own position, too. Few rows are, and the rest needs no more.
+    nested = np.zeros(len(order), bool)
+    nested[1:] = (row[order[1:]] == row[order[:-1]]) & (after[order[:-1]] > order[1:])
+    if not nested.any():
         return made
-    order = np.argsort(row, kind="stable")
-    sorted_rows = row[order]
-    first = np.flatnonzero(np.concatenate(([True], sorted_rows[1:] != sorted_rows[:-1])))
-    reached = running_maximum(after[order], first)
-    before = np.concatenate(([0], reached[:-1]))
-    before[first] = 0
-    made[order] = before > order
+    order = order[np.isin(row[order], np.unique(row[order[nested]]))]
+    first = np.ones(len(order), bool)
+    first[1:] = row[order[1:]] != row[order[:-1]]
+    # The highest `after` so far of each row: positions, so that group × positions fits into 64 bits.
+    base = np.cumsum(first) * (len(row) + 1)
+    reached = np.maximum.accumulate(base + after[order]) - base
+    made[order[1:]] = (reached[:-1] > order[1:]) & ~first[1:]
     return made
 
 

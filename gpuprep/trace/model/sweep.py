@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuprep.trace.columns import NONE, Ints
+from gpuprep.trace.columns import NONE, Ints, Ops
 
 Rows = NDArray[np.int32]
 CHUNK = 1 << 20  # ranges that are looked at together: bounds what is needed beside the columns
@@ -74,21 +74,37 @@ class Sweep:
         found = np.full(len(times), NONE, np.int32)
         if not len(times) or not len(self.rows):
             return found
-        order = np.argsort(thread, kind="stable")
-        ordered = thread[order]
-        change = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-        for some in np.split(order, change):
-            begin, stop = self.threads.get(int(thread[some[0]]), (0, 0))
+        order = np.argsort(thread, kind="stable").astype(np.int32)
+        change = np.flatnonzero(np.diff(thread[order])) + 1
+        for mine in np.split(order, change):
+            begin, stop = self.threads.get(int(thread[mine[0]]), (0, 0))
             starts = self.start[self.rows[begin:stop]]
-            at = np.searchsorted(starts, times[some], side="right") - 1
-            found[some] = np.where(at < 0, NONE, at + begin)
-        ends, above = self.end[self.rows], self.above
-        todo = np.flatnonzero(found >= 0)
-        while len(todo):
-            todo = todo[ends[found[todo]] <= times[todo]]
-            found[todo] = above[found[todo]]
+            for part in range(0, len(mine), CHUNK):
+                some = mine[part : part + CHUNK]
+                at = np.searchsorted(starts, times[some], side="right") - 1
+                found[some] = np.where(at < 0, NONE, at + begin)
+        del order, starts
+        above = self.above
+        for part in range(0, len(found), CHUNK):
+            todo = np.arange(part, min(part + CHUNK, len(found)), dtype=np.int32)
             todo = todo[found[todo] >= 0]
-        return np.where(found < 0, NONE, self.rows[found]).astype(np.int32)
+            while len(todo):
+                todo = todo[self.end[self.rows[found[todo]]] <= times[todo]]
+                found[todo] = above[found[todo]]
+                todo = todo[found[todo] >= 0]
+        inside = found >= 0
+        found[inside] = self.rows[found[inside]]
+        return found
+
+
+def of_ops(ops: Ops, rows: Ints) -> Sweep:
+    """Some ranges of a profile.
+
+    Of two with the same times the outer one: what the program named, before the op, before Python; then the one that
+    was numbered first.
+    """
+    outer = np.array([2, 0, 1, 3], np.int8)  # by OpKind: OP, ANNOTATION, MODULE, PYTHON
+    return Sweep(ops.start, ops.end, ops.thread, rows, (outer[ops.kind], ops.external))
 
 
 def _sorted(start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, ...]) -> Ints:
@@ -119,22 +135,32 @@ def _by_all(start: Ints, end: Ints, thread: Ints, rows: Ints, tie: tuple[Ints, .
 def inherited(own: NDArray[np.bool_], parents: Ints) -> NDArray[np.bool_]:
     """True for each range that has the property itself or in a range around it."""
     have = np.append(own, False)  # -1, no parent, is the last entry
-    up = np.append(parents, NONE)
-    todo = np.flatnonzero((up >= 0) & ~have)
-    while len(todo):
-        have[todo] |= have[up[todo]]
-        up[todo] = up[up[todo]]
+    up = and_none(parents)
+    for begin in range(0, len(own), CHUNK):
+        todo = np.arange(begin, min(begin + CHUNK, len(own)), dtype=np.int32)
         todo = todo[(up[todo] >= 0) & ~have[todo]]
+        while len(todo):
+            have[todo] |= have[up[todo]]
+            up[todo] = up[up[todo]]
+            todo = todo[(up[todo] >= 0) & ~have[todo]]
     return np.asarray(have[:-1])
 
 
 def nearest(own: Ints, parents: Ints) -> NDArray[np.int32]:
     """Of each range its own value, or that of the nearest range around it which has one (0 or more); -1 without."""
-    value = np.append(own, NONE).astype(np.int32)
-    up = np.append(parents, NONE).astype(np.int32)
-    todo = np.flatnonzero((up >= 0) & (value < 0))
-    while len(todo):
-        value[todo] = value[up[todo]]
-        up[todo] = np.where(value[todo] < 0, up[up[todo]], NONE)
+    value, up = and_none(own), and_none(parents)
+    for begin in range(0, len(own), CHUNK):
+        todo = np.arange(begin, min(begin + CHUNK, len(own)), dtype=np.int32)
         todo = todo[(up[todo] >= 0) & (value[todo] < 0)]
-    return np.asarray(value[:-1])
+        while len(todo):
+            value[todo] = value[up[todo]]
+            up[todo] = np.where(value[todo] < 0, up[up[todo]], NONE)
+            todo = todo[(up[todo] >= 0) & (value[todo] < 0)]
+    return value[:-1]
+
+
+def and_none(values: Ints) -> NDArray[np.int32]:
+    """A copy in 32 bits with NONE behind it: what NONE, as an index, then finds."""
+    made = np.full(len(values) + 1, NONE, np.int32)
+    made[:-1] = values
+    return made

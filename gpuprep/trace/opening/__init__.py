@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuprep.records import RunRecord
 from gpuprep.trace.advice import advise
 from gpuprep.trace.document import Note, TraceDocument
+from gpuprep.trace.memory import give_back
 from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening.machine import beside, board_used, system_config
 from gpuprep.trace.opening.texts import make_safe
@@ -70,5 +71,8 @@ def open_trace(
     board = board_used(trace, record)
     document = with_roofs(profile, document, board, record)
     say("looking for what to change")
-    found = advise(profile, document, board=board, record=record, last_rank=last_rank)
+    found = advise(
+        profile, document, board=board, record=record, last_rank=last_rank, timed_step_ns=noted.timed_step_ns
+    )
+    give_back()
     return Opened(profile, replace(document, advice=found))

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuprep.errors import UsageError
+from gpuprep.records import RunRecord
 from gpuprep.trace.document import Note
 from gpuprep.trace.model import profile as linked
-from gpuprep.trace.opening import Say, Wish
+from gpuprep.trace.opening import Opened, Say, Wish, open_trace
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
 from gpuprep.trace.reading import Found, look, read
@@ -30,12 +31,13 @@ def others(files: Found) -> tuple[Note, ...]:
 @dataclass(frozen=True)
 class Job:
     ranks: RanksDocument
-    files: dict[str, Path]  # by their names in the document
+    files: dict[int, Path]  # by rank
 
     @property
-    def first(self) -> Path:
-        """The file of the lowest rank."""
-        return self.files[self.ranks.ranks[0].file]
+    def ranks_by_file(self) -> list[int]:
+        """The lowest rank of each file: a session of Nsight Systems may have several."""
+        lowest = {path: rank for rank, path in sorted(self.files.items(), reverse=True)}
+        return sorted(lowest.values())
 
     @property
     def last_rank(self) -> tuple[int, float, float] | None:
@@ -62,9 +64,12 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
         try:
             # Python functions are most of a profile with stacks, and say nothing of ranks.
             trace = read(file, stacks=False)
+            trace.file = file.relative_to(folder).as_posix()  # files of two folders may have one name
             make_safe(trace, keep_paths=wish.keep_paths)
+            if trace.file in by_name:  # names that differ by letters that are no text
+                trace.file = f"{trace.file} ({len(by_name)})"
+            by_name[trace.file] = file
             found += ranks_of(linked(trace, key_op=wish.key_op))
-            by_name.setdefault(trace.file, file)
         except UsageError as error:
             first = first or error
             failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), 200)}"))
@@ -73,4 +78,12 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
         raise first
     say(f"comparing {len(found)} ranks")
     joined = join(found, wish.profile_name or folder.resolve().name)
-    return Job(replace(joined, notes=(*joined.notes, *failed, *others(looked))), by_name)
+    notes = (*joined.notes, *failed, *others(looked))
+    return Job(replace(joined, notes=notes), {one.rank: by_name[one.file] for one in joined.ranks})
+
+
+def open_rank(
+    job: Job, rank: int, wish: Wish, record: RunRecord | None = None, *, say: Say = lambda _step: None
+) -> Opened:
+    """The whole profile of one rank."""
+    return open_trace(job.files[rank], wish, record, last_rank=job.last_rank, say=say)

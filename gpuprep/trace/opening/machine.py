@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
 from gpuprep import __version__
-from gpuprep.catalogue import Board, board, board_of
+from gpuprep.catalogue import Board, board_of
 from gpuprep.records import DecodeError, GpuFacts, Missing, RunRecord, Snapshot, from_json_value, showable
+from gpuprep.trace.advice import physics
 from gpuprep.trace.columns import Device, Format, Trace
 from gpuprep.untrusted.limits import file_text, json_document
 from gpuprep.untrusted.plaintext import one_line
 
 NOT_TOLD = "not in the trace"
 SIDECAR = ".gpuprep.json"  # recording/ writes it beside a trace
-MIB = 1 << 20
+MOST_TIMED = 1000
+LONGEST_STEP_MS = 86_400_000.0
 
 
 def used_devices(trace: Trace) -> list[Device]:
@@ -41,12 +44,7 @@ def _board(device: Device, record: RunRecord | None) -> Board | None:
     for gpu in _gpus(record):
         if gpu.name == device.name:
             return board_of(gpu)
-    return board(
-        "",
-        name=device.name,
-        memory_mib=device.memory_bytes / MIB if device.memory_bytes > 0 else None,
-        sms=device.sms if device.sms > 0 else None,
-    )
+    return physics.board_of(device)
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ class Beside:
 
     machine: dict[str, str]
     record: RunRecord | None = None
+    timed_step_ns: float | None = None  # a step without the profiler
 
 
 def beside(path: Path) -> Beside:
@@ -67,7 +66,16 @@ def beside(path: Path) -> Beside:
         return Beside({})
     told = found.get("machine") if isinstance(found, dict) else None
     items = told.items() if isinstance(told, dict) else ()
-    return Beside({one_line(key, 60): one_line(value, 200) for key, value in items if isinstance(value, str)}, known)
+    noted = {one_line(key, 60): one_line(value, 200) for key, value in items if isinstance(value, str)}
+    return Beside(noted, known, _timed(found.get("step_ms_without_profiler") if isinstance(found, dict) else None))
+
+
+def _timed(told: object) -> float | None:
+    """ns of the median of the steps that were timed; None where that is no list of times."""
+    if not isinstance(told, list) or not 0 < len(told) <= MOST_TIMED:
+        return None
+    times = [float(one) for one in told if type(one) in (int, float) and 0 < one < LONGEST_STEP_MS]
+    return median(times) * 1e6 if len(times) == len(told) else None
 
 
 def system_config(trace: Trace, record: RunRecord | None, noted: Mapping[str, str]) -> tuple[dict[str, str], str]:

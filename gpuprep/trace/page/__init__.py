@@ -1,5 +1,5 @@
 """TraceDocument and its columns ► one HTML file that works offline."""
 
-from gpuprep.trace.page.assembly import html
+from gpuprep.trace.page.assembly import html, html_of_job
 
-__all__ = ["html"]
+__all__ = ["html", "html_of_job"]

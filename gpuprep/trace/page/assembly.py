@@ -14,8 +14,11 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata, resources
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -24,7 +27,8 @@ import numpy as np
 from markupsafe import Markup
 
 from gpuprep.trace.document import TraceDocument
-from gpuprep.trace.page.pack import pack
+from gpuprep.trace.opening import Opened
+from gpuprep.trace.page.pack import ROOM, pack, room_of
 from gpuprep.trace.profile import Profile
 from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import one_line
@@ -34,34 +38,92 @@ VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
 STYLE, FIRST, LAST = "page.css", ("core.js", "columns.js", "tabular.js"), ("start.js",)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """One profile as a page carries it. `document` without its tables: the page makes them."""
+
+    document: TraceDocument
+    packed: bytes
+
+
 def html(
-    profile: Profile, document: TraceDocument, ranks: RanksDocument | None = None, *, room: int | None = None
+    profile: Profile, document: TraceDocument, *, room: int | None = None, one_of: Mapping[str, Any] | None = None
 ) -> str:
     """The page. `document` is of `profile`, with advice and roofs; its tables are made again in the page.
 
-    `ranks`: of the job that the profile is the first rank of. `room`: as pack() takes it.
+    `room`: as pack() takes it. `one_of`: {job, profiles}, where the server of this page has a page of the job, too.
     """
+    job = {"one_of": one_of} if one_of else None
+    return _page([_part(profile, document, room)], document.file.profile_name or document.file.name, job)
+
+
+def html_of_job(
+    ranks: RanksDocument,
+    opened: Callable[[int], Opened],
+    *,
+    room: int | None = None,
+    runs: Mapping[int, str] = MappingProxyType({}),
+) -> str:
+    """The page of a job: what its ranks show together, and the profile of each rank to choose.
+
+    `opened(rank)` is called for one rank after the other. There may be no `room` for all: the lowest rank comes first,
+    then stragglers, and the page says which are not in it. `room`: bytes of all profiles together; None: as a file may
+    have. `runs`: names of the ranks' own pages on a server.
+    """
+    files = {line.rank: line.file for line in ranks.ranks}
+    left = room or ROOM
+    share = max(1, left // len(set(files.values())))
+    order = [*dict.fromkeys((min(files), *(one.rank for one in ranks.stragglers), *files))]
+    parts: dict[str, int] = {}  # a session of Nsight Systems has several ranks in one file
+    made: list[_Part] = []
+    for rank in order:
+        if files[rank] in parts:
+            continue
+        one = opened(rank)
+        part = _part(one.profile, one.document, share if room else min(share, room_of(one.profile)))
+        left -= len(part.packed)
+        if left < 0 and made:
+            break
+        parts[files[rank]] = len(made)
+        made.append(part)
+    carried = [{"rank": rank, "part": parts.get(file), "run": runs.get(rank)} for rank, file in files.items()]
+    return _page(made, ranks.job, {"ranks": ranks, "carried": carried})
+
+
+def _part(profile: Profile, document: TraceDocument, room: int | None) -> _Part:
+    without = replace(document, iterations=(), op_types=(), ops=(), kernels=(), modules=())
+    return _Part(without, pack(profile, room=room).data)
+
+
+def _page(parts: Sequence[_Part], title: str, job: Mapping[str, Any] | None = None) -> str:
     scripts = [_file("vendor", *name.split("/")) for name in VENDOR] + [_own_script()]
     style = _own_styles()
-    told = {
-        "file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs,
-        "ranks": ranks,
-    }  # fmt: skip
+    document = parts[0].document
     return (
         _environment()
         .get_template("template.html")
         .render(
             document=document,
-            title=one_line(document.file.profile_name or document.file.name),
+            title=one_line(title),
             style=Markup(style),  # our own files; no word of a profile is in them
             scripts=[Markup(one) for one in scripts],
             style_hash=_hash(style),
             script_hashes=[_hash(one) for one in scripts],
-            told=_base64(gzip.compress(msgspec.json.encode(told, enc_hook=_plain), LEVEL, mtime=0)),
-            packed=_base64(pack(profile, room=room).data),
+            job=_squeezed(job) if job else "",
+            parts=[(_told(part.document), _base64(part.packed)) for part in parts],
             version=metadata.version("gpuprep"),
         )
     )
+
+
+def _told(document: TraceDocument) -> str:
+    return _squeezed(
+        {"file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs}
+    )
+
+
+def _squeezed(told: Mapping[str, Any]) -> str:
+    return _base64(gzip.compress(msgspec.json.encode(told, enc_hook=_plain), LEVEL, mtime=0))
 
 
 def _plain(value: Any) -> Any:

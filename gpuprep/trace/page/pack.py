@@ -25,9 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from gpuprep.trace.columns import NONE, Ints, OpKind
+from gpuprep.trace.columns import NONE, Format, Ints, OpKind
+from gpuprep.trace.memory import give_back
+from gpuprep.trace.model.groups import Groups, joined, narrow, parts
 from gpuprep.trace.model.intervals import union
+from gpuprep.trace.model.sweep import CHUNK, of_ops
 from gpuprep.trace.profile import NO_OP, Profile
+from gpuprep.trace.reading.nvtx import DOMAIN
 from gpuprep.untrusted.plaintext import one_line
 
 VERSION = 1
@@ -38,9 +42,11 @@ ROOM = 10_850_000
 SMALL_ROOM = 1_800_000
 SERVED_ROOM = 4 * ROOM  # of a page that a server on this machine sends: nobody mails it
 SMALL_EVENTS = 100_000  # a profile of fewer events gets the small room
+SAMPLE = 1_000_000  # single ops: where these alone do not fit, all are not tried, which takes 1 GB of 10 million
 MOST = 2**52  # of sizes in bytes, which a profile may invent: what JavaScript counts exactly
 _NAME_LETTERS = 10_000  # of one name
 _STACK_FRAMES = 64
+_MOST_DOMAINS = 200
 
 
 @dataclass
@@ -58,17 +64,30 @@ class _Columns:
         self.size = 0
 
     def add(self, name: str, values: Ints, coding: str = "raw") -> None:
-        numbers = np.asarray(values, dtype=np.int64)
-        if coding == "delta":
-            numbers = np.diff(numbers, prepend=np.int64(0))
-        if coding != "raw":
-            numbers = (numbers << 1) ^ (numbers >> 63)
-        assert not numbers.size or numbers.min() >= 0, name
-        planes = max(1, (int(numbers.max()).bit_length() + 7) // 8) if numbers.size else 1
-        data = np.ascontiguousarray(numbers.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :planes].T).tobytes()
-        self.places[name] = [self.size, int(numbers.size), planes, coding]
+        # In parts: of ten millions of rows each step in 64 bits has 80 MB.
+        begins = range(0, len(values), CHUNK)
+        most = [0, *(int(_coded(name, values, begin, coding).max()) for begin in begins)]
+        planes = max(1, (max(most).bit_length() + 7) // 8)
+        made = np.empty((planes, len(values)), np.uint8)
+        for begin in begins:
+            numbers = _coded(name, values, begin, coding)
+            made[:, begin : begin + CHUNK] = numbers.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :planes].T
+        data = made.tobytes()
+        del made
+        self.places[name] = [self.size, len(values), planes, coding]
         self.pieces.append(data)
         self.size += len(data)
+
+
+def _coded(name: str, values: Ints, begin: int, coding: str) -> Ints:
+    """A part of a column as its coding has it: no number is below 0."""
+    numbers: Ints = np.asarray(values[begin : begin + CHUNK], dtype=np.int64)
+    if coding == "delta":
+        numbers = np.diff(numbers, prepend=np.int64(values[begin - 1] if begin else 0))
+    if coding != "raw":
+        numbers = (numbers << 1) ^ (numbers >> 63)
+    assert numbers.min() >= 0, name
+    return numbers
 
 
 class _Gzip:
@@ -115,17 +134,21 @@ def _safe(text: str) -> str:
     return one_line(text, _NAME_LETTERS)
 
 
+def room_of(profile: Profile) -> int:
+    """Bytes that a page in a file has for this profile."""
+    return SMALL_ROOM if profile.trace.gpu.start.size + profile.trace.ops.start.size < SMALL_EVENTS else ROOM
+
+
 def pack(profile: Profile, *, room: int | None = None) -> Packed:
     """What fits into `room` bytes: the sums always, then the single events. What does not fit is named in `left_out`.
 
     The steps are tried in order until one fits. The last has no single events: its figures are complete all the same.
     """
-    events = profile.trace.gpu.start.size + profile.trace.ops.start.size
-    room = room or (SMALL_ROOM if events < SMALL_EVENTS else ROOM)
+    room = room or room_of(profile)
     rows = _op_rows(profile)
     launching = _launching(profile, rows)
     named = rows[profile.trace.ops.kind[rows] != OpKind.OP]
-    packed, squeeze = Packed(b"", ()), _Gzip()
+    packed, squeeze, least = Packed(b"", ()), _Gzip(), 0
     for kernels, ops, memory in (
         (True, rows, True),
         (True, launching, True),
@@ -133,14 +156,22 @@ def pack(profile: Profile, *, room: int | None = None) -> Packed:
         (True, named, False),
         (False, named[:0], False),
     ):
-        packed = _pack(profile, squeeze, kernels, ops, memory, len(rows))
+        if len(ops) > SAMPLE:
+            some = len(_pack(profile, squeeze, kernels, ops[:SAMPLE], memory, len(rows), served=False).data)
+            if some > room:
+                least = some * len(ops) // SAMPLE  # about
+                continue
+        packed = _pack(profile, squeeze, kernels, ops, memory, len(rows), served=least <= SERVED_ROOM)
         if len(packed.data) <= room:
             break
+        least = len(packed.data)  # each step needs less room than the one before
     return packed
 
 
-def _pack(profile: Profile, squeeze: _Gzip, kernels: bool, ops: Ints, memory: bool, all_ops: int) -> Packed:
-    """`ops`: rows of Trace.ops, in the order of _op_rows."""
+def _pack(
+    profile: Profile, squeeze: _Gzip, kernels: bool, ops: Ints, memory: bool, all_ops: int, *, served: bool
+) -> Packed:
+    """`ops`: rows of Trace.ops, in the order of _op_rows. `served`: a page that a server sends has room for more."""
     trace, columns = profile.trace, _Columns()
     texts = _Texts()
     header = _rows(profile, texts)
@@ -164,7 +195,8 @@ def _pack(profile: Profile, squeeze: _Gzip, kernels: bool, ops: Ints, memory: bo
         _memory(profile, columns)
     elif trace.memory.time.size:
         left_out.append(f"{trace.memory.time.size:,} events of memory: no memory over time")
-    header |= {"columns": columns.places, "left_out": left_out, "all_ops": all_ops == len(ops), "texts": texts.safe()}
+    header |= {"columns": columns.places, "left_out": left_out, "all_ops": all_ops == len(ops), "served": served}
+    header["texts"] = texts.safe()
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     parts = [MAGIC, struct.pack("<II", VERSION, len(text)), text]
     return Packed(squeeze((b"".join(parts), *columns.pieces)), tuple(left_out))
@@ -254,11 +286,7 @@ def _busy(profile: Profile, columns: _Columns) -> None:
 def _op_rows(profile: Profile) -> Ints:
     """Rows of Trace.ops that a page shows, by thread, outer ranges before the ranges inside them."""
     ops = profile.trace.ops
-    rows = np.flatnonzero(ops.kind != OpKind.PYTHON)
-    # Ties as trace/model breaks them: of two ranges with the same times the outer one is what the program named.
-    outer = np.array([2, 0, 1, 3], np.int8)[ops.kind[rows]]
-    order = np.lexsort((ops.external[rows], outer, -ops.end[rows], ops.start[rows], ops.thread[rows]))
-    return np.asarray(rows[order])
+    return of_ops(ops, np.flatnonzero(ops.kind != OpKind.PYTHON).astype(np.int32)).rows
 
 
 def _launching(profile: Profile, rows: Ints) -> Ints:
@@ -285,7 +313,7 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     gpu, calls, links = profile.trace.gpu, profile.trace.calls, profile.gpu
     if not gpu.start.size:
         return
-    order = np.lexsort((gpu.end, gpu.start, gpu.stream, gpu.device))
+    order = np.lexsort((gpu.end, gpu.start, gpu.stream, gpu.device)).astype(np.int32)
     device, stream = gpu.device[order], gpu.stream[order]
     new = np.flatnonzero((np.diff(device) != 0) | (np.diff(stream) != 0)) + 1
     first = np.concatenate(([0], new))
@@ -298,6 +326,7 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     columns.add("kernel.lane", np.cumsum(lane))
     columns.add("kernel.gap", start - before, "signed")
     columns.add("kernel.duration", end - start)
+    del device, stream, lane, start, end, before  # of millions of events each has tens of MB
     columns.add("kernel.kernel", links.kernel[order])
     columns.add("kernel.iteration", links.iteration[order], "delta")
     call = links.call[order]
@@ -306,18 +335,21 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     at = np.maximum.accumulate(np.where(called, np.arange(order.size), 0))
     columns.add("kernel.called", called.astype(np.int64))
     columns.add("kernel.call", np.where(called[at], calls.start[call[at]], 0) if calls.start.size else at * 0, "delta")
-    place = np.full(profile.trace.ops.start.size + 1, NONE, np.int64)
+    del call, called, at
+    place = np.full(profile.trace.ops.start.size + 1, NONE, np.int32)
     place[ops] = np.arange(ops.size)
     instance = place[links.instance[order]]
+    del place
     columns.add("kernel.instance", instance, "delta")
     # Its op is that of the range around its launch, where that range is in the page.
     told = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
     columns.add("kernel.op", links.op[order] - told, "signed")
     columns.add("kernel.bytes", np.clip(gpu.bytes[order], 0, MOST))
-    shape = np.concatenate((gpu.grid, gpu.block, gpu.registers[:, None], gpu.shared[:, None]), axis=1)[order]
-    launches, launch = _distinct(shape)
-    header["launches"] = launches.tolist()
-    columns.add("kernel.launch", launch)
+    # The different launches, and which of them each event is.
+    shape = (*gpu.grid.T, *gpu.block.T, gpu.registers, gpu.shared)
+    launches = Groups(*shape)
+    header["launches"] = np.stack([each[launches.first] for each in shape], axis=1).tolist()
+    columns.add("kernel.launch", launches.of[order])
     _graphs(profile, columns)
 
 
@@ -332,16 +364,6 @@ def _graphs(profile: Profile, columns: _Columns) -> None:
         columns.add("graph.duration", calls.end[call] - calls.start[call])
 
 
-def _distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """The different rows of a table, and for each row of it which one it is."""
-    code = np.zeros(len(rows), np.int64)
-    for values in rows.T:
-        _, inverse = np.unique(values, return_inverse=True)
-        _, code = np.unique(code * (int(inverse.max()) + 1) + inverse, return_inverse=True)
-    _, first = np.unique(code, return_index=True)
-    return rows[first], code
-
-
 def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any], texts: _Texts) -> None:
     ops, links = profile.trace.ops, profile.ranges
     header["threads"] = [texts(thread.label) for thread in profile.trace.threads]
@@ -350,37 +372,61 @@ def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any]
     header["names"] = [texts(profile.trace.names[name]) for name in names]
     row = links.op[rows]
     columns.add("op.what", np.where(row >= 0, row, len(profile.ops) + inverse))
+    del inverse
     columns.add("op.kind", ops.kind[rows])
     columns.add("op.thread", ops.thread[rows])
     columns.add("op.start", ops.start[rows], "delta")
     columns.add("op.duration", ops.end[rows] - ops.start[rows])
     columns.add("op.iteration", links.iteration[rows], "delta")
+    _domains(profile, rows, columns, header, texts)
     if links.cpu_self.size:
-        length = ops.end[rows] - ops.start[rows]
-        cpu_self = np.where(row >= 0, links.cpu_self[rows], length)
-        # The page knows the ops inside of an op, as far as it has them: what they take is not told again.
-        columns.add("op.children", length - cpu_self - _inside(profile, rows), "signed")
-        # Most ops launch nothing: 0 then.
-        columns.add("op.calls", np.where(row >= 0, cpu_self - links.overhead[rows], 0), "signed")
+        give_back()
+        inside = _inside(profile, rows)  # first: it needs the most memory
+        children: list[Ints] = []
+        calls: list[Ints] = []
+        for part in parts(rows.size):
+            some, is_op = rows[part], row[part] >= 0
+            length = ops.end[some] - ops.start[some]
+            cpu_self = np.where(is_op, links.cpu_self[some], length)
+            # The page knows the ops inside of an op, as far as it has them: what they take is not told again.
+            children.append(narrow(length - cpu_self - inside[part]))
+            calls.append(narrow(np.where(is_op, cpu_self - links.overhead[some], 0)))
+        del inside
+        columns.add("op.children", joined(children), "signed")
+        columns.add("op.calls", joined(calls), "signed")  # most ops launch nothing: 0 then
         columns.add("op.gpu_idle", links.gpu_idle[rows], "signed")
+
+
+def _domains(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any], texts: _Texts) -> None:
+    """Of each range its NVTX domain, where an export of Nsight Systems has others than the default one."""
+    if profile.trace.format is not Format.NSYS:
+        return
+    of = [dict(one.other).get(DOMAIN, "") for one in profile.trace.arguments] + [""]
+    names = sorted({*of, ""})[:_MOST_DOMAINS]
+    if len(names) == 1:
+        return
+    place = {name: number for number, name in enumerate(names)}
+    header["domains"] = [texts(name) for name in names]
+    columns.add("op.domain", np.array([place.get(name, 0) for name in of])[profile.trace.ops.arguments[rows]])
 
 
 def _inside(profile: Profile, rows: Ints) -> Ints:
     """Of each of some ranges the time of the ops among them that lie directly in it, no longer than it itself."""
     ops, links = profile.trace.ops, profile.ranges
-    place = np.full(ops.start.size + 1, NONE, np.int64)
+    among = np.zeros(ops.start.size, np.bool_)
     is_op = rows[links.op[rows] >= 0]
-    place[is_op] = np.arange(is_op.size)
-    # The op around each: the nearest range around it that is an op.
-    around = links.parent[is_op]
-    while (wrong := np.flatnonzero((around >= 0) & (links.op[around] < 0))).size:
-        around[wrong] = links.parent[around[wrong]]
-    inner = np.flatnonzero((around >= 0) & (place[around] >= 0))
-    outer = around[inner]
-    time = np.minimum(ops.end[is_op[inner]], ops.end[outer]) - ops.start[is_op[inner]]
+    among[is_op] = True
     total = np.zeros(ops.start.size, np.int64)
-    np.add.at(total, outer, time)
-    return np.asarray(total[rows])
+    for begin in range(0, is_op.size, CHUNK):
+        some = is_op[begin : begin + CHUNK]
+        # The op around each: the nearest range around it that is an op.
+        around = links.parent[some]
+        while (wrong := np.flatnonzero((around >= 0) & (links.op[around] < 0))).size:
+            around[wrong] = links.parent[around[wrong]]
+        inner = np.flatnonzero((around >= 0) & among[around])
+        outer = around[inner]
+        np.add.at(total, outer, np.minimum(ops.end[some[inner]], ops.end[outer]) - ops.start[some[inner]])
+    return joined([narrow(total[rows[part]]) for part in parts(rows.size)])
 
 
 def _memory(profile: Profile, columns: _Columns) -> None:

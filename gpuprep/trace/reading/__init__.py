@@ -12,7 +12,7 @@ from pathlib import Path
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
 from gpuprep.trace.reading import halves, nsys, nsysexport
-from gpuprep.trace.reading.finding import Found, find, look
+from gpuprep.trace.reading.finding import Found, find, look, shown
 
 __all__ = ["Found", "find", "look", "read"]
 
@@ -25,7 +25,8 @@ def read(path: Path, *, stacks: bool = True) -> Trace:
     """
     try:
         if not path.is_file():
-            raise UsageError(f"{path.name}: {'a folder, no file' if path.is_dir() else 'no such file'}")
+            kind = "a folder, no file" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+            raise UsageError(f"{shown(path)}: {kind}")
         if path.name.endswith(nsysexport.ENDINGS):
             with nsysexport.exported(path) as export:
                 return replace(nsys.Reader(export, path.name).read(), size=path.stat().st_size)
@@ -33,4 +34,4 @@ def read(path: Path, *, stacks: bool = True) -> Trace:
             begin = file.read(len(nsys.MAGIC))
         return nsys.Reader(path).read() if begin == nsys.MAGIC else halves.read(path, stacks)
     except OSError as error:
-        raise UsageError(f"{path.name}: cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error

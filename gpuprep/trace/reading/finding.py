@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.reading.source import Source
+from gpuprep.untrusted.plaintext import one_line
 
 JSON = (".json", ".json.gz")
 REPORTS = (".nsys-rep", ".qdrep")
@@ -24,6 +25,11 @@ class Found(NamedTuple):
     others: list[Path]  # of a folder: called like profiles and none: JSON of something else, empty files
 
 
+def shown(path: Path) -> str:
+    """The file's name as errors say it: a name may have line breaks in it."""
+    return one_line(path.name, 200)
+
+
 def look(path: Path) -> Found:
     """`path` itself where it is a file, else the profiles in it and below it, by name. UsageError without one.
 
@@ -31,15 +37,15 @@ def look(path: Path) -> Found:
     """
     if not path.is_dir():
         if not path.exists():
-            raise UsageError(f"{path.name}: no such file or folder")
+            raise UsageError(f"{shown(path)}: no such file or folder")
         return Found([path], [])
     made = Found([], [])
     for entry in _files(path):
-        (made.profiles if _is_profile(entry) else made.others).append(entry)
+        (made.profiles if is_profile(entry) else made.others).append(entry)
     exports = {entry.with_suffix("") for entry in made.profiles if entry.suffix == ".sqlite"}
     found = [entry for entry in made.profiles if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
     if not found:
-        raise UsageError(f"{path.name}: no profile in this folder", f"profiles end in {', '.join(ENDINGS)}")
+        raise UsageError(f"{shown(path)}: no profile in this folder", f"profiles end in {', '.join(ENDINGS)}")
     return Found(found, made.others)
 
 
@@ -58,13 +64,16 @@ def _files(folder: Path) -> list[Path]:
         folders.sort()
         found += [here / name for name in sorted(files) if name.endswith(ENDINGS)]
         if len(found) > _MOST:
-            raise UsageError(f"{folder.name}: more than {_MOST} files that could be profiles; give a folder of one run")
+            raise UsageError(
+                f"{shown(folder)}: more than {_MOST} files that could be profiles; give a folder of one run"
+            )
     return [entry for entry in found if entry.is_file()]
 
 
-def _is_profile(path: Path) -> bool:
+def is_profile(path: Path) -> bool:
+    """Whether it looks like one by its begin; what is no JSON, or cannot be read, is told when it is opened."""
     if not path.name.endswith(JSON):
-        return True  # said when it is opened
+        return True
     try:
         with Source(path) as source:
             begin = source.read(_PEEK)

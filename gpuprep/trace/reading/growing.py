@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpuprep.trace.columns import NONE, Arguments, Thread
+from gpuprep.trace.memory import give_back
 
 MOST_NAMES = 2_000_000
 MOST_LETTERS = 1 << 29  # of all names
@@ -35,12 +34,19 @@ def whole_numbers(values: Sequence[Any], dtype: Any = np.int64) -> np.ndarray[An
         return np.array(fits, dtype=dtype)
 
 
+def every(value: Any, rows: int) -> np.ndarray[Any, Any]:
+    """A column that has one int32 in all rows, in the memory of one. It cannot be written to."""
+    return np.broadcast_to(np.int32(value), rows)
+
+
 def numbers(values: Sequence[Any]) -> np.ndarray[Any, Any]:
     """float32; NaN for what is no number. The profiler writes "inf" as a text."""
     try:
-        return np.array(values, dtype=np.float32)
+        with np.errstate(over="ignore"):  # 1e308 is infinite
+            return np.array(values, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
-        return np.array([_number(value) for value in values], dtype=np.float32)
+        with np.errstate(over="ignore"):
+            return np.array([_number(value) for value in values], dtype=np.float32)
 
 
 def _number(value: Any) -> float:
@@ -83,12 +89,6 @@ class Table:
             if found[name].nbytes > _LARGE:
                 give_back()
         return found
-
-
-def give_back() -> None:
-    """Memory of freed small arrays to the system: glibc keeps it, and a profile of 5 GB would be there twice."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Names:
@@ -148,8 +148,7 @@ class Threads:
 
     def process_of(self, threads: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         processes = np.array([thread.process for thread in self.threads] or [0], dtype=np.int32)
-        found: np.ndarray[Any, Any] = processes[threads]
-        return found
+        return every(processes[0], len(threads)) if (processes == processes[0]).all() else processes[threads]
 
     def label(self, key: tuple[Any, Any], text: str) -> None:
         place = self._plain.get((plain_id(key[0]), plain_id(key[1])))

@@ -16,12 +16,15 @@ from pathlib import Path
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
+from gpuprep.trace.memory import own_memory_for_arrays
 from gpuprep.trace.reading.kineto import Content, Reader
 from gpuprep.trace.reading.pieces import NoBorder, Part
 from gpuprep.trace.reading.source import GZIP, Source
 
 SMALLEST = 96 << 20  # bytes of a file: below this the start of a process costs more than it saves
 LARGEST = 2 << 30  # above this memory is what matters: the columns of one half would be there twice
+PARTS = 1 << 16  # bytes of an array, of parts of columns that linking works on
+TIMES_SMALLER = 10  # of a profile: gzip makes it so
 _SEARCHED = 4 << 20
 _CUT = re.compile(rb'\}\s*,\s*(\{\s*"ph"\s*:\s*"[A-Za-z]"\s*,)')
 # Isolated, so that a folder it is started in cannot bring modules of its own; the path is that of this process.
@@ -33,12 +36,18 @@ START = (
 
 def read(path: Path, stacks: bool) -> Trace:
     """A Kineto trace as columns. UsageError where it is none."""
+    large = path.stat().st_size > (LARGEST // TIMES_SMALLER if _is_gzip(path) else LARGEST)
+    if large:
+        own_memory_for_arrays()
     cut = _cut(path)
     if cut and (found := _together(path, stacks, cut)):
         return found.finished()
     reader = Reader(path, stacks)
     reader.take(Source(path))
-    return reader.finished()
+    made = reader.finished()
+    if large:
+        own_memory_for_arrays(PARTS)  # the many small arrays of reading are gone: there are 65,530 such places
+    return made
 
 
 def second(path: str, cut: str, stacks: str) -> None:
@@ -53,12 +62,17 @@ def _cut(path: Path) -> int:
     size = path.stat().st_size
     if not SMALLEST <= size <= LARGEST or not sys.executable or _processors() < 2:
         return 0
+    if _is_gzip(path):
+        return 0
     with path.open("rb") as file:
-        if file.read(2) == GZIP:
-            return 0
         file.seek(size // 2)
         found = _CUT.search(file.read(_SEARCHED))
     return size // 2 + found.start(1) if found else 0
+
+
+def _is_gzip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(GZIP)) == GZIP
 
 
 def _processors() -> int:

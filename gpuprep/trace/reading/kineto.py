@@ -19,7 +19,7 @@ import numpy as np
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import NONE, Arguments, Calls, Format, GpuEvents, GpuKind, MemoryEvents, OpKind, Ops, Trace
-from gpuprep.trace.reading import arguments, flows, outside, sanity
+from gpuprep.trace.reading import arguments, flows, outside, sanity, strangers
 from gpuprep.trace.reading.events import (
     AnyEvent,
     ArgsOf,
@@ -29,7 +29,8 @@ from gpuprep.trace.reading.events import (
     NameArgs,
     OpArgs,
 )
-from gpuprep.trace.reading.growing import ArgumentsTable, Names, Table, Threads, numbers, plain_id, whole_numbers
+from gpuprep.trace.reading.finding import shown
+from gpuprep.trace.reading.growing import ArgumentsTable, Names, Table, Threads, every, numbers, plain_id, whole_numbers
 from gpuprep.trace.reading.pieces import Part, Pieces
 from gpuprep.trace.reading.source import Source
 
@@ -41,7 +42,10 @@ GPU = {
     "Memcpy": GpuKind.MEMCPY,
     "Memset": GpuKind.MEMSET,
 }
-CALLS = {"cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime"}
+CALLS = {
+    "cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime",
+    "privateuse1_driver",
+}  # fmt: skip
 # Overhead of the profiler and the driver, as lazy loading, stands on a thread of its own.
 OPS = {
     "cpu_op": OpKind.OP, "Operator": OpKind.OP, "user_annotation": OpKind.ANNOTATION, "overhead": OpKind.ANNOTATION,
@@ -64,7 +68,9 @@ UNUSED = {
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
 # Categories of runtimes that are not CUDA's, and what is said of them. AMD's are named like CUDA's: outside.py.
-ACCELERATORS = {"xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator"}
+ACCELERATORS = {
+    "xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator", "hpu_": "other_accelerator",
+}  # fmt: skip
 GPU_ARGS, CALL_ARGS, OP_ARGS = ArgsOf(GpuArgs), ArgsOf(CallArgs), ArgsOf(OpArgs)
 MEMORY_ARGS, NAME_ARGS = ArgsOf(MemoryArgs), ArgsOf(NameArgs)
 MOST_THREADS = 1_000_000
@@ -134,7 +140,7 @@ class Reader:
         gc.disable()
         try:
             with source:
-                self.pieces = Pieces(source, self.notes, self.path.name, part)
+                self.pieces = Pieces(source, self.notes, shown(self.path), part)
                 for batch in self.pieces.batches():
                     self._sort(batch)
         finally:
@@ -189,7 +195,11 @@ class Reader:
         parts = _Parts()
         for event in batch:
             parts[event.cat](event)
-        self.seen.update(category for category in parts if category in PARTS and category)
+        self.seen.update(
+            category
+            for category in parts
+            if category and (category in PARTS or category.startswith(tuple(ACCELERATORS)))
+        )
         readers = {
             "gpu": self._gpu, "calls": self._calls, "ops": self._ops, "python": self._python, "memory": self._memory,
             "flows": self._flows, "others": self._others,
@@ -365,7 +375,7 @@ class Reader:
         found = outside.read(self.outside, self.notes)
         calls["process"] = self.threads.process_of(calls["thread"])
         ops["process"] = self.threads.process_of(ops["thread"])
-        gpu["process"] = _process_of_kernels(gpu["correlation"], calls)
+        gpu["process"] = _process_of_kernels(gpu, calls, self.notes)
         zero = sanity.clean(gpu, calls, ops, memory, self.notes, self.first)
         sanity.count_missing(gpu, calls, self.notes)
         for prefix, note in ACCELERATORS.items():
@@ -397,12 +407,13 @@ class Reader:
 
     def _nothing(self) -> UsageError:
         if self.notes["unknown_categories"]:
-            return UsageError(
-                f"{self.path.name}: a trace, but not of PyTorch's profiler: no event has a category that gpuprep knows",
-                "give a .json or .json.gz of torch.profiler, or an .sqlite of nsys export",
-            )
+            why = "a trace, but not of PyTorch's profiler: no event has a category that gpuprep knows"
+            return UsageError(f"{shown(self.path)}: {why}", strangers.READABLE)
+        if count := self.notes["unreadable_events"]:
+            why = f"a trace without one event that can be read: of {count:,} the time, the duration or the name is none"
+            return UsageError(f"{shown(self.path)}: {why}", strangers.READABLE)
         return UsageError(
-            f"{self.path.name}: the trace holds no events", "record at least one step; see docs/traces.md"
+            f"{shown(self.path)}: the trace holds no events", "record at least one step; see docs/traces.md"
         )
 
     def _generation(self, found: outside.Outside) -> str:
@@ -422,14 +433,45 @@ class Reader:
         return {**{name: True for name, is_there in seen.items() if is_there}, **found.switches}
 
 
-def _process_of_kernels(correlation: np.ndarray[Any, Any], calls: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """The process of the call with the same correlation; the first process where there is none."""
-    if not len(calls["process"]) or (calls["process"] == calls["process"][0]).all():
-        first = calls["process"][0] if len(calls["process"]) else 0
-        return np.full(len(correlation), first, np.int32)
-    known, place = np.unique(calls["correlation"], return_index=True)
-    at = np.minimum(np.searchsorted(known, correlation), len(known) - 1)
-    return np.where(known[at] == correlation, calls["process"][place[at]], calls["process"][0]).astype(np.int32)
+def _process_of_kernels(
+    gpu: dict[str, np.ndarray[Any, Any]], calls: dict[str, np.ndarray[Any, Any]], notes: Counter[str]
+) -> Any:
+    """The process of the call with the same correlation; the first process where there is none.
+
+    A correlation is unique in its process alone, and a kernel does not tell its process. Where several processes have a
+    call of this correlation, the one whose External id is the kernel's, too; else NONE, which is counted.
+    """
+    process, correlation = calls["process"], gpu["correlation"]
+    if not len(process) or (process == process[0]).all():
+        return every(process[0] if len(process) else 0, len(correlation))
+    found = _same(correlation, calls["correlation"], process)
+    found[found == NONE] = process[0]
+    several = found == _SEVERAL
+    if several.any():
+        external = gpu["external"][several]
+        rows = np.flatnonzero(np.isin(calls["correlation"], correlation[several]))
+        both = np.stack((np.append(correlation[several], calls["correlation"][rows]),
+                         np.append(external, calls["external"][rows])), 1)  # fmt: skip
+        key = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        told = _same(key[: len(external)], key[len(external) :], process[rows])
+        told[(told == _SEVERAL) | (external < 0)] = NONE
+        found[several] = told
+        if count := int((told == NONE).sum()):
+            notes["several_processes"] += count
+    return found.astype(np.int32)
+
+
+_SEVERAL = -2
+
+
+def _same(wanted: Any, keys: Any, values: Any) -> Any:
+    """The value of the keys that are the wanted one; NONE where there is none, _SEVERAL where they have several."""
+    known, of = np.unique(keys, return_inverse=True)
+    least, most = np.full(len(known), np.iinfo(np.int64).max), np.full(len(known), NONE, np.int64)
+    np.minimum.at(least, of, values)
+    np.maximum.at(most, of, values)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[at] != wanted, NONE, np.where(least[at] == most[at], most[at], _SEVERAL))
 
 
 def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

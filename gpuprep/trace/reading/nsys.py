@@ -32,12 +32,14 @@ from gpuprep.trace.columns import (
 )
 from gpuprep.trace.reading import nvtx, sanity
 from gpuprep.trace.reading.growing import LONGEST_NAME, ArgumentsTable, Names, Table, whole_numbers
+from gpuprep.untrusted.plaintext import one_line
 
 MAGIC = b"SQLite format 3\0"
 KNOWN_SCHEMA = (3, 28)
 _ROWS = 50_000  # rows fetched at once
 _MOST_VALUE = 200
 _MOST_DEVICES = 1024
+_MOST_DOMAINS = 1000
 _ASKED = 500  # ids in one question
 # Property of the machine ► its name here. Others are never asked for: DeviceEnvironment holds secrets.
 PROPERTIES = {
@@ -96,7 +98,8 @@ class Reader:
                 return self._trace()
         except _FAULTS as error:
             raise UsageError(
-                f"{self.name}: this SQLite file is damaged or incomplete: {error}", "export it again with nsys export"
+                f"{one_line(self.name)}: this SQLite file is damaged or incomplete: {one_line(str(error))}",
+                "export it again with nsys export",
             ) from error
 
     def _trace(self) -> Trace:
@@ -105,7 +108,7 @@ class Reader:
         schema = self._schema()
         if not self.tables & {KERNELS, COPIES, FILLS, CALLS, RANGES, "META_DATA_EXPORT", "StringIds"}:
             raise UsageError(
-                f"{self.name}: an SQLite file, but no export of Nsight Systems",
+                f"{one_line(self.name)}: an SQLite file, but no export of Nsight Systems",
                 "make one with nsys export --type sqlite FILE.nsys-rep",
             )
         parts = {
@@ -126,7 +129,7 @@ class Reader:
         self._count_others()
         if not self.gpu.rows + self.calls.rows + self.ops.rows:
             raise UsageError(
-                f"{self.name}: this export of Nsight Systems holds no kernels, CUDA calls or NVTX ranges",
+                f"{one_line(self.name)}: this export of Nsight Systems holds no kernels, CUDA calls or NVTX ranges",
                 "record with nsys profile -t cuda,nvtx",
             )
         return self._finished(schema)
@@ -155,7 +158,14 @@ class Reader:
         there = self._columns(table)
         if not there.issuperset(needed):
             raise _NoColumn
-        asked = ", ".join(f'"{column}"' if column in there else "NULL" for column in (*needed, *wanted))
+        # Any value may be a text of any length, in a column of numbers, too; many rows are fetched at once.
+        asked = ", ".join(
+            f"""CASE WHEN typeof("{column}") IN ('text', 'blob') THEN substr("{column}", 1, {LONGEST_NAME})"""
+            f""" ELSE "{column}" END"""
+            if column in there
+            else "NULL"
+            for column in (*needed, *wanted)
+        )
         cursor = self.database.execute(f'SELECT {asked} FROM "{table}" {where}')
         while rows := cursor.fetchmany(_ROWS):
             yield list(zip(*rows, strict=True))
@@ -274,8 +284,10 @@ class Reader:
             start, end, tid, text, text_id, domain = columns
             registered = self._texts(text_id)
             ranges = [
-                nvtx.range_of(str(own)[:LONGEST_NAME] if own is not None else other, domains.get(number, ""))
-                for own, other, number in zip(text, registered, domain, strict=True)
+                nvtx.range_of(
+                    str(own)[:LONGEST_NAME] if own is not None else other, nvtx.domain(thread, number, domains)
+                )
+                for own, other, thread, number in zip(text, registered, tid, domain, strict=True)
             ]
             self.ops.add(
                 **self._times(start, end),
@@ -288,14 +300,21 @@ class Reader:
                 arguments=np.array([nvtx.arguments_row(found, self.arguments) for found in ranges], np.int32),
             )
 
-    def _domains(self) -> dict[Any, str]:
-        """Names of NVTX domains but the default one."""
-        if not self._columns(RANGES).issuperset(("eventType", "domainId", "text")):
+    def _domains(self) -> dict[tuple[Any, Any], str]:
+        """Names of NVTX domains by process and domainId: each process counts its own domains."""
+        if not self._columns(RANGES).issuperset(("eventType", "domainId")):
             return {}
-        question = (
-            f"SELECT domainId, substr(text, 1, {_MOST_VALUE}) FROM {RANGES} WHERE eventType = {_DOMAIN} LIMIT 1000"
-        )
-        return {number: str(text) for number, text in self.database.execute(question) if number and text}
+        where = f"WHERE eventType = {_DOMAIN} LIMIT {_MOST_DOMAINS}"
+        found = {}
+        for number, text, text_id, tid in (
+            row
+            for columns in self._batches(RANGES, ("domainId",), ("text", "textId", "globalTid"), where)
+            for row in zip(*columns, strict=True)
+        ):
+            name = str(text)[:_MOST_VALUE] if text is not None else self._texts([text_id])[0][:_MOST_VALUE]
+            if number and name:
+                found[nvtx.process(tid), number] = name
+        return found
 
     def _count_others(self) -> None:
         for table, note in ((GRAPHS, "nsys_graphs_whole"), ("DIAGNOSTIC_EVENT", "nsys_diagnostics")):

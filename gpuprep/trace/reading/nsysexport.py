@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuprep.errors import UsageError
+from gpuprep.trace.reading.finding import shown
 from gpuprep.untrusted.plaintext import one_line
 
 ENDINGS = (".nsys-rep", ".qdrep")
@@ -28,7 +29,7 @@ def exported(report: Path) -> Iterator[Path]:
     nsys = program()
     if not nsys:
         raise UsageError(
-            f"{report.name}: a report of Nsight Systems; only nsys can open it, and it is not installed here",
+            f"{shown(report)}: a report of Nsight Systems; only nsys can open it, and it is not installed here",
             "where nsys is installed: nsys export --type sqlite --lazy=false FILE.nsys-rep, then give the .sqlite",
         )
     with tempfile.TemporaryDirectory(prefix="gpuprep-nsys-") as folder:
@@ -45,10 +46,10 @@ def exported(report: Path) -> Iterator[Path]:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise UsageError(f"{report.name}: nsys export did not end: {one_line(str(error))}") from error
+            raise UsageError(f"{shown(report)}: nsys export did not end: {one_line(str(error))}") from error
         if done.returncode or not target.is_file():
             words = one_line((done.stderr or done.stdout)[-2000:], 300)
-            raise UsageError(f"{report.name}: nsys export failed (exit {done.returncode}): {words}")
+            raise UsageError(f"{shown(report)}: nsys export failed (exit {done.returncode}): {words}")
         yield target
 
 

@@ -6,12 +6,14 @@ torch.autograd.profiler.emit_nvtx writes `aten::mm, seq = 5, op_id = 17, sizes =
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpuprep.trace.columns import NONE, Arguments
 from gpuprep.trace.reading.arguments import sizes_of
 from gpuprep.trace.reading.growing import ArgumentsTable
 
+DOMAIN = "NVTX domain"  # key of Arguments.other
 _VERSION = re.compile(r"_v\d{4,}(?:_ptsz|_ptds)?$")
 _DETAILS = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _SEQUENCE = re.compile(r", seq = (\d{1,18})(?=,|$)")
@@ -32,6 +34,18 @@ def call(name: str) -> str:
     return _VERSION.sub("", name)
 
 
+def process(tid: object) -> int | None:
+    """Of a global thread id."""
+    return tid >> 24 if isinstance(tid, int) else None
+
+
+def domain(tid: object, number: object, names: Mapping[tuple[object, object], str]) -> str:
+    """The name of a range's domain; "" for the default one, and "domain 3" where the export does not name it."""
+    if not isinstance(number, int) or not number:
+        return ""
+    return names.get((process(tid), number)) or names.get((None, number)) or f"domain {number}"
+
+
 def range_of(text: str, domain: str) -> Range:
     details = _DETAILS.search(text)
     if not details:
@@ -50,5 +64,5 @@ def arguments_row(found: Range, table: ArgumentsTable) -> int:
     place = table.find(key)
     if place is not None:
         return place
-    other = (("NVTX domain", found.domain),) if found.domain else ()
+    other = ((DOMAIN, found.domain),) if found.domain else ()
     return table.add(key, Arguments(shapes=sizes_of(found.sizes.encode()), other=other))

@@ -1,4 +1,4 @@
-"""What stands beside the events of a Kineto trace: GPUs, ranks, switches, versions. Untrusted; only known keys."""
+"""Reads the data of a Kineto trace outside its events: GPUs, ranks, switches, versions. Untrusted; only known keys."""
 
 from __future__ import annotations
 

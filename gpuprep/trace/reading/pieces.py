@@ -17,12 +17,13 @@ from typing import Any, cast
 import msgspec
 
 from gpuprep.errors import UsageError
-from gpuprep.trace.reading import repair
+from gpuprep.trace.reading import repair, strangers
 from gpuprep.trace.reading.events import FAULTS, AnyEvent, decode_events, decode_exact, lenient
 from gpuprep.trace.reading.source import Source
 
 PIECE = 4 << 20  # bytes decoded at once
 MOST_EVENT = 64 << 20  # bytes of one event, and of what stands before and after the events
+MOST_BRACKETS = 1 << 22  # of what is decoded at once and longer than PIECE: each is an object in memory
 EXACT_BELOW = 2**43  # µs, 101 days: up to here a double keeps three decimals, for half its last bit is below 0.5 ns
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -75,9 +76,9 @@ class Pieces:
             if self._ended:
                 break
             if len(buffer) > MOST_EVENT:
-                raise UsageError(
-                    f"{self.name}: no event ends within {MOST_EVENT >> 20} MiB; this is no trace of PyTorch's profiler"
-                )
+                batch, buffer = self._long(buffer)
+                yield batch
+                break
         if self.part is Part.FIRST:
             yield self._until_border(buffer)
         elif self._ended:
@@ -85,6 +86,15 @@ class Pieces:
         else:
             yield from self._last(buffer)
         self._read_outside()
+
+    def _long(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
+        """Not an event is long, but what stands behind all of them; else UsageError."""
+        batch, buffer = self._closing(buffer)
+        if not self._ended:
+            raise UsageError(
+                f"{self.name}: no event ends within {MOST_EVENT >> 20} MiB; this is no trace of PyTorch's profiler"
+            )
+        return batch, buffer
 
     def _read(self, most: int) -> bytes:
         got = self.source.read(most)
@@ -103,13 +113,13 @@ class Pieces:
             self.bare_list = True
             return buffer[1:]
         if buffer[:1] != b"{":
-            raise self._no_trace()
+            raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
         searched = tried = 0
         while True:
             for found in _ARRAY.finditer(buffer, searched):
                 tried += 1
                 if tried > _ARRAYS:
-                    raise self._no_trace()
+                    raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
                 # Inside a text or a deeper object the part before would not be an object when closed here.
                 if _object(buffer[: found.end()] + b"]}") is not None:
                     self._head = buffer[: found.end()] + b"]}"
@@ -117,14 +127,8 @@ class Pieces:
             searched = max(0, len(buffer) - 64)
             more = self._read(PIECE)
             if not more or len(buffer) > MOST_EVENT:
-                raise self._no_trace()
+                raise strangers.refusal(self.name, buffer[: strangers.ENOUGH])
             buffer += more
-
-    def _no_trace(self) -> UsageError:
-        return UsageError(
-            f"{self.name}: this is no profile that gpuprep can read: no JSON with traceEvents",
-            "give a .json or .json.gz of torch.profiler, or an .sqlite of nsys export",
-        )
 
     @staticmethod
     def _border(buffer: bytes, before: int) -> int:
@@ -192,6 +196,9 @@ class Pieces:
         self._rest(buffer)
 
     def _closing(self, buffer: bytes) -> tuple[list[AnyEvent], bytes]:
+        """Raises UsageError where a small file (gzip) would become gigabytes of empty objects."""
+        if buffer.count(b"{") + buffer.count(b"[") > MOST_BRACKETS:
+            raise UsageError(f"{self.name}: millions of lists or objects that are no events", strangers.READABLE)
         try:
             # The array is complete and nothing follows: a bare list.
             text = b"[" + buffer

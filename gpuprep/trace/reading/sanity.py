@@ -41,7 +41,10 @@ def clean(gpu: Columns, calls: Columns, ops: Columns, memory: Columns, notes: Co
     if wrong.any():
         notes["impossible_times"] += int(wrong.sum())
         _keep(memory, ~wrong)
-    clipped = _clip(gpu)
+    order = np.lexsort((gpu["end"], gpu["start"], gpu["stream"], gpu["device"]))
+    if twice := _twice(gpu, order):
+        notes["events_twice"] += twice
+    clipped = _clip(gpu, order)
     if clipped:
         notes["clipped_durations"] += clipped
     zeros = int(((gpu["end"] == gpu["start"]) & (gpu["kind"] == GpuKind.KERNEL)).sum())
@@ -63,7 +66,9 @@ def count_missing(gpu: Columns, calls: Columns, notes: Counter[str]) -> None:
         notes["no_gpu_events"] += 1
         return
     # A correlation is unique in its process alone; it has 32 bits.
+    told = gpu["process"] >= 0  # the others are counted
     launched, called = ((each["process"].astype(np.int64) << 40) + each["correlation"] for each in (gpu, calls))
+    launched = launched[told]
     called = np.sort(called)
     at = np.minimum(np.searchsorted(called, launched), max(len(called) - 1, 0))
     count = int((called[at] != launched).sum()) if len(called) else len(launched)
@@ -81,11 +86,19 @@ def _absurd(start: Array, end: Array, middle: int) -> Array:
     return wrong | (start <= 0) if middle > _FAR_NS else wrong
 
 
-def _clip(gpu: Columns) -> int:
+def _twice(gpu: Columns, order: Array) -> int:
+    """GPU events that stand in the file once more, as of a file that was joined with itself. One of 0 ns tells nothing:
+    old profilers count whole µs. `order`: by device, stream, start, end."""
+    same = gpu["end"][order[1:]] > gpu["start"][order[1:]]
+    for key in ("device", "stream", "start", "end", "name", "correlation", "graph_node"):
+        same &= gpu[key][order[1:]] == gpu[key][order[:-1]]
+    return int(same.sum())
+
+
+def _clip(gpu: Columns, order: Array) -> int:
     """Ends events of corrupt length where the next one on their stream starts; how many. In place."""
     if len(gpu["start"]) < 2:
         return 0
-    order = np.lexsort((gpu["end"], gpu["start"], gpu["stream"], gpu["device"]))
     device, stream, start, end = (gpu[key][order] for key in ("device", "stream", "start", "end"))
     same = (device[1:] == device[:-1]) & (stream[1:] == stream[:-1]) & (start[1:] > start[:-1])
     # Nodes of a CUDA graph may run at the same time under the name of one stream.

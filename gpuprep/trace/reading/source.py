@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from gpuprep.untrusted.limits import open_regular
+
 GZIP = b"\x1f\x8b"
 _COMPRESSED = 1 << 20  # bytes read at once
 _STEP = 64
@@ -19,7 +21,7 @@ class Source:
     """
 
     def __init__(self, path: Path, begin: int = 0, end: int | None = None) -> None:
-        self._file: BinaryIO = path.open("rb")
+        self._file: BinaryIO = open_regular(path)  # a pipe would be waited for
         self._left = end - begin if end is not None else None
         self.torn = False
         self.garbage = False  # bytes after the end of the gzip data, or damaged gzip data

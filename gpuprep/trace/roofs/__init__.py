@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpuprep.catalogue import Board
+from gpuprep.catalogue import board as catalogue_board
 from gpuprep.records import Missing, RunRecord
 from gpuprep.trace import work
 from gpuprep.trace.document import Note, OpLine, RoofLine, TraceDocument
@@ -52,10 +53,21 @@ def with_roofs(
 ) -> TraceDocument:
     lines = roofs(profile, document, board, record)
     lacks = missing(document, board, lines)
-    if not lacks:
-        return replace(document, roofs=lines)
-    noted = replace(document.file, notes=(*document.file.notes, Note("no_roofs", 1, lacks)))
-    return replace(document, file=noted, roofs=lines)
+    notes = [Note("no_roofs", 1, lacks)] if lacks else []
+    if board is not None and record is None and (other := _another(document, board)):
+        notes.append(Note("board_like", 1, other))
+    return replace(document, file=replace(document.file, notes=(*document.file.notes, *notes)), roofs=lines)
+
+
+def _another(document: TraceDocument, board: Board) -> str:
+    """Where the GPU's name is not the board's: what the figures are of."""
+    named = sorted({one.name for one in document.file.devices if one.name and one.kernels})
+    if not named or any(catalogue_board("", name=one) for one in named):
+        return ""
+    return (
+        f"gpuprep's catalogue does not know the {' and the '.join(named)}: roofs and gains are those of {board.name} "
+        "boards with as many SMs and as much memory."
+    )
 
 
 def _candidates(profile: Profile, document: TraceDocument) -> Iterator[tuple[OpLine, Work]]:

@@ -1,8 +1,9 @@
 """The addresses:
 
     index.html             all runs; with one run the page of that run
+    page?job=F             the page of the runs in one folder, as the ranks of one job
     page?run=R             the page. &start=N&stop=M&key_op=NAME choose iterations, as on the command line
-    document.json?run=R    the document of `gpuprep trace report PATH --format json`
+    document.json?run=R    the document of `gpuprep trace report PATH --format json`; also ?job=F
     raw?run=R              the file itself, for Perfetto
     perfetto?run=R         hands the file to ui.perfetto.dev inside the browser; nothing is sent to any server
     index.js               what TensorBoard loads
@@ -13,6 +14,7 @@ The last part of a path alone counts, so the application needs not know where it
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -106,7 +108,9 @@ def _asked(query: dict[str, str]) -> Asked:
             raise UsageError(f"{name}={one_line(text, 40)}: this is no number of an iteration", "give 0 or more")
         return int(text)
 
-    return Asked(query.get("run", ""), number("start"), number("stop"), query.get("key_op", "")[:MOST_NAME])
+    return Asked(
+        query.get("run", ""), number("start"), number("stop"), query.get("key_op", "")[:MOST_NAME], query.get("job", "")
+    )
 
 
 # ---------------------------------------------------------------- pages
@@ -120,9 +124,22 @@ def _index(library: Library, start: StartResponse) -> Iterable[bytes]:
         f'<li><a target="view" href="page?run={quote(name, safe="")}">{html.escape(visible(name))}</a></li>'
         for name in names
     )
+    jobs = "\n".join(
+        f'<li><a target="view" href="page?job={quote(folder, safe="")}">{_job_words(folder, len(runs))}</a></li>'
+        for folder, runs in library.jobs_of(names).items()
+    )
+    jobs = f"<h1>Jobs</h1><ul>\n{jobs}\n</ul>" if jobs else ""
     none = "" if names else "<p>No profile was found here. docs/traces.md says how one is recorded.</p>"
-    body = f'<nav><h1>Profiles</h1>{none}<ul>\n{rows}\n</ul></nav><iframe name="view" title="The profile"></iframe>'
+    body = (
+        f'<nav>{jobs}<h1>Profiles</h1>{none}<ul>\n{rows}\n</ul></nav><iframe name="view" title="The profile"></iframe>'
+    )
     return _page(start, "gpuprep trace", body)
+
+
+def _job_words(folder: str, profiles: int) -> str:
+    """Markup."""
+    where = "" if folder == "." else f"{html.escape(visible(folder))}: "
+    return f"{where}{profiles} profiles, as the ranks of one job"
 
 
 def _perfetto(library: Library, run: str, start: StartResponse) -> Iterable[bytes]:
@@ -162,12 +179,12 @@ def policy(page: bytes) -> str:
 def _raw(library: Library, query: dict[str, str], environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
     path = library.raw(query.get("run", ""))
     if path is None:
-        raise _Answer("404 Not Found", "this file is not handed out: it has the recorded environment in it")
+        raise _Answer("404 Not Found", "this file is not handed out: it is no trace of PyTorch's profiler")
     try:
         file = open_regular(path)
     except OSError as error:
         raise UsageError(f"{path.name}: {error.strerror}") from error
-    size = path.stat().st_size
+    size = os.fstat(file.fileno()).st_size
     kind = "application/gzip" if path.name.endswith(".gz") else "application/json"
     plain = "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in path.name

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gpuprep.errors import UsageError
+from gpuprep.records import RunRecord
 from gpuprep.trace.formats import json
-from gpuprep.trace.opening import Opened
-from gpuprep.trace.page import html, pack
+from gpuprep.trace.opening import Wish, open_trace
+from gpuprep.trace.opening.job import open_job, open_rank
+from gpuprep.trace.page import html, html_of_job, pack
+from gpuprep.trace.reading import Found
+from gpuprep.trace.reading.finding import is_profile
 
-KEPT = 3  # opened runs: each may need hundreds of MB
+OneOf = tuple[str, int] | None  # the job that a run may be a rank of, and how many profiles that has
+KEPT = 3  # pages: each may need tens of MB
 RAW = (".json", ".json.gz")  # what Perfetto takes; an export of Nsight Systems has the recorded environment in it
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One run with one choice of iterations."""
+    """One run with one choice of iterations, or a job: all runs of a folder as its ranks."""
 
-    run: str
+    run: str = ""
     start: int | None = None
     stop: int | None = None
     key_op: str = ""
+    job: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,48 +40,111 @@ class Page:
     json: bytes
 
 
-Opener = Callable[[Path, Asked], Opened]
-
-
 class Library:
-    """`found` gives name ► file, and is asked again each time; names may be anything, and are never made a path."""
+    """`found` gives name ► file, and is asked again each time; names may be anything, and are never made a path.
 
-    def __init__(self, found: Callable[[], Mapping[str, Path]], opener: Opener) -> None:
-        self._found, self._opener = found, opener
-        self._pages: OrderedDict[tuple[Asked, int, int], Page] = OrderedDict()
+    `whole`: all runs together may be one job, as `gpuprep trace report FOLDER` takes them.
+    """
+
+    def __init__(
+        self,
+        found: Callable[[], Mapping[str, Path]],
+        *,
+        whole: bool = False,
+        keep_paths: bool = False,
+        record: RunRecord | None = None,
+    ) -> None:
+        self._found, self._whole, self._keep_paths, self._record = found, whole, keep_paths, record
+        self._pages: OrderedDict[tuple[Asked, OneOf, tuple[tuple[int, ...], ...]], Page] = OrderedDict()
         self._lock = threading.Lock()  # one is opened at a time: memory is what there is least of
 
     def names(self) -> list[str]:
         return list(self._found())
 
+    def jobs_of(self, names: list[str]) -> dict[str, list[str]]:
+        """Folder ► its runs, of folders with several: they may be the ranks of one job. "." is the whole folder."""
+        by_folder: dict[str, list[str]] = {}
+        for name in names:
+            by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
+        if self._whole:
+            by_folder = {folder: runs for folder, runs in by_folder.items() if len(runs) < len(names)}
+            by_folder["."] = names
+        return {folder: runs for folder, runs in sorted(by_folder.items()) if len(runs) > 1}
+
+    def _one_of(self, run: str, names: list[str]) -> OneOf:
+        jobs = self.jobs_of(names)
+        job = next((each for each in (str(PurePosixPath(run).parent), ".") if each in jobs), None)
+        return None if job is None else (job, len(jobs[job]))
+
     def path(self, run: str) -> Path:
         """Raises UsageError."""
-        path = self._found().get(run)
-        if path is None:
-            raise UsageError("there is no such run", "choose one of the list")
-        return path
+        return _chosen(run, self._found())
 
     def raw(self, run: str) -> Path | None:
-        """The file itself, where it is one to hand out."""
+        """The file itself, where it is one to hand out: a link may lead to anything that this user can read."""
         path = self.path(run)
-        return path if path.name.endswith(RAW) else None
+        return path if path.name.endswith(RAW) and is_profile(path) else None
 
     def page(self, asked: Asked) -> Page:
-        """Raises UsageError for what is no profile."""
-        path = self.path(asked.run)
-        try:
-            there = path.stat()
-        except OSError as error:
-            raise UsageError(f"{path.name}: {error.strerror}") from error
-        key = (asked, there.st_mtime_ns, there.st_size)  # a file that changed is read again
+        """Raises UsageError for what is no profile, and for a job that there is not."""
+        found = self._found()  # one look: it may open each file of a folder
+        runs = self._runs_of(asked, found)
+        one_of = None if asked.job else self._one_of(asked.run, list(found))
+        key = (asked, one_of, tuple(_version(path) for path in runs.values()))  # a file that changed is read again
         with self._lock:
             made = self._pages.get(key)
             if made is None:
-                opened = self._opener(path, asked)
-                text = html(opened.profile, opened.document, room=pack.SERVED_ROOM)
-                made = Page(text.encode(), json.render(opened.document).encode())
+                made = self._job(asked, runs) if asked.job else self._one(asked, runs[asked.run], one_of)
                 self._pages[key] = made
                 while len(self._pages) > KEPT:
                     self._pages.popitem(last=False)
             self._pages.move_to_end(key)
             return made
+
+    def _runs_of(self, asked: Asked, found: Mapping[str, Path]) -> dict[str, Path]:
+        if not asked.job:
+            return {asked.run: _chosen(asked.run, found)}
+        names = self.jobs_of(list(found)).get(asked.job)
+        if names is None:
+            raise UsageError("there is no such job", "choose one of the list")
+        return {name: found[name] for name in names}
+
+    def _wish(self, asked: Asked) -> Wish:
+        return Wish(asked.start, asked.stop, asked.key_op, "", self._keep_paths)
+
+    def _one(self, asked: Asked, path: Path, one_of: OneOf) -> Page:
+        opened = open_trace(path, self._wish(asked), self._record)
+        told = dict(zip(("job", "profiles"), one_of, strict=True)) if one_of else None
+        text = html(opened.profile, opened.document, room=pack.SERVED_ROOM, one_of=told)
+        return Page(text.encode(), json.render(opened.document).encode())
+
+    def _job(self, asked: Asked, runs: Mapping[str, Path]) -> Page:
+        if asked.start is not None or asked.stop is not None:
+            raise UsageError("start and stop are of one profile", "leave them out, or choose the run of one rank")
+        wish = self._wish(asked)
+        folder = os.path.commonpath([path.parent for path in runs.values()])
+        job = open_job(Path(folder), wish, Found(list(runs.values()), []))
+        run_of = {path: name for name, path in runs.items()}
+        text = html_of_job(
+            job.ranks,
+            lambda rank: open_rank(job, rank, wish, self._record),
+            room=pack.SERVED_ROOM,
+            runs={rank: run_of[path] for rank, path in job.files.items()},
+        )
+        return Page(text.encode(), json.render(job.ranks).encode())
+
+
+def _chosen(run: str, found: Mapping[str, Path]) -> Path:
+    path = found.get(run)
+    if path is None:
+        raise UsageError("there is no such run", "choose one of the list")
+    return path
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Whoever writes to a file can set back the time of its content, and not that of its change."""
+    try:
+        there = path.stat()
+    except OSError as error:
+        raise UsageError(f"{path.name}: {error.strerror}") from error
+    return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns

@@ -1,6 +1,7 @@
 // Recommendations, and what stands beside them: static guidance.
 
 const { el, time } = page;
+const SMALLEST = 0.05; // µs a step: a gain below that is none
 
 // A link of a recommendation opens in a new tab; anything but http(s) is no link.
 const linked = url => {
@@ -25,7 +26,7 @@ const rowsOf = one => {
 
 const list = (state, all) => el("ul", { class: "advice" }, all.map(one => el("li", { class: `about-${one.severity}` },
   el("div", { class: "advice-head" }, el("span", { class: `severity about-${one.severity}` }, SEVERITY[one.severity] || one.severity),
-    one.gain && el("b", { class: "gain" }, `about ${time(one.gain.us)} a step`), rowsOf(one)),
+    one.gain && one.gain.us >= SMALLEST && el("b", { class: "gain" }, `about ${time(one.gain.us)} a step`), rowsOf(one)),
   el("p", { class: "problem-text" }, one.problem),
   el("p", {}, one.recommendation, " ", linked(one.link)),
   one.gain && el("p", { class: "small soft" }, `Estimated: ${one.gain.how}`))));
@@ -50,7 +51,7 @@ page.views.advice = {
   render: (container, state) => {
     const all = state.document.advice;
     if (!all.length) { container.append(el("p", {}, "No rule found anything to recommend.")); return; }
-    container.append(el("p", { class: "lead" }, "Ordered by the gain that is estimated. » leads to the rows."), scope(state) || "",
+    container.append(el("p", { class: "lead" }, "Ordered by the gain that is estimated: each is of one change alone, so gains do not add up. » leads to the rows."), scope(state) || "",
       page.panel("By gain", list(state, all)));
     page.table(container, {
       name: "recommendations", title: "As a table", count: all.length,

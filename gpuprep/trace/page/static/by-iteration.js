@@ -30,7 +30,7 @@ const iterationTable = (container, state, on) => {
   return picked >= 0 ? rows[picked] : null;
 };
 
-const MISSING = "Single kernels are not in this page: the file has too many of them. `gpuprep trace serve` shows them.";
+const missing = state => el("p", { class: "hint" }, "Single kernels are not in this page: the file has too many of them. ", page.whereKernelsAre(state));
 
 const kernelTable = (place, rows, options) => page.table(place, {
   count: rows.length, order: ["timestamp_us", "asc"], ...options,
@@ -52,7 +52,7 @@ page.views["by-iteration"] = {
     const show = one => {
       const rows = state.tables.kernelsIn(one.index);
       place.replaceChildren();
-      if (!rows) { place.append(el("p", { class: "hint" }, MISSING)); return; }
+      if (!rows) { place.append(missing(state)); return; }
       kernelTable(place, rows, { name: "iteration-kernels", title: "Kernels in selected iteration", withOp: true,
         lead: `The ${figure(rows.length)} kernels and memory operations of iteration ${one.index} (${one.name}).` });
     };
@@ -70,7 +70,7 @@ page.views["by-op"] = {
     const kernels = (one, op) => {
       const rows = tables.kernelsIn(one.index, op.op);
       lower.replaceChildren();
-      if (!rows) { lower.append(el("p", { class: "hint" }, MISSING)); return; }
+      if (!rows) { lower.append(missing(state)); return; }
       kernelTable(lower, rows, { name: "iteration-op-kernels", title: "Kernels in selected iteration and op",
         lead: `Iteration ${one.index}, ${op.name}.` });
     };
@@ -78,7 +78,7 @@ page.views["by-op"] = {
       const rows = tables.opsIn(one.index);
       middle.replaceChildren();
       lower.replaceChildren(el("p", { class: "soft hint", role: "status" }, "Choose an op to see its kernels in the iteration."));
-      if (!rows) { middle.append(el("p", { class: "hint" }, MISSING)); return; }
+      if (!rows) { middle.append(missing(state)); return; }
       const chosen = rows.findIndex(op => String(op.op) === state.params.get("op"));
       page.table(middle, {
         name: "iteration-ops", title: "Ops in selected iteration", count: rows.length, order: ["start_us", "asc"],

@@ -57,7 +57,7 @@ page.ring = (label, parts) => {
 // Bars side by side, each a stack of parts. bars: [{label, title, values: [..]}]; parts: [{label, colour, shown}].
 page.bars = (label, bars, parts, { unit = "", onpick = null } = {}) => {
   const hidden = new Set(), box = el("div", { class: "bars-box" });
-  const WIDTH = 900, HEIGHT = 190, LEFT = 44, BOTTOM = 20;
+  const WIDTH = 900, HEIGHT = 190, LEFT = 60, BOTTOM = 20;
   const draw = () => {
     const heights = bars.map(bar => bar.values.reduce((sum, value, place) => sum + (hidden.has(place) ? 0 : value), 0));
     const most = Math.max(...heights, 1e-9), step = (WIDTH - LEFT) / Math.max(1, bars.length);

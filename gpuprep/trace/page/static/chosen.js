@@ -35,7 +35,7 @@ const words = one => `Iterations ${one.start} to ${one.stop}${one.keyOp ? ` by $
 const meaning = one => `Iterations ${one.start} to ${one.stop}; key op: ${one.keyOp || "as the profile was split"}; domain: ${one.domain || "all"}`;
 
 page.chosen = state => {
-  const { choice } = state.tables, parts = [];
+  const { choice } = state.tables, parts = [page.rankChoice(state)].filter(Boolean);
   if (page.kept.list.length > 1) {
     const options = page.kept.list.map((one, i) => el("option", { value: i, title: meaning(one), selected: same(one, choice) }, words(one)));
     parts.push(el("label", { class: "choose" }, el("span", {}, "Aggregation"), el("select", {
@@ -47,7 +47,7 @@ page.chosen = state => {
   if (domains.length) {
     const options = domains.slice(0, MOST_DOMAINS).map(one =>
       el("option", { value: one.name, selected: one.name === choice.domain }, `${short(one.name)} (${one.ranges})`));
-    parts.push(el("label", { class: "choose", title: "Figures of the work that was launched inside of annotations of one name alone" },
+    parts.push(el("label", { class: "choose", title: "Figures of the work that was launched inside of annotations of one name alone, or inside of the ranges of one NVTX domain" },
       el("span", {}, "Domain"), el("select", {
         id: "domain", onchange: event => { page.choose({ domain: event.target.value }); document.getElementById("domain")?.focus(); },
       }, el("option", { value: "", selected: !choice.domain }, "All of the profile"), options)));

@@ -82,12 +82,13 @@ page.more = (label, views) => page.el("details", { class: "more" },
 //   data       the unpacked profile (data.js)
 //   choice     {start, stop, keyOp, domain}: what all tables are of; undefined: as the file was opened
 //   tables     data.aggregate(choice)
+//   rank       of a job's page: the rank whose profile all this is of; undefined: a page of one profile
 //   params     of the address, for the view's own use: page.keep({op: 12}) changes them
 //   range      [start, stop] of the iterations that the tables are of; keyOp: "" or its name; model: {document, data}
 // page.choose({start, stop}) or ({keyOp}) or ({domain}) chooses anew, and everything is shown again.
 
 page.state = {
-  document: null, data: null, tables: null, choice: {}, params: new URLSearchParams(), view: "",
+  document: null, data: null, tables: null, rank: undefined, choice: {}, params: new URLSearchParams(), view: "",
   get range() { return page.range(); },
   get keyOp() { return this.choice.keyOp || ""; },
   get model() { return this; },
@@ -95,7 +96,8 @@ page.state = {
 
 const address = (view, params) => {
   const all = new URLSearchParams(params), { start, stop, keyOp, domain } = page.state.choice;
-  for (const name of ["iterations", "key", "domain", "kept"]) all.delete(name);
+  for (const name of ["rank", "iterations", "key", "domain", "kept"]) all.delete(name);
+  if (page.state.rank !== undefined) all.set("rank", page.state.rank);
   if (page.kept.text()) all.set("kept", page.kept.text());
   if (start !== undefined) all.set("iterations", `${start}-${stop}`);
   if (keyOp) all.set("key", keyOp);
@@ -144,9 +146,16 @@ const chosen = params => {
   return choice;
 };
 
-// Reads the address: what is chosen first, then the view.
-page.route = () => {
-  const state = page.state, [view, params] = parsed(), choice = chosen(params);
+// Reads the address: the rank first, what is chosen next, then the view.
+page.route = async () => {
+  const state = page.state, asked = location.hash, [view, params] = parsed(), choice = chosen(params);
+  const rank = page.rankOf(params);
+  if (!state.data || rank !== state.rank) {
+    const found = await page.profileOf(rank);
+    if (location.hash !== asked) return; // another address came meanwhile
+    Object.assign(state, found, { rank, tables: null });
+    page.kept.list = [];
+  }
   if (!state.tables || JSON.stringify(choice) !== JSON.stringify(state.choice)) {
     state.tables = state.data.aggregate(choice);
     state.choice = choice;

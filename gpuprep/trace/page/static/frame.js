@@ -5,10 +5,12 @@ const { el } = page;
 page.frame = state => {
   const file = state.document.file, [start, stop] = page.range(), total = state.tables.summary.total_iterations;
   const range = document.getElementById("range");
-  const words = total > 1 ? `Iterations ${start} to ${stop} of ${total}` : "One iteration";
+  const rank = state.rank === undefined ? "" : `Rank ${state.rank}. `;
+  const words = `${rank}${total > 1 ? `Iterations ${start} to ${stop} of ${total}` : "One iteration"}`;
   if (range.textContent !== words) range.textContent = words;
 
   const navigation = document.getElementById("navigation");
+  const job = page.linkToJob(state);
   const names = Object.keys(page.views).sort((a, b) => page.views[a].place - page.views[b].place)
     .filter(name => !page.views[name].shown || page.views[name].shown(state));
   navigation.replaceChildren(
@@ -17,7 +19,7 @@ page.frame = state => {
       const one = page.link(name, {}, page.views[name].title);
       if (name === state.view) one.setAttribute("aria-current", "page");
       return el("li", {}, one);
-    })),
+    }), job && el("li", {}, job)),
     page.chosen(state),
     el("p", { class: "soft small" }, file.name),
   );

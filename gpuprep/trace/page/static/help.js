@@ -16,7 +16,7 @@ page.views.help = {
         ["CPU overhead", "CPU time of the op itself less the time inside calls of the CUDA API."],
         ["GPU idle", "Gaps between the kernels of one call of an op."],
         ["Key op", "An op whose calls begin the iterations, where the profile does not mark its steps."],
-        ["Domain", "A family of annotations of the program. Choose one, and all figures are of what lies inside its ranges."],
+        ["Domain", "A family of annotations of the program, or an NVTX domain of an export of Nsight Systems. Choose one, and all figures are of what lies inside its ranges."],
         ["n/a", "Not in the profile, or nothing to divide by. It is never 0."],
       ])),
       panel("Tables", list([

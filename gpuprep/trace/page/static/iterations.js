@@ -253,6 +253,7 @@ page.views.iterations = {
     const { data } = state.model, keyOp = state.keyOp || "";
     const keyField = el("input", { type: "text", id: "field-key", readonly: true, value: keyOp || tables.summary.split_by, title: keyOp || tables.summary.split_by });
     const can = data && data.keyOps().length > 0;
+    if (can) data.prepare();
     container.append(el("div", { class: "tools fields" }, labels.start, labels.stop,
       el("label", {}, el("span", {}, "Key op"), keyField),
       el("button", { type: "button", id: "pick-key", disabled: !can, onclick: () => pickKeyOp(state, name => { page.choose({ keyOp: name }); document.getElementById("pick-key")?.focus(); }) }, "Select key op…"),

@@ -4,14 +4,13 @@
 const { el } = page;
 const PERFETTO = "https://ui.perfetto.dev";
 
-page.perfetto = (state, { protocol, pathname, search } = location) => {
-  const file = state.document.file, run = new URLSearchParams(search).get("run");
+page.perfetto = (state, place = location) => {
+  const file = state.document.file, run = page.runShown(place);
   const kineto = file.format === "kineto";
-  const served = /^https?:$/.test(protocol) && /\/page$/.test(pathname) && run !== null;
   const link = (href, words) => el("a", { href, target: "_blank", rel: "noopener noreferrer" }, words);
   let words;
   if (!kineto) words = ["Perfetto reads traces of PyTorch's profiler alone. nsys-ui opens this export."];
-  else if (served) {
+  else if (run !== null) {
     words = [link(`perfetto?run=${encodeURIComponent(run)}`, "Open in Perfetto"), " · ", el("a", { href: `raw?run=${encodeURIComponent(run)}`, download: "" }, "The trace itself"),
       ". Perfetto gets the trace inside of this browser; no server is sent it."];
   } else words = ["This file does not have the trace itself. Open ", link(PERFETTO, "ui.perfetto.dev"), ` and drop ${page.plain(file.name)} into it, or start `, el("code", {}, "gpuprep trace serve"),

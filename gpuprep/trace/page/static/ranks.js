@@ -11,6 +11,8 @@ const findings = job => [
   job.steps.length && !job.stragglers.length && job.ranks.some(one => one.late_us !== null)
     ? "No straggler: no rank is last in most steps by 5 % of a step." : null,
   job.missing.length ? `No profile of rank ${ranksInWords(job.missing)}: nothing is known of what they wait for.` : null,
+  page.ranksLeftOut().length ? `No room in this page for the profile of rank ${ranksInWords(page.ranksLeftOut().map(one => one.rank))}. ` +
+    (page.runShown() === null ? "`gpuprep trace serve` with the folder shows each." : "Each has a page of its own, which the list of ranks leads to.") : null,
   `Clocks: ${job.clocks}${job.clock_error_us === null ? "" : ` (ends of one collective lie ${time(job.clock_error_us)} apart)`}.`,
 ].filter(Boolean);
 
@@ -29,9 +31,9 @@ const chart = job => {
 
 page.views.ranks = {
   title: "Ranks", place: 62,
-  shown: state => Boolean(state.document.ranks),
+  shown: () => Boolean(page.job.ranks),
   render: (container, state) => {
-    const job = state.document.ranks, { ranks, collectives } = job;
+    const job = page.job.ranks, { ranks, collectives } = job;
     const steps = job.steps.flatMap(step => ranks.map((one, place) => ({
       name: step.name, rank: one.rank, wall_us: step.wall_us[place], busy_us: step.busy_us[place], exposed_us: step.exposed_us[place],
       late_us: step.late_us[place], waited_for: step.last_rank === one.rank,
@@ -43,7 +45,10 @@ page.views.ranks = {
     page.table(container, {
       name: "ranks", title: "Ranks", count: ranks.length, order: ["rank", "asc"], length: 25,
       lead: "Means of the steps that all ranks have. Busy, compute and collectives are unions. Exposed: collectives beside which no kernel runs on this " +
-        "GPU. Late: what the others wait for this rank alone. The other views of this page show the first rank.",
+        "GPU. Late: what the others wait for this rank alone. The other views " +
+        `show rank ${state.rank}; choose another one here, or beside the list of views.`,
+      pick: { head: "Show", label: row => `Show rank ${ranks[row].rank}`, picked: ranks.findIndex(one => one.rank === state.rank),
+        on: row => page.showRank(ranks[row].rank) },
       columns: [
         countColumn(ranks, "rank", "Rank"), timeColumn(ranks, "step_us", "Step"), timeColumn(ranks, "busy_us", "GPU busy"),
         countColumn(ranks, "busy_percent", "GPU busy", { key: "busy_percent", unit: "%", digits: 1 }), timeColumn(ranks, "compute_us", "Compute"),

@@ -15,12 +15,12 @@ page.views.roofs = {
       columns: [
         { key: "op", title: "Op", get: row => names.get(rows[row].op) || rows[row].type,
           show: (name, row) => page.link("ops", { op: rows[row].op }, name.length > 100 ? `${name.slice(0, 100)}…` : name) },
-        shortColumn(rows, "type", "Op type"), textColumn(rows, "shape", "Shape"), shortColumn(rows, "dtype", "Data type"), countColumn(rows, "calls", "Calls"),
-        timeColumn(rows, "gpu_us", "GPU time"), countColumn(rows, "tflops", "TFLOP/s", { digits: 1 }),
-        countColumn(rows, "roof_tflops", "Roof TFLOP/s", { digits: 1 }),
+        timeColumn(rows, "gpu_us", "GPU time"),
         countColumn(rows, "percent", "Of the roof", { unit: "%", digits: 1, show: value => page.meter(percent(value), value / 100, "tc", "Share of the roof") }),
-        shortColumn(rows, "roof_source", "Roof from"), textColumn(rows, "words", "Why it is below"), textColumn(rows, "better", "What would be faster"),
-        timeColumn(rows, "better_us", "Saved a step"),
+        textColumn(rows, "better", "What would be faster"), timeColumn(rows, "better_us", "Saved a step"), textColumn(rows, "words", "Why it is below"),
+        countColumn(rows, "tflops", "TFLOP/s", { digits: 1 }), countColumn(rows, "roof_tflops", "Roof TFLOP/s", { digits: 1 }),
+        shortColumn(rows, "roof_source", "Roof from"), textColumn(rows, "shape", "Shape"), shortColumn(rows, "dtype", "Data type"),
+        countColumn(rows, "calls", "Calls"), shortColumn(rows, "type", "Op type"),
       ],
     });
   },

@@ -19,22 +19,33 @@ const rowAt = (starts, time) => {
   return low - 1;
 };
 
-// The iteration of a time; OUTSIDE for a time in none.
-const iterationAt = ({ start, end }, time) => {
-  const row = rowAt(start, time);
-  return row >= 0 && time <= end[row] ? row : OUTSIDE;
+// The iteration of each time; OUTSIDE for a time in none, and for NaN. Most times lie in the iteration of the time
+// before, or in the next one: these are tried before all are searched.
+const iterationsAt = ({ start, end }, times) => {
+  const made = new Int32Array(times.length), count = start.length;
+  for (let i = 0, row = -1; i < times.length; i++) {
+    const time = times[i];
+    if (!(row >= 0 && start[row] <= time && !(start[row + 1] <= time))) {
+      if (row + 1 < count && start[row + 1] <= time && !(start[row + 2] <= time)) row += 1;
+      else row = rowAt(start, time);
+    }
+    made[i] = row >= 0 && time <= end[row] ? row : OUTSIDE;
+  }
+  return made;
 };
 
 // Intervals merged where they touch or overlap. `rows`: in the order of their starts.
 const merged = (rows, start, end) => {
-  const starts = [], ends = [], before = [0];
-  for (const row of rows) {
-    const last = ends.length - 1;
-    if (last >= 0 && start[row] <= ends[last]) ends[last] = Math.max(ends[last], end[row]);
-    else { starts.push(start[row]); ends.push(end[row]); }
+  const starts = new Float64Array(rows.length), ends = new Float64Array(rows.length);
+  let count = 0;
+  for (let i = 0; i < rows.length; i++) {
+    const from = start[rows[i]], to = end[rows[i]];
+    if (count && from <= ends[count - 1]) { if (to > ends[count - 1]) ends[count - 1] = to; }
+    else { starts[count] = from; ends[count++] = to; }
   }
-  for (let i = 0; i < starts.length; i++) before.push(before[i] + ends[i] - starts[i]);
-  return { starts, ends, before };
+  const before = new Float64Array(count + 1);
+  for (let i = 0; i < count; i++) before[i + 1] = before[i] + ends[i] - starts[i];
+  return { starts: starts.subarray(0, count), ends: ends.subarray(0, count), before };
 };
 
 // How much of merged intervals lies before a time.
@@ -155,71 +166,20 @@ extend({
   domains() {
     if (!this.has.ops || !this.has.kernels) return [];
     return this.once("domains", () => {
-      const { kind, count } = this.ranges, found = new Map();
+      const { kind, count, domain } = this.ranges, found = new Map();
+      if (domain) for (const name of this.nvtxDomains()) found.set(name, 0);
+      for (let i = 0; domain && i < count; i++) { const name = this.nvtxDomains()[domain[i]]; found.set(name, found.get(name) + 1); }
+      const nvtx = [...found].map(([name, ranges]) => ({ name, ranges }));
+      found.clear();
       for (let i = 0; i < count; i++) {
         if (kind[i] !== ANNOTATION) continue;
         const name = family(this.rangeName(i));
         found.set(name, (found.get(name) || 0) + 1);
       }
-      return [...found].map(([name, ranges]) => ({ name, ranges })).sort((a, b) => b.ranges - a.ranges);
+      return [...nvtx, ...[...found].map(([name, ranges]) => ({ name, ranges })).sort((a, b) => b.ranges - a.ranges)];
     });
   },
 });
-
-const filled = (count, get, Kind = Float64Array) => {
-  const made = new Kind(count);
-  for (let i = 0; i < count; i++) made[i] = get(i);
-  return made;
-};
-
-// Rows with the same key as one: sorted by the key, which is a whole number below `limit`; below 0 takes no part.
-const DENSE = 1 << 25; // keys that a table holds; more are looked up one by one
-class Groups {
-  constructor(keys, limit) {
-    const count = keys.length, of = new Int32Array(count).fill(-1);
-    if (limit <= DENSE) {
-      const rank = new Int32Array(limit).fill(-1), found = [];
-      for (let i = 0; i < count; i++) if (keys[i] >= 0) rank[keys[i]] = 0;
-      for (let key = 0; key < limit; key++) if (rank[key] === 0) { rank[key] = found.length; found.push(key); }
-      for (let i = 0; i < count; i++) if (keys[i] >= 0) of[i] = rank[keys[i]];
-      this.keys = Float64Array.from(found);
-    } else {
-      const rows = new Map();
-      for (let i = 0; i < count; i++) if (keys[i] >= 0) rows.set(keys[i], 0);
-      this.keys = Float64Array.from(rows.keys()).sort();
-      this.keys.forEach((key, i) => rows.set(key, i));
-      for (let i = 0; i < count; i++) if (keys[i] >= 0) of[i] = rows.get(keys[i]);
-    }
-    this.of = of;
-    this.count = this.keys.length;
-  }
-
-  size() {
-    const { of } = this, made = new Float64Array(this.count);
-    for (let i = 0; i < of.length; i++) if (of[i] >= 0) made[of[i]] += 1;
-    return made;
-  }
-
-  sum(values) {
-    const { of } = this, made = new Float64Array(this.count);
-    for (let i = 0; i < of.length; i++) if (of[i] >= 0) made[of[i]] += values[i];
-    return made;
-  }
-
-  least(values) {
-    const { of } = this, made = new Float64Array(this.count).fill(Infinity);
-    for (let i = 0; i < of.length; i++) if (of[i] >= 0 && values[i] < made[of[i]]) made[of[i]] = values[i];
-    return made;
-  }
-
-  most(values) {
-    const { of } = this, made = new Float64Array(this.count);
-    for (let i = 0; i < of.length; i++) if (of[i] >= 0 && values[i] > made[of[i]]) made[of[i]] = values[i];
-    return made;
-  }
-
-  parts(get, Kind = Int32Array) { return filled(this.count, i => get(this.keys[i]), Kind); }
-}
 
 extend({
   // The profile's own split, as Python summed it.
@@ -259,9 +219,9 @@ extend({
       return row >= 0 && time < inside.ends[row];
     };
     const split = { iterations, problems: [], keep: null };
-    split.event = keyOp ? this.iterationsOfEvents(iterations) : events.iteration;
-    split.range = keyOp ? filled(ranges.count, i => iterationAt(iterations, ranges.start[i]), Int32Array) : ranges.iteration;
-    if (inside) split.keep = filled(events.count, i => (holds(this.launchTime(i)) ? 1 : 0), Uint8Array);
+    split.event = keyOp ? iterationsAt(iterations, this.launchTimes) : events.iteration;
+    split.range = keyOp ? iterationsAt(iterations, ranges.start) : ranges.iteration;
+    if (inside) split.keep = Uint8Array.from(events.start, (_, i) => (holds(this.launchTime(i)) ? 1 : 0));
     if (keyOp) this.setWindows(split);
     split.cells = this.cellsOf(split);
     split.opcells = this.opcellsOf(split, holds);
@@ -271,45 +231,54 @@ extend({
     return split;
   },
 
-  // A kernel is of the iteration in which it was launched; without a launch in the profile, of none.
-  iterationsOfEvents(iterations) {
-    const { count, called, call, start } = this.events, anyCalls = this.header.calls > 0;
-    const made = new Int32Array(count);
-    for (let i = 0; i < count; i++)
-      made[i] = anyCalls ? (called[i] ? iterationAt(iterations, call[i]) : OUTSIDE) : iterationAt(iterations, start[i]);
-    return made;
+  // A kernel is of the iteration in which it was launched; without a launch in the profile (NaN), of none. Where the
+  // profile has no launches at all, its own start counts.
+  get launchTimes() {
+    return this.once("launch times", () => {
+      const { count, called, call, start } = this.events, made = new Float64Array(count);
+      if (!this.header.calls) return start;
+      for (let i = 0; i < count; i++) made[i] = called[i] ? call[i] : NaN;
+      return made;
+    });
   },
 
   // The wall clock of an iteration: from its first op on the CPU to the last end of its ops or of its GPU work.
-  setWindows(split) {
-    const { iterations, event, range } = split, { count, start, end, kind } = this.ranges;
+  setWindows({ iterations, event, range }) {
+    const { count, start, end, kind } = this.ranges, { borders } = this, gpuEnd = this.events.end;
     const first = new Float64Array(iterations.count).fill(Infinity), until = new Float64Array(iterations.count).fill(-Infinity);
-    const border = this.borderRanges();
     for (let i = 0; i < count; i++) {
       const at = range[i];
-      if (at < 0 || border.has(i)) continue;
+      if (at < 0 || borders[i]) continue;
       if (kind[i] <= ANNOTATION && start[i] < first[at]) first[at] = start[i];
       if (kind[i] === OP && end[i] > until[at]) until[at] = end[i];
     }
-    for (let i = 0; i < event.length; i++)
-      if (event[i] >= 0 && this.events.end[i] > until[event[i]]) until[event[i]] = this.events.end[i];
+    for (let i = 0; i < event.length; i++) {
+      const at = event[i];
+      if (at >= 0 && gpuEnd[i] > until[at]) until[at] = gpuEnd[i];
+    }
     iterations.first = first.map((time, i) => (time > iterations.end[i] ? iterations.start[i] : time));
     iterations.until = until.map((time, i) => (time < iterations.first[i] ? iterations.end[i] : time));
   },
 
   // The ranges that are the iterations of the profile themselves (ProfilerStep#3): no work of the program.
-  borderRanges() {
+  get borders() {
     return this.once("borders", () => {
-      const { count, kind, start } = this.ranges, rows = new Set();
+      const { count, kind, start } = this.ranges, found = new Uint8Array(count);
       const starts = new Map(Array.from(this.iterations.start, (time, i) => [time, this.iterations.name[i]]));
       for (let i = 0; i < count; i++)
-        if (kind[i] === ANNOTATION && starts.get(start[i]) === this.rangeName(i)) rows.add(i);
-      return rows;
+        if (kind[i] === ANNOTATION && starts.get(start[i]) === this.rangeName(i)) found[i] = 1;
+      return found;
     });
   },
 
+  // Of an export of Nsight Systems: the names of its NVTX domains, in the order of their numbers here.
+  nvtxDomains() {
+    return (this.header.domains || []).map(i => `NVTX domain: ${this.header.texts[i] || "default"}`);
+  },
+
   domainUnion(domain) {
-    const { kind, start, end } = this.ranges;
+    const { kind, start, end, count, domain: of } = this.ranges, place = of ? this.nvtxDomains().indexOf(domain) : -1;
+    if (place >= 0) return merged(Array.from({ length: count }, (_, i) => i).filter(i => of[i] === place).sort((a, b) => start[a] - start[b]), start, end);
     const rows = this.rangesNamed(name => family(name) === domain).filter(row => kind[row] === ANNOTATION);
     return merged(rows.sort((a, b) => start[a] - start[b]), start, end);
   },
@@ -317,36 +286,39 @@ extend({
   // Of each single kernel the number of its (op, kernel, device) among the different ones, which are sorted.
   get kinds() {
     return this.once("kinds", () => {
-      const { op, kernel, device, count } = this.events, nKernels = this.kernels.length;
-      const places = new Map(this.deviceOrder.map((number, i) => [number, i])), nDevices = places.size;
-      const limit = this.ops.length * nKernels * nDevices;
-      const groups = new Groups(filled(count, i => (op[i] * nKernels + kernel[i]) * nDevices + places.get(device[i])), limit);
+      const { op, kernel, device, count } = this.events, gpus = this.deviceOrder.length;
+      const places = new Map(this.deviceOrder.map((number, i) => [number, i])), work = new Int32Array(count);
+      for (let i = 0; i < count; i++) work[i] = kernel[i] * gpus + places.get(device[i]);
+      const groups = new page.Groups(op, work, this.ops.length, this.kernels.length * gpus);
       return {
-        of: groups.of, count: groups.count, op: groups.parts(key => Math.floor(key / nDevices / nKernels)),
-        kernel: groups.parts(key => Math.floor(key / nDevices) % nKernels), device: groups.parts(key => this.deviceOrder[key % nDevices]),
+        of: groups.of, count: groups.count, op: groups.major, kernel: groups.minor.map(one => Math.floor(one / gpus)),
+        device: groups.minor.map(one => this.deviceOrder[one % gpus]),
       };
     });
   },
 
   // Sums of single kernels by (iteration, op, kernel, device), in this order.
   cellsOf({ iterations, event, keep }) {
-    const { duration, count } = this.events, { kinds } = this, n = Math.max(1, kinds.count);
-    const groups = new Groups(filled(count, i => (keep && !keep[i] ? -1 : (event[i] + 1) * n + kinds.of[i])), (iterations.count + 1) * n);
-    const kind = groups.parts(key => key % n);
+    const { kinds } = this, major = new Int32Array(event.length);
+    for (let i = 0; i < major.length; i++) major[i] = keep && !keep[i] ? -1 : event[i] + 1;
+    const groups = new page.Groups(major, kinds.of, iterations.count + 1, Math.max(1, kinds.count));
+    const { sum, least, most } = groups.spreads(this.events.duration);
     return {
-      iteration: groups.parts(key => Math.floor(key / n) - 1), op: kind.map(one => kinds.op[one]), kernel: kind.map(one => kinds.kernel[one]),
-      device: kind.map(one => kinds.device[one]), calls: groups.size(), total: groups.sum(duration), shortest: groups.least(duration), longest: groups.most(duration),
+      iteration: groups.major.map(one => one - 1), op: groups.minor.map(one => kinds.op[one]), kernel: groups.minor.map(one => kinds.kernel[one]),
+      device: groups.minor.map(one => kinds.device[one]), calls: groups.sizes(), total: sum, shortest: least, longest: most,
     };
   },
 
-  // The ops among the ranges, as a tree: position in `rows`, position of the op around each, and its times.
+  // The ops among the ranges as a tree, and behind them the launches of graphs. `rows`: their rows among the ranges;
+  // `position`: the other way round; `above`: position of the op around each; all others are columns of both.
   get tree() {
     return this.once("tree", () => {
-      const { count, what, start, end, thread, children, calls, gpu_idle: idle } = this.ranges;
+      const { count, what, start, end, thread, children, calls, gpu_idle: gpuIdle } = this.ranges, graphs = this.graphCalls();
       const nOps = this.ops.length, position = new Int32Array(count).fill(-1), stack = [];
       let size = 0;
       for (let i = 0; i < count; i++) if (what[i] < nOps) position[i] = size++;
-      const rows = new Int32Array(size), above = new Int32Array(size);
+      const rows = new Int32Array(size), above = new Int32Array(size), all = size + graphs.op.length;
+      const [begin, cpu, self, overhead, idle] = Array.from({ length: 5 }, () => new Float64Array(all)), op = new Int32Array(all);
       for (let i = 0; i < count; i++) {
         const at = position[i];
         if (at < 0) continue;
@@ -355,56 +327,66 @@ extend({
         while (stack.length && end[rows[stack[stack.length - 1]]] <= start[i]) stack.pop();
         above[at] = stack.length ? stack[stack.length - 1] : -1;
         stack.push(at);
+        begin[at] = start[i];
+        op[at] = what[i];
+        cpu[at] = end[i] - start[i];
+        self[at] = cpu[at] - children[i];
+        idle[at] = gpuIdle[i];
       }
-      const pick = get => filled(size, at => get(rows[at]));
-      const cpu = pick(i => end[i] - start[i]), self = pick(i => end[i] - start[i] - children[i]);
       for (let at = 0; at < size; at++)
-        if (above[at] >= 0) self[above[at]] -= Math.min(end[rows[at]], end[rows[above[at]]]) - start[rows[at]];
-      return { rows, position, above, cpu, self, overhead: filled(size, at => self[at] - calls[rows[at]]), idle: pick(i => idle[i]) };
+        if (above[at] >= 0) self[above[at]] -= Math.min(end[rows[at]], end[rows[above[at]]]) - begin[at];
+      for (let at = 0; at < size; at++) overhead[at] = self[at] - calls[rows[at]];
+      begin.set(graphs.start, size);
+      op.set(graphs.op, size);
+      cpu.set(graphs.duration, size);
+      self.set(graphs.duration, size);
+      return { rows, position, above, begin, op, cpu, self, overhead, idle };
     });
   },
 
+  // GPU time of each row of the tree: of its own kernels, and with those of the ops inside of it.
+  treeWork(keep) {
+    const { above, position, begin } = this.tree, { instance, duration, count } = this.events;
+    const own = new Float64Array(begin.length);
+    for (let i = 0; i < count; i++) {
+      const at = instance[i] < 0 ? -1 : position[instance[i]];
+      if (at >= 0 && (!keep || keep[i])) own[at] += duration[i];
+    }
+    const withInner = own.slice();
+    for (let at = above.length - 1; at >= 0; at--) if (above[at] >= 0) withInner[above[at]] += withInner[at];
+    return { own, withInner };
+  },
+
+  get wholeTreeWork() { return this.once("tree work", () => this.treeWork(null)); },
+
   // Sums of single ops by (iteration, op).
   opcellsOf({ iterations, range, keep }, holds) {
-    const { rows, position, above, cpu, self, overhead, idle } = this.tree, events = this.events;
-    const { what, start } = this.ranges, nOps = this.ops.length, graphs = this.graphCalls();
-    const graphIteration = Int32Array.from(graphs.start, time => iterationAt(iterations, time));
-    const gpu = new Float64Array(rows.length);
-    for (let i = 0; i < events.count; i++) {
-      const at = events.instance[i] < 0 ? -1 : position[events.instance[i]];
-      if (at >= 0 && (!keep || keep[i])) gpu[at] += events.duration[i];
-    }
-    const withInner = Float64Array.from(gpu);
-    for (let at = rows.length - 1; at >= 0; at--) if (above[at] >= 0) withInner[above[at]] += withInner[at];
-    const count = rows.length + graphs.op.length;
-    const both = (one, other) => { const all = new Float64Array(count); all.set(one); if (other) all.set(other, one.length); return all; };
-    const keys = filled(count, at => {
-      if (!holds(at < rows.length ? start[rows[at]] : graphs.start[at - rows.length])) return -1;
-      if (at < rows.length) return (range[rows[at]] + 1) * nOps + what[rows[at]];
-      return (graphIteration[at - rows.length] + 1) * nOps + graphs.op[at - rows.length];
-    });
-    const groups = new Groups(keys, (iterations.count + 1) * nOps);
+    const { rows, above, begin, op, cpu, self, overhead, idle } = this.tree, nOps = this.ops.length;
+    const { own, withInner } = keep ? this.treeWork(keep) : this.wholeTreeWork;
+    const major = new Int32Array(begin.length);
+    major.set(iterationsAt(iterations, begin.subarray(rows.length)), rows.length);
+    for (let at = 0; at < rows.length; at++) major[at] = range[rows[at]];
+    for (let at = 0; at < major.length; at++) major[at] = keep && !holds(begin[at]) ? -1 : major[at] + 1;
+    const groups = new page.Groups(major, op, iterations.count + 1, nOps), { of } = groups;
     // Where an op lies inside of one of its own row and iteration, its time is counted with that one.
-    const outer = new Float64Array(rows.length), open = new Int32Array(groups.count), path = [];
-    for (let at = 0; at < rows.length; at++) {
-      while (path.length && path[path.length - 1] !== above[at]) {
-        const left = groups.of[path.pop()];
+    const outer = new Float64Array(begin.length), open = new Int32Array(groups.count), path = new Int32Array(rows.length);
+    for (let at = 0, depth = 0; at < rows.length; at++) {
+      while (depth && path[depth - 1] !== above[at]) {
+        const left = of[path[--depth]];
         if (left >= 0) open[left] -= 1;
       }
-      path.push(at);
-      const group = groups.of[at];
+      path[depth++] = at;
+      const group = of[at];
       if (group < 0) continue;
       outer[at] = open[group] ? 0 : withInner[at];
       open[group] += 1;
     }
-    const all = { cpu: both(cpu, graphs.duration), cpu_self: both(self, graphs.duration), overhead: both(overhead), gpu_idle: both(idle), gpu: both(gpu) };
+    const wall = groups.spreads(cpu), gpu = groups.spreads(own), over = groups.spreads(overhead), waits = groups.spreads(idle);
     return {
-      iteration: groups.parts(key => Math.floor(key / nOps) - 1), op: groups.parts(key => key % nOps),
-      calls: groups.size(), cpu: groups.sum(all.cpu), cpu_self: groups.sum(all.cpu_self), overhead: groups.sum(all.overhead),
-      gpu_idle: groups.sum(all.gpu_idle), cpu_shortest: groups.least(all.cpu), cpu_longest: groups.most(all.cpu),
-      gpu: groups.sum(all.gpu), gpu_with_children: groups.sum(both(outer)), gpu_shortest: groups.least(all.gpu), gpu_longest: groups.most(all.gpu),
-      overhead_shortest: groups.least(all.overhead), overhead_longest: groups.most(all.overhead),
-      gpu_idle_shortest: groups.least(all.gpu_idle), gpu_idle_longest: groups.most(all.gpu_idle),
+      iteration: groups.major.map(one => one - 1), op: groups.minor, calls: groups.sizes(), cpu_self: groups.sums(self), gpu_with_children: groups.sums(outer),
+      cpu: wall.sum, cpu_shortest: wall.least, cpu_longest: wall.most, gpu: gpu.sum, gpu_shortest: gpu.least, gpu_longest: gpu.most,
+      overhead: over.sum, overhead_shortest: over.least, overhead_longest: over.most,
+      gpu_idle: waits.sum, gpu_idle_shortest: waits.least, gpu_idle_longest: waits.most,
     };
   },
 
@@ -414,41 +396,70 @@ extend({
       ? this.group("graph") : { op: new Int32Array(0), start: new Float64Array(0), duration: new Float64Array(0) }));
   },
 
+  // Of each device the union of its events.
+  get unions() {
+    return this.once("unions", () => {
+      const { start, end } = this.events;
+      return this.eventsByDevice().map(rows => merged(rows, start, end));
+    });
+  },
+
   // Of each (iteration, device): the union of the device's events before the iteration's window, before its end, inside.
-  busyOf({ iterations, keep }) {
+  busyOf({ iterations: { count, first, until }, keep }) {
     const { start, end } = this.events, devices = this.deviceOrder.length;
-    const made = Object.fromEntries(["busy", "busyFirst", "busyUntil"].map(name => [name, new Float64Array(iterations.count * devices)]));
-    this.eventsByDevice().forEach((rows, device) => {
-      const union = merged(keep ? rows.filter(row => keep[row]) : rows, start, end);
-      for (let i = 0; i < iterations.count; i++) {
-        const at = i * devices + device, { first, until } = iterations;
-        made.busyFirst[at] = unionUntil(union, first[i]);
-        made.busyUntil[at] = unionUntil(union, Math.max(first[i], until[i]));
-        made.busy[at] = made.busyUntil[at] - made.busyFirst[at];
+    const [busy, busyFirst, busyUntil] = Array.from({ length: 3 }, () => new Float64Array(count * devices));
+    const unions = keep ? this.eventsByDevice().map(rows => merged(rows.filter(row => keep[row]), start, end)) : this.unions;
+    unions.forEach((union, device) => {
+      for (let i = 0; i < count; i++) {
+        const at = i * devices + device;
+        busyFirst[at] = unionUntil(union, first[i]);
+        busyUntil[at] = unionUntil(union, Math.max(first[i], until[i]));
+        busy[at] = busyUntil[at] - busyFirst[at];
       }
     });
-    return made;
+    return { busy, busyFirst, busyUntil };
+  },
+
+  // Calls of modules that the profile's own tables name: rows among the ranges, number of the module, time on the CPU.
+  get moduleCalls() {
+    return this.once("module calls", () => {
+      const { count, kind, start, end, thread } = this.ranges, numbers = new Map(this.modules.map((path, i) => [path, i]));
+      const stack = [], rows = [], module = [];
+      let last = -1;
+      for (let i = 0; i < count; i++) {
+        if (kind[i] !== MODULE) continue;
+        if (last >= 0 && thread[i] !== thread[last]) stack.length = 0;
+        last = i;
+        while (stack.length && end[stack[stack.length - 1][0]] <= start[i]) stack.pop();
+        const name = this.rangeName(i).replace(/^nn\.Module: /, ""), outer = stack.length ? stack[stack.length - 1][1] : null;
+        const path = [...(outer === null ? name : `${outer}/${name}`)].slice(0, LONGEST_PATH).join("");
+        stack.push([i, path]);
+        if (!numbers.has(path)) continue;
+        rows.push(i);
+        module.push(numbers.get(path));
+      }
+      return { rows: Int32Array.from(rows), module: Int32Array.from(module), cpu: Float64Array.from(rows, row => end[row] - start[row]) };
+    });
   },
 
   // Sums of single modules by (iteration, module).
   modulecellsOf({ iterations, range }, holds) {
-    const { count, kind, start, end, thread } = this.ranges, numbers = new Map(this.modules.map((path, i) => [path, i]));
-    const stack = [], rows = [], module = [], n = Math.max(1, this.modules.length);
-    for (let i = 0; i < count; i++) {
-      if (kind[i] !== MODULE) continue;
-      if (rows.length && thread[i] !== thread[rows[rows.length - 1]]) stack.length = 0;
-      while (stack.length && end[stack[stack.length - 1][0]] <= start[i]) stack.pop();
-      const name = this.rangeName(i).replace(/^nn\.Module: /, ""), outer = stack.length ? stack[stack.length - 1][1] : null;
-      const path = [...(outer === null ? name : `${outer}/${name}`)].slice(0, LONGEST_PATH).join("");
-      stack.push([i, path]);
-      rows.push(i);
-      module.push(numbers.get(path) ?? -1);
-    }
-    const keys = filled(rows.length, at => (module[at] < 0 || !holds(start[rows[at]]) ? -1 : (range[rows[at]] + 1) * n + module[at]));
-    const groups = new Groups(keys, (iterations.count + 1) * n);
-    return {
-      iteration: groups.parts(key => Math.floor(key / n) - 1), module: groups.parts(key => key % n),
-      calls: groups.size(), cpu: groups.sum(filled(rows.length, at => end[rows[at]] - start[rows[at]])),
-    };
+    const { rows, module, cpu } = this.moduleCalls, { start } = this.ranges;
+    const major = rows.map(row => (holds(start[row]) ? range[row] + 1 : -1));
+    const groups = new page.Groups(major, module, iterations.count + 1, Math.max(1, this.modules.length));
+    return { iteration: groups.major.map(one => one - 1), module: groups.minor, calls: groups.sizes(), cpu: groups.sums(cpu) };
+  },
+
+  // Makes what every other key op needs, once: a step each time when the browser has nothing else to do. Who chooses
+  // before that gets the same, and waits for it.
+  prepare() {
+    return this.once("prepared", async () => {
+      if (!this.has.ops || !this.has.kernels) return;
+      const idle = window.requestIdleCallback || setTimeout;
+      for (const step of ["events", "ranges", "launchTimes", "kinds", "unions", "borders", "tree", "wholeTreeWork", "moduleCalls"]) {
+        await new Promise(resolve => { idle(resolve); });
+        void this[step];
+      }
+    });
   },
 });

@@ -8,22 +8,30 @@ const json = async text => {
   return JSON.parse(await new Response(stream).text());
 };
 
+// The first profile of the page, or one of the others.
+page.part = async number => {
+  const ending = number ? `-${number}` : "";
+  const [document, data] = await Promise.all([json(packed(`document${ending}`)), page.unpack(packed(`profile${ending}`))]);
+  return { document, data };
+};
+
 const start = async () => {
   const opening = document.getElementById("opening"), state = page.state;
   opening.hidden = false;
+  addEventListener("hashchange", async () => {
+    const before = state.view, id = document.activeElement?.id;
+    await page.route();
+    if (id) document.getElementById(id)?.focus(); // what had it was drawn again
+    if (state.view !== before) { scrollTo(0, 0); document.getElementById("content").focus({ preventScroll: true }); }
+  });
   try {
-    [state.document, state.data] = await Promise.all([json(packed("document")), page.unpack(packed("profile"))]);
+    if (document.getElementById("job")) Object.assign(page.job, await json(packed("job")));
+    await page.route();
   } catch (error) {
-    opening.textContent = `This page could not unpack its profile: ${error.message}. It needs a current browser ` +
+    if (!state.data) opening.textContent = `This page could not unpack its profile: ${error.message}. It needs a current browser ` +
       "(Chrome 80, Firefox 113, Safari 16.4 or later).";
     throw error;
   }
-  addEventListener("hashchange", () => {
-    const before = state.view;
-    page.route();
-    if (state.view !== before) { scrollTo(0, 0); document.getElementById("content").focus({ preventScroll: true }); }
-  });
-  page.route();
 };
 
 window.tracePage = page; // for whoever looks at the page with the browser's tools, and for tests

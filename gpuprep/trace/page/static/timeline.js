@@ -466,8 +466,8 @@ page.views.timeline = {
   render(container, state) {
     const { data, tables } = state;
     if (!data.has.kernels || !tables.iterations.length) {
-      container.append(el("p", {}, data.has.kernels || !data.deviceOrder.length ? "This profile has no GPU events." : "Single kernels are not in this page, which would be too large with them. " +
-        "`gpuprep trace serve FILE` shows them."), page.perfetto(state));
+      container.append(el("p", {}, data.has.kernels || !data.deviceOrder.length ? "This profile has no GPU events." : "Single kernels are not in this page, which would be too large with them. ",
+      data.has.kernels || !data.deviceOrder.length ? "" : page.whereKernelsAre(state)), page.perfetto(state));
       return;
     }
     const last = tables.iterations.length - 1, asked = state.params.get("it");

@@ -34,6 +34,7 @@ class Recorder:
         self.thread = 0
         self.steps = 0  # that ended, the first one too
         self.done = False
+        self.marks: list[Any] = []  # on the GPU, at the end of each step before the profiler is on
         self.said: dict[str, Any] = {"steps": 0, "traces": [], "error": "", "torch": ""}
         atexit.register(self.leave)
 
@@ -122,8 +123,11 @@ class Recorder:
             if self.profiler is None:
                 self.steps = 1
                 self.start()
+                self.mark()
             elif threading.get_ident() == self.thread:
                 self.steps += 1
+                if self.steps <= 1 + int(self.wish["wait"]):
+                    self.mark()
                 self.profiler.step()
                 if self.steps > self.last:
                     self.finish()
@@ -153,6 +157,29 @@ class Recorder:
         )
         self.profiler.start()
 
+    def mark(self) -> None:
+        """Steps are timed as the GPU passes their ends, so that nothing waits."""
+        cuda = self.torch.cuda
+        capturing = getattr(cuda, "is_current_stream_capturing", None)  # PyTorch 1.11 and newer
+        if not cuda.is_initialized() or (capturing is not None and capturing()):
+            return
+        try:
+            event = cuda.Event(enable_timing=True)
+            event.record()
+        except RuntimeError:  # a device that has none: then its steps are not timed
+            return
+        self.marks.append(event)
+
+    def timed(self) -> list[float]:
+        """Milliseconds of each step that ran without the profiler; none where the GPU does not tell."""
+        try:
+            if self.marks:
+                self.marks[-1].synchronize()
+            each = range(1, len(self.marks))
+            return [round(self.marks[at - 1].elapsed_time(self.marks[at]), 6) for at in each]
+        except RuntimeError:  # marks of two GPUs
+            return []
+
     def finish(self) -> None:
         self.done = True
         if self.profiler is not None:
@@ -166,7 +193,8 @@ class Recorder:
         profile.export_chrome_trace(partial)
         os.replace(partial, path)
         with open(f"{path}.gpuprep.json", "w", encoding="utf-8") as file:
-            json.dump({"schema_version": 1, "machine": self.machine()}, file)
+            beside = {"schema_version": 1, "machine": self.machine(), "step_ms_without_profiler": self.timed()}
+            json.dump(beside, file)
         self.said["traces"].append(path)
         self.tell()
 

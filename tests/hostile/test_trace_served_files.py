@@ -1,0 +1,69 @@
+"""A folder of profiles that somebody else may write to: what is served of it, and what is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from gpuprep.trace.web import Library, application
+
+SECRET = '{"type": "service_account", "private_key": "TOPSECRET"}'
+
+
+def ask(found: dict[str, Path], name: str, run: str) -> tuple[str, bytes]:
+    told: list[str] = []
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": f"/{name}",
+        "QUERY_STRING": f"run={quote(run, safe='')}",
+    }
+    body = application(Library(lambda: found))(environ, lambda status, *_: told.append(status))  # type: ignore[arg-type]
+    return told[0], b"".join(body)
+
+
+@pytest.mark.parametrize("address", ["raw", "perfetto", "page", "document.json"])
+def test_a_link_to_a_file_that_is_no_profile_gives_nothing_of_it(tmp_path: Path, address: str) -> None:
+    """TensorBoard takes a run by its name alone, and often answers a whole network."""
+    (tmp_path / "secret").write_text(SECRET)
+    link = tmp_path / "run.pt.trace.json"
+    link.symlink_to(tmp_path / "secret")
+    status, body = ask({"run": link}, address, "run")
+    assert status[:3] in ("404", "422"), (status, body)
+    assert b"TOPSECRET" not in body
+    assert str(tmp_path).encode() not in body
+
+
+@pytest.mark.parametrize(
+    "run", ["../../etc/passwd", "/etc/passwd", "%2e%2e", "<script>", "run\0", "\r\nSet-Cookie: a=b"]
+)
+@pytest.mark.parametrize("address", ["raw", "page", "perfetto"])
+def test_a_name_that_was_not_found_is_never_a_path(tmp_path: Path, address: str, run: str) -> None:
+    status, body = ask({"run": tmp_path / "x.json"}, address, run)
+    assert (status[:3], b"there is no such run" in body) == ("422", True)
+
+
+def test_a_file_that_changed_in_place_is_read_again_though_its_size_and_time_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    event = '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::%s", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}'
+    library = Library(lambda: {"run": path})
+    from gpuprep.trace.web.library import Asked
+
+    pages = []
+    for name in ("one", "two"):
+        path.write_text(event % name)
+        os.utime(path, ns=(1, 1))
+        pages.append(library.page(Asked("run")).json)
+    assert b"aten::two" in pages[1]
+    assert pages[0] != pages[1]
+
+
+@pytest.mark.parametrize("address", ["raw", "page"])
+@pytest.mark.parametrize("name", ["run.pt.trace.json", "run.pt.trace.json.gz", "run.nsys.sqlite"])
+def test_a_pipe_with_the_name_of_a_profile_is_not_waited_for(tmp_path: Path, name: str, address: str) -> None:
+    os.mkfifo(tmp_path / name)
+    status, _ = ask({"run": tmp_path / name}, address, "run")
+    assert status[:3] in ("404", "422")
