@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
+import random
 import re
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
+import drawshapes
+import fitshapes
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprep import catalogue
-from gpuprep.catalogue import Board, boards, productmodel
+from gpuprep.catalogue import Board, boards, productlearned, productmodel
 from gpuprep.performance import bettershape, losses, predict
 from gpuprep.performance.operations import Operation, product
 from gpuprep.performance.predict import Prediction
@@ -31,9 +33,10 @@ H100 = boards()["h100_sxm5_80"]
 KNOWN = [
     one for one in boards().values() if isinstance(roof(one, "fp32"), Roof) and not isinstance(bandwidth(one), Missing)
 ]
-# The share of the measured products that the constants, fitted to them, meet within 10 %. Of TF32 and INT8
-# the library's heuristics often name no good algorithm, where the model takes the best.
-WITHIN_10 = {"bf16": 0.82, "fp16": 0.80, "fp32": 0.84, "fp64": 0.82, "fp8": 0.78, "tf32": 0.80, "int8": 0.66}
+# The share of the measured products, which the trees know, that is met within 10 %.
+WITHIN_10 = {"bf16": 0.90, "fp16": 0.90, "fp32": 0.90, "fp64": 0.90, "fp8": 0.90, "tf32": 0.90, "int8": 0.85}
+EVERY = 30  # of the measured products is predicted here
+STEADY = 40.0  # per cent that readings of one product may spread
 
 
 def expected(board: Board, operation: Operation, dtype: str) -> Prediction:
@@ -46,40 +49,41 @@ def expected(board: Board, operation: Operation, dtype: str) -> Prediction:
 def measured() -> dict[str, list[tuple[Prediction, float]]]:
     """By data type: predictions and measured microseconds."""
     found = defaultdict(list)
-    with (HERE / "cases/shapes/h100_sxm5.csv").open() as file:
-        for row in csv.DictReader(file):
-            one = expected(H100, product(f"{row['m']}x{row['n']}x{row['k']}"), row["dtype"])
-            assert one.measured
-            found[row["dtype"]].append((one, float(row["microseconds"])))
+    rows = fitshapes.rows(fitshapes.MEASURED)
+    for row in rows[::EVERY]:
+        one = expected(H100, row.operation, row.dtype)
+        assert one.measured
+        if row.spread_percent <= STEADY:
+            found[row.dtype].append((one, row.microseconds))
     return found
 
 
 @pytest.mark.parametrize("dtype", list(WITHIN_10))
 def test_measured_products_are_met(dtype: str) -> None:
-    errors = [abs(1e6 * one.seconds / microseconds - 1) for one, microseconds in measured()[dtype]]
-    assert len(errors) > 100
+    errors = [abs(microseconds / (1e6 * one.seconds) - 1) for one, microseconds in measured()[dtype]]  # of TFLOPS
+    assert len(errors) > 50
     assert sum(error <= 0.10 for error in errors) / len(errors) >= WITHIN_10[dtype]
 
 
 @pytest.mark.parametrize("dtype", list(WITHIN_10))
 def test_nine_in_ten_are_within_the_error_that_is_said(dtype: str) -> None:
-    """A little less is allowed: the error was found with halves of these products."""
+    """The error was found by trees that did not know the product, so these hold it easily."""
     held = [
         1 / (1 + one.error_percent / 100) <= 1e6 * one.seconds / microseconds <= 1 + one.error_percent / 100
         for one, microseconds in measured()[dtype]
     ]
-    assert sum(held) / len(held) >= 0.84
+    assert sum(held) / len(held) >= 0.9
 
 
 def test_the_documents_table_is_that_of_the_catalogue() -> None:
     """What a fit without these products had to predict: docs/explain.md."""
     text = (HERE.parent / "docs/explain.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| (\w+), (aligned|misaligned|short) \| (\d+) \| (\d+) % \| (\d+) % \|$", text, re.MULTILINE)
-    path = Path(catalogue.__file__).parent / "productmodel.yml"
-    known = yaml.safe_load(path.read_text(encoding="utf-8"))["errors"]
+    told = re.findall(
+        r"^\| (\w+), (aligned|misaligned|short|skinny) \| (\d+) \| (\d+) % \| (\d+) % \|$", text, re.MULTILINE
+    )
     assert told == [
         (dtype, kind, str(one["shapes"]), f"{100 * one['within_10']:.0f}", str(one["percent"]))
-        for dtype, kinds in known.items()
+        for dtype, kinds in productlearned.errors().items()
         for kind, one in kinds.items()
     ]
 
@@ -144,6 +148,31 @@ def test_what_the_library_refuses_has_no_speed(dtype: str, shape: str, refused: 
         assert found.reason == "not_supported"
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected_class"),
+    [
+        ("4096x4097x4096", 16),
+        ("4096x4097x4100", 4),
+        ("4096x4097x4104", 8),
+        ("4098x4096x4096", 1),
+        ("4097x4096x4100", 1),
+    ],
+)
+def test_int8_takes_its_slowest_kernels_only_where_rows_of_the_result_are_crooked(
+    shape: str, expected_class: int
+) -> None:
+    assert predict.kernel_class(product(shape), "int8") == expected_class
+
+
+@pytest.mark.parametrize(
+    ("shape", "microseconds"), [("12x320x8532", 10.35), ("2048x128x8072", 23.72), ("4828x12123x15844", 3797)]
+)
+def test_the_formula_knows_int8_with_crooked_k(shape: str, microseconds: float) -> None:
+    """Measured (tests/cases/shapes, second recording). By the constants for crooked results up to 4 times that."""
+    found = expected(H100, product(shape), "int8")
+    assert 1e6 * found.formula_seconds == pytest.approx(microseconds, rel=0.15)
+
+
 def test_which_limit_binds() -> None:
     assert expected(H100, product("8192x8192x8192"), "bf16").bound == "math"
     assert expected(H100, product("8192x16x8192"), "bf16").bound == "memory"
@@ -190,7 +219,8 @@ def test_a_real_h200_is_met_though_nothing_of_it_was_fitted() -> None:
             assert not found.measured
             errors.append(abs(found.tflops / one.tflops - 1))
     assert len(errors) > 20
-    assert sum(error <= 0.10 for error in errors) / len(errors) >= 0.9
+    assert max(errors) <= 0.10
+    assert sum(errors) / len(errors) <= 0.04  # 0.06 by the formula alone
 
 
 def test_a_better_shape_is_near_and_better() -> None:
@@ -202,6 +232,48 @@ def test_a_better_shape_is_near_and_better() -> None:
             assert one.gain >= bettershape.WORTH
             assert one.prediction.tflops == pytest.approx(one.gain * asked.tflops)
     assert bettershape.near(expected(H100, product("8192x8192x8192"), "bf16")) == ()
+
+
+def test_a_better_shape_is_no_whim_of_the_library() -> None:
+    """What was learned jumps from shape to shape; advice needs the formula, too."""
+    chance = random.Random(3)
+    for one in islice(drawshapes.shapes(chance, "bf16"), 12):
+        asked = expected(H100, Operation("product", "", one.m, one.n, one.k), "bf16")
+        for better in bettershape.near(asked):
+            there = better.prediction
+            work = there.operation.operations / asked.operation.operations
+            assert work * asked.formula_seconds / there.formula_seconds >= bettershape.WORTH
+            assert better.gain >= bettershape.WORTH
+
+
+def test_what_was_learned_holds_only_where_it_was_measured() -> None:
+    for board, operation in (
+        (boards()["a100_sxm4_80"], product("4096x4096x4096")),
+        (boards()["h200_sxm"], product("4096x16x4096")),
+        (boards()["h100_pcie_80"], product("4096x4096x4096")),
+        (H100, product("512x512x512", 64)),
+        (H100, product("20000x4096x4096")),
+        (H100, replace(product("4096x4096x4096"), rows="mn")),
+    ):
+        one = expected(board, operation, "bf16")
+        assert one.seconds == one.formula_seconds
+        assert not one.measured
+    one = expected(H100, product("4096x4096x4096"), "bf16")
+    assert one.seconds != one.formula_seconds
+    assert expected(H100, replace(product("4096x4096x4096"), rows="mk"), "bf16").seconds == one.seconds
+
+
+def test_trees_go_left_up_to_the_threshold() -> None:
+    trees = productlearned.Trees(0.5, (([0, 1], [3.0, 1.0], [1, ~0], [~2, ~1], [0.1, 0.2, 0.4]),))
+    assert [trees.value(one) for one in ((3.0, 1.0), (3.0, 1.5), (3.5, 0.0))] == pytest.approx([0.6, 0.7, 0.9])
+
+
+def test_shapes_are_drawn_in_equal_parts_and_none_is_refused() -> None:
+    for dtype in drawshapes.TYPES:
+        drawn = list(islice(drawshapes.shapes(random.Random(1), dtype), 40))
+        assert [one.kind for one in drawn] == [*drawshapes.KINDS] * 10
+        assert not any(predict.refusal(Operation("product", "", one.m, one.n, one.k), dtype) for one in drawn)
+        assert drawn == list(islice(drawshapes.shapes(random.Random(1), dtype), 40))
 
 
 def test_each_type_has_its_constants() -> None:

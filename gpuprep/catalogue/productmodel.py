@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,6 @@ class Kernels:
     clock_idle: float  # the clock is clock_idle - clock_math x (units at work)^2 - clock_memory x (bandwidth in use)
     clock_math: float
     clock_memory: float
-
-
-@dataclass(frozen=True)
-class Band:
-    """Errors for products that the fit did not have: nine in ten of `shapes` are within `percent`."""
-
-    shapes: int
-    percent: float
-    within_10: float  # share of them within 10 %
 
 
 @dataclass(frozen=True)
@@ -88,13 +79,6 @@ def tiles_of(architecture: str) -> tuple[tuple[int, int], ...] | None:
     return None if words is None else tuple(map(_tile, words.split()))
 
 
-@cache
-def band(dtype: str, kind: str) -> Band | None:
-    """`kind`: "aligned", "misaligned", or "short", whatever the alignment."""
-    entry = _data()["errors"].get(dtype, {}).get(kind)
-    return None if entry is None else Band(**entry)
-
-
 def unmeasured_percent(short: bool) -> float:
     """What is said where nothing was measured: on another board, or (`short`) of a product that ends too soon."""
     return float(_data()["unmeasured_percent"]["short" if short else "board"])
@@ -118,5 +102,4 @@ def _tile(words: str) -> tuple[int, int]:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "productmodel.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "productmodel.yml")

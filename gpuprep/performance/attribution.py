@@ -8,11 +8,11 @@ clock      mean SM clock during the product / the catalogue's boost clock
 bound      min(1, intensity x memory bandwidth / roof at that clock)
 tile       wanted results / calculated results, because the matrix is cut into the algorithm's tiles
 wave       waves / waves begun: SMs are idle in the last wave of tiles
-alignment  of a Tensor Core product whose rows are no multiple of 16 bytes: the rest / what sound boards reach
+alignment  of a Tensor Core product whose rows are no multiple of 16 bytes: the rest / what healthy boards reach
 kernel     the rest, so the product of all factors is always the measured figure; a rest above 1 is reported
 
 Where the clock or the tiles were not recorded, the rest is "a cause that was not recorded", never the kernel.
-`soundness` is the rest beside what sound boards reach with this kind of kernel (catalogue/kernels.yml): 1 is sound.
+`soundness` is the rest beside what healthy boards reach with this kind of kernel (catalogue/kernels.yml): 1 is sound.
 
 If loading takes longer than calculating, idle SMs cost only the time beyond the loading: tile and wave then lose less
 than their plain ratios. Sources: NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization,
@@ -76,7 +76,7 @@ class Attribution:
     notes: tuple[str, ...]  # what was assumed, and what cannot be
     aligned: bool  # rows of a Tensor Core product begin at multiples of 16 bytes; True where that does not matter
     tiles_known: bool
-    soundness: float | None  # the rest / what sound boards reach; None: no clock, or nothing is known of sound boards
+    soundness: float | None  # the rest / what healthy boards reach; None: no clock, or healthy boards are not known
 
     def factor(self, name: str) -> Factor:
         return next(one for one in self.factors if one.name == name)
@@ -183,7 +183,7 @@ def explain(
 
 
 def _expected(sound: Kernel | None, seconds_at_roof: float) -> float | None:
-    """The rest of a sound board, from the seconds that the product takes where every factor but the kernel is known."""
+    """The rest of a healthy board, from the product's seconds when every factor but the kernel is known."""
     return sound.expected(seconds_at_roof / sound.sound) if sound else None
 
 

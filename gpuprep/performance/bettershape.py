@@ -56,9 +56,16 @@ def near(asked: Prediction) -> tuple[Better, ...]:
             shape, "larger" if larger else "smaller", there, there.tflops / asked.tflops, there.seconds / asked.seconds
         )
         known = found.get(one.direction)
-        if one.gain >= WORTH and (known is None or _worth(one) > _worth(known)):
+        if min(one.gain, _by_formula(asked, there)) < WORTH:
+            continue
+        if known is None or _worth(one) > _worth(known):
             found[one.direction] = one
     return tuple(found.values())
+
+
+def _by_formula(asked: Prediction, there: Prediction) -> float:
+    """The gain without what was learned: a shape that only the library's whims favour is no advice."""
+    return there.operation.operations / asked.operation.operations * asked.formula_seconds / there.formula_seconds
 
 
 def _worth(one: Better) -> float:

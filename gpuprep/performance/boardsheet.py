@@ -42,7 +42,7 @@ class PrecisionRow:
     cuda: bool | None
     roof: Roof | None  # at the boost clock; None: no units, or no rate in the catalogue
     ridge: float | None  # operations a byte above which memory is no limit
-    floor_percent: float | None  # of the roof, what a sound board must reach
+    floor_percent: float | None  # of the roof, what a healthy board must reach
     words: str  # "" or why there is no roof
 
 
@@ -108,9 +108,7 @@ def _precision(board: Board, dtype: str) -> PrecisionRow:
     memory = roofline.bandwidth(board)
     if isinstance(found, Missing):
         words = (
-            "no units: it is emulated, or not there"
-            if tensor is False and cuda is False
-            else "no rate in the catalogue"
+            "no units: emulated or not available" if tensor is False and cuda is False else "no rate in the catalogue"
         )
         return PrecisionRow(dtype, tensor, cuda, None, None, None, words)
     ridge = None if isinstance(memory, Missing) else roofline.ridge(found.tflops, memory)

@@ -24,7 +24,7 @@ class Reason:
     cause: str  # what the speed was lost to
 
 
-# The gravest first: the first that is set is named as the cause of a low clock. HW_SLOWDOWN is set together with the
+# The worst first: the first that is set is named as the cause of a low clock. HW_SLOWDOWN is set together with the
 # two that say more.
 REASONS = (
     Reason(HW_THERMAL, "HW thermal slowdown", "the hardware's thermal slowdown"),

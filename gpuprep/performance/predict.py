@@ -11,6 +11,8 @@ but a step of k takes at least the time in which its operands arrive; tiles that
 all tiles, and of all ways to cut k, the library takes the fastest. The figures are fitted to products that were
 measured on one GPU (catalogue/productmodel.yml). Another board has its own SMs, clocks, rates and memory, and what
 published speeds say of its power; its own kernels were not measured, and the prediction says so.
+
+On the measured board, what the formula has wrong was learned as well (learned.py): it multiplies all times.
 """
 
 from __future__ import annotations
@@ -18,40 +20,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gpuprep.catalogue import Board, boards
+from gpuprep.catalogue import Board, boards, productlearned
 from gpuprep.catalogue import productmodel as catalogue
 from gpuprep.catalogue.productmodel import Kernels
-from gpuprep.performance import roofline
+from gpuprep.performance import learned, roofline, tiles
 from gpuprep.performance.operations import Operation
 from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES, Roof
+from gpuprep.performance.tiles import Tiled
 from gpuprep.records import Missing
 
-LEAST_STEPS = 32  # of k that each part has at least
 FULL_ALIGNMENT = 16  # bytes
-BIG_TILE = 256 * 128
-MOST_RESIDENT = 8  # tiles that share an SM
-SIDES = 256  # rows and columns of the tile for which `step_sides` is said
-PART_BYTES = 4  # of an element of a part's result
-STORED = 32  # bytes that an SM stores in a cycle
 LOWEST_CLOCK = 0.3  # of the boost clock
+SKINNY = 128  # rows or columns, at most
+BELOW_ROOF = 1.001  # times the least time
 # Floors are the lowest published speeds less a tenth (catalogue/floors.yml); a usual board reaches a little more.
 TYPICAL = 1.08 / 0.9
-
-
-@dataclass(frozen=True)
-class Tiled:
-    """The fastest way that the model has for one product."""
-
-    tile_m: int
-    tile_n: int
-    split_k: int
-    tiles: int  # of all products of a batch, and of all parts
-    rounds: float  # tiles for each SM, were they shared evenly
-    cycles: float
-
-    @property
-    def wave_fill(self) -> float:
-        return self.rounds / math.ceil(self.rounds)
 
 
 @dataclass(frozen=True)
@@ -78,6 +61,7 @@ class Prediction:
     aligned_gain: float  # how many times as fast it were with rows of 16 bytes; 1: nothing to gain
     tiled: Tiled
     tile_fill: float  # wanted results / calculated results
+    formula_seconds: float  # without what was learned of products that were measured
 
     @property
     def measured(self) -> bool:
@@ -107,15 +91,16 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     if refused:
         return Missing("not_supported", refused)
     bytes_aligned = alignment(operation, dtype)
-    found = _timed(board, operation, dtype, peak, memory, bytes_aligned)
-    if isinstance(found, Missing):
-        return found
-    gain = 1.0
+    formula = _timed(board, operation, dtype, peak, memory, kernel_class(operation, dtype))
+    if isinstance(formula, Missing):
+        return formula
+    aligned = formula
     if bytes_aligned < FULL_ALIGNMENT:
         better = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
-        gain = 1.0 if isinstance(better, Missing) else max(1.0, found.seconds / better.seconds)
+        aligned = formula if isinstance(better, Missing) else better
+    found = _corrected(board, operation, dtype, peak, memory, formula)
     tiled = found.tiled
-    filled = operation.m * operation.n / (_up(operation.m, tiled.tile_m) * _up(operation.n, tiled.tile_n))
+    filled = operation.m * operation.n / (tiles.up(operation.m, tiled.tile_m) * tiles.up(operation.n, tiled.tile_n))
     percent, shapes, words = _error(board, operation, dtype, found.seconds, bytes_aligned)
     return Prediction(
         operation=operation,
@@ -135,9 +120,49 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
         ridge=roofline.ridge(peak.tflops, memory),
         clock_mhz=found.clock_mhz,
         alignment=bytes_aligned,
-        aligned_gain=gain,
+        aligned_gain=max(1.0, formula.seconds / aligned.seconds),
         tiled=tiled,
         tile_fill=filled,
+        formula_seconds=formula.seconds,
+    )
+
+
+def learned_features(board: Board, operation: Operation, dtype: str) -> tuple[list[float], float]:
+    """(features of learned.py, microseconds by the formula) of a product that cuBLASLt takes, on the measured board."""
+    peak, memory = roofline.roof(board, dtype), roofline.bandwidth(board)
+    assert isinstance(peak, Roof)
+    assert not isinstance(memory, Missing)
+    least = kernel_class(operation, dtype)
+    formula = _timed(board, operation, dtype, peak, memory, least)
+    aligned = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
+    assert isinstance(formula, _Timed)
+    assert isinstance(aligned, _Timed)
+    kernels = _kernels(board, dtype, least, peak)
+    assert kernels is not None
+    assert board.sms is not None
+    told = learned.Formula(
+        1e6 * formula.seconds, 1e6 * formula.math, 1e6 * formula.memory, 1e6 * aligned.seconds, formula.tiled
+    )
+    features = learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), told)
+    return features, told.microseconds
+
+
+def _corrected(board: Board, operation: Operation, dtype: str, peak: Roof, memory: float, formula: _Timed) -> _Timed:
+    """With what was learned, but never above a roof."""
+    there = boards()[catalogue.measured().board]
+    twin = _units(board) == _units(there) and formula.bound != "memory"
+    if not learned.known(operation) or not (board.key == there.key or twin):
+        return formula
+    ratio = learned.ratio(learned_features(there, operation, dtype)[0], dtype)
+    roof = peak.tflops * 1e12 * formula.clock_mhz / peak.clock_mhz
+    least = max(operation.operations / roof, operation.bytes_moved(dtype) / (memory * 1e9))
+    ratio = max(ratio, BELOW_ROOF * least / formula.seconds)
+    return replace(
+        formula,
+        seconds=ratio * formula.seconds,
+        math=ratio * formula.math,
+        memory=ratio * formula.memory,
+        launch=ratio * formula.launch,
     )
 
 
@@ -169,6 +194,20 @@ def alignment(operation: Operation, dtype: str) -> int:
     return min(found, math.gcd(operation.m * OUTPUT_BYTES[dtype], FULL_ALIGNMENT))
 
 
+def kernel_class(operation: Operation, dtype: str) -> int:
+    """The alignment that the library's choice of kernels goes by: of productmodel.yml's classes, the next one below.
+
+    For int8 cuBLASLt has kernels for any k that it takes, as long as the rows of C are multiples of 16 bytes; it takes
+    its slowest ones if they are not (1,967 products on a real H100: no exception but vectors).
+    """
+    found = alignment(operation, dtype)
+    if dtype != "int8" or found == FULL_ALIGNMENT:
+        return found
+    measured_layout = operation.aligned is None and not operation.rows
+    full = operation.m == 1 or operation.m * OUTPUT_BYTES[dtype] % FULL_ALIGNMENT == 0
+    return found if measured_layout and full else 1
+
+
 @dataclass(frozen=True)
 class _Timed:
     """Seconds."""
@@ -191,8 +230,7 @@ def _timed(board: Board, operation: Operation, dtype: str, peak: Roof, memory: f
     kernels = _kernels(board, dtype, aligned, peak)
     if kernels is None or board.sms is None:
         return Missing("not_in_catalogue", f"no products of {dtype} were measured")
-    rate = peak.tflops * 1e6 / (2 * board.sms * peak.clock_mhz)  # multiply-adds a cycle and SM
-    tiled = _fastest(kernels, operation, dtype, board.sms, rate)
+    tiled = tiles.fastest(kernels, operation, dtype, board.sms, _rate(board.sms, peak))
     written = operation.bytes_written(dtype)
     moved = operation.bytes_moved(dtype) + (kernels.written - 1) * written
     loading = max(moved, operation.bytes_moved(dtype)) / (memory * 1e9 * kernels.memory)
@@ -211,39 +249,20 @@ def _timed(board: Board, operation: Operation, dtype: str, peak: Roof, memory: f
     return _Timed(seconds, calculating, loading, launch, clock, tiled)
 
 
+def _units(board: Board) -> tuple[object, ...]:
+    """What math and the start of a kernel depend on. The H200 is the measured H100 with another memory."""
+    return board.model.architecture, board.sms, board.power_watts, board.model.compute_capability
+
+
+def _rate(sms: int, peak: Roof) -> float:
+    """Multiply-adds a cycle and SM."""
+    return peak.tflops * 1e6 / (2 * sms * peak.clock_mhz)
+
+
 def _norm(one: float, other: float, exponent: float) -> float:
     """Near the larger of both; more where they are alike. Scaled, so that no power overflows."""
     longest = max(one, other)
     return float(longest * ((one / longest) ** exponent + (other / longest) ** exponent) ** (1 / exponent))
-
-
-def _fastest(kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: float) -> Tiled:
-    size = INPUT_BYTES[dtype]
-    rows = math.gcd(operation.k * size, 128)
-    slower = 1.0 + (kernels.rows_16 if rows == 16 else kernels.rows_32 if rows == 32 else 0.0)
-    best: Tiled | None = None
-    for tile_m, tile_n in kernels.tiles:
-        busy_sms = sms if tile_m * tile_n >= BIG_TILE else max(1, round(sms * kernels.sm_share))
-        blocks = math.ceil(operation.m / tile_m) * math.ceil(operation.n / tile_n) * operation.batch
-        calculate = tile_m * tile_n / (rate * kernels.efficiency)
-        load = kernels.load * (tile_m + tile_n) * size
-        each = slower * (max(calculate, load) if kernels.overlap else calculate + load)
-        resident = min(MOST_RESIDENT, max(1, kernels.resident // (tile_m * tile_n)))
-        least = kernels.step + kernels.step_sides * (tile_m + tile_n) / SIDES
-        for split in kernels.splits:
-            if split > 1 and operation.k < LEAST_STEPS * split:
-                break
-            steps = _up(math.ceil(operation.k / split), max(1, kernels.step_bytes // size))
-            q = math.ceil(blocks * split / busy_sms)
-            cycles = kernels.start + steps * max(q * each, math.ceil(q / resident) * least)
-            cycles += q * kernels.store * tile_m * tile_n
-            if split > 1:
-                parts = operation.m * operation.n * operation.batch * split
-                cycles += kernels.split + kernels.split_store * parts * PART_BYTES / (busy_sms * STORED)
-            if best is None or cycles < best.cycles:
-                best = Tiled(tile_m, tile_n, split, blocks * split, blocks * split / busy_sms, cycles)
-    assert best is not None
-    return best
 
 
 def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | None:
@@ -266,9 +285,9 @@ def _kernels(board: Board, dtype: str, aligned: int, peak: Roof) -> Kernels | No
             clock_memory=full.clock_memory,
         )
     if board.model.architecture != there.model.architecture:
-        tiles = catalogue.tiles_of(board.model.architecture)
+        usual = catalogue.tiles_of(board.model.architecture)
         # Above 1 it makes up for what `load` counts too much, which weighs less where the units are slower.
-        known = replace(known, tiles=tiles or known.tiles, sm_share=1.0, efficiency=min(1.0, known.efficiency))
+        known = replace(known, tiles=usual or known.tiles, sm_share=1.0, efficiency=min(1.0, known.efficiency))
     return _powered(board, dtype, known, there)
 
 
@@ -285,18 +304,22 @@ def _powered(board: Board, dtype: str, known: Kernels, there: Board) -> Kernels:
 def _error(board: Board, operation: Operation, dtype: str, seconds: float, aligned: int) -> tuple[float, int, str]:
     """(per cent, how many measured products that rests on, in words)."""
     source = catalogue.measured()
-    short = seconds * 1e6 < source.short_us
-    kind = "short" if short else "aligned" if aligned >= FULL_ALIGNMENT or dtype == "fp32" else "misaligned"
-    band = catalogue.band(dtype, kind)
+    kind = kind_of(operation, dtype, seconds, aligned)
+    band = productlearned.band(dtype, kind)
     if board.key != source.board or band is None:
         words = f"from {source.words}, scaled: {catalogue.unmeasured_words()}"
-    elif operation.kind != "product" or operation.batch > 1:
-        words = "single products were measured on this board, and no others"
+    elif not learned.known(operation):
+        words = f"single products up to {learned.LARGEST} were measured on this board, and no others"
     else:
         words = f"nine in ten of {band.shapes} {kind} {dtype} shapes, measured on {source.words}"
         return band.percent, band.shapes, words
-    return catalogue.unmeasured_percent(short), 0, words
+    return catalogue.unmeasured_percent(kind == "short"), 0, words
 
 
-def _up(size: int, multiple: int) -> int:
-    return math.ceil(size / multiple) * multiple
+def kind_of(operation: Operation, dtype: str, seconds: float, aligned: int) -> str:
+    """Of errors.yml: "short", whatever the shape; "skinny", whatever the alignment; "aligned" or "misaligned"."""
+    if seconds * 1e6 < catalogue.measured().short_us:
+        return "short"
+    if min(operation.m, operation.n, operation.k) <= SKINNY:
+        return "skinny"
+    return "aligned" if aligned >= FULL_ALIGNMENT or dtype == "fp32" else "misaligned"

@@ -1,0 +1,85 @@
+"""Corrects the formula of predict.py by what was learned from measured products (catalogue/productlearned.py). Pure.
+
+    ratio(features(kernels, product, "bf16", sms, rate, Formula(...)), "bf16")      measured time / time by the formula
+
+A library chooses among hundreds of kernels by rules that are not published, and one more column may make it choose
+another. No formula knows that; trees of decisions over thousands of measured shapes know much of it. They were grown on
+the logarithm of measured / expected time, and they tell nothing of sizes beyond those that were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpuprep.catalogue.productlearned import group, trees
+from gpuprep.catalogue.productmodel import Kernels
+from gpuprep.performance import tiles
+from gpuprep.performance.operations import Operation
+from gpuprep.performance.roofline import INPUT_BYTES, OUTPUT_BYTES
+from gpuprep.performance.tiles import Tiled
+
+LARGEST = 16_384  # rows or columns that were measured
+LAYOUT = "km"  # of m, n and k those along which the rows of the measured matrices lie
+# Tiles of which each product is told how it fits them.
+TILES = (
+    (256, 128), (128, 256), (128, 128), (64, 64), (64, 256), (256, 64), (128, 64), (64, 128), (32, 32), (64, 32),
+    (192, 128),
+)  # fmt: skip
+QUEUED = ((256, 64), (128, 128), (64, 64), (64, 256), (256, 128))
+START, STORE = 600, 200  # of k: about what the start of a tile, and its end, take
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What the formula has of a product: microseconds."""
+
+    microseconds: float
+    calculating: float
+    loading: float
+    aligned: float  # the whole, were its rows multiples of 16 bytes
+    tiled: Tiled
+
+
+def known(operation: Operation) -> bool:
+    """Such products were measured: single ones of this layout, not larger than these."""
+    single = operation.kind == "product" and operation.batch == 1 and operation.aligned is None
+    layout = not operation.rows or "".join(sorted(operation.rows)) == LAYOUT
+    return single and layout and max(operation.m, operation.n, operation.k) <= LARGEST
+
+
+def ratio(found: list[float], dtype: str) -> float:
+    """Measured time / time by the formula, as learned; 1.0 where nothing was learned."""
+    learned = trees(dtype)
+    return 1.0 if learned is None else math.exp(learned.value(found))
+
+
+def features(
+    kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: float, formula: Formula
+) -> list[float]:
+    """Numbers of a product, in the order that the trees know."""
+    m, n, k = operation.m, operation.n, operation.k
+    inputs, output = INPUT_BYTES[dtype], OUTPUT_BYTES[dtype]
+    log = math.log2
+    found: list[float] = [log(m), log(n), log(k), log(m) + log(n), log(m) - log(n), log(m) + log(n) + log(k)]
+    found += [log(m) - log(k), log(n) - log(k)]
+    found += [math.gcd(k * inputs, 128), math.gcd(m * output, 128), math.gcd(n * output, 128)]
+    found += [math.gcd(k * inputs, m * output, 16), math.gcd(m, 256), math.gcd(n, 256), math.gcd(k, 256)]
+    found += [operation.intensity(dtype), k % 64, k % 128, m % 128, n % 128]
+    found += [log(formula.microseconds), log(formula.calculating), log(formula.loading)]
+    best = formula.tiled
+    found += [best.tile_m, best.tile_n, best.split_k, best.rounds, log(formula.aligned / formula.microseconds)]
+    whole, cut = [], []
+    for tile in TILES:
+        one, other = tiles.tiled(kernels, operation, dtype, sms, rate, tile)
+        whole.append(one.cycles)
+        cut.append(other.cycles)
+    found += [log(cycles / min(whole)) for cycles in whole] + [log(cycles / min(cut)) for cycles in cut]
+    found.append(log(min(whole) / min(cut)))
+    for rows, columns in QUEUED:
+        blocks = math.ceil(m / rows) * math.ceil(n / columns)
+        queue = math.ceil(blocks / sms)
+        area = rows * columns
+        found += [queue, blocks, log(queue * (k + START) * area), log(blocks * area * (k + STORE))]
+    found.append(group(dtype)[1])
+    return found
