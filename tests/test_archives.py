@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +16,18 @@ import pytest
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.roles import driver_packages, fabric_packages
+from gpuprep.catalogue.roles import driver_packages, fabric_packages, repository_key
 from gpuprep.sim.archive import repository, stubs
 
 ROOT = Path(__file__).parents[1]
-RELEASES = {"debian12": "debian-12", "ubuntu2204": "ubuntu-22.04", "ubuntu2404": "ubuntu-24.04"}
+RELEASES = {
+    "debian12": "debian-12",
+    "debian13": "debian-13",
+    "ubuntu2204": "ubuntu-22.04",
+    "ubuntu2404": "ubuntu-24.04",
+}
+DAILY = ("debian12", "ubuntu2204", "ubuntu2404")
+BRANCHES = {"debian-13": {595, 610}}  # its repository begins at 590
 pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
@@ -42,7 +51,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=[*DAILY, pytest.param("debian13", marks=pytest.mark.only_all)])
 def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[OsRelease, Any]:
     """A release, and apt with NVIDIA's repository for it."""
     folder = repository.folder(request.param)
@@ -58,20 +67,44 @@ def test_an_archive_that_another_key_signed_is_not_believed(nvidia: tuple[OsRele
     release, _ = nvidia
     folder = repository.folder(release.key.replace("-", "").replace(".", ""))
     assert folder is not None
-    sources = CANARY.sources_of(release, "nvidia", (folder / "nvidia").as_uri(), CANARY.NVIDIA_KEY)
+    sources = CANARY.sources_of(release, "nvidia", (folder / "nvidia").as_uri(), repository_key(release))
     assert "is not signed" in CANARY.AptRoot(tmp_path / "apt", sources).update()
 
 
-def in_the_archive(release: OsRelease, root: Any) -> list[str]:
-    name = "libcuda1" if release.key.startswith("debian") else "nvidia-modprobe"
-    there = set(map(CANARY.upstream, root.offers([name])[name]))
-    return [driver.version for driver in release.sources["nvidia"].drivers if driver.version in there]
+@pytest.mark.parametrize(
+    ("release", "fingerprint"),
+    [
+        ("debian-12", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+        ("debian-13", "02182E60104FCDC26EAE1B8597A5D4CB8793F200"),
+        ("ubuntu-24.04", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+    ],
+)
+def test_nvidias_key_of_each_release_is_the_one_that_nvidia_names(
+    release: str, fingerprint: str, tmp_path: Path
+) -> None:
+    key = repository_key(catalogue.archives()[release])
+    command = ["gpg", "--homedir", str(tmp_path), "--batch", "--no-options", "--with-colons", "--show-keys", str(key)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^fpr:+([0-9A-F]{40}):", said, re.MULTILINE) == [fingerprint]
+
+
+def older(release: OsRelease) -> str:
+    """A version that is not of the newest branch, and that all parts have."""
+    return "595.71.05" if release.key == "debian-13" else "580.178.04"
+
+
+def some_of_each_branch(release: OsRelease) -> list[str]:
+    """The newest version and the oldest one: apt is asked often for each."""
+    branches: dict[int, list[str]] = {}
+    for driver in release.sources["nvidia"].drivers:
+        branches.setdefault(catalogue.branch(driver.version), []).append(driver.version)
+    return [version for found in branches.values() for version in dict.fromkeys((found[0], found[-1]))]
 
 
 def test_the_pin_holds_every_part_of_every_version_and_flavour(nvidia: tuple[OsRelease, Any]) -> None:
     release, root = nvidia
-    versions = in_the_archive(release, root)
-    assert {catalogue.branch(version) for version in versions} >= {570, 580}
+    versions = some_of_each_branch(release)
+    assert {catalogue.branch(version) for version in versions} >= BRANCHES.get(release.key, {570, 580})
     for version in versions:
         root.pin(version)
         for flavour in ("open", "proprietary"):
@@ -81,11 +114,11 @@ def test_the_pin_holds_every_part_of_every_version_and_flavour(nvidia: tuple[OsR
 
 
 def test_without_the_pin_parts_of_the_newest_branch_would_come(nvidia: tuple[OsRelease, Any]) -> None:
-    _, root = nvidia
+    release, root = nvidia
     shared = ("nvidia-modprobe", "nvidia-persistenced")
     (root.folder / "etc/preferences.d/gpuprep-nvidia").unlink(missing_ok=True)
     assert {CANARY.upstream(to) for to in root.candidates(shared).values()} == {"615.71.09"}
-    root.pin("580.178.04")
+    root.pin(older(release))
     pin = root.folder / "etc/preferences.d/gpuprep-nvidia"
     pin.write_text(pin.read_text().replace("-*", ""))  # as people write it: apt says nothing
     assert {CANARY.upstream(to) for to in root.candidates(shared).values()} == {"615.71.09"}
@@ -94,19 +127,43 @@ def test_without_the_pin_parts_of_the_newest_branch_would_come(nvidia: tuple[OsR
 def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[OsRelease, Any]) -> None:
     release, root = nvidia
     offer = release.sources["nvidia"]
-    here = in_the_archive(release, root)
+    here = some_of_each_branch(release)
     stubbed = dataclasses.replace(
-        offer, drivers=tuple(driver for driver in offer.drivers if driver.version in here), cuda=("12.8", "13.0")
+        offer,
+        drivers=tuple(driver for driver in offer.drivers if driver.version in here),
+        cuda=tuple(version for version in offer.cuda if version in ("12.8", "13.0", "13.3")),
     )
     assert CANARY.lacking(root, dataclasses.replace(release, sources={"nvidia": stubbed}), "nvidia") == []
-    said = CANARY.lacking(root, release, "nvidia")
+    more = dataclasses.replace(offer, cuda=(*offer.cuda, "12.2"))
+    said = CANARY.lacking(root, dataclasses.replace(release, sources={"nvidia": more}), "nvidia")
     assert any(line.startswith("CUDA 12.2: no cuda-toolkit-12-2") for line in said)
 
 
 def test_fabric_manager_is_there_in_the_drivers_version(nvidia: tuple[OsRelease, Any]) -> None:
     release, root = nvidia
-    names = fabric_packages(release, "nvidia", "580.178.04")
-    assert all("580.178.04" in map(CANARY.upstream, versions) for versions in root.offers(names).values())
+    names = fabric_packages(release, "nvidia", older(release))
+    assert all(older(release) in map(CANARY.upstream, versions) for versions in root.offers(names).values())
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
+    """In one version with Fabric Manager, where the catalogue does not say that the source has none."""
+    release = catalogue.archives()[RELEASES[name]]
+    for source, offer in release.sources.items():
+        if (release.key.partition("-")[0], source) == ("debian", "distribution"):
+            continue  # Debian's own archive is the real one
+        there = {
+            (stub.name, stub.upstream)
+            for archive in stubs.ARCHIVES[name]
+            if archive.folder.startswith("nvidia/") == (source == "nvidia")
+            for stub in stubs.stubs(archive)
+        }
+        for driver in offer.drivers:
+            fabric = {(part, driver.version) for part in fabric_packages(release, source, driver.version)}
+            assert (fabric <= there) == driver.fabric_manager
+            for flavour in driver.modules:
+                parts = driver_packages(release, source, flavour, driver.version)
+                assert {(part, driver.version) for part in parts} <= there
 
 
 def test_every_stub_is_of_a_known_kind() -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
-from builders import load
+from builders import bare_snapshot, load
 from hypothesis import example, given
 from hypothesis import strategies as st
+from jinja2.nativetypes import NativeEnvironment
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Archive, ArchiveDriver, OsRelease
 from gpuprep.catalogue.roles import driver_packages, fabric_packages
 from gpuprep.desired import host_rules
+from gpuprep.desired.nearest import Nearest
 from gpuprep.desired.profile_rules import Refusal
 
 FILTERS = Path(__file__).parents[1] / "playbooks/roles/gpu_driver/filter_plugins/gpu_driver.py"
@@ -99,7 +102,7 @@ def both_choose(drivers: Sequence[ArchiveDriver], wish: str, flavour: str) -> tu
     """(what the plan says, what the role installs); the role is told the branch that the plan chose for `auto`."""
     release, refusals = release_of(drivers), list[Refusal]()
     profile = load("t4", driver={"source": "distribution", "version": wish, "flavour": flavour})
-    planned = host_rules.driver(profile, release, flavour, refusals)
+    planned = host_rules.driver(Nearest(profile, bare_snapshot("debian13"), ()), release, flavour, refusals)
     assert (planned is None) == bool(refusals)
     told = wish if wish != "auto" else str(catalogue.branch(planned)) if planned else "no branch"
     packages = [name for name in driver_packages(release, "distribution", flavour, "550") if name not in OWN_VERSION]
@@ -152,6 +155,34 @@ def test_every_package_of_every_branch_is_known_as_a_drivers() -> None:
         assert name in names
 
 
+def test_what_others_call_a_part_of_a_driver_is_known_as_one() -> None:
+    """A change of the driver may remove it. What needs a driver and is none stays."""
+    parts = yaml.safe_load((VARS / "main.yml").read_text(encoding="utf-8"))["gpu_driver_parts"]
+    known = re.compile(NativeEnvironment().from_string(parts).render())
+    for name in (
+        "linux-modules-nvidia-580-server-open-6.8.0-1063-azure",
+        "linux-modules-nvidia-580-server-azure",
+        "linux-objects-nvidia-580-server-6.8.0-1063-azure",
+        "linux-signatures-nvidia-6.8.0-1063-azure",
+        "libcudadebugger1",
+        "libgl1-nvidia-glvnd-glx",
+        "libgles-nvidia2",
+        "libegl-nvidia0",
+        "kmod-nvidia-open-dkms",
+        "nvidia-headless-no-dkms-580-server",
+    ):
+        assert known.match(name), name
+    for name in (
+        "linux-modules-6.8.0-1063-azure",
+        "linux-image-azure",
+        "own-renderer",
+        "libgl1",
+        "libcuda1-tools",
+        "dkms",
+    ):
+        assert not known.match(name), name
+
+
 def test_firmware_of_another_driver_is_left_over_and_its_own_is_not() -> None:
     """Ubuntu's firmware packages have the version in their names, and nothing conflicts with them."""
     there = {
@@ -180,3 +211,64 @@ absent:
   Candidate: 1
 """.splitlines()
     assert ROLE.gpu_driver_moves(policy) == ["libcuda1 from 580.95.05-1 to 615.71.09-1"]
+
+
+def test_held_packages_that_apt_would_change_are_read() -> None:
+    simulation = [
+        "The following NEW packages will be installed:",
+        "  nvidia-dkms-580-open",
+        "The following held packages will be changed:",
+        "  dkms",
+        "  libc6-dev linux-libc-dev",
+        "1 upgraded, 3 newly installed, 0 to remove and 2 not upgraded.",
+        "Inst dkms (3.0.11 Ubuntu)",
+    ]
+    assert ROLE.gpu_driver_apt_held(simulation) == ["dkms", "libc6-dev", "linux-libc-dev"]
+    assert ROLE.gpu_driver_apt_held(simulation[:2]) == []
+
+
+TRANSACTION = """\
+Dependencies resolved.
+================================================================================
+ Package                 Arch    Version              Repository           Size
+================================================================================
+Installing:
+ kmod-nvidia-open-dkms   noarch  3:580.178.04-1.el9   gpuprep-nvidia       10 M
+     replacing  kmod-nvidia-latest-dkms.noarch 3:580.95.05-1.el9
+Upgrading:
+ a-package-with-a-name-that-is-long-enough
+                         x86_64  2.0-1.el9            baseos               10 k
+Installing dependencies:
+ dkms                    noarch  3.2.1-1.el9          epel                 80 k
+Removing unused dependencies:
+ libnvidia-gpucomp       x86_64  3:570.211.01-1.el9   @gpuprep-nvidia      10 M
+
+Transaction Summary
+================================================================================
+Install  2 Packages
+"""
+
+
+@pytest.mark.parametrize(
+    ("lock", "in_the_way"),
+    [
+        ("dkms-0:3.0.13-1.el9.*", True),
+        ("dkms-0:3.2.1-1.el9.*", False),
+        ("dkms-3.0.13-1.el9", True),
+        ("dkms", False),  # any version
+        ("dkms-extras-0:1-1.*", False),
+        ("!dkms-0:3.2.1-1.el9.*", True),
+        ("!dkms-0:3.0.13-1.el9.*", False),
+        ("dk*-0:3.0.13-*.*", True),
+        ("a-package-with-a-name-that-is-long-enough-0:1.0-1.el9.*", True),
+        ("kmod-nvidia-open-dkms-3:580.178.04-1.el9.*", False),
+        ("libnvidia-gpucomp-3:570.211.01-1.el9.*", True),  # it would be removed
+        ("kernel-0:5.14.0-570.el9.*", False),
+    ],
+)
+def test_locks_that_a_transaction_of_dnf_does_not_keep_to(lock: str, in_the_way: bool) -> None:
+    assert ROLE.gpu_driver_locks_in_the_way(TRANSACTION.splitlines(), [lock]) == [lock] * in_the_way
+
+
+def test_what_dnf_would_remove_is_read() -> None:
+    assert ROLE.gpu_driver_dnf_removals(TRANSACTION.splitlines()) == ["libnvidia-gpucomp"]

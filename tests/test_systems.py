@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import re
 from pathlib import Path
 
 import pytest
-from builders import bare_snapshot, finished_snapshot, load
+from builders import bare_snapshot, finished_snapshot, load, with_parts
 
 from gpuprep import catalogue, checks
 from gpuprep.agent.host_paths import PIN
@@ -39,7 +40,10 @@ def host(system: str, gpu: str) -> Snapshot:
 
 def wanted(system: str, gpu: str, source: str, version: str) -> Wanted:
     """Raises PlanRefused."""
-    profile = load(gpu.partition("+")[0], driver={"source": source, "version": version})
+    wish: dict[str, object] = {"driver": {"source": source, "version": version}}
+    if (system, source) == ("debian13", "nvidia"):  # CUDA 13 alone, for which the profiles' cuDNN is too old
+        wish["cudnn"] = {"version": "none" if gpu == "v100" else "9.14.0.64"}
+    profile = load(gpu.partition("+")[0], **wish)
     return resolve(profile, host(system, gpu))
 
 
@@ -89,6 +93,125 @@ def test_what_holds_in_every_cell(cell: tuple[str, str, str, str]) -> None:
     variables = role_variables(wish)
     assert (variables["gpu_driver_source"], variables["gpu_driver_flavour"]) == (source, wish.driver.flavour)
     assert catalogue.matches(wish.driver.archive_version, variables["gpu_driver_version"])
+
+
+# What is refused, and what works instead: each of these ways must really be open on that machine.
+NEAREST = {
+    ("debian13", "v100", "nvidia", "590"): "driver.source: distribution with driver.version: auto or 550",
+    ("debian12", "v100", "nvidia", "595"): "branch 580 or 570, or auto",
+    ("debian13", "a100+nvswitch", "distribution", "550"): "driver.source: nvidia with driver.version: auto, 615",
+    ("debian13", "a100+nvswitch", "nvidia", "550"): "branch 595, 610 or 615, or auto",
+    ("rocky9", "v100", "nvidia", "615"): "branch 580 or 570, or auto",
+    ("rocky8", "a100", "nvidia", "550"): "branch 570, 580 or 615, or auto",
+    ("ubuntu2204", "t4", "distribution", "615"): "driver.source: nvidia",
+}
+
+
+@pytest.mark.parametrize("cell", NEAREST, ids=" ".join)
+def test_what_a_refusal_offers_can_be_had_there(cell: tuple[str, str, str, str]) -> None:
+    system, gpu, source, version = cell
+    with pytest.raises(PlanRefused) as refused:
+        wanted(*cell)
+    (works,) = {reason.partition("; works: ")[2] for reason in refused.value.reasons if "driver.version" in reason}
+    assert NEAREST[cell] in works
+    offered = re.search(r"driver[.]source: (\w+)", works)
+    source = offered[1] if offered else source
+    branches = re.findall(r"\b\d{3}\b", works)
+    for branch in branches if not offered or "with" in works else [version]:
+        assert catalogue.matches(wanted(system, gpu, source, branch).driver.archive_version, branch)
+    if "auto" in works:
+        assert wanted(system, gpu, source, "auto")
+
+
+@pytest.mark.parametrize(
+    ("system", "gpu", "cuda", "works"),
+    [
+        ("debian13", "t4", "12.2", "or driver.source: distribution with cuda.version: 12.4"),
+        ("debian12", "t4", "11.8", "or auto, or driver.source: distribution"),
+        ("ubuntu2404", "v100", "13.0", "works: 12.8, 12.9"),
+        ("debian13", "v100", "auto", "works: driver.source: distribution with cuda.version: 12.4"),
+    ],
+)
+def test_the_cuda_that_a_refusal_offers(system: str, gpu: str, cuda: str, works: str) -> None:
+    profile = load(gpu, driver={"source": "nvidia"}, cuda={"version": cuda}, cudnn={"version": "none"})
+    with pytest.raises(PlanRefused) as refused:
+        resolve(profile, host(system, gpu))
+    assert [reason for reason in refused.value.reasons if reason.startswith("cuda.version") and works in reason]
+
+
+def test_a_branch_that_cannot_be_taken_is_not_said_to_be_absent() -> None:
+    offers = [offer for release in catalogue.archives().values() for offer in release.sources.values()]
+    assert not [d for offer in offers for d in offer.drivers if str(catalogue.branch(d.version)) in offer.unsuited]
+    with pytest.raises(PlanRefused, match="has packages of branch 570, and they install branch 580; works: branch 580"):
+        wanted("ubuntu2404", "t4", "distribution", "570.211.01")
+
+
+def test_a_driver_without_fabric_manager_is_not_for_a_machine_with_an_nvswitch() -> None:
+    """NVIDIA's repository for Debian 12 has 570.211.01, and Fabric Manager of 570.195.03."""
+    exact = ("nvidia", "570.211.01")
+    assert wanted("debian12", "a100", *exact).driver.archive_version == "570.211.01"
+    assert wanted("debian12", "a100+nvswitch", "nvidia", "570").driver.archive_version == "570.195.03"
+    with pytest.raises(
+        PlanRefused, match=r"no driver 570\.211\.01 with Fabric Manager, only 570\.195\.03 or 570\.172\.08"
+    ):
+        wanted("debian12", "a100+nvswitch", *exact)
+
+
+# Systems beside those of the table, and what the plan gives there; g5 of AWS has an A10G, 2237 on the PCI bus.
+NEIGHBOURS = {
+    ("almalinux", "8.10", "t4", "auto"): "580.178.04 open 580-open",
+    ("centos", "9", "a100+nvswitch", "580.95.05"): "580.95.05 open 580-open",
+    ("centos", "9", "v100", "570"): "570.211.01 proprietary 570-dkms",
+    ("rhel", "8.10", "v100", "auto"): "580.178.04 proprietary 580-dkms",
+    ("rhel", "9.4", "t4", "615"): "615.71.09 open open-dkms",
+    ("amzn", "2023", "2237", "auto"): "580.178.04 open ",
+}
+REFUSED_NEIGHBOURS = {
+    (
+        "almalinux",
+        "8.10",
+        "v100",
+        "590",
+    ): "driver.version: R580 is the last driver branch for V100 .*works: branch 580 or 570",
+    (
+        "rhel",
+        "8.10",
+        "t4",
+        "590",
+    ): "driver.version: .* for Red Hat Enterprise Linux 8 has no driver 590, .*works: branch 580",
+    ("ol", "9.6", "t4", "auto"): "host.os: unsupported OS ol 9.6",
+}
+
+
+def neighbour(name: str, release: str, gpu: str, version: str) -> Wanted:
+    """Raises PlanRefused."""
+    base = host("rocky9", gpu)
+    machine = dataclasses.replace(base, os=dataclasses.replace(base.os, id=name, version_id=release))
+    model = gpu.partition("+")[0]
+    profile = load(gpus=("a10g",)) if model == "2237" else load(model)
+    return resolve(with_parts(profile, driver={"version": version}), machine)
+
+
+@pytest.mark.parametrize("cell", NEIGHBOURS, ids=" ".join)
+def test_a_system_beside_those_of_the_table(cell: tuple[str, str, str, str]) -> None:
+    driver = neighbour(*cell).driver
+    assert f"{driver.archive_version} {driver.flavour} {driver.stream}" == NEIGHBOURS[cell]
+    assert [name for name in driver.packages if "fabric" in name] == ["nvidia-fabricmanager"] * ("+" in cell[2])
+
+
+@pytest.mark.parametrize("cell", REFUSED_NEIGHBOURS, ids=" ".join)
+def test_what_is_refused_on_a_system_beside_those_of_the_table(cell: tuple[str, str, str, str]) -> None:
+    with pytest.raises(PlanRefused, match=REFUSED_NEIGHBOURS[cell]):
+        neighbour(*cell)
+
+
+def test_no_cudnn_is_offered_that_the_gpu_cannot_use() -> None:
+    with pytest.raises(PlanRefused) as refused:
+        resolve(load("v100", driver={"source": "nvidia"}, cuda={"version": "13.0"}), host("ubuntu2404", "v100"))
+    assert not [reason for reason in refused.value.reasons if "9.14" in reason]
+    for system in ("ubuntu2204", "rocky8", "amzn2023", "debian12"):
+        with pytest.raises(PlanRefused, match=r"cuDNN 9\.10\.2 is the last one for V100.*works: 9\.10\.2\.21$"):
+            resolve(load("v100", driver={"source": "nvidia"}, cudnn={"version": "9.11.0.98"}), host(system, "v100"))
 
 
 def pinned(wish: Wanted, text: str | None) -> Finding:

@@ -6,13 +6,12 @@ Only where the playbooks are: on the controller, not on a host.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gpuprep.catalogue import OsRelease
+from gpuprep.catalogue import OsRelease, datafile
 from gpuprep.catalogue.agent import role_folder
 
 
@@ -22,16 +21,43 @@ def driver_packages(release: OsRelease, source: str, flavour: str, version: str)
     return (*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"])
 
 
+def driver_stream(release: OsRelease, source: str, flavour: str, version: str) -> str:
+    """The stream of dnf's module nvidia-driver that the role gpu_driver enables; "" where the source has none."""
+    return str(_driver(release, source, version).get("streams", {}).get(flavour, ""))
+
+
+def driver_pin_text(version: str) -> str:
+    """The file of pins that the role gpu_driver writes for an exact version of the driver."""
+    return _template("gpu_driver", {"gpu_driver_pin": version})
+
+
 def fabric_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
     """What machines with an NVSwitch get besides: Fabric Manager and its libraries."""
     return tuple(_driver(release, source, version)["fabric_packages"])
 
 
+def repository_key(release: OsRelease) -> Path:
+    """The key that the role gpu_driver believes of NVIDIA's repository of deb packages for this release."""
+    own = _variables("gpu_driver", release.roles).get("gpu_driver_apt_key")
+    name: str = own or _variables("gpu_driver", "main")["gpu_driver_nvidia_own_key"]
+    return role_folder("gpu_driver") / "files" / name
+
+
 def cuda_packages(release: OsRelease, source: str, version: str) -> tuple[str, ...]:
     """Packages of the toolkit that the role gpu_cuda installs and holds: source "nvidia", "12.8"."""
-    data = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]
-    words = {"{version}": version, "{dashed}": version.replace(".", "-"), "{major}": version.split(".")[0]}
-    return tuple(_filled(data["packages"], words))
+    return tuple(_cuda(release, source, version)["packages"])
+
+
+def cuda_pin(release: OsRelease, source: str, version: str) -> tuple[tuple[str, ...], str]:
+    """Packages with one name for all versions of the toolkit, and what the role gpu_cuda has apt keep them to."""
+    data = _cuda(release, source, version)
+    return tuple(data.get("pinned", ())), str(data.get("pin", ""))
+
+
+def cuda_pin_text(pinned: Sequence[str], pin: str) -> str:
+    """The file of pins that the role gpu_cuda writes."""
+    words = {"gpu_cuda_data.pinned | join(' ')": " ".join(pinned), "gpu_cuda_data.pin": pin}
+    return _template("gpu_cuda", words)
 
 
 def container_packages() -> tuple[str, ...]:
@@ -68,6 +94,21 @@ def _driver(release: OsRelease, source: str, version: str) -> dict[str, Any]:
     return found
 
 
+def _cuda(release: OsRelease, source: str, version: str) -> dict[str, Any]:
+    data = _variables("gpu_cuda", release.roles)["gpu_cuda_sources"][source]
+    words = {"{version}": version, "{dashed}": version.replace(".", "-"), "{major}": version.split(".")[0]}
+    found: dict[str, Any] = _filled(data, words)
+    return found
+
+
+def _template(role: str, words: Mapping[str, str]) -> str:
+    """A role's pin.j2, whose expressions are these alone."""
+    text = (role_folder(role) / "templates" / "pin.j2").read_text(encoding="utf-8")
+    for word, value in words.items():
+        text = text.replace("{{ " + word + " }}", value)
+    return text
+
+
 def _filled(data: Any, words: Mapping[str, str]) -> Any:
     text = json.dumps(data)
     for word, value in words.items():
@@ -78,6 +119,4 @@ def _filled(data: Any, words: Mapping[str, str]) -> Any:
 @cache
 def _variables(role: str, system: str) -> dict[str, Any]:
     """Of one file of a role's vars, which has the name of a system as Ansible gives it: "Debian", "Debian-13"."""
-    text = (role_folder(role) / "vars" / f"{system}.yml").read_text(encoding="utf-8")
-    variables: dict[str, Any] = yaml.safe_load(text)
-    return variables
+    return datafile.read(role_folder(role) / "vars" / f"{system}.yml")

@@ -6,17 +6,22 @@ Each function appends to `refusals` every impossible combination, so that a user
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
 from gpuprep.catalogue.roles import codec_libraries_absent
+from gpuprep.desired.nearest import ANOTHER_SYSTEM, Nearest, release_for
 from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.profile_rules import (
     OPEN,
     PROPRIETARY,
     Refusal,
+    Works,
+    above,
     codec_rules,
     driver_rules,
     listed,
@@ -24,13 +29,18 @@ from gpuprep.desired.profile_rules import (
     refuse,
     silicon,
 )
-from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot
+from gpuprep.records import ClockPair, GpuFacts, Missing, PciDevice, Snapshot, Source
 
 NVIDIA = "10de"
 # With this key DKMS signs on Ubuntu; its package shim-signed makes it (update-secureboot-policy --new-key).
 MOK_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"
 MOK_OF_DKMS = "/var/lib/dkms/mok.pub"  # everywhere else; DKMS makes it
 NCCL_LIBRARY = "libnccl.so.2"
+# What systemd-detect-virt says where the kernel is another system's.
+WITHOUT_KERNEL = (
+    "docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "container-other", "openvz", "proot", "wsl",
+)  # fmt: skip
+VGPU = re.compile(r"^GRID |-\d+[ABCQ]$")  # names of parts of GPUs: "GRID T4-16Q", "NVIDIA A10-24Q"
 
 
 def nvidia_gpus(snapshot: Snapshot) -> tuple[PciDevice, ...]:
@@ -90,10 +100,13 @@ def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal
     return refuse("gpus", f"the host has a {model.title}, and profile {profile.name} is for {titles}", works)
 
 
-def wish(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
+def wish(profile: Profile, snapshot: Snapshot, models: Sequence[Model]) -> list[Refusal]:
     """Refuse what the profile asks for and this host's GPU models cannot have."""
-    distinct = list(dict.fromkeys(model.key for model in models))
-    refusals = silicon(profile, [catalogue.models()[key] for key in distinct])
+    distinct = [catalogue.models()[key] for key in dict.fromkeys(model.key for model in models)]
+    here = Nearest(profile, snapshot, distinct)
+    known = here.release is not None
+    works = Works(here.driver(profile.driver.version), here.cuda(profile.cuda.version)) if known else Works()
+    refusals = silicon(profile, distinct, works)
     wished = None if profile.driver.version == "auto" else profile.driver.version
     refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
     return refusals + codec_rules(profile) + parts_that_need_others(profile)
@@ -130,7 +143,7 @@ def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
 def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRelease | None:
     """What the archive of the host's OS release has; refused if the roles do not support the release."""
     os = snapshot.os
-    release = catalogue.archive(os.id, os.version_id)
+    release = release_for(snapshot)
     if release is None:
         *most, last = [entry.title for entry in catalogue.archives().values()]
         supported = f"{', '.join(most)} and {last}"
@@ -147,14 +160,17 @@ def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRe
     return release
 
 
-def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Refusal]) -> str | None:
+def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refusal]) -> str | None:
     """The newest driver of the archive that fits the profile."""
+    profile = here.profile
     offered = release.sources[profile.driver.source]
     drivers = offered.drivers
     wanted = offered.auto or "auto" if profile.driver.version == "auto" else profile.driver.version
     fitting = [d for d in drivers if wanted == "auto" or catalogue.matches(d.version, wanted)]
+    if profile.driver.version != "auto" and not here.suits(catalogue.branch(wanted)):
+        return None  # refused for the GPUs' sake, whatever the archive has
     if not fitting:
-        refusals.append(_no_such_driver(profile, release, wanted))
+        refusals.append(_no_such_driver(here, release, wanted))
         return None
     served = [d.version for d in fitting if flavour in d.modules]
     if served:
@@ -162,12 +178,14 @@ def driver(profile: Profile, release: OsRelease, flavour: str, refusals: list[Re
         # older one it is. The role chooses by the same rule from what the archive has on the day.
         return served[0]
     other = OPEN if flavour == PROPRIETARY else PROPRIETARY
-    elsewhere = [f"driver.version {d.version}" for d in drivers if flavour in d.modules]
+    ways = [f"driver.flavour {other}"] if other in here.common_flavours() & set(fitting[0].modules) else []
+    if branches := here.branches(profile.driver.source):
+        ways.append(f"driver.version {listed(map(str, branches))}")
     where = place(release, profile.driver.source)
     reason = f"{where} has no {flavour} kernel modules of driver {fitting[0].version}"
     if broken := next((d for d in fitting if flavour in d.broken), None):
         reason = f"the {flavour} kernel modules {broken.version} of {release.title}: {broken.broken[flavour]}"
-    refusals.append(refuse("driver.flavour", reason, listed([f"driver.flavour {other}", *elsewhere])))
+    refusals.append(refuse("driver.flavour", reason, ", or ".join(ways or here.other_sources())))
     return None
 
 
@@ -176,50 +194,59 @@ def place(release: OsRelease, source: str) -> str:
     return f"NVIDIA's repository for {release.title}" if source == "nvidia" else f"the archive of {release.title}"
 
 
-def _no_such_driver(profile: Profile, release: OsRelease, wanted: str) -> Refusal:
-    source = profile.driver.source
-    drivers = release.sources[source].drivers
-    last = [catalogue.limits(catalogue.models()[gpu].architecture).maximum_branch for gpu in profile.gpus]
-    highest = max((branch or 9999 for branch in last), default=9999)
-    every = list(dict.fromkeys(catalogue.branch(driver.version) for driver in drivers))
-    branches = [str(branch) for branch in every if branch <= highest]
+def _no_such_driver(here: Nearest, release: OsRelease, wanted: str) -> Refusal:
+    drivers = release.sources[here.source].drivers
+    every = dict.fromkeys(catalogue.branch(driver.version) for driver in drivers)
+    branches = [str(branch) for branch in every if here.suits(branch)]
     near = [driver.version for driver in drivers if catalogue.branch(driver.version) == catalogue.branch(wanted)]
     has = near or [driver.version for driver in drivers]
     shown = listed(has) if len(has) < 5 else f"branches {listed(branches)}" if not near else listed([*has[:4], "older"])
-    elsewhere = [
-        f"driver.source: {name}"
-        for name, offer in release.sources.items()
-        if name != source and any(catalogue.matches(driver.version, wanted) for driver in offer.drivers)
-    ]
-    works = ", or ".join([*([f"branch {listed(branches)}"] if branches else []), "auto", *elsewhere])
-    return refuse("driver.version", f"{place(release, source)} has no driver {wanted}, only {shown}", works)
+    full = catalogue.archives()[release.key].sources[here.source].drivers
+    fabric = " with Fabric Manager" if any(catalogue.matches(driver.version, wanted) for driver in full) else ""
+    reason = f"{place(release, here.source)} has no driver {wanted}{fabric}, only {shown}"
+    branch = str(catalogue.branch(wanted))
+    if why := release.sources[here.source].unsuited.get(branch):
+        reason = f"{place(release, here.source)} has packages of branch {branch}, and {why}"
+    return refuse("driver.version", reason, here.driver(wanted))
 
 
-def too_old(
-    profile: Profile, release: OsRelease, models: Sequence[Model], flavour: str, driver: str | None, cuda: str | None
+def too_old_or_new(
+    here: Nearest, release: OsRelease, flavour: str, driver: str | None, cuda: str | None
 ) -> list[Refusal]:
-    """What is chosen for the user from the archive, and these models cannot use."""
-    refusals = []
+    """What is chosen for the user from the archive, and these models cannot use, or can no longer use."""
+    profile, refusals = here.profile, []
     yourself = "gpuprep validate, after you have installed it yourself"
-    for model in {model.key: model for model in models}.values():
+    for model in {model.key: model for model in here.models}.values():
         limits = catalogue.limits(model.architecture)
         family = f"{model.title} ({model.architecture.title()})"
         if profile.driver.version == "auto" and driver and catalogue.branch(driver) < limits.minimum_branch:
             need = f"{family} needs driver branch {limits.minimum_branch} or newer"
             reason = f"{need}, and {place(release, profile.driver.source)} has {driver}"
             refusals.append(refuse("driver.version", reason, yourself))
+        last = limits.maximum_branch
+        if profile.driver.version == "auto" and driver and last and catalogue.branch(driver) > last:
+            reason = f"R{last} is the last driver branch for {family}, and {place(release, profile.driver.source)}"
+            reason += f" has {catalogue.branch(driver)} or newer"
+            refusals.append(refuse("driver.version", reason, here.driver("auto")))
+        if cuda not in (None, "none") and profile.cuda.version == "auto" and limits.maximum_cuda:
+            assert cuda is not None
+            if catalogue.parse(cuda) > catalogue.parse(limits.maximum_cuda):
+                reason = f"CUDA {limits.maximum_cuda} is the last one for {family}, and"
+                reason += f" {place(release, profile.driver.source)} has {cuda}"
+                refusals.append(refuse("cuda.version", reason, here.cuda()))
         if cuda not in (None, "none") and profile.cuda.version == "auto":
             assert cuda is not None
             if catalogue.parse(cuda) < catalogue.parse(limits.minimum_cuda):
                 reason = f"the first CUDA for {family} is {limits.minimum_cuda}, and {release.title} has {cuda}"
-                refusals.append(refuse("cuda.version", reason, f"cuda.version: none, or {yourself}"))
+                refusals.append(refuse("cuda.version", reason, f"{here.cuda()}, or {yourself}"))
         if profile.driver.flavour == "auto" and flavour not in limits.module_flavours:
             reason = f"{family} works with {listed(limits.module_flavours)} kernel modules only, another GPU here not"
             refusals.append(refuse("host.gpus", reason, "GPUs of one kind in a machine"))
     return refusals
 
 
-def cuda(profile: Profile, release: OsRelease, refusals: list[Refusal]) -> str | None:
+def cuda(here: Nearest, release: OsRelease, refusals: list[Refusal]) -> str | None:
+    profile = here.profile
     offered = release.sources[profile.driver.source].cuda
     wanted = profile.cuda.version
     if wanted == "none" or wanted in offered:
@@ -227,12 +254,13 @@ def cuda(profile: Profile, release: OsRelease, refusals: list[Refusal]) -> str |
     if wanted == "auto":
         return offered[0]
     reason = f"{place(release, profile.driver.source)} has no CUDA {wanted}"
-    refusals.append(refuse("cuda.version", reason, f"{listed(offered)}, or auto"))
+    refusals.append(refuse("cuda.version", reason, here.cuda(wanted)))
     return None
 
 
-def cudnn(profile: Profile, snapshot: Snapshot, cuda_major: str, refusals: list[Refusal]) -> Mapping[str, str]:
+def cudnn(here: Nearest, cuda_major: str, refusals: list[Refusal]) -> Mapping[str, str]:
     """sha256 of the wheels for this CUDA major, by architecture."""
+    profile, snapshot = here.profile, here.snapshot
     version = profile.cudnn.version
     if version == "none" or not cuda_major:
         return {}
@@ -240,7 +268,12 @@ def cudnn(profile: Profile, snapshot: Snapshot, cuda_major: str, refusals: list[
     found = known.get(version, {}).get(cuda_major, {})
     if snapshot.os.architecture in found:
         return found
-    fitting = [v for v, majors in known.items() if snapshot.os.architecture in majors.get(cuda_major, {})]
+    newest = [limits.maximum_cudnn for limits in here.limits() if limits.maximum_cudnn]
+    fitting = [
+        v
+        for v, majors in known.items()
+        if snapshot.os.architecture in majors.get(cuda_major, {}) and not any(above(v, last) for last in newest)
+    ]
     reason = f"the catalogue has no cuDNN {version} for CUDA {cuda_major} on {snapshot.os.architecture}"
     other = [m for m in ("12", "11") if any(m in majors for majors in known.values())]
     refusals.append(
@@ -335,11 +368,15 @@ def free_space(
             needs[mount] = needs.get(mount, 0) + mib
             if step not in causes.setdefault(mount, []):
                 causes[mount].append(step)
+    if not done["driver"] and any(mount.path == "/boot" for mount in snapshot.mounts):
+        needs["/boot"], causes["/boot"] = catalogue.disk_mib("boot")["/boot"], ["driver and its initramfs"]
     for mount, mib in needs.items():
         free = _free_on(mount, snapshot)
         if free is not None and free < mib:
             reason = f"{mount} has {free} MiB free, and {', '.join(causes[mount])} need {mib} MiB there"
-            refusals.append(refuse("host.disk", reason, f"a disk with {mib - free} MiB more room"))
+            old = "old kernels removed (`sudo apt autoremove` or `sudo dnf remove --oldinstallonly`), or "
+            works = f"{old if mount == '/boot' else ''}a disk with {mib - free} MiB more room"
+            refusals.append(refuse("host.disk", reason, works))
     return needs
 
 
@@ -353,30 +390,28 @@ def _free_on(mount: str, snapshot: Snapshot) -> int | None:
     return min(readings, default=None)
 
 
-def in_the_way(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
+def in_the_way(here: Nearest) -> list[Refusal]:
     """Runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs."""
-    refusals = _vgpu(snapshot)
+    profile, snapshot = here.profile, here.snapshot
+    refusals = [*_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot)]
     if snapshot.nvswitches and not catalogue.has_fabric_manager(snapshot.os.id, profile.driver.source):
         reason = (
             f"the GPUs are behind {snapshot.nvswitches} NVSwitches, and source {profile.driver.source} has no Fabric "
             "Manager for them (CUDA would end with error 802)"
         )
-        release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
-        sources = (
-            [name for name in release.sources if catalogue.has_fabric_manager(snapshot.os.id, name)] if release else []
-        )
-        elsewhere = [f"driver.source: {name}" for name in sources] or ["a machine of the same GPUs without NVSwitch"]
-        refusals.append(refuse("host.nvswitches", reason, listed(elsewhere)))
+        elsewhere = here.driver(profile.driver.version)
+        works = "a machine of the same GPUs without NVSwitch" if elsewhere == ANOTHER_SYSTEM else elsewhere
+        refusals.append(refuse("host.nvswitches", reason, works))
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"
         refusals.append(refuse("host.driver", reason, "sudo nvidia-uninstall, reboot, then run again"))
     refusals += _secure_boot(profile, snapshot)
-    here = kernel.headers_running is True or _offered(snapshot)
+    headers = kernel.headers_running is True or _offered(snapshot)
     next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running
     there = next_differs and kernel.headers_next_boot is not False
     built = catalogue.is_version(driver.module_version)
-    if not (here or there or built):
+    if not (headers or there or built):
         reason = f"no headers for the running kernel {kernel.running}, and the package manager offers none"
         works = "install the newest kernel of the distribution with its headers, reboot into it, then run again"
         refusals.append(refuse("host.kernel", reason, works))
@@ -420,8 +455,45 @@ def _is_loaded(snapshot: Snapshot) -> bool:
     return catalogue.is_version(snapshot.driver.loaded_version)
 
 
+def _no_machine(snapshot: Snapshot) -> list[Refusal]:
+    """A container or WSL: the kernel, and with it the driver, is another system's."""
+    kind = snapshot.virtualization
+    if snapshot.source is Source.SIMULATED or kind not in WITHOUT_KERNEL:
+        return []
+    if kind == "wsl":
+        reason = "this is Windows' subsystem for Linux: its kernel is Windows' own, and so is the driver"
+        return [refuse("host.kernel", reason, "NVIDIA's driver for Windows, installed in Windows; no driver in here")]
+    reason = f"this is a container ({kind}): it has no kernel of its own to install a driver for"
+    return [refuse("host.kernel", reason, "gpuprep on the machine that runs the container; `gpuprep validate` in here")]
+
+
+def _repositories(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
+    """NVIDIA's repository of another system, or beside the system's own archive: packages of both would mix."""
+    release = catalogue.archive(snapshot.os.id, snapshot.os.version_id)
+    listed_here = snapshot.nvidia_repositories
+    if release is None or isinstance(listed_here, Missing):
+        return []
+    own, refusals = catalogue.nvidia_folder(release), []
+    for entry in listed_here:
+        removal = f"take that entry out of {entry.file} (or remove the file), then run again"
+        if entry.system != own:
+            reason = f"{entry.file} has NVIDIA's repository for {entry.system}, and this is {release.title}"
+            refusals.append(refuse("host.sources", f"{reason}: its packages would mix with this system's", removal))
+        elif profile.driver.source != "nvidia" and not Path(entry.file).name.startswith("gpuprep-"):
+            reason = f"{entry.file} has NVIDIA's repository, and driver.source is {profile.driver.source}"
+            works = f"driver.source: nvidia, or {removal}"
+            refusals.append(refuse("host.sources", f"{reason}: apt or dnf would take parts of the driver there", works))
+    return refusals
+
+
 def _vgpu(snapshot: Snapshot) -> list[Refusal]:
+    """By the type of machine, and where NVIDIA's own driver for parts of GPUs is loaded by the GPU's name."""
     known = clouds.machine_of(snapshot)
+    read = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
+    parts = [gpu.name for gpu in read if VGPU.search(gpu.name)]
+    if parts and (known is None or not known.vgpu):
+        reason = f"{parts[0]} is a part of a GPU (vGPU), which works with the GRID driver of its host's version alone"
+        return [refuse("host.gpus", reason, "a machine with whole GPUs; `gpuprep validate` judges this one as it is")]
     if known is None or not known.vgpu:
         return []
     reason = f"{known.title} has a part of a GPU (vGPU), which works with {known.cloud}'s own GRID driver alone"

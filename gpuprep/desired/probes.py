@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuprep import catalogue
+from gpuprep.agent.turn import ALONE, SHARED
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
 
@@ -21,22 +22,34 @@ class Kind:
     what: str  # for the progress line
     measures: bool = True  # a figure; the others only say whether something works
     timeout_seconds: float = 600.0
+    turn: str = ALONE
+    clips: bool = False  # it reads clips, which can be made beforehand
 
 
 KINDS = (
-    Kind("toolkit", "cuda", "compiling with nvcc", measures=False),
-    Kind("codec", "codec", "asking ffmpeg for its parts", measures=False),
-    Kind("cudnn", "cudnn", "convolutions through cuDNN"),
+    Kind("toolkit", "cuda", "compiling with nvcc", measures=False, turn=SHARED),
+    Kind("codec", "codec", "asking ffmpeg for its parts", measures=False, turn=SHARED),
+    # Medians of thousands of short convolutions: one program that starts beside them moves none.
+    Kind("cudnn", "cudnn", "convolutions through cuDNN", turn=SHARED),
     Kind("gemm", "cuda", "matrix products"),
     Kind("bandwidth", "cuda", "memory and link bandwidth"),
     Kind("nccl", "cuda", "collectives over all GPUs (NCCL)"),
-    Kind("transcode", "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200.0),
-    Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0),
+    # Whether transcodes work and look right; how fast the engines are is the next one's question.
+    Kind("transcode", "codec", "transcodes of NVIDIA's FFmpeg guide", timeout_seconds=1200.0, turn=SHARED),
+    Kind("throughput", "codec", "aggregate throughput of the video engines", timeout_seconds=900.0, clips=True),
 )
 CAPACITY = Kind("throughput", "codec", "streams that the video engines carry", timeout_seconds=2400.0)
 NAMES = tuple(kind.name for kind in KINDS)
 QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
+# Its work is on the GPU alone and lasts: beside it processors may make what later probes read.
+LEAVES_PROCESSORS = "gemm"
+LONGEST = "cudnn"
 FACTS = "facts"  # in place of probes: only what every run reads anyway
+
+
+def in_turn(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+    """In the order in which they begin: those that share a turn come first, of these the one that takes longest."""
+    return tuple(sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name != LONGEST)))
 
 
 def chosen(
@@ -44,8 +57,10 @@ def chosen(
 ) -> tuple[Kind, ...]:
     """The probes of one run: `probes` (empty: all), minus those of steps that the profile lacks or `without` names."""
     absent = {"cuda": wanted.cuda.version, "cudnn": wanted.cudnn.version, "codec": wanted.codec.ffmpeg}
+    # With one GPU NCCL has nothing to measure, and only says so.
+    alone = len(wanted.gpus) < 2
     return tuple(
-        kind
+        dataclasses.replace(kind, turn=SHARED) if alone and kind.name == "nccl" else kind
         for kind in KINDS
         if (not probes or kind.name in probes)
         and absent[kind.step] != "none"

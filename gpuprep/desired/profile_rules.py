@@ -46,8 +46,16 @@ def check_profile(profile: Profile) -> list[Refusal]:
     return refusals
 
 
-def silicon(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
+class Works(NamedTuple):
+    """What one host can have instead of the refused; "" where no host is known."""
+
+    driver: str = ""
+    cuda: str = ""
+
+
+def silicon(profile: Profile, models: Sequence[Model], works: Works | None = None) -> list[Refusal]:
     """What these GPUs can never have, whatever the host."""
+    works = works or Works()
     refusals: list[Refusal] = []
     for model in models:
         limits = catalogue.limits(model.architecture)
@@ -68,24 +76,21 @@ def silicon(profile: Profile, models: Sequence[Model]) -> list[Refusal]:
             )
         if driver != "auto" and limits.maximum_branch and catalogue.branch(driver) > limits.maximum_branch:
             last = limits.maximum_branch
-            refusals.append(
-                refuse("driver.version", f"R{last} is the last driver branch for {family}, not {driver}", f"{last}")
-            )
+            reason = f"R{last} is the last driver branch for {family}, not {driver}"
+            refusals.append(refuse("driver.version", reason, works.driver or f"{last}"))
         if driver != "auto" and catalogue.branch(driver) < limits.minimum_branch:
             refusals.append(
                 refuse(
                     "driver.version",
                     f"{family} needs driver branch {limits.minimum_branch} or newer, not {driver}",
-                    f"{limits.minimum_branch} or newer, or auto",
+                    works.driver or f"{limits.minimum_branch} or newer, or auto",
                 )
             )
         if cuda not in ("auto", "none"):
-            refusals += _cuda_limits(cuda, family, limits)
-        if cudnn != "none" and limits.maximum_cudnn:
-            last_cudnn = catalogue.parse(limits.maximum_cudnn)
-            if catalogue.parse(cudnn)[: len(last_cudnn)] > last_cudnn:
-                reason = f"cuDNN {limits.maximum_cudnn} is the last one for {family}, not {cudnn}"
-                refusals.append(refuse("cudnn.version", reason, nearest_cudnn(limits.maximum_cudnn)))
+            refusals += _cuda_limits(cuda, family, limits, works.cuda)
+        if cudnn != "none" and limits.maximum_cudnn and above(cudnn, limits.maximum_cudnn):
+            reason = f"cuDNN {limits.maximum_cudnn} is the last one for {family}, not {cudnn}"
+            refusals.append(refuse("cudnn.version", reason, nearest_cudnn(limits.maximum_cudnn)))
         if profile.codec.nvenc == "required" and model.nvenc_engines == 0:
             reason = f"{model.title} has no NVENC engine: it decodes ({model.nvdec_engines} NVDEC) and cannot encode"
             refusals.append(refuse("codec.nvenc", reason, "auto on this GPU; NVENC is on " + listed(_encoders())))
@@ -96,21 +101,26 @@ def _encoders() -> list[str]:
     return [model.title for model in catalogue.models().values() if model.nvenc_engines]
 
 
-def _cuda_limits(cuda: str, family: str, limits: catalogue.Limits) -> list[Refusal]:
+def _cuda_limits(cuda: str, family: str, limits: catalogue.Limits, works: str) -> list[Refusal]:
     version = catalogue.parse(cuda)
     if limits.maximum_cuda and version > catalogue.parse(limits.maximum_cuda):
         reason = f"CUDA {limits.maximum_cuda} is the last one for {family}, not {cuda}"
-        return [refuse("cuda.version", reason, f"{limits.maximum_cuda} or older, or auto")]
+        return [refuse("cuda.version", reason, works or f"{limits.maximum_cuda} or older, or auto")]
     if version < catalogue.parse(limits.minimum_cuda):
         reason = f"the first CUDA for {family} is {limits.minimum_cuda}, not {cuda}"
-        return [refuse("cuda.version", reason, f"{limits.minimum_cuda} or newer, or auto")]
+        return [refuse("cuda.version", reason, works or f"{limits.minimum_cuda} or newer, or auto")]
     return []
+
+
+def above(version: str, last: str) -> bool:
+    """9.10.2.21 is not above 9.10.2: builds of the last release count as that release."""
+    limit = catalogue.parse(last)
+    return catalogue.parse(version)[: len(limit)] > limit
 
 
 def nearest_cudnn(maximum: str) -> str:
     """The newest cuDNN in the catalogue that is not above `maximum` ("9.10.2")."""
-    limit = catalogue.parse(maximum)
-    fitting = [v for v in catalogue.cudnn_checksums() if catalogue.parse(v)[: len(limit)] <= limit]
+    fitting = [v for v in catalogue.cudnn_checksums() if not above(v, maximum)]
     return max(fitting, key=catalogue.parse) if fitting else "none"
 
 
@@ -210,11 +220,13 @@ def _library_rules(profile: Profile) -> list[Refusal]:
                 refusals.append(refuse("codec.parts", reason, works))
     gpl = [name for name in codec.libraries if build.libraries()[name].licence == "GPL"]
     if codec.npp and gpl:
-        reason = f"libnpp is nonfree and {' and '.join(gpl)} are under the GPL: nobody may have both in one program"
+        reason = (
+            f"libnpp is nonfree and {' and '.join(gpl)} are under the GPL: their licences forbid both in one program"
+        )
         refusals.append(refuse("codec.npp", reason, "npp: false with scale_cuda"))
     drawn = [name for name in codec.parts.get("filters", ()) if name == "drawtext"]
     if drawn and "harfbuzz" not in codec.libraries and "freetype" in codec.libraries:
-        reason = "the filter drawtext needs harfbuzz beside freetype"
+        reason = "the filter drawtext needs harfbuzz and freetype"
         refusals.append(refuse("codec.libraries", reason, "codec.libraries with harfbuzz"))
     return refusals
 

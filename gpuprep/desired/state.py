@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprep import __version__, catalogue
-from gpuprep.agent.host_paths import CUDNN_PREFIX, NCCL_PREFIX
+from gpuprep.agent.host_paths import CUDNN_PREFIX, NCCL_PREFIX, PROGRAM_LINKS
 from gpuprep.catalogue import Board, OsRelease, Tool
 from gpuprep.catalogue.agent import agent_libraries
-from gpuprep.catalogue.roles import container_packages, cuda_packages, driver_packages, fabric_packages
+from gpuprep.catalogue.roles import (
+    container_packages,
+    cuda_packages,
+    cuda_pin,
+    driver_packages,
+    driver_stream,
+    fabric_packages,
+)
 from gpuprep.desired import host_rules
 from gpuprep.desired import profile_rules as rules
+from gpuprep.desired.nearest import Nearest
 from gpuprep.desired.profile import CodecWish, MountWish, Profile, SigningWish, TuningWish
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rules
 from gpuprep.errors import PlanRefused
@@ -53,6 +61,7 @@ class WantedDriver:
     gpu_firmware: bool
     packages: tuple[str, ...]
     signing: SigningWish | None = None  # as in the profile
+    stream: str = ""  # of dnf's module nvidia-driver, "580-open"; "": the source has no such module
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,8 @@ class WantedCuda:
     major: str  # "12"; "" without CUDA
     hold: bool
     packages: tuple[str, ...]
+    pinned: tuple[str, ...] = ()  # packages with one name for all versions, which apt must keep to `pin`
+    pin: str = ""  # "12.8.*"; "": apt pins nothing
 
 
 @dataclass(frozen=True)
@@ -159,19 +170,20 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     obstacles: list[Refusal] = []
     boards = host_rules.gpus(profile, snapshot, refusals)
     gpus = [board for board in boards if board is not None]
-    refusals += host_rules.wish(profile, [gpu.model for gpu in gpus])
+    refusals += host_rules.wish(profile, snapshot, [gpu.model for gpu in gpus])
+    here = Nearest(profile, snapshot, [gpu.model for gpu in gpus])
     release = host_rules.offer(profile, snapshot, obstacles)
     obstacles += host_rules.codec_libraries(profile, release)
     choice = _choose(profile, snapshot, gpus, release, obstacles, judging=judging)
     if judging and _installed_by_others(profile, snapshot, choice):  # as on a system that gpuprep has no packages for
         choice = _choose(profile, snapshot, gpus, None, obstacles, judging=judging)
-    cudnn = _cudnn(profile, snapshot, choice, obstacles)
+    cudnn = _cudnn(here, choice, obstacles)
     nccl = WantedNccl(*host_rules.nccl(profile, snapshot, choice.cuda_major, obstacles))
     containers = _containers(profile, refusals)
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
     min_free_mib = host_rules.free_space(profile, snapshot, key, nccl.version, obstacles)
-    obstacles += host_rules.in_the_way(profile, snapshot)
+    obstacles += host_rules.in_the_way(here)
     refusals += host_rules.tuning(profile, snapshot, gpus)
     if not judging:
         refusals += obstacles
@@ -198,7 +210,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         mount=profile.extras.mount,
         min_free_mib=min_free_mib,
         installs=choice.archive is not None,
-        decisions=_decisions(profile, gpus, choice),
+        decisions=(*_decisions(profile, gpus, choice), *_sudo(profile, snapshot)),
     )
 
 
@@ -212,10 +224,11 @@ def _choose(
     judging: bool,
 ) -> _Choice:
     flavour, why_flavour = _flavour(profile, gpus, release)
-    driver = host_rules.driver(profile, release, flavour, obstacles) if release else None
-    cuda = host_rules.cuda(profile, release, obstacles) if release else None
+    here = Nearest(profile, snapshot, [gpu.model for gpu in gpus])
+    driver = host_rules.driver(here, release, flavour, obstacles) if release else None
+    cuda = host_rules.cuda(here, release, obstacles) if release else None
     if release:
-        obstacles += host_rules.too_old(profile, release, [gpu.model for gpu in gpus], flavour, driver, cuda)
+        obstacles += host_rules.too_old_or_new(here, release, flavour, driver, cuda)
     if driver is not None and profile.driver.version == "auto":
         obstacles += driver_rules(profile, driver, cuda)
     on_host = catalogue.host_version(snapshot.cuda.nvcc_version)
@@ -244,6 +257,7 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         gpu_firmware=wish.gpu_firmware,
         packages=_driver_packages(archive, wish.source, choice, snapshot) if archive else (),
         signing=wish.signing,
+        stream=driver_stream(archive, wish.source, choice.flavour, choice.driver or "") if archive else "",
     )
 
 
@@ -262,15 +276,16 @@ def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) ->
 
 def _cuda(profile: Profile, choice: _Choice) -> WantedCuda:
     wish, archive = profile.cuda, choice.archive
-    packages: tuple[str, ...] = ()
-    if archive is not None and choice.cuda is not None and choice.cuda != "none":
-        packages = cuda_packages(archive, profile.driver.source, choice.cuda)
-    return WantedCuda(choice.cuda or wish.version, choice.cuda_major, wish.hold, packages)
+    if archive is None or choice.cuda is None or choice.cuda == "none":
+        return WantedCuda(choice.cuda or wish.version, choice.cuda_major, wish.hold, ())
+    packages = cuda_packages(archive, profile.driver.source, choice.cuda)
+    pinned, pin = cuda_pin(archive, profile.driver.source, choice.cuda)
+    return WantedCuda(choice.cuda, choice.cuda_major, wish.hold, packages, pinned, pin)
 
 
-def _cudnn(profile: Profile, snapshot: Snapshot, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:
-    checksums = host_rules.cudnn(profile, snapshot, choice.cuda_major, obstacles)
-    return WantedCudnn(profile.cudnn.version, checksums, CUDNN_PREFIX)
+def _cudnn(here: Nearest, choice: _Choice, obstacles: list[Refusal]) -> WantedCudnn:
+    checksums = host_rules.cudnn(here, choice.cuda_major, obstacles)
+    return WantedCudnn(here.profile.cudnn.version, checksums, CUDNN_PREFIX)
 
 
 def _containers(profile: Profile, refusals: list[Refusal]) -> WantedContainers:
@@ -346,6 +361,17 @@ def _flavour(profile: Profile, gpus: Sequence[Board], release: OsRelease | None)
     if release is None or release.sources[profile.driver.source].flavour == PROPRIETARY:
         return PROPRIETARY, "the distribution keeps these in step with its libraries and kernels"
     return OPEN, "NVIDIA recommends them from Turing on"
+
+
+def _sudo(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
+    """Red Hat's sudo looks in the system's own folders alone."""
+    path = snapshot.shells.sudo_path
+    if profile.codec.ffmpeg == "none" or not isinstance(path, str) or PROGRAM_LINKS in path.split(":"):
+        return ()
+    return (
+        f"`sudo ffmpeg` will not find FFmpeg: sudo looks in {path} alone (secure_path); type `sudo "
+        f"{PROGRAM_LINKS}/ffmpeg`, or add {PROGRAM_LINKS} to secure_path (`sudo visudo`)",
+    )
 
 
 def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tuple[str, ...]:

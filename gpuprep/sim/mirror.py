@@ -13,7 +13,6 @@ tar looks at content and not at names, and its sha256 therefore differs from the
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuprep import paths
 from gpuprep.errors import SimError
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -68,8 +68,7 @@ FILES = (
 
 def directory() -> Path:
     """Where the mirror is kept: $XDG_CACHE_HOME/gpuprep/mirror."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "gpuprep" / "mirror"
+    return paths.cache_dir() / "mirror"
 
 
 def ensure(progress: Progress | None = None) -> dict[str, str]:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-
-def _xdg(variable: str, fallback: str) -> Path:
-    value = os.environ.get(variable, "")
-    # The XDG specification: a relative value is invalid and to be ignored.
-    return Path(value) if value.startswith("/") else Path.home() / fallback
+from gpuprep import paths
 
 
 def cache_dir() -> Path:
     """Bases, downloaded packages and compiled stand-ins; may be deleted at any time while no machine runs."""
-    return _xdg("XDG_CACHE_HOME", ".cache") / "gpuprep" / "sim"
+    return paths.cache_dir() / "sim"
 
 
 def state_dir() -> Path:
     """Machines: one folder each under `machines/`, frozen disks under `layers/`."""
-    return _xdg("XDG_STATE_HOME", ".local/state") / "gpuprep" / "sim"
+    return paths.state_dir() / "sim"
 
 
 def private(folder: Path) -> Path:

@@ -15,13 +15,13 @@ import amount
 import pytest
 
 from e2e import finished
-from e2e.machines import Finished, gpuprep
+from e2e.machines import CODEC_BUILDER, Finished, gpuprep
 
 if "GPUPREP_STATE_PROFILE" not in os.environ:
     collect_ignore = ["state"]
 
 # Machines whose FFmpeg goes to the other machines of this session, so that each kind is built once.
-BUILDERS = ("sim:e2e-t4", "sim:e2e-a100")
+BUILDERS = (CODEC_BUILDER, "sim:e2e-t4", "sim:e2e-a100")
 
 
 @pytest.fixture(scope="session", autouse=True)

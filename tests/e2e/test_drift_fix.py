@@ -134,7 +134,7 @@ def test_what_cannot_be_put_back_is_left_with_its_command(certified: Finished) -
 def test_with_nothing_to_put_back_it_says_so_and_changes_nothing(certified: Finished) -> None:
     before = inside(certified.machine, "systemctl show -p ActiveEnterTimestampMonotonic gpuprep-tune").stdout
     done = must("drift", certified.host, "--profile", certified.profile, "--fix")
-    assert "there was nothing that it can put back" in " ".join(done.text.split())
+    assert "there was nothing that --fix can repair" in " ".join(done.text.split())
     assert inside(certified.machine, "systemctl show -p ActiveEnterTimestampMonotonic gpuprep-tune").stdout == before
 
 

@@ -41,6 +41,7 @@ CELLS = {
     ("ubuntu2404", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
     ("ubuntu2404", "a100+nvswitch", "nvidia", "570"): ("570.211.01", "open"),
     ("ubuntu2404", "t4", "nvidia", "550"): ("550.163.01", "open"),
+    ("ubuntu2404", "a100+nvswitch", "nvidia", "615"): ("615.71.09", "open"),
     ("ubuntu2404", "t4", "nvidia", "615"): ("615.71.09", "open"),
     ("ubuntu2404", "t4", "distribution", "auto"): ("580.173.02", "open"),
     ("ubuntu2404", "v100", "distribution", "auto"): ("580.173.02", "proprietary"),
@@ -48,6 +49,7 @@ CELLS = {
     ("ubuntu2204", "v100", "nvidia", "550"): ("550.163.01", "proprietary"),
     ("ubuntu2204", "a100+nvswitch", "distribution", "auto"): ("580.178.04", "open"),
     ("ubuntu2404", "a100", "distribution", "535"): ("535.288.01", "open"),
+    ("ubuntu2404", "a100+nvswitch", "distribution", "535"): ("535.288.01", "open"),
     ("ubuntu2404", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
     ("debian12", "a100", "nvidia", "580.126.20"): ("580.126.20", "open"),
     ("debian12", "t4", "nvidia", "auto"): ("580.178.04", "open"),
@@ -55,6 +57,10 @@ CELLS = {
     # Fabric Manager ends at 570.195.03 there, so the driver is that version, too.
     ("debian12", "a100+nvswitch", "nvidia", "570"): ("570.195.03", "open"),
     ("debian12", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
+    ("debian12", "t4", "nvidia", "615"): ("615.71.09", "open"),
+    ("debian13", "t4", "nvidia", "auto"): ("595.71.05", "open"),
+    ("debian13", "a100+nvswitch", "nvidia", "610"): ("610.43.02", "open"),
+    ("rocky9", "t4", "nvidia", "615"): ("615.71.09", "open"),
     ("rocky9", "v100", "nvidia", "auto"): ("580.178.04", "proprietary"),
     ("rocky9", "a100+nvswitch", "nvidia", "auto"): ("580.178.04", "open"),
     ("rocky9", "a100+nvswitch", "nvidia", "570"): ("570.211.01", "open"),
@@ -84,6 +90,13 @@ UNHOLD = {
 # UNKNOWN: matrix products need an nvcc that compiles.
 UNMEASURED = 3
 PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
+# Canonical's modules for one kernel, as cloud images have them.
+PREBUILT = (
+    "mkdir -p /tmp/prebuilt/DEBIAN && printf 'Package: linux-modules-nvidia-580-server-open-6.8.0-1063-azure\\n"
+    "Version: 1\\nArchitecture: all\\nMaintainer: x <x@x>\\nDescription: x\\n"
+    "Depends: nvidia-kernel-common-580-server (>= 580.126.20)\\n' >/tmp/prebuilt/DEBIAN/control &&"
+    " dpkg-deb --build /tmp/prebuilt /tmp/prebuilt.deb && dpkg -i /tmp/prebuilt.deb"
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -152,17 +165,21 @@ def test_what_a_hand_undid_is_found_and_put_right(noble: str, tmp_path: Path) ->
     assert inside(noble, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
     undo = {
         f"rm {PIN}": "driver.pinned",
+        "sed -i 's/12[.]8/13.0/' /etc/apt/preferences.d/gpuprep-cuda": "cuda.pinned",
+        "sed -i /libnvidia-compute/d /etc/apt/apt.conf.d/52gpuprep-holds": "driver.unattended_upgrades",
         "apt-mark unhold libnvidia-encode-580": "driver.held",
         "apt-mark unhold cuda-toolkit-12-8": "cuda.held",
     }
     for command in undo:
         inside(noble, command)
     found = only(gpuprep("drift", f"sim:{noble}", "--profile", wish, "--json"))
-    # Besides, what differs from the certified run: that run was without CUDA.
+    # Besides, what differs from the certified run: no run passed yet, or without CUDA.
     assert set(undo.values()) <= open_findings(found)
-    must(*words, exit_code=UNMEASURED)
+    gpuprep("drift", f"sim:{noble}", "--profile", wish, "--fix")
     found = only(gpuprep("drift", f"sim:{noble}", "--profile", wish, "--json"))
-    assert open_findings(found).isdisjoint(undo.values())
+    assert open_findings(found).isdisjoint({*undo.values(), "apt.pins"})
+    # Put back as the roles write it, to the byte.
+    assert only(must(*words, "--deep", "--json", exit_code=UNMEASURED))["playbook"]["changed"] == 0
 
 
 @pytest.mark.xdist_group("noble")
@@ -212,16 +229,19 @@ def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, t
     words = ("provision", f"sim:{rocky}", "--profile", wish)
     must(*words, exit_code=UNMEASURED)
     assert inside(rocky, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
-    inside(rocky, "dnf -q versionlock delete libnvidia-ml cuda-toolkit-12-8")
+    inside(rocky, "dnf -q versionlock delete libnvidia-ml cuda-toolkit-12-8; dnf -q -y module reset nvidia-driver")
     found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
-    assert {"driver.held", "cuda.held"} <= open_findings(found)
+    assert {"driver.held", "driver.stream", "cuda.held"} <= open_findings(found)
     gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--fix")
     found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
-    assert open_findings(found).isdisjoint({"driver.held", "cuda.held"})
+    assert open_findings(found).isdisjoint({"driver.held", "driver.stream", "cuda.held"})
+    assert "stream=580-open" in inside(rocky, "cat /etc/dnf/modules.d/nvidia-driver.module").stdout
     # Locks that dnf is told not to obey are none.
     inside(rocky, "sed -i 's/^enabled.*/enabled = 0/' /etc/dnf/plugins/versionlock.conf")
     found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
     assert {"driver.held", "cuda.held"} <= open_findings(found)
+    said = gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--fix").text
+    assert "enabled=0 in /etc/dnf/plugins/versionlock.conf" in " ".join(said.split())
     inside(rocky, "sed -i 's/^enabled.*/enabled = 1/' /etc/dnf/plugins/versionlock.conf")
 
 
@@ -285,6 +305,7 @@ def test_a_package_that_is_no_drivers_is_not_removed_by_dnf(rocky: str, tmp_path
 # System, source ► two branches, each with the version that it gets.
 SWITCHES = {
     ("debian12", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
+    ("debian13", "nvidia"): {"595": "595.71.05", "610": "610.43.02"},
     ("ubuntu2404", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
     ("rocky9", "nvidia"): {"570": "570.211.01", "580": "580.178.04"},
     ("ubuntu2204", "distribution"): {"535": "535.288.01", "580": "580.178.04"},
@@ -301,8 +322,50 @@ def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tm
     branches = SWITCHES[case]
     machine = up(f"e2e-switch-{system}-{source}", system, ["t4"])
     try:
+        apt = not is_rpm(machine)
+        if apt:
+            inside(machine, "apt-mark hold less")  # somebody else's decision
         for branch in (*branches, *branches):
             is_provisioned(machine, profile(tmp_path, source, branch), branches[branch], "open")
+        if apt:
+            assert "less" in inside(machine, "apt-mark showhold").stdout.split()
+    finally:
+        gpuprep("sim", "down", machine)
+
+
+@pytest.mark.only_all
+def test_a_repository_that_apt_does_not_believe_is_taken_away_again(tmp_path: Path) -> None:
+    """Its entry would end every later `apt-get update` on the machine."""
+    machine = up("e2e-unbelieved", "debian13", ["t4"])
+    try:
+        inside(machine, "sed -i s/Origin/0rigin/ /usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/InRelease")
+        refused = gpuprep("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "595"))
+        assert refused.exit_code == 4
+        said = " ".join(refused.text.split())
+        assert "apt cannot use file:///usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/" in said
+        assert "The driver is as it was" in said
+        assert "gpuprep-nvidia.sources" not in inside(machine, "ls /etc/apt/sources.list.d").stdout
+        inside(machine, "apt-get update")
+    finally:
+        gpuprep("sim", "down", machine)
+
+
+@pytest.mark.only_all
+@pytest.mark.parametrize("system", ["ubuntu2404", "rocky9"])
+def test_what_somebody_else_holds_is_named_before_anything_is_changed(system: str, tmp_path: Path) -> None:
+    """DKMS is held: not installed (apt), or locked in a version that there is not (dnf)."""
+    machine = up(f"e2e-held-{system}", system, ["t4"])
+    try:
+        rpm = is_rpm(machine)
+        lock = "dkms-0:1.0-1.el9.*"
+        hold = f"mkdir -p /etc/dnf/plugins; echo '{lock}' >>/etc/dnf/plugins/versionlock.list"
+        inside(machine, hold if rpm else "apt-get -qq update; apt-mark hold dkms; apt-mark showhold | grep -x dkms")
+        refused = gpuprep("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "580"))
+        said = " ".join(refused.text.split())
+        assert refused.exit_code == 4
+        assert f"would change or remove {lock if rpm else 'dkms'}, which somebody holds" in said
+        assert (f"sudo dnf versionlock delete '{lock}'" if rpm else "sudo apt-mark unhold dkms") in said
+        assert inside(machine, VERSIONS[rpm]).stdout.split() == []
     finally:
         gpuprep("sim", "down", machine)
 
@@ -318,6 +381,8 @@ def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
             assert len(there.stdout.split()) == (2 if source == "nvidia" else 0)
             own = inside(machine, "dpkg -l | awk '/^.i/ && /nvidia/ {print $2}'").stdout
             assert ("-server" in own) == (source == "distribution")
+            if source == "distribution":
+                inside(machine, PREBUILT)  # part of a driver: it goes with that driver
     finally:
         gpuprep("sim", "down", machine)
 

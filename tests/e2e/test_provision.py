@@ -64,7 +64,7 @@ def test_plan_of_a_finished_host_is_empty(t4: Finished) -> None:
 
 
 def test_deep_runs_every_role_and_changes_nothing(t4: Finished) -> None:
-    (run,) = must("provision", t4.host, "--profile", t4.profile, "--deep", "--json").json()["runs"]
+    (run,) = must("provision", t4.host, "--profile", t4.profile, "--deep", "--no-validate", "--json").json()["runs"]
     roles = {task["role"] for task in run["playbook"]["tasks"]}
     assert {"gpu_driver", "gpu_agent", "gpu_tuning", "gpu_cuda", "gpu_cudnn", "gpu_codec", "gpu_extras"} <= roles
     changed = [task for task in run["playbook"]["tasks"] if task["outcome"] == "changed"]

@@ -106,6 +106,7 @@ def test_provision_repairs_what_was_undone(t4: Finished) -> None:
     ]
     for command in undone:
         inside(t4.machine, command)
-    must("provision", t4.host, "--profile", t4.profile, timeout=3600)
+    must("provision", t4.host, "--profile", t4.profile, "--no-validate", timeout=3600)
     code, output = suite(t4)
     assert code == 0, output
+    must("validate", t4.host, "--profile", t4.profile, *UNMEASURED)

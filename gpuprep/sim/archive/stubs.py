@@ -53,7 +53,7 @@ _CONTAINERS = Archive("container-toolkit/deb/amd64", ("container-toolkit",), lab
 VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
 ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
     "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit")), _CONTAINERS),
-    "debian13": (_CONTAINERS,),
+    "debian13": (Archive("nvidia/debian13/x86_64", ("nvidia-debian13", "toolkit-13")), _CONTAINERS),
     "ubuntu2204": (
         _CONTAINERS,
         Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit")),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 
@@ -74,18 +75,58 @@ def gpu_driver_removals(simulation: Iterable[str]) -> list[str]:
     return [line.split()[1] for line in simulation if line.startswith(("Remv ", "Purg "))]
 
 
-def gpu_driver_dnf_removals(said: Iterable[str]) -> list[str]:
-    """Packages that `dnf --assumeno` says it would remove: the names below its headings "Removing..." of the table.
+def gpu_driver_apt_held(simulation: Iterable[str]) -> list[str]:
+    """Packages on hold that `apt-get --simulate` says it would change: the indented lines below that heading."""
+    held, below = [], False
+    for line in simulation:
+        below = line.startswith("  ") if below else line == "The following held packages will be changed:"
+        if below and line.startswith("  "):
+            held += line.split()
+    return held
 
-    A row is "NAME ARCH VERSION REPOSITORY SIZE"; a long name stands alone, and the rest is on the next line.
+
+def _dnf_rows(said: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """(heading, words) of each row of the table of `dnf --assumeno`: "NAME ARCH VERSION REPOSITORY SIZE".
+
+    A long name stands alone, and the rest is on the next line.
     """
-    removed, removing = [], False
+    heading, alone = "", ""
     for line in said:
         if line and not line.startswith(" "):
-            removing = line.startswith("Removing") and line.endswith(":")
-        elif removing and re.match(r" [A-Za-z0-9]", line):
-            removed.append(line.split()[0])
-    return removed
+            heading, alone = line if line.endswith(":") else "", ""
+        elif heading and (words := line.split()):
+            if re.match(r" [A-Za-z0-9]", line):
+                alone = words[0] if len(words) == 1 else ""
+                yield heading, words
+            elif alone:
+                yield heading, [alone, *words]
+                alone = ""
+
+
+def gpu_driver_dnf_removals(said: Iterable[str]) -> list[str]:
+    """Packages that `dnf --assumeno` says it would remove: the names below its headings "Removing..." of the table."""
+    rows = _dnf_rows(said)
+    return list(dict.fromkeys(words[0] for heading, words in rows if heading.startswith("Removing")))
+
+
+def gpu_driver_locks_in_the_way(said: Iterable[str], locks: Sequence[str]) -> list[str]:
+    """Those lines of dnf's versionlock.list that the transaction of `dnf --assumeno` does not keep to.
+
+    A lock "dkms-0:3.0.13-1.el9.*" lets no other version of that package in; "!dkms-..." keeps that one version out. What
+    is locked shall not be removed either.
+    """
+    rows = [(heading, words) for heading, words in _dnf_rows(said) if len(words) >= 3]
+    return [lock for lock in locks if any(_breaks(lock, heading, *words[:3]) for heading, words in rows)]
+
+
+def _breaks(lock: str, heading: str, name: str, arch: str, version: str) -> bool:
+    epoch, _, rest = version.rpartition(":")
+    names = (name, f"{name}-{rest}", f"{name}-{epoch or 0}:{rest}")
+    matches = any(fnmatchcase(form, lock.lstrip("!")) for plain in names for form in (plain, f"{plain}.{arch}"))
+    if heading.startswith("Removing"):
+        return matches and not lock.startswith("!")
+    locked_name = re.sub(r"-(?:[0-9]+:)?[^-]+-[^-]+$", "", lock)
+    return matches if lock.startswith("!") else not matches and fnmatchcase(name, locked_name)
 
 
 def gpu_driver_old_firmware(installed: Mapping[str, str], packages: Sequence[str], version: str) -> list[str]:
@@ -111,8 +152,10 @@ def gpu_driver_moves(policy: Iterable[str]) -> list[str]:
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
+            "gpu_driver_apt_held": gpu_driver_apt_held,
             "gpu_driver_dnf_removals": gpu_driver_dnf_removals,
             "gpu_driver_installed": gpu_driver_installed,
+            "gpu_driver_locks_in_the_way": gpu_driver_locks_in_the_way,
             "gpu_driver_moves": gpu_driver_moves,
             "gpu_driver_names": gpu_driver_names,
             "gpu_driver_of_branch": gpu_driver_of_branch,

@@ -1,0 +1,162 @@
+"""Machines on which gpuprep must not install anything: it says what and what to do, before it changes anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import bare_snapshot, finished_snapshot, load, resolved
+
+from gpuprep.agent import repositories
+from gpuprep.desired.state import resolve
+from gpuprep.errors import PlanRefused
+from gpuprep.records import Mount, NvidiaRepository, OsFacts, Snapshot, Source
+
+
+def refusals(snapshot: Snapshot, **wish: Any) -> tuple[str, ...]:
+    with pytest.raises(PlanRefused) as caught:
+        resolve(load("t4", **wish), snapshot)
+    assert all("; works: " in reason for reason in caught.value.reasons)
+    return caught.value.reasons
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "works"),
+    [
+        ("docker", "this is a container (docker)", "on the machine that runs the container"),
+        ("systemd-nspawn", "this is a container (systemd-nspawn)", "`gpuprep validate` in here"),
+        ("wsl", "Windows' subsystem for Linux", "NVIDIA's driver for Windows"),
+    ],
+)
+def test_a_container_gets_no_driver(kind: str, says: str, works: str) -> None:
+    there = dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization=kind, source=Source.MEASURED)
+    (reason,) = refusals(there)
+    assert reason.startswith("host.kernel: ")
+    assert says in reason
+    assert works in reason.partition("; works: ")[2]
+    resolve(load("t4"), there, judging=True)  # it is judged all the same
+
+
+@pytest.mark.parametrize("kind", ["kvm", "amazon", "microsoft", "google", "xen", "none", "unknown"])
+def test_a_virtual_machine_is_a_machine(kind: str) -> None:
+    resolve(load("t4"), dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization=kind, source=Source.MEASURED))
+
+
+def test_a_simulated_machine_is_one_although_it_is_a_container() -> None:
+    resolve(load("t4"), dataclasses.replace(bare_snapshot("ubuntu2404"), virtualization="systemd-nspawn"))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_part"),
+    [
+        ("GRID T4-16Q", True),
+        ("NVIDIA A10-24Q", True),
+        ("NVIDIA A100-40C", True),
+        ("Tesla T4", False),
+        ("NVIDIA A100-PCIE-40GB", False),
+        ("Tesla V100-SXM2-16GB", False),
+    ],
+)
+def test_a_part_of_a_gpu_is_refused_by_its_name(name: str, is_part: bool) -> None:
+    finished = finished_snapshot(resolved("t4", "ubuntu2404"))
+    assert isinstance(finished.gpus, tuple)
+    there = dataclasses.replace(finished, gpus=(dataclasses.replace(finished.gpus[0], name=name),))
+    if not is_part:
+        resolve(load("t4"), there)
+        return
+    (reason,) = refusals(there)
+    assert reason.startswith(f"host.gpus: {name} is a part of a GPU (vGPU)")
+
+
+@pytest.mark.parametrize(
+    ("system", "source", "entry", "says"),
+    [
+        ("ubuntu2404", "nvidia", ("cuda-debian12.list", "debian12"), "for debian12, and this is Ubuntu 24.04"),
+        ("ubuntu2404", "auto", ("cuda-ubuntu2204.list", "ubuntu2204"), "for ubuntu2204, and this is Ubuntu 24.04"),
+        ("ubuntu2404", "auto", ("cuda-ubuntu2404.list", "ubuntu2404"), "driver.source is distribution"),
+        ("rocky9", "nvidia", ("cuda-rhel8.repo", "rhel8"), "for rhel8, and this is Rocky Linux 9"),
+        ("amzn2023", "nvidia", ("cuda-rhel9.repo", "rhel9"), "for rhel9, and this is Amazon Linux 2023"),
+    ],
+)
+def test_repositories_that_would_mix_are_refused(system: str, source: str, entry: tuple[str, str], says: str) -> None:
+    there = dataclasses.replace(
+        bare_snapshot(system), nvidia_repositories=(NvidiaRepository(f"/x/{entry[0]}", entry[1]),)
+    )
+    (reason,) = refusals(there, driver={"source": source})
+    assert reason.startswith(f"host.sources: /x/{entry[0]} has NVIDIA's repository")
+    assert says in reason
+    assert f"take that entry out of /x/{entry[0]}" in reason
+
+
+@pytest.mark.parametrize(
+    ("system", "source", "entry"),
+    [
+        ("ubuntu2404", "nvidia", ("cuda-ubuntu2404-x86_64.list", "ubuntu2404")),
+        ("rocky9", "nvidia", ("cuda-rhel9.repo", "rhel9")),
+        ("almalinux8", "nvidia", ("cuda-rhel8.repo", "rhel8")),
+        ("amzn2023", "nvidia", ("cuda-amzn2023.repo", "amzn2023")),
+        ("debian12", "distribution", ("gpuprep-nvidia.sources", "debian12")),  # gpuprep takes its own away
+    ],
+)
+def test_the_repository_of_this_system_is_none(system: str, source: str, entry: tuple[str, str]) -> None:
+    there = bare_snapshot("rocky8" if system == "almalinux8" else system)
+    there = dataclasses.replace(there, nvidia_repositories=(NvidiaRepository(f"/x/{entry[0]}", entry[1]),))
+    resolve(load("t4", driver={"source": source}), there)
+
+
+def test_entries_that_are_in_force_are_read(tmp_path: Path) -> None:
+    at = "https://developer.download.nvidia.com/compute/cuda/repos"
+    apt, dnf = tmp_path / "apt", tmp_path / "yum"
+    texts = {
+        "apt/sources.list": f"deb {at}/ubuntu2404/x86_64/ /\n# deb {at}/ubuntu2204/x86_64/ /\n",
+        "apt/sources.list.d/a.sources": f"Types: deb\nURIs: {at}/debian12/x86_64/\nSuites: /\n\n"
+        f"Enabled: no\nURIs: {at}/debian13/x86_64/\n",
+        "apt/sources.list.d/b.list.save": f"deb {at}/debian11/x86_64/ /\n",
+        "apt/sources.list.d/c.list": "deb [signed-by=/x] https://own.example/cuda/repos/ubuntu2404/x86_64/ /\n",
+        "yum/cuda.repo": f"[a]\nbaseurl={at}/rhel9/x86_64\n[b]\nenabled=0\nbaseurl={at}/rhel8/x86_64\n",
+        "yum/broken.repo": f"baseurl={at}/fedora42/x86_64\n",
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = [(Path(entry.file).name, entry.system) for entry in repositories.nvidia(apt, dnf)]
+    assert found == [
+        ("sources.list", "ubuntu2404"), ("a.sources", "debian12"), ("c.list", "ubuntu2404"), ("cuda.repo", "rhel9"),
+    ]  # fmt: skip
+    assert repositories.nvidia(tmp_path / "none", tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("os", "says"),
+    [
+        (
+            OsFacts("ubuntu", "26.04", "x", "Ubuntu 26.04 LTS", "x86_64"),
+            "unsupported OS ubuntu 26.04 (Ubuntu 26.04 LTS)",
+        ),
+        (OsFacts("debian", "", "forky", "Debian GNU/Linux forky/sid", "x86_64"), "unsupported OS debian (Debian"),
+        (OsFacts("rocky", "10.1", "", "Rocky Linux 10.1", "x86_64"), "unsupported OS rocky 10.1"),
+        (OsFacts("amzn", "2", "", "Amazon Linux 2", "x86_64"), "unsupported OS amzn 2"),
+        (OsFacts("ubuntu", "24.04", "noble", "Ubuntu 24.04", "aarch64"), "unsupported architecture aarch64"),
+    ],
+)
+def test_a_system_that_gpuprep_does_not_know_is_refused_by_its_name(os: OsFacts, says: str) -> None:
+    reasons = refusals(dataclasses.replace(bare_snapshot("ubuntu2404"), os=os))
+    assert [reason for reason in reasons if reason.startswith("host.os: ") and says in reason]
+
+
+@pytest.mark.parametrize(("free", "is_refused"), [(40, True), (500, False)])
+def test_a_boot_disk_without_room_for_an_initramfs_is_refused(free: int, is_refused: bool) -> None:
+    bare = bare_snapshot("rocky9")
+    mounts = (*bare.mounts, Mount("/dev/vda2", "/boot", "ext4"))
+    there = dataclasses.replace(bare, mounts=mounts, disk_free_mib={**bare.disk_free_mib, "/boot": free})
+    if is_refused:
+        (reason,) = refusals(there)
+        assert reason.startswith("host.disk: /boot has 40 MiB free, and driver and its initramfs need 100 MiB")
+        assert "dnf remove --oldinstallonly" in reason
+    else:
+        assert resolve(load("t4"), there).min_free_mib["/boot"] == 100
+    installed = finished_snapshot(resolve(load("t4"), bare), there)
+    assert "/boot" not in resolve(load("t4"), installed).min_free_mib
