@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import List, Optional
 
 from gpuprep import __version__
-from gpuprep.agent import children, host_paths, telling
+from gpuprep.agent import children, host_paths, probereports
 from gpuprep.agent.probes import PROBES
 from gpuprep.agent.run import ReadingFailed
 from gpuprep.records import DecodeError, FactsRequest, Missing, from_json, to_json
@@ -123,7 +123,7 @@ def _probe(name: str) -> int:
     arguments = json.loads(text) if text.strip() else {}
     if not isinstance(arguments, dict):
         raise DecodeError("a probe's arguments are an object")
-    telling.begin(bool(arguments.pop("tell", False)))
+    probereports.begin(bool(arguments.pop("tell", False)))
     print(to_json(run_probe(name, arguments)))
     return 0
 

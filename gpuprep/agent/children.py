@@ -1,4 +1,4 @@
-"""Programs and folders that end with the agent, however it ends: killed, ^C, or nobody there to read its answer.
+"""Ends the agent's programs and removes its folders when the agent ends: killed, ^C, or nobody reads its answer.
 
 watch() forks a keeper: a process that does nothing but wait for the agent to end or for its reader to go away. Then it
 kills what the agent started and removes its scratch folders. A keeper and not a thread or PR_SET_PDEATHSIG, because it

@@ -9,6 +9,7 @@ at the loop on a real H200.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -18,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-from gpuprep.agent import children, host_paths, trusted
+from gpuprep.agent import children, host_paths, owncache, trusted
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path
 from gpuprep.records import Missing
@@ -32,11 +33,13 @@ LONG, SHORT = 96, 48
 # A clip of more is joined from pieces of so many: FFmpeg looks into each file that it joins, and 82 of VP9 took 9 s.
 PIECE = 8
 MAKERS = 4  # clips that are made side by side
+CORES = 8  # with fewer, making clips would slow what is measured at the same time
 LIMIT_BYTES = 3 * 2**30  # long clips that were not used for longest go first
 TIMEOUT_SECONDS = 240.0
 TIDYING = threading.Lock()
 # Clips that could not be made: thirty cases ask for eight clips, and trying each time took 94 s on a real H100.
 FAILED: Dict[Path, Missing] = {}
+MAKING: Dict[Path, threading.Lock] = {}
 
 
 @dataclass(frozen=True)
@@ -132,11 +135,8 @@ SOFTWARE_ROW = re.compile(r"^ V[A-Z.]{5} (\S+) ", re.MULTILINE)
 
 def folder() -> Path:
     """Where clips are kept: the machine's cache for root, else the user's own."""
-    if os.getuid() == 0:
-        base = Path("/var/cache")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "gpuprep" / "clips" / f"v{VERSION}"
+    base = Path("/var/cache/gpuprep") if trusted.whether_root() else owncache.folder()
+    return base / "clips" / f"v{VERSION}"
 
 
 def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] = None) -> Union[Clip, Missing]:
@@ -144,7 +144,10 @@ def clip(name: str, seconds: Optional[float] = None, *, within: Optional[Path] =
 
     Missing says what is missing: an encoder (and what to install), disk space, or else the encoder's error.
     """
-    place = folder() if within is None else within
+    try:
+        place = folder() if within is None else within
+    except OSError as error:
+        return Missing("command_failed", str(error))
     if trusted.whether_root() and (why := trusted.why_not(str(place))):
         return Missing("not_trusted", f"root writes no clips to {place}: {why}")
     return _made(name, repeats(SPECS[name], seconds), place)
@@ -159,21 +162,28 @@ def _made(name: str, times: int, place: Path) -> Union[Clip, Missing]:
         spec.frames * times, spec.frames * times / FPS,
     )  # fmt: skip
     try:
-        if path.is_file():
-            os.utime(path)
-            return made
-        if path in FAILED:
-            return FAILED[path]
-        place.mkdir(parents=True, exist_ok=True)
-        failure = _generate(spec, path) if times == 1 else _join(name, times, path, place)
-        if failure is None:
-            with TIDYING:
-                _make_room(place, path)
-        else:
-            FAILED[path] = failure
+        with _being_made(path):
+            if path.is_file() and path.stat().st_size:  # a machine that lost its power may leave an empty one
+                os.utime(path)
+                return made
+            if path in FAILED:
+                return FAILED[path]
+            place.mkdir(parents=True, exist_ok=True)
+            failure = _generate(spec, path) if times == 1 else _join(name, times, path, place)
+            if failure is None:
+                with TIDYING:
+                    _make_room(place, path)
+            else:
+                FAILED[path] = failure
     except OSError as error:
         failure = Missing("command_failed", f"clip {name}: {error}")
     return made if failure is None else failure
+
+
+def _being_made(path: Path) -> threading.Lock:
+    """Who wants the same clip waits for who makes it. A clip is made of shorter ones: nobody waits for ever."""
+    with TIDYING:
+        return MAKING.setdefault(path, threading.Lock())
 
 
 def repeats(spec: Spec, seconds: Optional[float]) -> int:
@@ -194,6 +204,27 @@ def prepare(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[P
 
     with ThreadPoolExecutor(max(1, min(MAKERS, os.cpu_count() or 1))) as pool:
         list(pool.map(make, lengths))
+
+
+def make_beforehand(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[Path] = None) -> Dict[str, Any]:
+    """prepare(), for a moment in which a GPU is measured: on processors alone, and only on those that nobody needs.
+
+    What is not made here is made, or said to be missing, when it is read.
+    """
+    cores = os.cpu_count() or 1
+    able = [(name, seconds) for name, seconds in wanted if cores >= CORES and by_processor(name)]
+    if able:
+        os.nice(19)
+        prepare(able, within=within)
+    return {"clips": len(able)}
+
+
+def by_processor(name: str) -> bool:
+    """Whether the encoder that is tried first for this clip is none of a GPU."""
+    found = (
+        encoder for encoder, _ in ENCODERS[SPECS[name].codec] for program in programs() if encoder in encoders(program)
+    )
+    return not next(found, "nvenc").endswith("nvenc")
 
 
 def programs() -> List[str]:
@@ -287,11 +318,15 @@ def _finish(argv: Sequence[str], part: Path, path: Path) -> Optional[Missing]:
 
 def _make_room(place: Path, newest: Path) -> None:
     """Delete long clips beyond LIMIT_BYTES, the least recently used first; the newest stays."""
-    kept = sorted(place.glob("*-x*.mp4"), key=lambda file: file.stat().st_mtime)
-    total = sum(file.stat().st_size for file in kept)
-    for file in kept:
+    kept = []
+    for file in place.glob("*-x*.mp4"):
+        with contextlib.suppress(FileNotFoundError):  # another process makes room, too
+            there = file.stat()
+            kept.append((there.st_mtime, there.st_size, file))
+    total = sum(size for _, size, _ in kept)
+    for _, size, file in sorted(kept):
         if total <= LIMIT_BYTES:
             return
         if file != newest:
-            total -= file.stat().st_size
-            file.unlink()
+            total -= size
+            file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What tuning needs of a GPU. nvml.Gpu is one; tests have others."""
+"""The interface of a GPU that tuning needs. nvml.Gpu implements it; tests have other implementations."""
 
 from __future__ import annotations
 

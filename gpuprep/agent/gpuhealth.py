@@ -1,4 +1,4 @@
-"""How a GPU is: its link, its memory, its heat, what holds its clocks down. Asked through nvml.Gpu.get.
+"""Reads the health of a GPU from NVML: link, memory, temperature, slowdowns. Reads through nvml.Gpu.get.
 
 A group of readings that are all refused for one reason is that refusal: "no ECC on this card" once, not four times.
 """

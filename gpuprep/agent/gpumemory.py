@@ -1,4 +1,4 @@
-"""How a GPU's memory is: errors, retired pages, remapped rows, spare rows. Asked through nvml.Gpu.get."""
+"""Reads the health of a GPU's memory: errors, retired pages, remapped rows, spare rows. Reads through nvml.Gpu.get."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ LOADER_LIST = "/etc/ld.so.conf.d/gpuprep.conf"
 NCCL_LOADER_LIST = "/etc/ld.so.conf.d/gpuprep-nccl.conf"
 HOLDS = "/etc/apt/apt.conf.d/52gpuprep-holds"
 PIN = "/etc/apt/preferences.d/gpuprep-nvidia"
+CUDA_PIN = "/etc/apt/preferences.d/gpuprep-cuda"
+DRIVER_STREAM = "/etc/dnf/modules.d/nvidia-driver.module"  # dnf's own; a role has dnf write it
 CDI = "/etc/cdi/nvidia.json"  # the Container Device Interface's description of this machine's GPUs
 AGENT_HOME = "/opt/gpuprep/agent"
 AGENT_LIBRARIES = f"{AGENT_HOME}/current/lib"
@@ -30,6 +32,7 @@ HEADERS_LINK = "/usr/local/lib/pkgconfig/ffnvcodec.pc"
 
 # What the agent and the controller write.
 LOCK = "/run/gpuprep/lock"  # held while gpuprep changes the host
+TURN = "/run/gpuprep/turn"  # held by the probe that measures
 LOCKED_CLOCKS = "/run/gpuprep/locked-clocks.json"
 MODULE_CACHE = "/var/lib/gpuprep/modules.json"
 DIGEST_CACHE = "/var/lib/gpuprep/digests.json"

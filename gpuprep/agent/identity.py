@@ -1,4 +1,4 @@
-"""Which agent this is: the version and a digest of its own sources, so that two of one version differ when they do."""
+"""Identifies the agent by its version and a digest of its sources: two agents of one version may have other sources."""
 
 from __future__ import annotations
 

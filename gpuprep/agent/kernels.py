@@ -6,10 +6,13 @@ With the toolkit's NVRTC if the agent's bindings are for its CUDA version, else 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+from functools import lru_cache
 from typing import Any
 
 from gpuprep.agent import children, libraries
+from gpuprep.agent.nvml import Nvml
 from gpuprep.agent.run import SEARCH_PATH, run
 from gpuprep.records import Missing
 
@@ -18,15 +21,31 @@ NVCC_SECONDS = 120
 
 def compiled(core: Any, source: str, arch: str) -> Any:
     """cuda.core's ObjectCode for a device of `arch` ("90"). Raises RuntimeError with what the compiler said."""
+    return core.ObjectCode.from_cubin(cubin(core, source, arch))
+
+
+@lru_cache(maxsize=None)
+def cubin(core: Any, source: str, arch: str) -> bytes:
+    """The compiler's answer, once for each source and architecture. Needs no GPU. Raises as `compiled`."""
     toolkit = libraries.toolkit()
     version = toolkit["version"]
     bindings = importlib.metadata.version("cuda-bindings").split(".")[0]
     if isinstance(version, str) and version.split(".")[0] == bindings:
         options = core.ProgramOptions(std="c++17", arch=f"sm_{arch}")
-        return core.Program(source, "c++", options=options).compile("cubin")
+        return bytes(core.Program(source, "c++", options=options).compile("cubin").code)
     if not isinstance(toolkit["nvcc"], str):
         raise RuntimeError("no CUDA toolkit (no nvcc), which compiles the kernels")
-    return core.ObjectCode.from_cubin(by_nvcc(toolkit["nvcc"], source, arch))
+    return by_nvcc(toolkit["nvcc"], source, arch)
+
+
+def prepare(core: Any, source: str) -> None:
+    """Compile for each GPU that NVML shows, without touching one. What fails here fails again when it is needed."""
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        found = [] if isinstance(gpus, Missing) else [gpu.facts().compute_capability for gpu in gpus]
+    for capability in dict.fromkeys(one for one in found if isinstance(one, str)):
+        with contextlib.suppress(RuntimeError, OSError):
+            cubin(core, source, capability.replace(".", ""))
 
 
 def by_nvcc(nvcc: str, source: str, arch: str) -> bytes:

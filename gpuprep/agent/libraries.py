@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Union
 
@@ -57,6 +58,7 @@ def load_cublaslt(major: str) -> Union[str, Missing]:
     return cublas_version(asked())
 
 
+@lru_cache(maxsize=1)
 def toolkit() -> Dict[str, Any]:
     """{"nvcc", "version", "library_dirs"} of the toolkit of a login shell; a reading that fails is missing."""
     nvcc = find_nvcc(which("nvcc", login_path()))

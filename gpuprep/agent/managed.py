@@ -32,6 +32,8 @@ FILES = (
     host_paths.LOADER_LIST,
     host_paths.HOLDS,
     host_paths.PIN,
+    host_paths.CUDA_PIN,
+    host_paths.DRIVER_STREAM,
     "/etc/ld.so.preload",  # not ours: what every program is made to load
 )
 LOCKED_CLOCKS = Path(host_paths.LOCKED_CLOCKS)
@@ -56,7 +58,11 @@ def provenance() -> Union[Dict[str, Any], Missing, None]:
         document = json.loads(text)
     except ValueError as error:
         return Missing("unparsable", f"{host_paths.PROVENANCE}: {error}")
-    return document if isinstance(document, dict) else Missing("unparsable", f"{host_paths.PROVENANCE} holds no object")
+    return (
+        document
+        if isinstance(document, dict)
+        else Missing("unparsable", f"{host_paths.PROVENANCE} is not a JSON object")
+    )
 
 
 def read_locked_clocks(path: Path = LOCKED_CLOCKS) -> Tuple[LockedClocks, ...]:

@@ -40,7 +40,7 @@ def read_manifest(folder: Path) -> Union[Dict[str, Any], Missing, None]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         return Missing("unparsable", f"{path}: {error}")
-    return document if isinstance(document, dict) else Missing("unparsable", f"{path} holds no object")
+    return document if isinstance(document, dict) else Missing("unparsable", f"{path} is not a JSON object")
 
 
 def is_intact(folder: Path, manifest: Dict[str, Any], digest: Callable[[Path], str] = sha256) -> Union[bool, Missing]:

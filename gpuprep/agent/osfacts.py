@@ -121,7 +121,7 @@ def pci(
 
 
 def pci_name(vendor: str, device: str, names: Sequence[Path] = PCI_NAMES) -> Optional[str]:
-    """As lspci says it: "NVIDIA Corporation AD102 [GeForce RTX 4090]". None without its database."""
+    """As lspci reports it:  "NVIDIA Corporation AD102 [GeForce RTX 4090]". None without its database."""
     database = next((path for path in names if path.is_file()), None)
     if database is None:
         return None

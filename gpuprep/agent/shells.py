@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Sequence, Tuple
@@ -112,7 +113,19 @@ def shell_facts(paths: Paths) -> ShellFacts:
         login_shell={name: which(name, paths.login) for name in TOOLS},
         non_login_shell={name: which(name, paths.non_login) for name in TOOLS},
         systemd_service={name: which(name, paths.service) for name in TOOLS},
+        sudo_path=sudo_path(),
     )
+
+
+def sudo_path() -> OptStr:
+    """secure_path, as sudo itself reads its settings. It tells them to root alone."""
+    if os.geteuid() != 0:
+        return Missing("no_permission", "sudo tells its settings to root alone")
+    text = run(["sudo", "-V"])
+    if isinstance(text, Missing):
+        return text
+    found = re.search(r"^Value to override user's \$PATH with: (\S+)$", text, re.MULTILINE)
+    return found.group(1) if found else None
 
 
 def python_modules(names: Sequence[str], path: Str) -> Dict[str, OptStr]:

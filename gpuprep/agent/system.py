@@ -21,6 +21,7 @@ from gpuprep.agent import (
     modprobe,
     osfacts,
     packages,
+    repositories,
     shells,
     signatures,
     whichmachine,
@@ -97,6 +98,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         identity=whichmachine.identity(simulated=source() is Source.SIMULATED),
         cloud=cloud.facts(simulated=source() is Source.SIMULATED),
         containers=containers.facts(),
+        nvidia_repositories=repositories.nvidia(),
     )
     digests.keep()
     return facts

@@ -1,4 +1,4 @@
-"""Work in a process of its own, for calls that may never return: what it tells comes message by message.
+"""Runs calls that may never return in a process of their own, which reports each result at once.
 
 A copy of the agent (fork) and not another program, because an agent that was sent along has no file to start Python
 with. Start it before any thread and before anything is loaded that a fork breaks (CUDA, NVML).

@@ -22,7 +22,7 @@ from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
 from gpuprep.records.codec import from_last_line
 from gpuprep.remote import CommandResult, Host
-from gpuprep.remote.told import Doing
+from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.untrusted.plaintext import one_line
 
 FACTS_TIMEOUT = 180.0
@@ -80,10 +80,15 @@ def probe(
     become: bool = False,
     timeout: float = PROBE_TIMEOUT,
     heard: Heard | None = None,
+    so_far: SoFar | None = None,
 ) -> ProbeResult:
-    """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` gets what it tells meanwhile."""
+    """The evidence of the probe `name` ("toolkit"), measured on `host`. `heard` gets what it tells meanwhile.
+
+    `so_far` gets what it has measured; it is all there is where this raises something.
+    """
     request = json.dumps({**arguments, "tell": heard is not None})
-    return _ask(host, ProbeResult, ["probe", name], request, become=become, timeout=timeout, heard=heard)
+    listening = None if heard is None else functools.partial(host.listen, heard, so_far=so_far)
+    return _ask(host, ProbeResult, ["probe", name], request, become=become, timeout=timeout, run=listening)
 
 
 def _ask(
@@ -94,10 +99,10 @@ def _ask(
     *,
     become: bool,
     timeout: float,
-    heard: Heard | None = None,
+    run: Run | None = None,
 ) -> _Record:
     asked = f"{AGENT_PROGRAM} {' '.join(shlex.quote(word) for word in [*words, '--expect', identity()])}"
-    run: Run = host.run if heard is None else functools.partial(host.listen, heard)
+    run = run or host.run
     result = run(_as_root(asked) if become else _here(asked), stdin=request.encode(), timeout=timeout)
     allowed = not (become and _refused(result))
     try:

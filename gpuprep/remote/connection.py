@@ -99,7 +99,7 @@ def took_too_long(where: str, command: str, timeout: float, more: str = "") -> H
 def said_too_much(where: str, command: str, most: int) -> HostError:
     size = f"{most / MIB:g} MiB" if most >= MIB else f"{most} bytes"
     return HostError(
-        f"{where}: a command said more than {size}, and was ended: {command:.120}",
-        "no command of gpuprep says that much: look at what answers there",
+        f"{where}: a command printed more than {size}, and was ended: {command:.120}",
+        "no command of gpuprep prints so much: check which program answers on the host",
         where=where,
     )

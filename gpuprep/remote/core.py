@@ -12,7 +12,7 @@ from gpuprep.remote.limits import COMMAND_SECONDS, FILE_SECONDS, TOLD_LETTERS
 from gpuprep.remote.local import LocalConnection
 from gpuprep.remote.lock import HostLock
 from gpuprep.remote.privilege import AT_ONCE, Privilege, learn_privilege
-from gpuprep.remote.told import Doing, Told
+from gpuprep.remote.probereports import Doing, ProbeReports, SoFar
 from gpuprep.remote.types import CommandResult, LockOwner, Target
 from gpuprep.remote.watch import never
 from gpuprep.untrusted.plaintext import one_line
@@ -74,9 +74,13 @@ class Host:
         stdin: bytes = b"",
         become: bool = False,
         timeout: float = COMMAND_SECONDS,
+        so_far: SoFar | None = None,
     ) -> CommandResult:
-        """As run, for a probe: `heard` is told what it says that it is doing. It may be called in any thread."""
-        return _decoded(self._execute(command, stdin, become, timeout, Told(heard).take))
+        """As run, for a probe: `heard` is told what it says that it is doing, and `so_far` what it has measured.
+
+        Both in any thread.
+        """
+        return _decoded(self._execute(command, stdin, become, timeout, ProbeReports(heard, so_far).take))
 
     def start(self, command: str, *, become: bool = False) -> Process:
         """A command that we talk to while it runs. Whoever starts it closes it."""

@@ -1,4 +1,4 @@
-"""What does the certificate of a host say? paramiko negotiates certificates and checks the key in them, no more.
+"""Does the certificate of a host count for this host? paramiko checks only the key in it; the rest is checked here.
 
 The format is that of OpenSSH's PROTOCOL.certkeys.
 """

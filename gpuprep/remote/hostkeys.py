@@ -1,4 +1,4 @@
-"""Host keys: a known one is wanted, a new one is taken only on the user's word, a changed one never.
+"""Host keys: a known key is accepted, a new key only if the user agrees, a changed key never.
 
 The verdict is OpenSSH's own under StrictHostKeyChecking=yes (its sshconnect.c), certificates of hosts included. It is
 judged here, not asked of an `ssh` beside: that one would judge a connection of its own, to which somebody may show
@@ -9,7 +9,6 @@ on a security token. Of StrictHostKeyChecking only gpuprep's own option counts.
 from __future__ import annotations
 
 import enum
-import getpass
 import os
 import re
 import shlex
@@ -20,6 +19,7 @@ from pathlib import Path
 import paramiko
 
 from gpuprep.errors import HostKeyRefused, UsageError
+from gpuprep.paths import home, user_name
 from gpuprep.remote import known_hosts, revokedkeys
 from gpuprep.remote.hostcertificate import SUFFIX, Certificate, certificate_of
 from gpuprep.remote.known_hosts import AUTHORITY, PLAIN, REVOKED, Line, Unreadable
@@ -57,8 +57,8 @@ def asked(host: str, port: int, settings: Mapping[str, str], *, user: str, origi
     `named` is a file that counts in place of all others. Raises UsageError for settings that name no file or algorithm.
     """
     alias = settings.get("hostkeyalias", "")
-    tokens = {"%": "%", "d": str(Path.home()), "h": host, "k": alias or original, "n": original}
-    tokens |= {"p": str(port), "r": user, "u": getpass.getuser()}
+    tokens = {"%": "%", "d": str(home()), "h": host, "k": alias or original, "n": original}
+    tokens |= {"p": str(port), "r": user, "u": user_name()}
     files = [named or settings.get("userknownhostsfile", USER_FILES)]
     files += [] if named else [settings.get("globalknownhostsfile", SYSTEM_FILES)]
     paths = [path for text in files for path in _paths(text, tokens)] if not named else [Path(named).expanduser()]
@@ -190,14 +190,14 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
     """The one judge of a host's key: paramiko is taught no keys, so it asks for each.
 
     One that is not known is refused, or with `accept_new` becomes a new line: with True any, else one whose fingerprint
-    is among `accept_new`. `login` is how a command names this host (user@host:port).
+    is among `accept_new`. `accepting` is the command that accepts a key of this host: it changes nothing there.
     """
 
-    def __init__(self, where: str, known: Known, *, accept_new: bool | Collection[str], login: str = "") -> None:
+    def __init__(self, where: str, known: Known, *, accept_new: bool | Collection[str], accepting: str = "") -> None:
         self.where = where
         self.known = known
         self.accept_new = accept_new
-        self.login = login or where
+        self.accepting = accepting or accept_by(where)
 
     def missing_host_key(self, _client: paramiko.SSHClient, _hostname: str, key: paramiko.PKey) -> None:
         """Returns for a key that counts. Raises HostKeyRefused, and UsageError where a file could not be read."""
@@ -229,19 +229,15 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         return self.accept_new if isinstance(self.accept_new, bool) else key.fingerprint in self.accept_new
 
     def _unknown(self, key: paramiko.PKey, certificate: Certificate | None, file: Path) -> HostKeyUnknown:
-        """The command in the hint changes nothing on the host."""
         shown = ShownKey(self.known.asked.names[0], key.get_name(), key.fingerprint, file)
         return HostKeyUnknown(
             f"{self.where}: the host key is not known: {shown.algorithm} {shown.fingerprint}"
             f"{self.known.why(certificate)}",
             f"compare this fingerprint with the one that {own_fingerprint(shown.algorithm)}; if they are equal,"
-            f" `{self._accept()}` adds it to {file}; then run your command again",
+            f" `{self.accepting}` adds it to {file}; then run your command again",
             where=self.where,
             shown=shown,
         )
-
-    def _accept(self) -> str:
-        return command("gpuprep", "plan", "--accept-new-host-key", about=self.login)
 
     def _revoked(self, shown: str, by: str) -> HostKeyRefused:
         return HostKeyRefused(
@@ -259,9 +255,15 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
             f" shown {shown.get_name()} {shown.fingerprint}; somebody may be listening in, or the machine was replaced",
             "only if you know that the machine was rebuilt: remove the old key with"
             f" `{command('ssh-keygen', '-f', str(line.file), '-R', self.known.asked.names[0])}`, then accept the new"
-            f" one with `{self._accept()}`",
+            f" one with `{self.accepting}`",
             where=self.where,
         )
+
+
+def accept_by(login: str, key_file: str | None = None) -> str:
+    """The command that accepts a new key of a host, which it names as user@host:port."""
+    chosen = ["--ssh-key", key_file] if key_file else []
+    return command("gpuprep", "plan", *chosen, "--accept-new-host-key", about=login)
 
 
 def own_fingerprint(algorithm: str) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import getpass
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from paramiko.auth_strategy import AuthStrategy
 
 from gpuprep.catalogue import logins
 from gpuprep.errors import AuthenticationRefused, HostError
+from gpuprep.paths import user_name
 from gpuprep.remote.hostkeys import HostKeyUnknown, ShownKey
 from gpuprep.remote.ssh import SshConnection
 from gpuprep.remote.sshconfig import read_ssh_config
-from gpuprep.remote.sshfailures import DEFAULT_KEYS, LOCKED, OTHER_USER, no_such_key
+from gpuprep.remote.sshfailures import DEFAULT_KEYS, LOCKED, OTHER_USER, check_key_file, copy_id
 from gpuprep.remote.transport import QUESTIONS
 from gpuprep.remote.types import Target, login
 from gpuprep.remote.watch import never
@@ -66,6 +66,7 @@ class _Search:
     locked: list[str]  # key files that need a passphrase
     users: list[str]  # in the order in which they are tried; [] until sshd has said on which system it is
     named: bool  # by the user: then no other one is tried
+    again: tuple[str, ...]  # the words of this command, without its host and key: of the command to type next
     tried: list[str] = field(default_factory=list)
 
     def next(self, failures: int) -> tuple[str, list[Key]]:
@@ -84,8 +85,11 @@ def find(
     accept: Callable[[ShownKey], bool],
     say: Callable[[str], None],
     stopped: Callable[[], bool] = never,
+    *,
+    again: Sequence[str] = ("gpuprep", "init"),
 ) -> Found:
     """The login of a host over SSH. `accept` is asked for each host key that is not known; `say` is told what failed.
+    `again` are the words of this command, without its host and key, for the commands that an error names.
 
     A user or key that the target or ~/.ssh/config names is the only one that is tried. Raises HostUnreachable,
     HostKeyRefused (a changed key, or one that was not accepted) and AuthenticationRefused with what was tried.
@@ -94,7 +98,7 @@ def find(
     named = target.user or settings.get("user")
     with contextlib.closing(paramiko.Agent()) as agent:
         keys, locked = _keys(target, settings, agent)
-        search = _Search(target, keys, locked, [named] if named else [], bool(named))
+        search = _Search(target, keys, locked, [named] if named else [], bool(named), tuple(again))
         if not keys:
             raise _no_key(search)
         return _search(search, accept, say, stopped)
@@ -142,7 +146,9 @@ class _Connection(SshConnection):
     def __init__(
         self, search: _Search, user: str, keys: list[Key], accepted: set[str], stopped: Callable[[], bool]
     ) -> None:
-        super().__init__(dataclasses.replace(search.target, identity_file=None), accepted, CONNECT_SECONDS, stopped)
+        target = dataclasses.replace(search.target, identity_file=None)
+        accepting = _again(search, target.login, "--accept-new-host-key")
+        super().__init__(target, accepted, CONNECT_SECONDS, stopped, accepting=accepting)
         self.user = user
         self.let_in: Key | None = None
         self.hopeless = False
@@ -159,7 +165,7 @@ class _Connection(SshConnection):
         if not self.user:
             version = one_line(str(transport.remote_version), VERSION_LETTERS)
             address = search.target.address or search.target.name
-            search.users = list(logins.users(version, address, getpass.getuser()))
+            search.users = list(logins.users(version, address, user_name()))
             self.user = search.users[0]
         offered: list[str] = []
         search.tried.append("")
@@ -200,10 +206,8 @@ def _keys(target: Target, settings: dict[str, Any], agent: Any) -> tuple[list[Ke
     """
     named = [target.identity_file] if target.identity_file else list(settings.get("identityfile", []))
     alone = bool(target.identity_file) or (bool(named) and settings.get("identitiesonly", "no") == "yes")
-    if target.identity_file and not Path(target.identity_file).expanduser().is_file():
-        raise AuthenticationRefused(
-            f"{target.name}: there is no key file {target.identity_file}", no_such_key(target), where=target.name
-        )
+    if target.identity_file:
+        check_key_file(target)
     usual = [] if alone else [f"~/.ssh/{name}" for name in reversed(DEFAULT_KEYS)]
     held = {key.fingerprint: key for key in agent.get_keys()}
     found: dict[str, Key] = {}
@@ -257,7 +261,7 @@ def _of_agent(key: Any) -> Key:
 
 
 def _short(path: Path) -> str:
-    home = Path.home()
+    home = Path("~").expanduser()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
@@ -276,7 +280,7 @@ def _no_key(search: _Search) -> AuthenticationRefused:
     return AuthenticationRefused(
         f"{where}: you have no SSH key: the SSH agent holds none, ~/.ssh/config names none, and ~/.ssh has no id_*",
         "name the key file that your cloud gave you: "
-        f"`{command('gpuprep', 'init', '--ssh-key', 'KEYFILE', about=search.target.login)}`;"
+        f"`{command(*search.again, '--ssh-key', 'KEYFILE', about=search.target.login)}`;"
         " `ssh-keygen -t ed25519` makes a new key",
         where=where,
     )
@@ -286,8 +290,7 @@ def _refused(search: _Search) -> AuthenticationRefused:
     """The next command tries the usual users where one was named, and names one where they were tried."""
     target = search.target
     address, user = target.address or target.name, search.users[0] if search.users else "USER"
-    again = ["gpuprep", "init", *(["--ssh-key", target.identity_file] if target.identity_file else [])]
-    other = command(*again, about=login(address, None if search.named else "USER", target.port))
+    other = _again(search, login(address, None if search.named else "USER", target.port))
     advice = (
         f"`{other}` tries the usual users" if search.named else f"the cloud's console names the image's user: `{other}`"
     )
@@ -297,7 +300,7 @@ def _refused(search: _Search) -> AuthenticationRefused:
         unlock = command("ssh-add", search.locked[0])
         locked = f"; locked and not tried: {', '.join(search.locked)} (`{unlock}` unlocks it)"
     left = "" if len(search.keys) < MOST_KEYS else f"; no more than {MOST_KEYS} keys are tried"
-    copy = command("ssh-copy-id", *(["-i", f"{files[0]}.pub"] if files else []), *_port(target), f"{user}@{address}")
+    copy = copy_id(f"{user}@{address}", target.port, files)
     return AuthenticationRefused(
         f"{target.name}: {address} lets nobody in. Tried: {'; '.join(search.tried)}{locked}{left}",
         f"{advice}. Another key: `--ssh-key FILE`. With a password of {user} there: `{copy}` lets your key in",
@@ -307,7 +310,7 @@ def _refused(search: _Search) -> AuthenticationRefused:
 
 def _other_user(search: _Search, user: str) -> AuthenticationRefused:
     target = search.target
-    again = command("gpuprep", "init", about=login(target.address or target.name, user, target.port))
+    again = _again(search, login(target.address or target.name, user, target.port))
     return AuthenticationRefused(
         f"{target.name}: {search.users[0]} may not log in there; the host says: log in as {user}",
         f"`{again}`",
@@ -315,5 +318,7 @@ def _other_user(search: _Search, user: str) -> AuthenticationRefused:
     )
 
 
-def _port(target: Target) -> list[str]:
-    return [] if target.port == 22 else ["-p", str(target.port)]
+def _again(search: _Search, login: str, *more: str) -> str:
+    """This command with another login, or with more options."""
+    key = search.target.identity_file
+    return command(*search.again, *(["--ssh-key", key] if key else []), *more, about=login)

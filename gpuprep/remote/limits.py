@@ -13,6 +13,10 @@ TOLD_LETTERS = 300  # of a host's own words in one of our messages
 DOING_BYTES = 1000  # of a line in which a probe says what it is doing
 DOING_LETTERS = 80  # of its words that are shown
 DOING_A_SECOND = 50  # of these lines; more are left out
+MEASURED_BYTES = 1 * MIB  # of a line in which a probe says what it has measured: telemetry of a long run is 100 KB
+MEASURED_DEPTH = 8  # keys on the way to its place
+MEASURED_IN_ALL = 8 * MIB  # of all these lines of a probe
+MEASURED_VALUES = 100_000  # and of the values in them; more are not kept
 NAME_LETTERS = 100  # of a user, a machine or a run that a host names
 
 # ---------------------------------------------------------------- how long it may take

@@ -42,8 +42,8 @@ class Lines:
             self._unread += chunk
         if not 0 <= end <= self._most:
             raise HostError(
-                f"{self._where}: a command said a line of more than {self._most >> 10} KiB",
-                "this is no answer of gpuprep's: look at what answers there",
+                f"{self._where}: a command printed a line of more than {self._most >> 10} KiB",
+                "this is not an answer of gpuprep: check which program answers on the host",
                 where=self._where,
             )
         line = bytes(self._unread[:end])

@@ -45,9 +45,9 @@ def open_file(folder: int, path: Path) -> int:
 def ours(opened: int, path: Path, kind: int, mode: int) -> int:
     status = os.fstat(opened)
     if stat.S_IFMT(status.st_mode) != kind:
-        raise Refused(f"{path} is of another kind than it should be: remove it")
+        raise Refused(f"{path} is not the kind of file that it should be: remove it")
     if status.st_uid != os.geteuid() or (kind == stat.S_IFREG and status.st_nlink != 1):
-        raise Refused(f"{path} is not root's alone (owner: user {status.st_uid}): remove it")
+        raise Refused(f"{path} belongs not only to root (owner: user {status.st_uid}): remove it")
     if stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(opened, mode)
     return opened
@@ -71,7 +71,7 @@ def main(path: Path, owner: str, seconds: float) -> int:
         say(f"refused {refused}")
         return 3
     except OSError as error:
-        wrong = " is of another kind than it should be: remove it;" if error.errno in ANOTHER_KIND else ":"
+        wrong = " is not the kind of file that it should be: remove it;" if error.errno in ANOTHER_KIND else ":"
         say(f"refused {path}{wrong} {error.strerror}")
         return 3
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from gpuprep.errors import AuthenticationRefused, GpuprepError, HostUnreachable
+from gpuprep.errors import GpuprepError, HostUnreachable
 from gpuprep.remote.connection import Errors, Process, RawResult, all_of_it, took_too_long
 from gpuprep.remote.limits import COMMAND_SECONDS, CONNECT_TIMES, GRACE_SECONDS, OUTPUT_BYTES, TOLD_LETTERS
 from gpuprep.remote.types import Target, login
@@ -28,7 +28,7 @@ with warnings.catch_warnings():  # paramiko names ciphers that cryptography has 
     from gpuprep.remote import hostkeys, transport
     from gpuprep.remote.sshchannel import GONE, Marked, SshProcess, converse, lost
     from gpuprep.remote.sshconfig import read_ssh_config
-    from gpuprep.remote.sshfailures import explain, no_answer, no_such_key
+    from gpuprep.remote.sshfailures import check_key_file, explain, no_answer
 
 # Without a handler Python prints paramiko's tracebacks of a failed connection to the user's stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -47,11 +47,17 @@ class SshConnection:
         accept_new_host_key: bool | Collection[str],
         connect_timeout: float,
         stopped: Callable[[], bool] = never,
+        *,
+        accepting: str = "",
     ) -> None:
-        """`accept_new_host_key`: any that is not known, or those with one of these fingerprints."""
+        """`accept_new_host_key`: any that is not known, or those with one of these fingerprints.
+
+        `accepting` is the command that an error names for a host key to be accepted; "" is `gpuprep plan`.
+        """
         self.where = target.name
         self._target = target
         self._accept_new = accept_new_host_key
+        self._accepting = accepting
         self._timeout = connect_timeout
         self._stopped = stopped
         self._fabric: Any = None
@@ -140,8 +146,11 @@ class SshConnection:
             gateway = gateway.gateway
         for hop in hops:
             known = hostkeys.load(_asked(hop, target.known_hosts if hop is connection else None))
-            named = target.login if hop is connection else login(hop.original_host, None, hop.port)
-            policy = hostkeys.KnownHostsPolicy(self.where, known, accept_new=self._accept_new, login=named)
+            named = (target.login, target.identity_file)
+            if hop is not connection:
+                named = (login(hop.original_host, None, hop.port), None)
+            accepting = self._accepting or hostkeys.accept_by(*named)
+            policy = hostkeys.KnownHostsPolicy(self.where, known, accept_new=self._accept_new, accepting=accepting)
             hop.client.set_missing_host_key_policy(policy)
             # OpenSSH passes over the IdentityFile of a configuration that does not exist; paramiko falls over it.
             files = hop.connect_kwargs.get("key_filename", [])
@@ -168,12 +177,8 @@ class SshConnection:
         target = self._target
         keys = []
         if target.identity_file:
-            path = Path(target.identity_file).expanduser()
-            if not path.is_file():
-                raise AuthenticationRefused(
-                    f"{self.where}: there is no key file {path}", no_such_key(target), where=self.where
-                )
-            keys.append(str(path))
+            check_key_file(target)
+            keys.append(str(Path(target.identity_file).expanduser()))
         return fabric.Connection(
             target.address or target.name,
             user=target.user,

@@ -26,9 +26,11 @@ from gpuprep.remote.limits import (
     NOISE_BYTES,
     SEND_SECONDS,
     TOLD_LETTERS,
+    WINDOW_BYTES,
 )
 from gpuprep.remote.lines import Lines
 from gpuprep.remote.sshfailures import OTHER_USER
+from gpuprep.remote.transport import is_flooded
 from gpuprep.remote.watch import never, within
 from gpuprep.untrusted.plaintext import one_line
 
@@ -129,7 +131,7 @@ def converse(
     feeder.start()
     listener.start()
     try:
-        while chunk := channel.recv(CHUNK):
+        while chunk := _received(channel, where, marked.command, most):
             stdout += marked.own(chunk)
             if len(stdout) > most:
                 cut()  # to close the channel would be to ask the host to stop
@@ -144,6 +146,19 @@ def converse(
         with contextlib.suppress(*GONE):
             channel.close()
     return channel.exit_status, RawResult(channel.exit_status, bytes(stdout), stderr.bytes())
+
+
+def _received(channel: Any, where: str, command: str, most: int) -> bytes:
+    """The next bytes of stdout; empty at the end. Raises HostError where a flood ended the connection."""
+    try:
+        chunk: bytes = channel.recv(CHUNK)
+    except GONE:  # paramiko could not tell the host that there is room again
+        if not is_flooded(channel):
+            raise
+        chunk = b""
+    if not chunk and is_flooded(channel):
+        raise said_too_much(where, command, min(most, WINDOW_BYTES))
+    return chunk
 
 
 def _left(deadline: float) -> float:

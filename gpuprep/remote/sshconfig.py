@@ -10,17 +10,22 @@ import fabric
 import paramiko
 
 from gpuprep.errors import UsageError
+from gpuprep.paths import home, user_name
 from gpuprep.remote.limits import CONFIG_BYTES, CONFIG_FILES
 
-USER_FILE = Path("~/.ssh/config")
+USER_FILE = ".ssh/config"  # in the home folder
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 DEEPEST_INCLUDE = 16  # as in OpenSSH
 
 
 def read_ssh_config(where: str) -> fabric.Config:
-    """Fabric's configuration made of the SSH configuration alone: no fabric.yml, no ~/.fabric.py."""
+    """Fabric's configuration made of the SSH configuration alone: no fabric.yml, no ~/.fabric.py.
+
+    Raises UsageError for a user without a home folder or without a name: paramiko asks for both in its own words.
+    """
+    user_name()
     ssh_config = paramiko.SSHConfig()
-    for path in (USER_FILE.expanduser(), SYSTEM_FILE):
+    for path in (home() / USER_FILE, SYSTEM_FILE):
         if path.is_file():
             add(ssh_config, path, where)
     return fabric.Config(lazy=True, ssh_config=ssh_config)

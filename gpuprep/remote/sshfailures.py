@@ -39,9 +39,39 @@ def no_answer(where: str, connection: Any, seconds: float) -> HostUnreachable:
     )
 
 
-def no_such_key(target: Target) -> str:
-    keys = sorted(Path("~/.ssh").expanduser().glob("*.pub"))
-    private = [str(path.with_suffix("")) for path in keys if path.with_suffix("").is_file()]
+def check_key_file(target: Target) -> None:
+    """Raises AuthenticationRefused where the key file that the target names holds no private key."""
+    path = Path(target.identity_file or "").expanduser()
+    other = _other_keys(target)
+    if not path.is_file():
+        what = f"there is no key file {path}"
+    elif (why := _no_private_key(path)) is None:
+        return
+    else:
+        what = f"{path} is no private SSH key: {why}"
+        private = path.with_suffix("")
+        if path.suffix == ".pub" and private.is_file():
+            what, other = f"{path} is the public half of a key", f"name the private half: `--ssh-key {private}`"
+    raise AuthenticationRefused(f"{target.name}: {what}", other, where=target.name)
+
+
+def _no_private_key(path: Path) -> str | None:
+    """Why a file holds none; None where it holds one, a locked one too."""
+    try:
+        paramiko.PKey.from_path(path)
+    except LOCKED:
+        return None
+    except OSError as error:
+        return error.strerror or "it cannot be read"
+    except Exception as error:  # noqa: BLE001  whatever a file that is no key makes paramiko and its libraries raise
+        return one_line(str(error) or type(error).__name__, TOLD_LETTERS)
+    return None
+
+
+def _other_keys(target: Target) -> str:
+    folder = Path("~/.ssh").expanduser()
+    files = [folder / name for name in DEFAULT_KEYS] + [path.with_suffix("") for path in sorted(folder.glob("*.pub"))]
+    private = [str(path) for path in dict.fromkeys(files) if path.is_file()]
     named = f"you have {', '.join(private[:5])}" if private else "~/.ssh has no key: `ssh-keygen -t ed25519` makes one"
     return f"{named}; `{_init(target)}` finds the one that {target.address or target.name} takes"
 
@@ -118,7 +148,7 @@ def _authentication(
     if isinstance(error, paramiko.BadAuthenticationType):
         allowed = one_line(", ".join(map(str, error.allowed_types)), TOLD_LETTERS)
         return AuthenticationRefused(
-            f"{where}: {connection.host} lets nobody in with a key, only by {allowed or 'other means'}",
+            f"{where}: {connection.host} accepts no key login, only {allowed or 'other means'}",
             "allow keys there: `PubkeyAuthentication yes` in /etc/ssh/sshd_config, then `systemctl reload ssh`"
             " (sshd on Red Hat's systems)",
             where=where,
@@ -130,7 +160,7 @@ def _authentication(
     return AuthenticationRefused(
         f"{where}: {connection.host} does not let {user} in (tried {tried})",
         f"`{_init(target)}` tries the usual users and your keys (one key: --ssh-key FILE); or, with the password of"
-        f" {user}, `{copy_id(connection, files)}` lets your key in",
+        f" {user}, `{copy_id(f'{user}@{connection.host}', connection.port, files)}` lets your key in",
         where=where,
     )
 
@@ -146,12 +176,19 @@ def is_locked(name: str) -> bool:
     return False
 
 
-def copy_id(connection: Any, files: Sequence[str]) -> str:
-    """The command that puts the user's key on the host, by a password."""
+def copy_id(login: str, port: int | None, files: Sequence[str]) -> str:
+    """The command that puts the user's key on the host, by a password: `login` is USER@HOST.
+
+    ssh-copy-id needs the public half of a key. Where there is only the private one, that is written first.
+    """
     public = next((f"{name}.pub" for name in files if Path(f"{name}.pub").is_file()), "")
+    before = ""
+    if not public and files:
+        public = f"{files[0]}.pub"
+        before = f"{command('ssh-keygen', '-y', '-f', files[0])} > {command(public)} && "
     words = ["ssh-copy-id", *(["-i", public] if public else [])]
-    words += ["-p", str(connection.port)] if connection.port not in (None, 22) else []
-    return command(*words, f"{connection.user}@{connection.host}")
+    words += ["-p", str(port)] if port not in (None, 22) else []
+    return before + command(*words, login)
 
 
 def _init(target: Target) -> str:

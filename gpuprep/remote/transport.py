@@ -48,8 +48,11 @@ class _Packets(Packetizer):  # type: ignore[misc]  # paramiko ships no types
 class _Pipe(BufferedPipe):  # type: ignore[misc]
     """What came on a channel and was not read yet: never more than the window, from a host that keeps the rules."""
 
+    overfull = False
+
     def feed(self, data: bytes) -> None:
         if len(self) + len(data) > WINDOW_BYTES:
+            self.overfull = True
             raise paramiko.SSHException(f"it sends more than the {WINDOW_BYTES >> 20} MiB that nobody has read yet")
         super().feed(data)
 
@@ -81,6 +84,11 @@ class Transport(paramiko.Transport):  # type: ignore[misc]
 
     def auth_interactive_dumb(self, *_arguments: Any, **_named: Any) -> Any:
         raise paramiko.AuthenticationException(QUESTIONS)
+
+
+def is_flooded(channel: Any) -> bool:
+    """Whether the host sent more on this channel than its window: paramiko then ends the whole connection."""
+    return any(getattr(pipe, "overfull", False) for pipe in (channel.in_buffer, channel.in_stderr_buffer))
 
 
 def cut(connection: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuprep.provisioning.ansible_events import Events, Log, Progress
 
@@ -168,3 +169,21 @@ def test_our_advice_is_not_displaced_by_a_machines(events: Events) -> None:
     events.handle({"event": "runner_on_failed", "event_data": data})
     assert events.failure is not None
     assert events.failure.hint == "reboot"
+
+
+RESTART = Path(__file__).parents[2] / "playbooks/roles/gpu_driver/tasks/restart.yml"
+
+
+def test_that_a_reboot_is_needed_is_told_by_our_own_task_alone(events: Events) -> None:
+    (name,) = [task["name"] for task in yaml.safe_load(RESTART.read_text()) if "ansible.builtin.assert" in task]
+    failed = {"role": "gpu_driver", "task": f"gpu_driver : {name}", "task_action": "ansible.builtin.assert", "res": {}}
+    by_events: list[bool] = []
+    for changed in (
+        {"task_action": "ansible.builtin.command"},  # a command's failure is the machine's word
+        {"ignore_errors": True},
+        {},
+        {"task": "gpu_driver : Another"},  # the last failure is the one that is told
+    ):
+        events.handle({"event": "runner_on_failed", "event_data": {**failed, **changed}})
+        by_events.append(events.reboot_needed)
+    assert by_events == [False, False, True, False]

@@ -232,7 +232,7 @@ def test_what_a_host_says_is_checked_before_it_is_used(played: Played, name: str
     said = played.failed(name)
     assert said, f"{name} went through"
     assert re.search(
-        r"has a name that is none|does not say which operating system|"
+        r"a name that is not valid|does not say which operating system|answer is not the state of its FFmpeg|"
         r"or leave them as they are by default|This host answered with|recursion|from_json",
         said,
     ), said

@@ -171,7 +171,7 @@ def test_the_verdict_of_a_host_is_that_of_its_findings(attack: str, ask: Callabl
 
 def test_no_verdict_and_no_error_is_unknown(ask: Callable[..., RunRecord]) -> None:
     found = ask(Answering({DRIFT_LAST: to_json(night(verdict=None, findings=FINDINGS))}))
-    assert (found.exit_code, found.error) == (3, "it came to no verdict")
+    assert (found.exit_code, found.error) == (3, "it ended without a verdict")
 
 
 def test_an_honest_night_stays_as_it_is(ask: Callable[..., RunRecord]) -> None:
@@ -219,7 +219,7 @@ def test_a_host_whose_clock_is_ahead_stores_no_night_of_the_future(field: str, a
     for moment in (later, far):
         found = ask(Answering({DRIFT_LAST: to_json(night(**{field: moment})), "now": moment}))
         assert found.exit_code == 3
-        assert "so nobody knows how it is now" in (found.error or "")
+        assert "so its present state is not known" in (found.error or "")
     store: Store = ask.store  # type: ignore[attr-defined]
     assert store.runs() == []
 

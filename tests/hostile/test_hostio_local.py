@@ -15,8 +15,8 @@ from gpuprep.remote.local import LocalConnection
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        pytest.param("exec yes", "said more than 1 MiB", id="floods"),
-        pytest.param("exec cat /dev/zero", "said more than 1 MiB", id="floods-nuls"),
+        pytest.param("exec yes", "printed more than 1 MiB", id="floods"),
+        pytest.param("exec cat /dev/zero", "printed more than 1 MiB", id="floods-nuls"),
         pytest.param("exec yes >&2", "took longer than 1 s", id="errors-for-ever"),
         pytest.param("while :; do echo x; sleep 0.02; done", "took longer than 1 s", id="drips"),
         pytest.param("exec sleep 60", "took longer than 1 s", id="says-nothing"),

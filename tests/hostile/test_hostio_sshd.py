@@ -223,7 +223,7 @@ def new_keys_never(session: Session) -> None:
 
 
 LATE = "took longer than 0.7 s: true"
-MUCH = "said more than 1 MiB"
+MUCH = "printed more than 1 MiB"
 LOST = "connection was lost while a command ran"
 RUNNING = {
     "says-nothing": (Session.hang, HostError, LATE),
@@ -264,6 +264,24 @@ def test_a_host_that_does_not_answer_as_asked(hostile: Serve, monkeypatch: pytes
     script, kind, words = RUNNING[case]
     monkeypatch.setitem(SshConnection.execute.__kwdefaults__ or {}, "most", 1 << 20)
     refusal(hostile(script=script), kind, words, timeout=10.0 if words == MUCH else 0.7)
+
+
+def test_a_flood_is_told_as_one_where_the_next_read_fails_for_it() -> None:
+    """The host overfills the pipe, paramiko ends the connection, and our read cannot tell the host of new room."""
+    pipe = paramiko.channel.BufferedPipe()
+    pipe.__class__ = transport._Pipe
+    with pytest.raises(paramiko.SSHException, match="more than the 4 MiB"):
+        pipe.feed(bytes((4 << 20) + 1))
+
+    def recv(_most: int) -> bytes:
+        raise EOFError
+
+    channel = SimpleNamespace(in_buffer=pipe, in_stderr_buffer=paramiko.channel.BufferedPipe(), recv=recv)
+    with pytest.raises(HostError, match="printed more than 4 MiB"):
+        sshchannel._received(channel, "gpu1", "true", 32 << 20)
+    pipe.overfull = False
+    with pytest.raises(EOFError):
+        sshchannel._received(channel, "gpu1", "true", 32 << 20)
 
 
 @pytest.mark.parametrize("code", [0, 1, 255, 256, 65536, 4294967295])
@@ -374,9 +392,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 @pytest.mark.parametrize(
     ("script", "what", "words"),
     [
-        pytest.param(lambda s: (s.say(b""), s.flood(150)), "run", "said more than 32 MiB", id="output"),
+        pytest.param(lambda s: (s.say(b""), s.flood(150)), "run", "printed more than 32 MiB", id="output"),
         pytest.param(
-            lambda s: (s.say(b""), s.flood(150, rules=False)), "run", "said more than|was lost", id="no-window"
+            lambda s: (s.say(b""), s.flood(150, rules=False)), "run", "printed more than|was lost", id="no-window"
         ),
         pytest.param(
             lambda s: (s.say(b""), s.flood(100, stderr=True, rules=False), s.end()), "run", ".?", id="errors-no-window"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
-from gpuprep.agent import cudacalls, libraries, streams, system
+from gpuprep.agent import cudacalls, kernels, libraries, streams, system
 from gpuprep.agent.cudacalls import Cuda, CudaFailed, Timer
 from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probereports import measured, tell
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
 from gpuprep.agent.run import read_text
 from gpuprep.agent.sampler import Sampler
-from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, Source, to_json_value
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -43,6 +43,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         compiler = cudacalls.load_nvrtc()
         pieces = len(gpus) * 2 + len(gpus) * (len(gpus) - 1)
         plan = QUICK if quick else FULL
+        measured(quick, "quick")
         entries = [_gpu(cuda, gpu, compiler, plan, pieces) for gpu in gpus]
         peers = _peers(cuda, gpus, plan, pieces)
         versions = {} if isinstance(compiler, Missing) else compiler
@@ -56,6 +57,15 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     }
 
 
+def get_ready(_arguments: Dict[str, Any]) -> None:
+    """Load the libraries and compile our kernels."""
+    if system.source() is Source.SIMULATED:
+        return
+    cuda = cudacalls.open_cuda()
+    if not isinstance(cuda, Missing) and not isinstance(cudacalls.load_nvrtc(), Missing):
+        kernels.prepare(cuda.core, streams.KERNELS)
+
+
 def _gpu(
     cuda: Cuda, gpu: Gpu, compiler: Union[Dict[str, str], Missing], plan: Dict[str, float], pieces: int
 ) -> Dict[str, Any]:
@@ -67,10 +77,12 @@ def _gpu(
         timer = Timer(cuda, device)
         tell(f"memory of GPU {gpu.index}", done=2 * gpu.index, of=pieces, unit="bandwidths")
         entry.update(_memory(cuda, device, timer, gpu, compiler, plan))
+        measured(entry, "gpus", gpu.index)
         tell(f"GPU {gpu.index} to and from the host", done=2 * gpu.index + 1, of=pieces, unit="bandwidths")
         entry.update(_host(cuda, timer, gpu, plan))
     except cuda.errors as error:
         entry["error"] = str(error)
+    measured(entry, "gpus", gpu.index)
     return entry
 
 
@@ -154,6 +166,7 @@ def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float], pieces: int)
     for number, (one, other) in enumerate(pairs):
         tell(f"GPU {one.index} to GPU {other.index}", done=2 * len(gpus) + number, of=pieces, unit="bandwidths")
         rows.append(_peer(cuda, one, other, plan))
+        measured(rows[-1], "peers", number)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""When a measurement is long enough: repeat until the spread is small, within bounds of time."""
+"""Repeats a measurement until its spread is small, within a time limit."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from typing import Any, Dict, List, Union
 
 from gpuprep.agent import parse
 from gpuprep.agent.licences import licence
+from gpuprep.agent.probereports import tell
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path, which
-from gpuprep.agent.telling import tell
 from gpuprep.records import Missing
 
 # Rows of -encoders and -decoders: six flags and a name; of -filters: two or three flags (three before 7.1), a name

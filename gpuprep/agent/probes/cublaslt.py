@@ -46,7 +46,7 @@ class Product:
         self.device, self.kind, self.shape = device, kind, shape
         m, n, k = shape
         self._undo: List[Any] = []
-        self._handle = self._kept(lt.create(), lt.destroy)
+        self._handle = device.kept("cublasLt", lt.create)  # making it takes milliseconds
         self._operation = self._kept(lt.matmul_desc_create(kind.compute, kind.scale), lt.matmul_desc_destroy)
         self._describe(lt.MatmulDescAttribute.TRANSA, TRANSPOSED)
         if kind.inputs == R_8F_E4M3:

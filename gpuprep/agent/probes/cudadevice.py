@@ -5,7 +5,7 @@ Needs the driver's libcuda and the installed toolkit's compiler (kernels.py).
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import cuda.core
 import numpy as np
@@ -35,6 +35,7 @@ class CudaDevice:
         self._kernels: Dict[str, Any] = {}
         self._events: List[Any] = []
         self._ticks: Any = None
+        self._kept: Dict[str, Any] = {}
 
     def use(self) -> None:
         """Make it the calling thread's device."""
@@ -61,6 +62,12 @@ class CudaDevice:
         _check(driver.cuMemcpyDtoHAsync(values.ctypes.data, address, values.nbytes, self.stream.handle))
         self.sync()
         return values
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """What is made once for this device, and lives as long as the process."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def compile(self, source: str, names: Tuple[str, ...]) -> None:
         code = kernels.compiled(cuda.core, source, self.device.arch)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import math
 import os
 import sys
-from typing import Any, Dict, Iterator, Tuple, Union
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
 from gpuprep.agent import convolution, cudacalls, libraries, system
 from gpuprep.agent.convolution import SHAPE, TOLERANCE, Shape
 from gpuprep.agent.cudacalls import Cuda, Timer
 from gpuprep.agent.loader import Loader
 from gpuprep.agent.nvml import Nvml
+from gpuprep.agent.probereports import measured, tell
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.gpuforms import named
 from gpuprep.agent.run import run
-from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, Source, to_json_value
 
+Median = Callable[[Callable[[], None]], float]  # work put into the stream ─► seconds that it takes
 FRONTEND = "nvidia-cudnn-frontend"
 CASES = (("fp16", "NHWC"), ("fp16", "NCHW"), ("fp32", "NHWC"), ("fp32", "NCHW"))
-SECONDS = 0.2  # of each case's timing
+SECONDS = 0.2  # of each case's timing: thousands of convolutions
+QUICK_SECONDS = 0.05
 VERSION_SCRIPT = """
 import ctypes, sys
 asked = ctypes.CDLL(sys.argv[1]).cudnnGetVersion
@@ -32,12 +36,16 @@ print(asked())
 SIMULATED_SHARE = 0.6  # of what the same GPU reaches in a matrix product
 
 
-def measure(_arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: none. Values: docs/records.md, "cudnn". On the first GPU; it takes a few seconds."""
+def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
+    """arguments: quick (bool). Values: docs/records.md, "cudnn". On the first GPU; it takes a few seconds."""
     soname = installed_name()
     if isinstance(soname, Missing):
         return soname
-    version = version_of(soname)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(version_of, soname)
+        if system.source() is not Source.SIMULATED:
+            cudacalls.open_cuda()  # its libraries load while the other process loads cuDNN
+        version = asked.result()
     if isinstance(version, Missing):
         return version
     tell("loading cuDNN")
@@ -47,11 +55,12 @@ def measure(_arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         if isinstance(gpus, Missing) or not gpus:
             return gpus if isinstance(gpus, Missing) else Missing("driver_not_loaded", "NVML counts no GPU")
         facts = gpus[0].facts()
+        measured(named(facts), "gpu")
         if system.source() is Source.SIMULATED:
             model = simulated.gpus()[0]
             cases: Any = [_simulated(model, dtype, layout) for dtype, layout in _told()]
         else:
-            cases = _real(library, facts.uuid)
+            cases = _real(library, facts.uuid, QUICK_SECONDS if arguments.get("quick") else SECONDS)
     if isinstance(cases, Missing):
         return cases
     names = ("cudnn", "cudart", "nvrtc", "cublasLt", "cuda")
@@ -87,7 +96,7 @@ def version_words(number: int) -> str:
     return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
 
 
-def _real(library: ctypes.CDLL, uuid: str) -> Any:
+def _real(library: ctypes.CDLL, uuid: str, seconds: float) -> Any:
     cuda = cudacalls.open_cuda()
     if isinstance(cuda, Missing):
         return cuda
@@ -105,8 +114,13 @@ def _real(library: ctypes.CDLL, uuid: str) -> Any:
         frontend.set_stream(handle=handle, stream=int(timer.stream.handle))
     except cuda.errors as error:
         return Missing("command_failed", str(error))
+    median = functools.partial(timer.median, seconds=seconds)
     errors = (*cuda.errors, frontend.cudnnGraphNotSupportedError)
-    return [_case(cuda, frontend, numpy, timer, handle, dtype, layout, errors) for dtype, layout in _told()]
+    rows: List[Dict[str, Any]] = []
+    for dtype, layout in _told():
+        rows.append(_case(cuda, frontend, numpy, median, handle, dtype, layout, errors))
+        measured(rows[-1], "convolutions", len(rows) - 1)
+    return rows
 
 
 def _told() -> Iterator[Tuple[str, str]]:
@@ -117,7 +131,7 @@ def _told() -> Iterator[Tuple[str, str]]:
 
 
 def _case(
-    cuda: Cuda, frontend: Any, numpy: Any, timer: Timer, handle: Any, dtype: str, layout: str, errors: Tuple[Any, ...]
+    cuda: Cuda, frontend: Any, numpy: Any, median: Median, handle: Any, dtype: str, layout: str, errors: Tuple[Any, ...]
 ) -> Dict[str, Any]:
     case: Dict[str, Any] = {
         "dtype": dtype,
@@ -128,7 +142,7 @@ def _case(
     }
     addresses: Dict[str, int] = {}
     try:
-        seconds, error = _convolve(cuda, frontend, numpy, timer, handle, dtype, layout, addresses)
+        seconds, error = _convolve(cuda, frontend, numpy, median, handle, dtype, layout, addresses)
         case.update(
             microseconds=round(seconds * 1e6, 2),
             tflops=round(SHAPE.operations / seconds / 1e12, 2),
@@ -148,7 +162,7 @@ def _convolve(
     cuda: Cuda,
     frontend: Any,
     numpy: Any,
-    timer: Timer,
+    median: Median,
     handle: Any,
     dtype: str,
     layout: str,
@@ -171,14 +185,22 @@ def _convolve(
     def work() -> None:
         graph.execute(pack, addresses["workspace"], handle=handle)
 
-    seconds = timer.median(work, seconds=SECONDS)
+    seconds = median(work)
     raw = numpy.frombuffer(cuda.download(addresses["y"], size), dtype=numpy.float16 if element == 2 else numpy.float32)
     n, k, h, w = SHAPE.images, SHAPE.filters, SHAPE.height, SHAPE.width
     got = raw.reshape(n, k, h, w) if layout == "NCHW" else raw.reshape(n, h, w, k).transpose(0, 3, 1, 2)
-    return seconds, convolution.sampled_error(SHAPE, _values(pictures), _values(filters), _values(got))
+    return seconds, convolution.sampled_error(SHAPE, _channels(pictures), _channels(filters), _value(got))
 
 
-def _values(table: Any) -> convolution.Value:
+def _channels(table: Any) -> convolution.Channels:
+    def channels(number: int, row: int, column: int) -> List[float]:
+        values: List[float] = table[number, :, row, column].tolist()
+        return values
+
+    return channels
+
+
+def _value(table: Any) -> convolution.Value:
     def value(*place: int) -> float:
         return float(table[place])
 

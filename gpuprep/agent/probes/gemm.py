@@ -9,16 +9,16 @@ import importlib
 import os
 from typing import Any, Dict, List, Optional, Tuple, Union
 
-from gpuprep.agent import cudacalls, libraries
+from gpuprep.agent import cudacalls, kernels, libraries
 from gpuprep.agent.nvml import Nvml
-from gpuprep.agent.probes import simulated
+from gpuprep.agent.probereports import measured_each, tell
+from gpuprep.agent.probes import gemmkernels, simulated
 from gpuprep.agent.probes.burst import Rule
 from gpuprep.agent.probes.gemmpace import Pace
 from gpuprep.agent.probes.gemmshapes import asked
 from gpuprep.agent.probes.gemmtypes import TYPES
 from gpuprep.agent.probes.gemmvalues import gpu_values
 from gpuprep.agent.probes.gpuforms import other_processes
-from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, to_json_value
 
 CALLERS = ("nvmath-python", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")  # the first that is there is used
@@ -82,6 +82,19 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     return _measured(arguments, toolkit)
 
 
+def get_ready(_arguments: Dict[str, Any]) -> None:
+    """Load the libraries and compile our kernels."""
+    toolkit = libraries.toolkit()
+    found = bindings()
+    if unsuitable(toolkit["version"]) is not None or simulated.available() or isinstance(found, Missing):
+        return
+    # CuPy would open the GPU.
+    if CALLERS[0] in found and not isinstance(_load(toolkit), Missing):
+        cuda = cudacalls.open_cuda()
+        if not isinstance(cuda, Missing):
+            kernels.prepare(cuda.core, gemmkernels.SOURCE)
+
+
 def unsuitable(version: Any) -> Optional[Missing]:
     """Why nothing can be measured with a toolkit of this version ("12.4")."""
     if not isinstance(version, str):
@@ -136,6 +149,8 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         return found
     runner, version = found
     quick = bool(arguments.get("quick"))
+    loaded = to_json_value(libraries.loaded({"cublasLt": version}))
+    measured_each({"quick": quick, "libraries": loaded, "toolkit": toolkit, "bindings": versions})
     with Nvml() as nvml:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
@@ -181,14 +196,17 @@ def _gpu(runner: Any, gpu: Any, settings: Any, sessions: List[Any], pace: Pace) 
     facts = gpu.facts()
     unknown = Missing("not_measured", "the GPU was not opened")
     row = gpu_values(facts, other_processes(gpu), unknown, unknown)
+    pace.known(row)
     try:
         pace.tell("opening it")
         session = runner.Session(gpu, facts.pci_address, settings)
         row["sms"], row["l2_mib"] = session.device.sms, session.device.l2_bytes // 2**20
+        pace.known(row)
         row["error"] = session.measure(row["gemms"], pace)
     except (LookupError, *runner.FAILURES) as error:
         row["error"] = runner.words(error)
     else:
         if row["error"] is None:
             sessions.append(session)
+    pace.ended(row["error"])
     return row

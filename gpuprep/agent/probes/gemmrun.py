@@ -77,10 +77,12 @@ class Session:
                 shapes = self.shapes(kind)
             except FAILURES as error:
                 gemms.append(product_values(kind, Shape(*PILOT), error=words(error)))
+                pace.measured(gemms)
                 shapes = []
             for number, shape in enumerate(shapes):
                 pace.tell(f"{kind.dtype} {shape.m}x{shape.n}x{shape.k}")
                 gemms.append(self.product(kind, shape, sustain=number == 0 and kind.key == self.main.key))
+                pace.measured(gemms)
                 gone = self.gone()
                 if gone:
                     return gone

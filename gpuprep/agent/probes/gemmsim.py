@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from gpuprep.agent import libraries
 from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probereports import measured_each
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.probes.burst import Rule, burst
 from gpuprep.agent.probes.gemm import QUICK_RULE, bindings
@@ -35,6 +36,13 @@ def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[st
     version = libraries.load_cublaslt(toolkit["version"].split(".")[0])
     if isinstance(version, Missing):
         return version
+    used = {
+        "quick": quick,
+        "libraries": to_json_value(libraries.loaded({"cublasLt": version})),
+        "toolkit": toolkit,
+        "bindings": to_json_value(bindings()),
+    }
+    measured_each(used)
     with Nvml() as nvml:
         gpus = nvml.gpus()
         if isinstance(gpus, Missing):
@@ -43,14 +51,7 @@ def measure(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[st
         rows = [_gpu(gpu, models[gpu.index], arguments, Pace(gpu.index, len(gpus))) for gpu in gpus]
         living = [(gpu, models[gpu.index]) for gpu in gpus if not models[gpu.index].lost]
         together = None if quick or len(living) < 2 else _together(living, arguments)
-    return {
-        "quick": quick,
-        "libraries": to_json_value(libraries.loaded({"cublasLt": version})),
-        "toolkit": toolkit,
-        "bindings": to_json_value(bindings()),
-        "gpus": to_json_value(rows),
-        "together": to_json_value(together),
-    }
+    return {**used, "gpus": to_json_value(rows), "together": to_json_value(together)}
 
 
 def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any], pace: Pace) -> Dict[str, Any]:
@@ -58,6 +59,8 @@ def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any], pace: Pace) -> Dict[st
     row.update(named(model))
     if model.lost:
         row["error"] = "GPU is lost"
+    pace.known(row)
+    if model.lost:
         return row
     kinds = _kinds(model)
     main = main_type(kinds, arguments.get("main_dtype"))
@@ -71,6 +74,7 @@ def _gpu(gpu: Gpu, model: Any, arguments: Dict[str, Any], pace: Pace) -> Dict[st
             if number == 0 and kind.key == main.key and not arguments.get("quick"):
                 values["sustained"] = _sustained(gpu, model, kind, values["tflops"])
             row["gemms"].append(values)
+            pace.measured(row["gemms"])
     return row
 
 

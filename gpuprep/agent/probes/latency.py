@@ -20,6 +20,7 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 from gpuprep.agent import children
 from gpuprep.agent.clips import encoders, programs
 from gpuprep.agent.ffmpegerrors import decisive_line
+from gpuprep.agent.probereports import measured
 from gpuprep.agent.sessions import environment
 from gpuprep.agent.throughputplan import DOWNLOAD, SOFTWARE
 from gpuprep.records import Missing
@@ -73,7 +74,7 @@ def measure(
             sources: Dict[bool, Union[List[bytes], Missing]] = {}
             for work in chosen(done):
                 if time.monotonic() + PICTURES / FPS > deadline:
-                    rows.append(_row(work, Missing("not_run", "the time was used up before its turn")))
+                    rows.append(_row(work, Missing("not_run", "the time limit was reached before it began")))
                     continue
                 if work.is_raw not in sources:
                     sources[work.is_raw] = raw(folder) if work.is_raw else stream(folder)
@@ -83,6 +84,7 @@ def measure(
                 else:
                     several = [units[number % len(units)] for number in range(PICTURES)] if work.is_raw else units
                     rows.append(_row(work, timed([ffmpeg, *command(work)], several, made)))
+                measured(rows[-1], "latency", len(rows) - 1)
     except OSError as error:
         return [_row(work, Missing("command_failed", str(error))) for work in chosen(done)]
     return rows

@@ -15,11 +15,11 @@ from typing import Any, Dict, List, Sequence, Union
 
 from gpuprep.agent import children, ncclplan, system
 from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probereports import measured, measured_each, tell
 from gpuprep.agent.probes import ncclrun, simulated
 from gpuprep.agent.probes.gpuforms import named, other_processes
 from gpuprep.agent.run import read_text
 from gpuprep.agent.sampler import Sampler
-from gpuprep.agent.telling import tell
 from gpuprep.agent.worker import Silent, Worker
 from gpuprep.records import GpuFacts, Missing, Source, to_json_value
 
@@ -77,6 +77,7 @@ def _links(gpus: Sequence[Gpu], facts: Sequence[GpuFacts]) -> List[Dict[str, Any
 def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Path) -> Union[Dict[str, Any], Missing]:
     until = time.monotonic() + (QUICK_MOST_SECONDS if quick else MOST_SECONDS)
     values["stopped"], doing = None, "starting"
+    measured_each(values)
     # NVML is closed at this moment: the worker is a copy of this process, and must not use what is open in both.
     with Worker(lambda tell: ncclrun.work(tell, uuids, quick, str(log))) as worker, Nvml() as nvml:
         gpus = nvml.gpus()
@@ -109,6 +110,7 @@ def _points(values: Dict[str, Any], quick: bool) -> int:
 def _note(values: Dict[str, Any], message: Dict[str, Any]) -> None:
     if "point" in message:
         values["points"].append(message["point"])
+        measured(message["point"], "points", len(values["points"]) - 1)
     values.update(message.get("loaded", {}))
     if "most_bytes" in message:
         values["most_bytes"] = message["most_bytes"]

@@ -12,6 +12,7 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 from gpuprep.agent import children
 from gpuprep.agent.clips import FPS, Clip, clip
 from gpuprep.agent.ffmpegerrors import decisive_line
+from gpuprep.agent.probereports import measured
 from gpuprep.agent.probes.codec import filters
 from gpuprep.agent.probes.transcodeproof import PSNR, XPSNR, figure
 from gpuprep.agent.probes.transcoderun import Ran, execute
@@ -50,13 +51,16 @@ def measure(
         encoder = SOFTWARE[codec] if kind == "software" else f"{codec}_nvenc"
         row: Values = {
             "codec": codec, "preset": preset, "encoder": encoder, "asked_kbps": KBPS, "frames": None,
-            **dict.fromkeys(("bit_rate_kbps", *COMPARE), Missing("not_run", "the time was used up before its turn")),
+            **dict.fromkeys(
+                ("bit_rate_kbps", *COMPARE), Missing("not_run", "the time limit was reached before it began")
+            ),
         }  # fmt: skip
         if isinstance(source, Missing):
             row.update(dict.fromkeys(("bit_rate_kbps", *COMPARE), source))
         elif time.monotonic() + SECONDS / 4 < deadline:
             row.update(_one(ffmpeg, source, encoder, str(preset), made, have))
         found.append(row)
+        measured(row, "quality", len(found) - 1)
     return found
 
 

@@ -28,9 +28,10 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gpuprep.agent.clips import Clip, clip, prepare
+from gpuprep.agent import probereports
+from gpuprep.agent.clips import Clip, clip, make_beforehand, prepare
 from gpuprep.agent.codec import ffmpeg_version
 from gpuprep.agent.cpu import CpuUse
 from gpuprep.agent.ffmpegerrors import decisive_line
@@ -43,7 +44,6 @@ from gpuprep.agent.run import run
 from gpuprep.agent.sampler import Sampler
 from gpuprep.agent.sessions import ENDED, Together, environment, together
 from gpuprep.agent.shells import login_path, which
-from gpuprep.agent.telling import tell
 from gpuprep.agent.throughputplan import (
     Engines,
     Series,
@@ -54,7 +54,7 @@ from gpuprep.agent.throughputplan import (
     next_sessions,
     plan,
 )
-from gpuprep.records import Missing
+from gpuprep.records import Missing, OptStr
 
 BUDGET_SECONDS = 75.0  # for the first GPU, making the clips included
 QUICK_BUDGET_SECONDS = 15.0  # for each further one, and for the first with `quick`; it needs about half of it
@@ -78,6 +78,15 @@ Values = Dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Which one of how many GPUs, and how many series were made before its own."""
+
+    position: int
+    gpus: int
+    series: int
+
+
+@dataclass(frozen=True)
 class Job:
     """What every step needs to know."""
 
@@ -90,11 +99,63 @@ class Job:
 
 def measure(arguments: Values) -> Union[Values, Missing]:
     """arguments: quick (bool), capacity (bool), gpus (PCI device id ► the catalogue's facts), seconds (the first
-    GPU's budget), path (of ffmpeg), clips (a folder that has or gets the clips).
+    GPU's budget), path (of ffmpeg), clips (a folder that has or gets the clips), clips_only (make these
+    and do nothing else).
 
     Values: docs/records.md, "throughput".
     """
-    path = named_ffmpeg(arguments["path"]) if arguments.get("path") else which("ffmpeg", login_path())
+    program = _program(arguments.get("path"))
+    if isinstance(program, Missing):
+        return program
+    quick = bool(arguments.get("quick"))
+    folder = arguments.get("clips")
+    window = QUICK_WINDOW_SECONDS if quick else WINDOW_SECONDS
+    capacity = bool(arguments.get("capacity"))
+    ffmpeg = {"path": program.path, "version": program.version}
+    job = Job(program.path, list(program.encoders), window, Path(folder) if folder else None, capacity)
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        if isinstance(gpus, Missing):
+            return gpus
+        if not gpus:
+            return Missing("not_supported", "NVML counts no GPU on this machine")
+        if arguments.get("clips_only"):
+            return make_beforehand(_clips_of_all(job, gpus, arguments, quick), within=job.clips)
+        probereports.measured_each({"quick": quick, "capacity": capacity, "ffmpeg": ffmpeg})
+        measured: List[Tuple[Values, List[Values]]] = []
+        for position, gpu in enumerate(gpus):
+            short = quick or position > 0
+            usual = CAPACITY_BUDGET_SECONDS - QUALITY_SECONDS if capacity else BUDGET_SECONDS
+            budget = QUICK_BUDGET_SECONDS if short else float(arguments.get("seconds", usual))
+            place = Place(position, len(gpus), sum(len(several) for _, several in measured))
+            measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget, place))
+        uuid = measured[0][0]["uuid"]
+        more = _more(job, uuid, [one for _, several in measured for one in several]) if capacity and uuid else {}
+    return {
+        "quick": quick,
+        "ffmpeg": ffmpeg,
+        "gpu": {key: measured[0][0][key] for key in NAMES},
+        "gpus": [described for described, _ in measured],
+        "series": [series for _, several in measured for series in several],
+        **more,
+    }
+
+
+def get_ready(arguments: Values) -> None:
+    _program(arguments.get("path"))
+
+
+class Program(NamedTuple):
+    """An FFmpeg, and what it says of itself."""
+
+    path: str
+    encoders: Tuple[str, ...]
+    version: OptStr
+
+
+@functools.lru_cache(maxsize=1)
+def _program(asked: Optional[str]) -> Union[Program, Missing]:
+    path = named_ffmpeg(asked) if asked else which("ffmpeg", login_path())
     if isinstance(path, Missing):
         return path
     if path is None:
@@ -102,33 +163,7 @@ def measure(arguments: Values) -> Union[Values, Missing]:
     listed = run([path, "-hide_banner", "-encoders"])
     if isinstance(listed, Missing):
         return listed
-    quick = bool(arguments.get("quick"))
-    folder = arguments.get("clips")
-    window = QUICK_WINDOW_SECONDS if quick else WINDOW_SECONDS
-    capacity = bool(arguments.get("capacity"))
-    job = Job(path, coders(listed), window, Path(folder) if folder else None, capacity)
-    with Nvml() as nvml:
-        gpus = nvml.gpus()
-        if isinstance(gpus, Missing):
-            return gpus
-        if not gpus:
-            return Missing("not_supported", "NVML counts no GPU on this machine")
-        measured = []
-        for position, gpu in enumerate(gpus):
-            short = quick or position > 0
-            usual = CAPACITY_BUDGET_SECONDS - QUALITY_SECONDS if capacity else BUDGET_SECONDS
-            budget = QUICK_BUDGET_SECONDS if short else float(arguments.get("seconds", usual))
-            measured.append(_gpu(job, gpu, arguments, short, time.monotonic() + budget, (position, len(gpus))))
-        uuid = measured[0][0]["uuid"]
-        more = _more(job, uuid, [one for _, several in measured for one in several]) if capacity and uuid else {}
-    return {
-        "quick": quick,
-        "ffmpeg": {"path": path, "version": ffmpeg_version(path)},
-        "gpu": {key: measured[0][0][key] for key in NAMES},
-        "gpus": [described for described, _ in measured],
-        "series": [series for _, several in measured for series in several],
-        **more,
-    }
+    return Program(path, tuple(coders(listed)), ffmpeg_version(path))
 
 
 def _more(job: Job, uuid: str, series: List[Values]) -> Values:
@@ -144,12 +179,9 @@ def _more(job: Job, uuid: str, series: List[Values]) -> Values:
 
 
 def _gpu(
-    job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float, place: "tuple[int, int]"
+    job: Job, gpu: Gpu, arguments: Values, short: bool, deadline: float, place: Place
 ) -> "tuple[Values, List[Values]]":
-    """(the GPU and what else runs on it, its series). A GPU that is lost has no series and says so in `error`.
-
-    `place`: which one of how many GPUs it is.
-    """
+    """(the GPU and what else runs on it, its series). A GPU that is lost has no series and says so in `error`."""
     facts = gpu.facts()
     engines = engines_from(arguments, facts.pci_device_id)
     before = gpu.load()
@@ -164,22 +196,44 @@ def _gpu(
         "error": None,
     }
     if not facts.uuid:
-        return {**described, "error": f"GPU {gpu.index} has fallen off the bus: NVML gives not even its UUID"}, []
-    wanted = capacity_plan(engines) if job.capacity and not short else plan(short, engines)
-    where = f"GPU {place[0]}: " if place[1] > 1 else ""
-    tell(f"{where}making the clips")
-    prepare(((one.clip, _seconds(one)) for one in wanted if one.needs in ("", *job.encoders)), within=job.clips)
-    rows = []
+        described["error"] = f"GPU {gpu.index} has fallen off the bus: NVML gives not even its UUID"
+    probereports.measured(described, "gpus", place.position)
+    if described["error"]:
+        return described, []
+    wanted = _plan(job, short, engines)
+    where = f"GPU {place.position}: " if place.gpus > 1 else ""
+    probereports.tell(f"{where}making the clips")
+    prepare(_clips(job, wanted), within=job.clips)
+    rows: List[Values] = []
     for number, series in enumerate(wanted):
         name = " ".join(filter(None, (series.kind, series.codec, series.preset)))
         doing = functools.partial(_tell, f"{where}{name}", number, len(wanted))
         doing("")
-        rows.append(_series(job, gpu, described, series, engines, deadline, doing))
+        at = place.series + number
+        rows.append(_series(job, gpu, described, series, engines, deadline, doing, at))
+        probereports.measured(rows[-1], "series", at)
     return described, rows
 
 
+def _plan(job: Job, short: bool, engines: Engines) -> List[Series]:
+    return capacity_plan(engines) if job.capacity and not short else plan(short, engines)
+
+
+def _clips(job: Job, wanted: Sequence[Series]) -> List[Tuple[str, Optional[float]]]:
+    """Name and seconds of the clips that these series read."""
+    return [(one.clip, _seconds(one)) for one in wanted if one.needs in ("", *job.encoders)]
+
+
+def _clips_of_all(job: Job, gpus: Sequence[Gpu], arguments: Values, quick: bool) -> List[Tuple[str, Optional[float]]]:
+    plans = [
+        _plan(job, quick or position > 0, engines_from(arguments, gpu.facts().pci_device_id))
+        for position, gpu in enumerate(gpus)
+    ]
+    return [one for wanted in plans for one in _clips(job, wanted)]
+
+
 def _tell(series: str, number: int, of: int, more: str) -> None:
-    tell(f"{series}{more}", done=number, of=of, unit="series")
+    probereports.tell(f"{series}{more}", done=number, of=of, unit="series")
 
 
 def _seconds(series: Series) -> float:
@@ -195,7 +249,9 @@ def _series(
     engines: Engines,
     deadline: float,
     doing: Callable[[str], None],
+    at: int,
 ) -> Values:
+    """One series; `at` is its number among all of them."""
     known = engines_of(series, engines)
     result: Values = {
         "gpu": {key: described[key] for key in NAMES},
@@ -221,6 +277,7 @@ def _series(
     result["clip"] = _clip(source)
     argv = command(job.ffmpeg, series, source.path, source.fps)
     result["command"] = shlex.join(argv)
+    probereports.measured({**result, "outcome": "interrupted"}, "series", at)
     while (count := next_sessions(result["steps"], known, series)) is not None:
         started = result["steps"][-1]["start_seconds"] if result["steps"] else START_SECONDS
         late = time.monotonic() + started + job.window_seconds > deadline
@@ -231,6 +288,7 @@ def _series(
         if isinstance(step, Missing):
             return {**result, "outcome": "failed", "decisive_line": step.detail}
         result["steps"].append(step)
+        probereports.measured(step, "series", at, "steps", len(result["steps"]) - 1)
     delivered = any(step["fps"] > 0 for step in result["steps"])
     result["outcome"] = "completed" if delivered else "failed"
     result["decisive_line"] = next((step["died_because"] for step in result["steps"] if step["died"]), "")

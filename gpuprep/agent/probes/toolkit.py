@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Union
 
 from gpuprep.agent import children, counters, system
 from gpuprep.agent.cuda import find_nvcc, nvcc_version
+from gpuprep.agent.probereports import tell
 from gpuprep.agent.probes import simulated
 from gpuprep.agent.run import run
 from gpuprep.agent.shells import login_path, which
-from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, Source, to_json_value
 
 # The first line that it prints needs no GPU; the last one is "right" only after every value was compared.
@@ -77,7 +78,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     arch = arguments.get("arch")
     if arch and not re.fullmatch(r"(sm|compute)_[0-9]{2,3}[a-z]?", str(arch)):  # nvcc makes command lines of it
         return Missing("not_supported", f"{arch!r:.40} is no architecture such as sm_75")
-    with children.scratch("toolkit") as place:
+    with ThreadPoolExecutor(1) as beside, children.scratch("toolkit") as place:
+        cupti = beside.submit(counters.cupti, simulated=system.source() is Source.SIMULATED)
         folder = str(place)
         code = place / "twice.cu"
         code.write_text(KERNEL)
@@ -91,7 +93,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         compiles = program.is_file()
         tell("the program on the GPU", done=1, of=3, unit="steps")
         ran = _run(str(program), folder) if compiles else Missing("not_supported", "nothing was compiled")
-    tell("performance counters (CUPTI)", done=2, of=3, unit="steps")
+        tell("performance counters (CUPTI)", done=2, of=3, unit="steps")
+        asked = cupti.result()
     said = output.detail if isinstance(output, Missing) else output
     return {
         "compiles": compiles,
@@ -100,7 +103,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         "output": "\n".join(said.strip().splitlines()[-OUTPUT_LINES:]),
         "seconds": round(seconds, 3),
         **to_json_value(judged(ran)),
-        "cupti": to_json_value(counters.cupti(simulated=system.source() is Source.SIMULATED)),
+        "cupti": to_json_value(asked),
     }
 
 

@@ -1,41 +1,49 @@
 """Does the GPU transcode? Runs every command of NVIDIA's FFmpeg guide and checks the output.
 
-One case runs at a time, so that its seconds and NVML's figures are its own; other cores check outputs
-at the same time. A case that fails, hangs or has no disk space is a result; the others continue. No file stays.
+Cases that encode run one after the other, so that NVML's figures of the encoders are their own. Beside them run cases
+that only decode, several at once: they take their time to open the GPU and to compile a scaler, and no engine's speed
+is measured here. `at_once` of a case says how many there were. Other cores check outputs at the same time. A case that
+fails, hangs or has no disk space is a result; the others continue. No file stays.
 Where the driver refuses to open an encoder at all, further cases of that encoder are not run: it refuses before it
 reads what they ask for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
-from collections import deque
+import subprocess
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from gpuprep.agent import children
-from gpuprep.agent.clips import Clip, clip, prepare
+from gpuprep.agent.clips import Clip, clip, make_beforehand, prepare
 from gpuprep.agent.ffmpegerrors import cause
 from gpuprep.agent.nvml import Gpu, Nvml
+from gpuprep.agent.probereports import measured, measured_each, tell
 from gpuprep.agent.probes import codec
 from gpuprep.agent.probes.gpuforms import named
 from gpuprep.agent.probes.transcodecases import BY_ID, CASES, Case
 from gpuprep.agent.probes.transcodechunks import chunks
 from gpuprep.agent.probes.transcodeproof import expected, prove
 from gpuprep.agent.probes.transcoderun import Ran, command, lay_out, missing_parts, run_case
-from gpuprep.agent.telling import tell
 from gpuprep.records import Missing, to_json_value
 
 GPU_INDEX = 0  # FFmpeg's default device, and the one that case 12 names
 PROVERS = 8
 ROOM_MIB = 1024  # for raw pictures: three cases of the largest at once
+DECODES = 3  # cases at once that only decode
+CORES = 8  # below this all cases run one after the other
+Ended = Tuple[Dict[str, Any], "Optional[Future[List[Any]]]"]  # a case's row, and the proof of its outputs
 
 
 def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
-    """arguments: quick (a handful of cases), cases (ids; default: all), path (ffmpeg), clips (folder of the inputs).
+    """arguments: quick (a handful of cases), cases (ids; default: all), path (ffmpeg), clips (folder of the inputs),
+    clips_only (make these and do nothing else).
 
     Values: docs/records.md, "transcode".
     """
@@ -46,6 +54,8 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
     clips = Path(arguments["clips"]) if "clips" in arguments else None
     quick = bool(arguments.get("quick"))
     wanted = chosen(quick, arguments.get("cases"))
+    if arguments.get("clips_only"):
+        return make_beforehand(inputs_of(case for case in wanted if not missing_parts(case, parts)), within=clips)
     try:
         with children.scratch("transcode", ROOM_MIB) as scratch:
             return _measured(ffmpeg, parts, wanted, quick, scratch, clips)
@@ -63,14 +73,18 @@ def _measured(
         if gpu is not None:
             facts = gpu.facts()
             gpu_named = named(facts)
+        used = {
+            "quick": quick,
+            "ffmpeg": {"path": ffmpeg, "version": parts["version"]},
+            "gpu": to_json_value(gpu_named),
+        }
+        measured_each(used)
         runner = Runner(ffmpeg, str(Path(ffmpeg).with_name("ffprobe")), parts, scratch, clips, gpu)
         cases = runner.run(wanted)
         tell("one process for many outputs", done=len(cases), of=len(cases), unit="transcodes")
         saved = Missing("not_run", "left out of a quick run") if quick else chunks(ffmpeg, parts, cases, scratch, clips)
     return {
-        "quick": quick,
-        "ffmpeg": {"path": ffmpeg, "version": parts["version"]},
-        "gpu": to_json_value(gpu_named),
+        **used,
         "inputs": inputs(wanted, clips),
         "cases": to_json_value(cases),
         "chunks": to_json_value(saved),
@@ -108,37 +122,63 @@ class Runner:
         self.ffmpeg, self.ffprobe, self.parts = ffmpeg, ffprobe, parts
         self.scratch, self.clips, self.gpu = scratch, clips, gpu
         self.refused: Dict[str, Tuple[str, str]] = {}  # encoder ► the case that it was refused in, and the line
+        self._running: "Set[subprocess.Popen[bytes]]" = set()
+        self._counting = threading.Lock()
+        self._at_work: Set[str] = set()
+        self._most: Dict[str, int] = {}  # case ► how many were at work at most while it was
+        self._done = self._of = 0
+        self._rows: Dict[int, Dict[str, Any]] = {}
+        self._told = 0
 
     def run(self, cases: Sequence[Case]) -> List[Dict[str, Any]]:
         provers = max(1, min(PROVERS, (os.cpu_count() or 1) - 1))
-        rows: List[Dict[str, Any]] = []
-        pending: Deque[Tuple[Dict[str, Any], Future[List[Any]]]] = deque()
         able = [case for case in cases if not missing_parts(case, self.parts)]
-        tell("making the clips")
-        prepare(((item.clip, item.seconds) for case in able for item in case.inputs), within=self.clips)
-        with ThreadPoolExecutor(provers) as pool:
+        self._of = len(cases)
+        # Raw outputs are large: only so many cases have theirs on disk.
+        self._room = threading.BoundedSemaphore(provers + 1 + DECODES)
+        beside = decodes_beside(cases)
+        begun: Dict[int, Future[Ended]] = {}
+        with ThreadPoolExecutor(provers) as pool, ThreadPoolExecutor(DECODES) as lane, ThreadPoolExecutor(1) as maker:
             try:
-                for number, case in enumerate(cases):
-                    tell(case.id, done=number - len(pending), of=len(cases), unit="transcodes")
-                    row, proof = self._case(case, pool)
-                    rows.append(row)
+                tell("making the clips")
+                made = maker.submit(prepare, inputs_of(able), within=self.clips)
+                if not beside:
+                    made.result()  # with few cores a case beside it would take long, and its seconds are shown
+                begun = {number: lane.submit(self._case, number, cases[number], pool) for number in beside}
+                ended = {n: self._case(n, case, pool) for n, case in enumerate(cases) if n not in begun}
+                ended.update((number, future.result()) for number, future in begun.items())
+                made.result()
+                rows = []
+                for number in range(len(cases)):
+                    row, proof = ended[number]
                     if proof is not None:
-                        pending.append((row, proof))
-                    while len(pending) > provers:  # raw outputs are large: only as many on disk as are being read
-                        self._settle_first(pending, len(rows), len(cases))
-                while pending:
-                    self._settle_first(pending, len(rows), len(cases))
+                        tell("comparing outputs with their sources", done=number, of=len(cases), unit="transcodes")
+                        row["outputs"] = proof.result()
+                        measured(row, "cases", number)
+                    rows.append(row)
             except BaseException:  # told to end: what has not begun does not begin
-                pool.shutdown(wait=False, cancel_futures=True)
+                for executor in (maker, lane, pool):
+                    executor.shutdown(wait=False, cancel_futures=True)
+                for process in list(self._running):
+                    children.end(process)
                 raise
         return rows
 
-    @staticmethod
-    def _settle_first(pending: "Deque[Tuple[Dict[str, Any], Future[List[Any]]]]", done: int, of: int) -> None:
-        tell("comparing outputs with their sources", done=done - len(pending), of=of, unit="transcodes")
-        _settle(*pending.popleft())
+    def _case(self, number: int, case: Case, pool: ThreadPoolExecutor) -> "Ended":
+        self._room.acquire()
+        row, proof = self._begun(case, pool)
+        if proof is None:
+            self._room.release()
+        else:
+            proof.add_done_callback(lambda _: self._room.release())
+        with self._counting:
+            self._rows[number] = row
+            while self._told in self._rows:  # in their order: a list that is told grows by one
+                measured(self._rows[self._told], "cases", self._told)
+                self._told += 1
+        return row, proof
 
-    def _case(self, case: Case, pool: ThreadPoolExecutor) -> "Tuple[Dict[str, Any], Optional[Future[List[Any]]]]":
+    def _begun(self, case: Case, pool: ThreadPoolExecutor) -> "Ended":
         lacking = missing_parts(case, self.parts)
         if lacking:
             return _row(case, Ran("not_built"), lacking), None
@@ -156,8 +196,9 @@ class Runner:
         if isinstance(found, Missing):
             shutil.rmtree(folder, ignore_errors=True)
             return _row(case, Ran("not_run", reason=found.detail or found.reason), []), None
-        ran = run_case(self.ffmpeg, case, folder, self.gpu)
-        row = _row(case, ran, [])
+        with self._counted(case):
+            ran = run_case(self.ffmpeg, case, folder, self.gpu, self._running)
+        row = {**_row(case, ran, []), "at_once": self._most.pop(case.id)}
         encoder = refused_encoder(case, ran)
         if encoder:
             self.refused[encoder] = (case.id, ran.decisive)
@@ -170,6 +211,21 @@ class Runner:
             ]
             return row, None
         return row, pool.submit(self._prove, case, folder, found, ran)
+
+    @contextlib.contextmanager
+    def _counted(self, case: Case) -> Iterator[None]:
+        """Count how many cases are at work at the same time as this one."""
+        with self._counting:
+            self._at_work.add(case.id)
+            for name in self._at_work:
+                self._most[name] = max(self._most.get(name, 0), len(self._at_work))
+        tell(case.id, done=self._done, of=self._of, unit="transcodes")
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_work.discard(case.id)
+                self._done += 1
 
     def _prove(self, case: Case, folder: Path, found: Dict[str, Clip], ran: Ran) -> List[Any]:
         try:
@@ -194,8 +250,19 @@ def refused_encoder(case: Case, ran: Ran) -> str:
     return case.encoders[0] if certain and len(case.encoders) == 1 else ""
 
 
-def _settle(row: Dict[str, Any], proof: "Future[List[Any]]") -> None:
-    row["outputs"] = proof.result()
+def decodes_beside(cases: Sequence[Case]) -> List[int]:
+    """Which of the cases, by number, run beside others: those that need no encoder, where there are cores enough.
+
+    Encoders are opened one after the other: GPUs for desktops allow only a few sessions.
+    """
+    if (os.cpu_count() or 1) < CORES:
+        return []
+    return [number for number, case in enumerate(cases) if not case.encoders]
+
+
+def inputs_of(cases: Iterable[Case]) -> List[Tuple[str, Optional[float]]]:
+    """Name and seconds of each clip that the cases read."""
+    return [(item.clip, item.seconds) for case in cases for item in case.inputs]
 
 
 def _row(case: Case, ran: Ran, lacking: List[str]) -> Dict[str, Any]:
@@ -219,6 +286,7 @@ def _row(case: Case, ran: Ran, lacking: List[str]) -> Dict[str, Any]:
         "refused_in": ran.refused_in,
         "missing_parts": lacking,
         "warnings": ran.warnings,
+        "at_once": 1,
         "outputs": [],
         "gpu_proof": ran.proof(),
     }

@@ -9,7 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from gpuprep.agent import children
 from gpuprep.agent.clips import Clip, clip
@@ -23,6 +23,7 @@ from gpuprep.records import Missing
 PREPARE_SECONDS = 60.0
 KEPT_BYTES = 400_000  # of what FFmpeg says, from its begin and from its end
 KEPT_LINES = 12
+Running = Set["subprocess.Popen[bytes]"]
 # What FFmpeg's CUDA parts say at -v verbose when the GPU works for them.
 NVENC_LINE = re.compile(
     r"Loaded Nvenc version|Nvenc initialized successfully|Lookahead enabled|AQ enabled|\(\w+_nvenc\)"
@@ -127,21 +128,27 @@ def command(case: Case) -> List[str]:
     return [*PREFIX, *shlex.split(case.arguments)]
 
 
-def run_case(ffmpeg: str, case: Case, folder: Path, gpu: Optional[Gpu]) -> Ran:
-    """Run the case in `folder`, watched by NVML where there is a GPU to watch."""
+def run_case(ffmpeg: str, case: Case, folder: Path, gpu: Optional[Gpu], running: Optional[Running] = None) -> Ran:
+    """Run the case in `folder`, watched by NVML where there is a GPU to watch. `running` has the process meanwhile."""
     argv = [ffmpeg, *command(case)]
     if gpu is None:
-        return execute(argv, folder, case.timeout_seconds)
+        return execute(argv, folder, case.timeout_seconds, running=running)
     watched = _Watched(gpu)
     with Sampler([watched]) as sampler:
-        ran = execute(argv, folder, case.timeout_seconds)
+        ran = execute(argv, folder, case.timeout_seconds, running=running)
     ran.encoder_utilization = sampler.highest(gpu.index, "encoder_utilization_percent")
     ran.decoder_utilization = sampler.highest(gpu.index, "decoder_utilization_percent")
     ran.encoder_sessions = watched.sessions
     return ran
 
 
-def execute(argv: Sequence[str], folder: Path, timeout: float, extra: Optional[Dict[str, str]] = None) -> Ran:
+def execute(
+    argv: Sequence[str],
+    folder: Path,
+    timeout: float,
+    extra: Optional[Dict[str, str]] = None,
+    running: Optional[Running] = None,
+) -> Ran:
     """Run FFmpeg to its end or `timeout`. A program that cannot be started is an outcome, too."""
     started = time.monotonic()
     try:
@@ -151,6 +158,8 @@ def execute(argv: Sequence[str], folder: Path, timeout: float, extra: Optional[D
         )  # fmt: skip
     except OSError as error:
         return Ran("failed", reason=f"{argv[0]} could not be started: {error}")
+    running = set() if running is None else running
+    running.add(process)
     timed_out = False
     try:
         _, said = process.communicate(timeout=timeout)
@@ -159,6 +168,7 @@ def execute(argv: Sequence[str], folder: Path, timeout: float, extra: Optional[D
         children.end(process)
         _, said = process.communicate()
     finally:
+        running.discard(process)
         children.end(process)
     seconds, code = time.monotonic() - started, process.returncode
     ran = Ran("completed" if code == 0 else "failed", seconds, code, _lines(said))

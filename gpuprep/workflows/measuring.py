@@ -1,0 +1,197 @@
+"""The probes of one run on one host. Each measures in its turn; while it does, the next one gets ready.
+
+Who waits for whom is decided on the host (agent/turn.py), and holds for another controller's probes, too. Here is
+decided what begins when: the next probe as soon as none waits for its turn any more. Beside the matrix products the
+clips are made that later probes read.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprep.agent import turn
+from gpuprep.desired import probes
+from gpuprep.errors import AgentFailed, HostError
+from gpuprep.records import Missing, ProbeResult, Source
+from gpuprep.remote import Host, agent_client
+from gpuprep.remote.probereports import Doing
+from gpuprep.workflows.runs import Begun, Run
+
+ENDING_SECONDS = 10.0  # for the others to end after one broke the run off; they have the limits of a stopped run
+ON_THE_WAY_SECONDS = 2.0  # for the word that a turn begins: the host's clock of the turn began before ours
+CLIPS = "clips"
+# For all clips together: no probe begins beside them, so an encoder that hangs would hold back all that follow.
+CLIPS_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class _News:
+    """Of one piece of work, by its name: its turn has begun; or it has ended, with what it brought."""
+
+    name: str
+    ended: bool = False
+    result: ProbeResult | None = None
+    error: BaseException | None = None
+
+
+def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mapping[str, Any], source: Source) -> None:
+    """Each result is in the draft as soon as it is there, in the order of `kinds`.
+
+    Raises what `ask` raises; the other probes have ended then, and the draft has what they had measured.
+    """
+    at_work = _AtWork(run)
+    waiting = list(probes.in_turn(kinds))
+    longest = 0.0  # of the probes so far: the next one may have to wait so long for its turn
+    results: dict[str, ProbeResult] = {}
+    try:
+        while waiting or at_work.names:
+            if waiting and not at_work.is_any_waiting:
+                kind = waiting.pop(0)
+                patience = longest + ENDING_SECONDS + kind.timeout_seconds
+                patient = functools.partial(ask, timeout=patience, turn_begins=at_work.begun)
+                at_work.begin(kind.name, functools.partial(patient, run, host, kind, arguments, source))
+                longest = max(longest, kind.timeout_seconds)
+                continue
+            news = at_work.next()
+            if news.error is not None:
+                run.stop_if_cancelled()  # one that ends may have cut the connection of the other
+                raise news.error
+            if news.result is not None:
+                results[news.name] = news.result
+                run.draft.measurements = tuple(results[kind.name] for kind in kinds if kind.name in results)
+                run.draft.begun.pop(news.name, None)
+                run.stop_if_cancelled()
+            elif not news.ended and news.name == probes.LEAVES_PROCESSORS:
+                readers = [kind for kind in waiting if kind.clips]
+                if readers:
+                    at_work.begin(CLIPS, functools.partial(_make_clips, run, host, readers, arguments))
+    finally:
+        at_work.end()
+
+
+def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: Mapping[str, Any], source: Source) -> ProbeResult:
+    """One probe alone: its result, which is in the draft then."""
+    result = ask(run, host, kind, arguments, source)
+    run.draft.measurements = (*run.draft.measurements, result)
+    run.draft.begun.pop(kind.name, None)
+    return result
+
+
+def ask(
+    run: Run,
+    host: Host,
+    kind: probes.Kind,
+    arguments: Mapping[str, Any],
+    source: Source,
+    *,
+    timeout: float | None = None,
+    turn_begins: Callable[[str], None] = lambda _: None,
+) -> ProbeResult:
+    """Its result; a probe that broke is evidence that is missing, and the others go on. From any thread.
+
+    If it ends the run, `begun` of the draft has what it had measured.
+    """
+    begun = run.draft.begun[kind.name] = Begun(kind, source)
+    began: list[float] = []  # once, whatever the host says
+
+    def begin() -> None:
+        if began:
+            return
+        began.append(time.monotonic())
+        run.stage(kind.what, kind.name)
+        turn_begins(kind.name)
+
+    def heard(doing: Doing) -> None:
+        if doing.what == turn.BEGUN:
+            begin()
+        else:
+            run.doing(kind.name, doing)
+
+    asked = {**arguments, "turn": kind.turn, "turn_seconds": kind.timeout_seconds}
+    seconds = kind.timeout_seconds if timeout is None else timeout
+    try:
+        result = agent_client.probe(
+            host, kind.name, asked, become=True, timeout=seconds, heard=heard, so_far=begun.so_far
+        )
+    except AgentFailed as error:
+        run.stop_if_cancelled()
+        late = bool(began) and time.monotonic() - began[0] > kind.timeout_seconds - ON_THE_WAY_SECONDS
+        why = f"it did not end within {kind.timeout_seconds:g} s of its turn" if late else error.what
+        result = begun.ended(Missing("command_failed", why))
+    begin()  # it broke before, or its words were lost
+    return result
+
+
+def _make_clips(run: Run, host: Host, readers: Sequence[probes.Kind], arguments: Mapping[str, Any]) -> None:
+    """Have the clips made that these probes read. What could not be made they try again, and say why it fails.
+
+    A host that was lost meanwhile is the next probe's to tell.
+    """
+    until = time.monotonic() + CLIPS_SECONDS
+    for kind in readers:
+        asked = {**arguments, "clips_only": True}
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        try:
+            agent_client.probe(host, kind.name, asked, become=True, timeout=min(left, kind.timeout_seconds))
+        except HostError:
+            run.stop_if_cancelled()
+
+
+class _AtWork:
+    """What runs on the host, a thread each."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._threads: dict[str, threading.Thread] = {}
+        self._waiting: set[str] = set()  # of those, whose turn has not begun
+        self._news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._threads)
+
+    @property
+    def is_any_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def begin(self, name: str, work: Callable[[], ProbeResult | None]) -> None:
+        thread = threading.Thread(target=self._do, args=(name, work), name=f"probe {name}", daemon=True)
+        self._threads[name] = thread
+        self._waiting.add(name)  # making clips counts as waiting until its end: no probe begins beside it
+        thread.start()
+
+    def begun(self, name: str) -> None:
+        """Its turn has begun. From its thread."""
+        self._news.put(_News(name))
+
+    def next(self) -> _News:
+        """Waits for it."""
+        news = self._news.get()
+        self._waiting.discard(news.name)
+        if news.ended:
+            self._threads.pop(news.name).join()
+        return news
+
+    def end(self) -> None:
+        """End what is still at work, because the run is broken off."""
+        if not self._threads:
+            return
+        self._run.break_off()
+        for thread in self._threads.values():
+            thread.join(ENDING_SECONDS)
+
+    def _do(self, name: str, work: Callable[[], ProbeResult | None]) -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001  raised again by who reads the news
+            self._news.put(_News(name, ended=True, error=error))
+        else:
+            self._news.put(_News(name, ended=True, result=result))

@@ -1,0 +1,54 @@
+"""Files with the runs of many hosts, for `gpuprep judge`: taken apart in little memory, or refused at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gpuprep.workflows import record_file
+
+BEGIN = '{"schema_version": 1, "runs": ['
+MIB = 1 << 20
+
+ESCAPES = r"""
+import re
+from gpuprep.workflows import record_file
+text = '{"schema_version": 1, "runs": [{"a": "' + "\\n" * 4_000_000 + '"}]}'
+assert len(record_file._each_run(text)) == 1
+print(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+def test_a_text_of_escapes_costs_no_memory() -> None:
+    """A regular expression kept 60 bytes for each: 256 MiB would have been 15 GB."""
+    ran = subprocess.run([sys.executable, "-c", ESCAPES], capture_output=True, text=True, timeout=60, check=True)
+    assert int(ran.stdout) < 200 * 1024  # KiB
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BEGIN + '{"a":' * 2_000_000,
+        BEGIN + "{}," * 2_000_000 + "{}]}",
+        BEGIN + '{"a": "' + "x" * 8 * MIB,
+        BEGIN + '{"a": ' + '"\\\n' * 2_000_000,
+        BEGIN + '{"a": "\\u12"}]}',
+        BEGIN + "{}{}]}",
+        BEGIN + "{},,{}]}",
+        BEGIN + "{}",
+        BEGIN + "}",
+    ],
+    ids=lambda text: text[len(BEGIN) : len(BEGIN) + 12],
+)
+def test_what_no_command_wrote_is_left_to_the_limits_of_one_document(text: str) -> None:
+    began = time.process_time()
+    assert record_file._each_run(text) == []
+    assert time.process_time() - began < 2
+
+
+def test_brackets_in_texts_are_no_brackets() -> None:
+    runs = ['{"a": "}]\\"{["}', '{"b": [{"c": "\\\\"}]}']
+    assert record_file._each_run(BEGIN + ", ".join(runs) + "]}") == list(enumerate(runs))

@@ -1,0 +1,33 @@
+"""What a probe tells of its measurements while it runs, collected as a controller does (remote/probereports.py)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from gpuprep.agent import probereports
+from gpuprep.records import to_json_value
+from gpuprep.remote.probereports import SoFar
+
+
+@contextmanager
+def listening() -> Iterator[SoFar]:
+    """Every piece that is told must have a place."""
+    so_far = SoFar()
+
+    def say(mark: str, words: Mapping[str, Any]) -> None:
+        if mark == probereports.MEASURED:
+            assert so_far.take(json.dumps(words).encode()), words
+
+    with mock.patch.object(probereports, "_say", say), mock.patch.object(probereports._Teller, "wanted", True):
+        yield so_far
+
+
+def assert_same(told: SoFar, answered: Mapping[str, Any], *parts: str) -> None:
+    """All that was told is what the probe answered in the end; of `parts` (lists) everything was told."""
+    whole, values = to_json_value(answered), told.values()
+    assert {key: whole[key] for key in values if key in whole} == {key: values[key] for key in values if key in whole}
+    assert set(parts) <= set(values)
