@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import datafile
-from gpuprep.catalogue.boards import Board, Model, board, board_in, board_of, boards, models
+from gpuprep.catalogue.boards import Board, Model, board, board_in, board_like, board_of, boards, models
 from gpuprep.catalogue.versions import branch, host_version, is_version, matches, parse
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "archives",
     "board",
     "board_in",
+    "board_like",
     "board_of",
     "boards",
     "branch",
@@ -48,6 +49,7 @@ __all__ = [
     "models",
     "nccl_checksums",
     "npp_limits",
+    "nvidia_folder",
     "open_only_from_branch",
     "parse",
     "series",
@@ -74,6 +76,7 @@ class ArchiveDriver:
     version: str
     modules: tuple[str, ...]  # flavours of kernel modules packaged for this version, and known to build
     broken: Mapping[str, str] = field(default_factory=dict)  # flavour ► why its package does not build
+    fabric_manager: bool = True  # False: the source has some, but not of this version
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Archive:
     cuda: tuple[str, ...]
     auto: str = ""  # the branch for a profile that names none; "": the newest
     flavour: str = ""  # of the kernel modules, for a profile that names none; "": the open ones where the GPU can
+    unsuited: Mapping[str, str] = field(default_factory=dict)  # branch ► why its packages here cannot be taken
 
 
 @dataclass(frozen=True)
@@ -193,10 +197,14 @@ def archives() -> Mapping[str, OsRelease]:
             continue
         sources = {
             name: Archive(
-                tuple(ArchiveDriver(d["version"], tuple(d["modules"]), d.get("broken", {})) for d in offer["driver"]),
+                tuple(
+                    ArchiveDriver(d["version"], tuple(d["modules"]), d.get("broken", {}), d.get("fabric_manager", True))
+                    for d in offer["driver"]
+                ),
                 tuple(offer["cuda"]),
                 offer.get("auto", ""),
                 offer.get("flavour", ""),
+                offer.get("unsuited", {}),
             )
             for name, offer in entry["sources"].items()
         }
@@ -212,6 +220,12 @@ def archive(os_id: str, version: str) -> OsRelease | None:
     return known.get(f"{os_id}-{version}") or known.get(f"{os_id}-{version.split('.')[0]}")
 
 
+def nvidia_folder(release: OsRelease) -> str:
+    """The name of this system in the addresses of NVIDIA's repositories: "ubuntu2404", "rhel9"."""
+    system, _, number = release.roles.rpartition("-")
+    return {"Debian": "debian", "Ubuntu": "ubuntu", "EL": "rhel", "Amazon": "amzn"}[system] + number.replace(".", "")
+
+
 def has_fabric_manager(os_id: str, source_name: str) -> bool:
     """Whether this source packages Fabric Manager, without which GPUs behind an NVSwitch do not start CUDA."""
     return source_name in _data("archives")["fabric_manager"].get(os_id, ())
@@ -223,7 +237,7 @@ def container_toolkits() -> tuple[str, ...]:
 
 
 def disk_mib(step: str) -> Mapping[str, int]:
-    """Room that "driver", "cuda", "cudnn" or "codec" needs, in MiB by path."""
+    """Room that "driver", "cuda", "cudnn" or "codec" needs, in MiB by path; "boot": driver in a /boot of its own."""
     needs: Mapping[str, int] = _data("archives")["disk_mib"][step]
     return needs
 

@@ -3,12 +3,14 @@
 board("20b2", subsystem_id="147f")     the board with these PCI ids, or None where it cannot be told
 board_of(facts)                        the board of a GPU that NVML has read
 board_in(snapshot, gpu)                the board of a GPU that a measurement names
+board_like(name, "8.0", 40960, 108)    what known boards like this one share, for a name that is not known
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -48,7 +50,7 @@ class NvLink:
 
 @dataclass(frozen=True)
 class BoardFloor:
-    """The lowest speed of a sound board, as published measurements have it."""
+    """The lowest speed of a healthy board, as published measurements have it."""
 
     percent: float  # of the peak at the boost clock
     source: str  # "published 74 to 88 %, 4 sources"
@@ -128,6 +130,25 @@ def board(
     if len(found) > 1:
         found = [one for one in found if _fits(one, memory_mib, sms, power_limit_watts)]
     return _shared(found)
+
+
+def board_like(name: str, compute_capability: str, memory_mib: float | None, sms: int | None) -> Board | None:
+    """For a board that the catalogue lacks (a cloud's own, an engineering sample): the figures that all known boards of
+    this compute capability share that have as much memory and as many SMs; of those the ones of the model that the name
+    has as a word, where there are some. None: there are none, or of several models.
+    """
+    if not memory_mib or not sms:
+        return None
+    alike = [
+        one
+        for one in boards().values()
+        if one.model.compute_capability == compute_capability
+        and one.memory_mib
+        and one.sms
+        and _fits(one, memory_mib, sms, None)
+    ]
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return _shared([one for one in alike if one.model.title.lower() in words] or alike)
 
 
 def board_of(gpu: GpuFacts, device_id: str = "", subsystem_id: str = "") -> Board | None:

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Board, boards
 from gpuprep.records import Missing, Snapshot
 
@@ -77,5 +76,4 @@ def _machines() -> Mapping[tuple[str, str], CloudMachine]:
 
 @cache
 def _data() -> Mapping[str, Any]:
-    data: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("clouds.yml").read_text(encoding="utf-8"))
-    return data
+    return datafile.read(Path(__file__).parent / "clouds.yml")

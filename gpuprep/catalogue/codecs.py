@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
-# Presets between two of NVIDIA's table are judged by the slower one: a sound GPU reaches at least that.
+# Presets between two of NVIDIA's table are judged by the slower one: a healthy GPU reaches at least that.
 SLOWER = {"p2": "p3", "p4": "p5", "p6": "p7"}
 FASTER = {"p2": "p1", "p4": "p3", "p6": "p5"}
 
@@ -22,7 +22,7 @@ class EngineRate:
     reference_mhz: int
     generation: str
     share: float = 1.0  # what of it comes through FFmpeg
-    own_clip: float | None = None  # what of it gpuprep's own clip reaches on sound boards; None: not measured
+    own_clip: float | None = None  # what of it gpuprep's own clip reaches on healthy boards; None: not measured
     most_fps: float = 0.0  # at the same clock: no clip and no tuning gives more
 
     def at(self, video_clock_mhz: float) -> float:
@@ -70,5 +70,4 @@ def _of(row: Any, preset: str | None) -> float | None:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "codecs.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "codecs.yml")

@@ -1,4 +1,4 @@
-"""What does a step of provision take before anybody has timed it? effort.yml: seconds and downloads, as documented."""
+"""Documented seconds and downloads of each step of provision, for the first run: effort.yml."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 def seconds(step: str) -> float:
@@ -25,5 +25,4 @@ def restart_seconds() -> float:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "effort.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "effort.yml")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Library:
 @cache
 def libraries() -> Mapping[str, Library]:
     """By name: "gnutls"."""
-    text = (Path(__file__).parent / "ffmpeg.yml").read_text(encoding="utf-8")
     return {
         name: Library(
             name,
@@ -33,7 +32,7 @@ def libraries() -> Mapping[str, Library]:
             entry.get("tls", False),
             {kind: tuple(names) for kind, names in entry["parts"].items()},
         )
-        for name, entry in yaml.safe_load(text)["libraries"].items()
+        for name, entry in datafile.read(Path(__file__).parent / "ffmpeg.yml")["libraries"].items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Limits of a sound GPU, and how each board's memory is protected: health.yml.
+"""Limits of a healthy GPU, and how each board's memory is protected: health.yml.
 
 limit("retired_pages")      more than this is a fault
 plausible("pages")          a reading outside of this is no reading
@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from gpuprep.catalogue import datafile
 from gpuprep.catalogue.boards import Model
 
 
@@ -57,5 +56,4 @@ def free_clocks(model: Model) -> bool:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "health.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "health.yml")

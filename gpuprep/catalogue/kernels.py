@@ -1,4 +1,4 @@
-"""What cuBLAS's kernels reach on sound boards: kernels.yml.
+"""What cuBLAS's kernels reach on healthy boards: kernels.yml.
 
 kernel("9.0", "tensor_bf16")     the Kernel of a compute capability and unit, or None
 """
@@ -22,7 +22,7 @@ class Kernel:
     source: str
 
     def expected(self, seconds: float) -> float:
-        """What a sound board reaches with a product that takes `seconds` without its launch."""
+        """What a healthy board reaches with a product that takes `seconds` without its launch."""
         return self.sound * seconds / (seconds + overhead_seconds())
 
 

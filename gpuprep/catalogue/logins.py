@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 LOCAL = "LOCAL"
 
@@ -33,5 +33,4 @@ def users(version: str, address: str, local: str) -> tuple[str, ...]:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "logins.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "logins.yml")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -74,5 +74,4 @@ def context_bytes() -> float:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "modelmemory.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "modelmemory.yml")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NcclFloor:
     least: float
 
 
-# Between the floor and this share of it a figure is said and no fault: sound machines of one kind differ by this much.
+# Between the floor and this share of the floor a figure is only reported: healthy machines of one kind differ so much.
 FAULT_SHARE = 0.85
 
 
@@ -60,5 +60,4 @@ def _floor(entry: Mapping[str, Any], few: float | None = None, gpus: int = 0) ->
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "nccl.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "nccl.yml")

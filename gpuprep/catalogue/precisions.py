@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 # All that a board's page lists, the widest first.
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8", "int4", "int1")
@@ -30,5 +30,4 @@ def precisions(compute_capability: str) -> Precisions | None:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "precisions.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "precisions.yml")

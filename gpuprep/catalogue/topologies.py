@@ -1,8 +1,8 @@
-"""How boards are joined: NVLinks by family (topologies.yml), and what sound links and memories reach (bandwidths.yml).
+"""How boards are connected: NVLinks by family (topologies.yml), speed of healthy links and memory (bandwidths.yml).
 
 family(board)            the NVLinks of a board, or None where the catalogue does not know them
 machine(...)             the wiring that fits the links which were seen between several GPUs best
-sound_memory(board)      per cent of its bandwidth that a sound board's memory reaches
+sound_memory(board)      per cent of its bandwidth that a healthy board's memory reaches
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Family:
     gb_per_s: float | None  # of one link in one direction
     bridge_links: int | None  # of one bridge
     machines: tuple[Machine, ...]
-    sound_percent: float | None  # of what the links carry, that a copy between sound GPUs reaches
+    sound_percent: float | None  # of what the links carry, that a copy between healthy GPUs reaches
     unverified: tuple[str, ...]
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 def capabilities(model: str) -> frozenset[str] | None:
@@ -25,5 +25,4 @@ def is_verified(model: str, capability: str) -> bool:
 
 @cache
 def _data() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "video.yml").read_text(encoding="utf-8"))
-    return document
+    return datafile.read(Path(__file__).parent / "video.yml")

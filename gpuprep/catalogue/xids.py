@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class XidMeaning:
 def xid(code: int) -> XidMeaning:
     """Meaning and advice for this code; an unknown code says that it is unknown."""
     known = _known().get(code)
-    what = "an error that gpuprep knows nothing of"
+    what = "an error that gpuprep does not know"
     return known or XidMeaning(code, what, "warn", f"look up Xid {code} in NVIDIA's list of Xid errors")
 
 
 @cache
 def _known() -> dict[int, XidMeaning]:
-    document = yaml.safe_load((Path(__file__).parent / "xids.yml").read_text())
+    document = datafile.read(Path(__file__).parent / "xids.yml")
     actions = document["actions"]
     return {
         code: XidMeaning(code, row["what"], row["gravity"], actions.get(row["do"], row["do"]))

@@ -43,7 +43,7 @@ def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
         return Finding(SUBJECT, PROPERTY, Status.FAIL, expected, actual, why, remedy)
     if len(devices) > known.gpus or not _fit(there, known):
         why = f"these are not the GPUs that {known.title} has by the catalogue: one of the two is wrong"
-        remedy = f"look at {known.cloud}'s page of this type; if the machine is right, tell gpuprep's makers"
+        remedy = f"look at {known.cloud}'s page of this type; if the machine is right, tell gpuprep's authors"
         return Finding(SUBJECT, PROPERTY, Status.UNKNOWN, expected, actual, why, remedy)
     return Finding(SUBJECT, PROPERTY, Status.PASS, expected, actual)
 

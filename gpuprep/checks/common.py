@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuprep.records import Finding, Missing, Status
 
+INTERRUPTED = "interrupted"  # the reason of a reading that the user's Ctrl-C kept from being made
 # Why a reading is missing, in the words of someone who has to act on it.
 MISSING_REASONS = {
     "not_supported": "this GPU or driver does not support it",
@@ -24,7 +25,7 @@ MISSING_REASONS = {
     "not_recorded": "the record does not have it",
     "not_in_catalogue": "the catalogue does not know it",
     "impossible": "the reading cannot be true",
-    "interrupted": "the run was interrupted before it was measured",
+    INTERRUPTED: "the run was interrupted before it was measured",
 }
 REMEDIES = {
     "gpu_is_lost": (
@@ -32,9 +33,10 @@ REMEDIES = {
     ),
     "version_mismatch": "reboot, so that module and library are of one version",
     "no_permission": "run as a user who may use sudo",
-    "interrupted": "run the same command again and let it end",
+    INTERRUPTED: "run the same command again and let it end",
     "not_trusted": "give the file, and each folder on the way to it, to root (chown root, chmod go-w)",
 }
+NOT_READABLE = "not readable: "  # what a finding shows of a reading that is missing, before its reason
 PROVISION = "gpuprep provision HOST --profile PROFILE"
 TUNE = "`gpuprep tune HOST --profile PROFILE`"
 MEASURE_AGAIN = "measure again while nothing else uses the machine"
@@ -42,7 +44,7 @@ DEFECT = (
     "measure again; if it stays, look for Xid errors in the kernel's log and for ECC errors, stop the machine and "
     "start it again (another GPU), or show the provider this report"
 )
-COMPARE_IT = "compare its figures with those of a sound GPU of its kind"  # of a GPU that the catalogue lacks
+COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of a GPU that the catalogue lacks
 
 
 def why_missing(reading: Missing) -> str:
@@ -72,14 +74,18 @@ def check(
     role: str = "",
     remedy: str = "",
     shown: str | None = None,
+    reboot: bool = False,
 ) -> Finding:
-    """PASS when `ok`, else FAIL because of `why` (a sentence); UNKNOWN when `actual` is a missing reading."""
+    """PASS when `ok`, else FAIL because of `why` (a sentence); UNKNOWN when `actual` is a missing reading.
+
+    `reboot`: where it fails, only a restart of the machine puts it right.
+    """
     if isinstance(actual, Missing):
         return unknown(subject, prop, actual, expected=expected, role=role, remedy=remedy)
     text = shown if shown is not None else show(actual)
     if ok:
         return Finding(subject, prop, Status.PASS, expected, text, role=role)
-    return Finding(subject, prop, Status.FAIL, expected, text, why, remedy or provision(role), role)
+    return Finding(subject, prop, Status.FAIL, expected, text, why, remedy or provision(role), role, reboot=reboot)
 
 
 def unknown(
@@ -88,7 +94,14 @@ def unknown(
     """Could not tell: says what could not be read, and why."""
     reason = f"{what or f'{subject} {prop}'.replace('_', ' ')} could not be read: {why_missing(reading)}"
     advice = REMEDIES.get(reading.reason) or remedy or provision(role)
-    return Finding(subject, prop, Status.UNKNOWN, expected, f"not readable: {reading.reason}", reason, advice, role)
+    role = "" if reading.reason == INTERRUPTED else role  # no role repairs it
+    actual, reboot = f"{NOT_READABLE}{reading.reason}", reading.reason == "version_mismatch"
+    return Finding(subject, prop, Status.UNKNOWN, expected, actual, reason, advice, role, reboot=reboot)
+
+
+def is_interrupted(finding: Finding) -> bool:
+    """Whether the run was interrupted before this was measured."""
+    return finding.status is Status.UNKNOWN and finding.actual == NOT_READABLE + INTERRUPTED
 
 
 def skip(subject: str, prop: str, *, expected: str, actual: str, reason: str, role: str = "") -> Finding:

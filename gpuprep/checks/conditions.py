@@ -26,7 +26,7 @@ def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
     if not listed:
         return "", Finding(subject, prop, Status.PASS, expected, "none")
     names = ", ".join(
-        "an entry that is none" if isinstance(one, Missing) else gpuprocesses.named(one) for one in listed[:3]
+        "an entry that is not valid" if isinstance(one, Missing) else gpuprocesses.named(one) for one in listed[:3]
     )
     why = f"another process used the GPU while it was measured: {names}"
     return why, Finding(subject, prop, Status.UNKNOWN, expected, names, why, remedy)
@@ -60,7 +60,7 @@ def slowdowns(
         status = Status.WARN if passing else Status.FAIL
         return Finding(subject, prop, status, expected, shown, why, SHOW_PROVIDER)
     if not known or len(known) < len(read):
-        why = "why the clock was what it was could not be read (NVML's event reasons)"
+        why = "NVML's event reasons, which explain the clock, could not be read"
         return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, "measure again")
     if seen & SW_THERMAL:
         why = "the driver lowered the clock because of heat while it was measured"

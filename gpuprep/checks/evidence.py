@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
@@ -9,7 +10,7 @@ from typing import Any, TypeVar, Union
 from gpuprep.catalogue import Board, board_in
 from gpuprep.checks.common import unknown
 from gpuprep.desired.state import Wanted
-from gpuprep.records import Finding, GpuFacts, Missing, Snapshot
+from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import NamedGpu
@@ -60,5 +61,15 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
     absent = evidence.not_measured({gpu.uuid for gpu in gpus})
     if not absent and not unreadable:
         return []
-    gone = Missing("not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is no GPU")
+    gone = Missing("not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is not a GPU")
     return [unknown(subject, "gpus", gone, expected="every GPU measured", remedy="measure again")]
+
+
+def twice(subject: str, gpus: Sequence[NamedGpu]) -> list[Finding]:
+    """UNKNOWN where two entries name the same GPU, or none: nobody knows whose figures these are."""
+    found = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
+    found += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]
+    if not found:
+        return []
+    why = f"several entries name the same GPU ({', '.join(found)}): whose figures these are is not known"
+    return [Finding(subject, "entries", Status.UNKNOWN, "one entry for each GPU", "named twice", why, "measure again")]

@@ -100,8 +100,8 @@ def needs(words: Sequence[str]) -> Asked:
             f"the command is longer than {MOST_WORDS} words or {MOST_LETTERS} letters", "check a part of it"
         )
     if not words or not words[0].rpartition("/")[2].startswith("ffmpeg"):
-        what = f"the command begins with {words[0][:40]!r}" if words else "there is no command"
-        raise UsageError(f"{what}, and not with ffmpeg", "gpuprep codec check HOST -- ffmpeg -i in.mp4 out.mp4")
+        what = f"the command begins with {words[0][:40]!r}, not with ffmpeg" if words else "no ffmpeg command is given"
+        raise UsageError(what, "gpuprep codec check HOST -- ffmpeg -i in.mp4 out.mp4")
     general, inputs, outputs = _split(words[1:])
     if not inputs and not outputs:
         raise UsageError("the command has no -i and no output", "write the whole ffmpeg command after --")

@@ -1,4 +1,4 @@
-"""Is what a GPU reports of itself what the catalogue's board is? If not, one of the two is wrong, and no floor fits.
+"""Does a GPU's own report fit the catalogue's board? If not, one of the two is wrong, and no floor can be used.
 
 Memory size, number of multiprocessors, highest clock and name, in the snapshot and in each measurement.
 """
@@ -27,7 +27,7 @@ KINDS = {"gemm": Gemm, "bandwidth": Bandwidth, "throughput": Throughput, "nccl":
 EXPECTED = "as the catalogue's board"
 REMEDY = (
     "look at nvidia-smi -q: a virtual machine may show a part of a board or other PCI ids; if the board is what it"
-    " says, the catalogue is wrong: tell gpuprep's makers, with this report"
+    " says, the catalogue is wrong: tell gpuprep's authors, with this report"
 )
 Reading = float | Missing | None
 
@@ -130,7 +130,7 @@ def _of_another(name: str, board: Board) -> str:
     if not re.search("[0-9]", plain):
         return ""
     mine = {_plain(one) for one in board.nvml_names}
-    if plain in mine:
+    if plain in mine or plain == _plain(board.name):
         return ""
     owners = _owners().get(plain, ())
     if owners and mine:

@@ -1,4 +1,4 @@
-"""Which figures of a measurement can be no figures at all: not finite, of 10^15 and more, or negative? Pure.
+"""Which figures of a measurement are impossible: not finite, 10^15 and more, or negative? Pure.
 
 Decoding makes such a figure "not recorded" (records/evidence/decode.py), and many checks do without one figure. So the
 values are looked through as the record has them. Nothing that a probe of video or convolutions measures is negative
@@ -19,7 +19,7 @@ MAY_BE_NEGATIVE = frozenset({"exit_code"})
 SHOWN = 3
 MOST_LETTERS = 80  # of the place of a figure
 DEEPEST = 12  # of what a probe writes; records/codec.py bounds it, too
-EXPECTED = "figures that something measured can have"
+EXPECTED = "possible figures"
 
 
 def findings(subject: str, values: object) -> list[Finding]:
@@ -29,7 +29,7 @@ def findings(subject: str, values: object) -> list[Finding]:
         return []
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     shown = ", ".join(wrong[:SHOWN]) + more
-    why = f"figures that nothing can have: {shown}; so the measurement or its record is damaged"
+    why = f"impossible figures: {shown}; so the measurement or its record is damaged"
     return [Finding(subject, "figures", Status.UNKNOWN, EXPECTED, f"{len(wrong)} impossible", why, "measure again")]
 
 

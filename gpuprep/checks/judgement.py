@@ -31,7 +31,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Judgement:
-    findings: tuple[Finding, ...]  # in the order of the checks; the verdict has the same, gravest first
+    findings: tuple[Finding, ...]  # in the order of the checks; the verdict has the same, worst first
     verdict: Verdict
 
     @property

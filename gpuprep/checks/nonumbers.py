@@ -1,4 +1,4 @@
-"""Figures that were recorded and can be no measurement: NaN, infinite, 10^15 and more, a GPU without SMs or watts.
+"""Finds recorded figures that no measurement can give: NaN, infinite, 10^15 and more, negative, a GPU without SMs.
 
 They are UNKNOWN in every probe alike.
 
@@ -18,7 +18,9 @@ from gpuprep.records.evidence.decode import LARGEST
 NAMED = 3
 # Every GPU has more than none of these.
 POSITIVE = {"sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz"}
-EXPECTED = "figures that can be measured"
+# saved_seconds: one process may be the slower way.
+MAY_BE_NEGATIVE = {"exit_code", "saved_seconds", "temperature_c"}
+EXPECTED = "possible figures"
 
 
 def findings(results: Mapping[str, Values]) -> list[Finding]:
@@ -28,7 +30,7 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
         wrong = [] if isinstance(values, Missing) else list(_impossible(values))
         if wrong:
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-            why = f"no measurement gives {', '.join(wrong[:NAMED])}{more}"
+            why = f"no measurement can give {', '.join(wrong[:NAMED])}{more}"
             shown = f"{len(wrong)} that cannot be"
             remedy = "measure again; if it happens again, show gpuprep's authors the record"
             found.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
@@ -51,7 +53,9 @@ def _impossible(values: Mapping[str, Any]) -> Iterator[str]:
 def _is_none(key: str, value: object) -> bool:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
-    return not abs(value) < LARGEST or (key in POSITIVE and value <= 0)
+    if not abs(value) < LARGEST or (key in POSITIVE and value <= 0):
+        return True
+    return value < 0 and key not in MAY_BE_NEGATIVE
 
 
 def _shown(value: float) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gpuprep.checks import bandwidth, gemm, nccl, throughput, transcode
+from gpuprep.checks import bandwidth, forms, gemm, nccl, throughput, transcode
 from gpuprep.checks import baseline as history
 from gpuprep.checks.common import check, unknown
 from gpuprep.checks.evidence import Evidence, Values
@@ -40,7 +40,9 @@ def findings(
     results.update({result.probe: result.values for result in probed})
     evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
     found = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
-    return found + impossible(results) + history.findings(evidence)
+    told = {finding.subject for finding in found if finding.property == "figures"}
+    others = {probe: values for probe, values in results.items() if probe not in told}
+    return found + impossible(others) + forms.findings(results) + history.findings(evidence)
 
 
 def _codec(evidence: Evidence) -> list[Finding]:

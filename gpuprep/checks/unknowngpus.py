@@ -40,7 +40,7 @@ def _others(snapshot: Snapshot) -> list[Finding]:
     shown = [f"{title(snapshot, one)} at {one.address}" for one in devices if not _console(one)]
     if not shown:
         return []
-    reason = "gpuprep sets up and measures NVIDIA's GPUs; these are as they were"
+    reason = "gpuprep sets up and measures NVIDIA's GPUs; these were not changed"
     return [skip("gpus", "of_other_makers", expected="NVIDIA's", actual=", ".join(shown), reason=reason)]
 
 

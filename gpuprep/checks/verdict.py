@@ -40,7 +40,7 @@ def believed(record: RunRecord) -> RunRecord:
     """
     told = record.verdict
     if told is None:
-        error = record.error or "it came to no verdict"
+        error = record.error or "it ended without a verdict"
         return dataclasses.replace(record, error=error, exit_code=EXIT_CODES[Status.UNKNOWN])
     listed = set(told.findings)
     findings = (*told.findings, *(finding for finding in record.findings if finding not in listed))
@@ -48,7 +48,7 @@ def believed(record: RunRecord) -> RunRecord:
     # What it looks like in a list is the summary, what counts is the status: both are its own word.
     claims = [told.status.value, told.summary.partition(":")[0].strip()]
     if wrong := next((claim for claim in claims if claim != found.value), ""):
-        why = "what a host says of itself must fit; a program that writes such a result is not gpuprep's"
+        why = "a host's verdict must fit its findings; this result was not written by gpuprep"
         remedy = (
             "look at who wrote it on the host, and check the host from here: `gpuprep drift HOST --profile PROFILE`"
         )

@@ -64,7 +64,7 @@ def _no_longer_needed(waiver: Waiver) -> Finding:
         waiver.finding,
         Status.WARN,
         "a waiver that is needed",
-        f"expired on {waiver.expires}, and what it waived passes",
+        f"expired on {waiver.expires}; the waived check passes now",
         f"no longer needed on this host: {waiver.justification}",
         "remove it from the profile (waivers)",
     )

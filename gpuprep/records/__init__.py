@@ -69,6 +69,7 @@ __all__ = [
     "DriftFacts",
     "DriverFacts",
     "EccErrors",
+    "Effort",
     "ExitCode",
     "FactsRequest",
     "Finding",
@@ -87,6 +88,7 @@ __all__ = [
     "Moment",
     "Mount",
     "NightlyFacts",
+    "NvidiaRepository",
     "OptDay",
     "OptMoment",
     "OptRunId",
@@ -284,6 +286,7 @@ class ShellFacts:
     login_shell: dict[str, OptStr]
     non_login_shell: dict[str, OptStr]
     systemd_service: dict[str, OptStr]
+    sudo_path: OptStr = NOT_READ  # where sudo looks for programs; None: where its user would
 
 
 @dataclass(frozen=True)
@@ -320,6 +323,14 @@ class AptFacts:
     pins: tuple[AptPin, ...]  # less those of all packages ("*")
     malformed: tuple[str, ...] = ()  # "FILE: why", of preferences that apt stumbles upon
     passed_over: tuple[str, ...] = ()  # "FILE: why", of files that apt does not read at all
+
+
+@dataclass(frozen=True)
+class NvidiaRepository:
+    """An entry of apt's or dnf's sources that is one of NVIDIA's repositories of drivers and CUDA."""
+
+    file: str
+    system: str  # for which it is: "ubuntu2404", "debian12", "rhel9"
 
 
 @dataclass(frozen=True)
@@ -435,7 +446,7 @@ class Snapshot:
     commands: dict[str, OptStr]  # extras: command -> path
     python_modules: dict[str, OptStr]  # extras: module -> version
     mounts: tuple[Mount, ...]
-    disk_free_mib: dict[str, int]  # "/", "/opt", "/usr", "/var", "/tmp"
+    disk_free_mib: dict[str, int]  # "/", "/boot", "/opt", "/usr", "/var", "/tmp"
     cloud_init: Str  # "done", "running", "absent", "error"
     provenance: Union[dict[str, Any], Missing, None]  # /etc/gpuprep/provenance.json
     agent_installed_version: OptStr = None
@@ -451,19 +462,22 @@ class Snapshot:
     cloud: Union[CloudFacts, Missing, None] = NOT_READ  # None: no cloud that gpuprep knows
     containers: Union[ContainerFacts, Missing] = NOT_READ
     signatures: Union[SignatureFacts, Missing] = NOT_READ
+    nvidia_repositories: Union[tuple[NvidiaRepository, ...], Missing] = NOT_READ
 
 
 @dataclass(frozen=True)
 class ProbeResult:
     """One probe's evidence. `values` are as the probe sent them, docs/records.md; records/evidence reads them.
 
-    A probe never passes or fails.
+    A probe never passes or fails. One that did not come to its end has no values; `partial` is what it had measured by
+    then, in the same form. Reports show it and say so; nothing judges it, or compares with it.
     """
 
     probe: str
     source: Source
     values: Union[dict[str, Any], Missing]
     seconds: float
+    partial: Optional[dict[str, Any]] = None
 
 
 # ---------------------------------------------------------------- judgement
@@ -484,6 +498,7 @@ class Finding:
     since: OptMoment = ""  # drift: when it was first seen so, UTC, ISO 8601
     waived: str = ""  # how it would have ended without the waiver: "FAIL"
     waiver_expires: OptDay = ""  # the last day of the waiver that fits it, "2026-12-31", whether it still holds or not
+    reboot: bool = False  # only a restart of the machine puts it right
 
     @builtins.property  # the field above hides the plain name
     def key(self) -> str:
@@ -508,6 +523,18 @@ class Step:
     title: str
     reasons: tuple[str, ...]
     may_reboot: bool = False
+    seconds: Optional[float] = None  # what it takes, an estimate; None: nobody was asked
+    megabytes: Optional[int] = None  # 10^6 bytes that the host downloads for it
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What carrying out a plan takes, measuring afterwards included. All of it is an estimate."""
+
+    seconds: float
+    megabytes: int
+    restarts: int  # at most
+    basis: str  # where the figures are from
 
 
 @dataclass(frozen=True)
@@ -516,6 +543,7 @@ class Plan:
     profile: str
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()  # things worth knowing that change nothing
+    effort: Optional[Effort] = None  # None: nothing to do, or nobody was asked
 
 
 @dataclass(frozen=True)
@@ -620,6 +648,7 @@ class HistoryFacts:
     certifies: Optional[bool] = None  # drift may compare the host with this run; None: nobody asked
     held_to: OptRunId = ""  # the run that drift compares with in place of this one; "": this run, or none
     notes: tuple[str, ...] = ()  # sentences that the user must read
+    doubts: tuple[str, ...] = ()  # why it does not certify the host: "did not measure gemm"
 
 
 @dataclass(frozen=True)
@@ -649,3 +678,6 @@ class RunRecord:
     nightly: Optional[NightlyFacts] = None
     history: Optional[HistoryFacts] = None
     batch_id: OptRunId = ""  # the same for all hosts of one command; "": a command on one host
+    # The machine must be restarted: a finding says so, or the run stopped because gpuprep may not do that
+    # (--no-reboot, or `local`).
+    reboot_needed: bool = False

@@ -20,7 +20,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Callable, TypeVar, Union
 
-from gpuprep.untrusted.limits import TEXT_LETTERS, json_document
+from gpuprep.untrusted.limits import DEPTH, PART_DEPTH, TEXT_LETTERS, json_document
 from gpuprep.untrusted.plaintext import one_line, visible
 
 
@@ -74,18 +74,21 @@ def from_json(cls: type[_T], text: str) -> _T:
 
 
 def from_last_line(cls: type[_T], output: str) -> _T:
-    """As from_json, of what an agent printed: a login script that prints something puts it before our line."""
-    return from_json(cls, last_line(output))
+    """As from_json, of what an agent printed: a login script that prints something puts it before our line.
+
+    It is less deep than a document may be, because it becomes a part of one.
+    """
+    return from_json_value(cls, plain_json(last_line(output), PART_DEPTH))
 
 
 def last_line(output: str) -> str:
     return output.strip().rpartition("\n")[2]
 
 
-def plain_json(text: str) -> Any:
+def plain_json(text: str, depth: int = DEPTH) -> Any:
     """The JSON value of a text, within untrusted/limits.py, not yet decoded to a record. Raises DecodeError."""
     try:
-        return json_document(text)
+        return json_document(text, depth)
     except ValueError as error:
         raise DecodeError(f"not JSON: {error}") from error
 

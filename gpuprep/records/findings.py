@@ -6,13 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
 
-PROBLEMS = (Status.FAIL, Status.UNKNOWN, Status.WARN)  # what counts against a host, gravest first
+PROBLEMS = (Status.FAIL, Status.UNKNOWN, Status.WARN)  # what counts against a host, worst first
 DONE = (Status.PASS, Status.SKIP)  # nothing is to be done about it; WAIVED is in neither
 
 
 def findings_of(record: RunRecord) -> tuple[Finding, ...]:
-    """Those of the verdict, gravest first; of a run without a verdict those of its plan."""
+    """Those of the verdict, worst first; of a run without a verdict those of its plan."""
     return record.verdict.findings if record.verdict else record.findings
+
+
+def need_reboot(findings: Iterable[Finding]) -> bool:
+    """Does one of them, which is neither passed nor waived, go away only with a restart of the machine?"""
+    return any(finding.reboot and finding.status in PROBLEMS for finding in findings)
 
 
 def in_order(findings: Sequence[Finding], statuses: Iterable[Status]) -> list[Finding]:

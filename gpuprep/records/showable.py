@@ -97,13 +97,13 @@ def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     found = tuple(map(_shortened, findings)) if any(map(_is_long, findings)) else findings
     if len(found) <= MOST_FINDINGS:
         return found
-    gravest = sorted(range(len(found)), key=lambda place: GRAVEST_FIRST.index(found[place].status))
-    kept, left = sorted(gravest[:MOST_FINDINGS]), gravest[MOST_FINDINGS:]
+    worst = sorted(range(len(found)), key=lambda place: GRAVEST_FIRST.index(found[place].status))
+    kept, left = sorted(worst[:MOST_FINDINGS]), worst[MOST_FINDINGS:]
     counts = Counter(found[place].status for place in left)
     more = ", ".join(f"{counts[status]} {status.value}" for status in GRAVEST_FIRST if counts[status])
     note = Finding(
         "record", "more findings", Status.UNKNOWN, f"at most {MOST_FINDINGS}", f"{len(left)} more: {more}",
-        "a page cannot hold them all: the gravest are shown", "--format json has all of them",
+        "a page cannot hold them all: the worst are shown", "--format json has all of them",
     )  # fmt: skip
     return (*(found[place] for place in kept), note)
 

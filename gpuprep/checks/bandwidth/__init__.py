@@ -1,4 +1,4 @@
-"""Are memory and links of each GPU as fast as sound ones, as the link itself allows, and as those of its neighbours?
+"""Are memory and links of each GPU as fast as on healthy boards, as the link allows, and as on neighbouring GPUs?
 
 Published figures (`published` names the source) contain only speeds: what they do not have is no finding, and what they
 have is judged like any other.
@@ -13,7 +13,7 @@ from gpuprep.checks.bandwidth import bandwidthtrust, hostcopies, memoryspeed, pe
 from gpuprep.checks.bandwidth.bandwidthtrust import occupied
 from gpuprep.checks.bandwidth.memoryspeed import BINDINGS
 from gpuprep.checks.common import REMEDIES, skip, unknown
-from gpuprep.checks.evidence import Evidence, absent_gpus
+from gpuprep.checks.evidence import Evidence, absent_gpus, twice
 from gpuprep.checks.links import named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu
@@ -33,9 +33,9 @@ def findings(evidence: Evidence) -> list[Finding]:
     published = bool(values.published)
     found = [] if published else absent_gpus(evidence, "bandwidth", seen, len(values.gpus) - len(seen))
     if published:
-        why = f"figures that were published ({values.published}): nothing is known of the host"
+        why = f"figures that were published ({values.published}): nothing is known about the host"
         found.append(skip("bandwidth", "host", expected="of this host", actual="published", reason=why))
-    if doubled := bandwidthtrust.twice(seen):
+    if doubled := twice("bandwidth", seen):
         return [*found, *doubled]
     paired = {index for pair in values.peers for index in (pair.start, pair.end)}
     for gpu in seen:
@@ -89,5 +89,5 @@ def _failed(subject: str, error: str) -> Finding:
     if "wrong" in error:
         remedy = "do not calculate on this GPU; ask for another, and show the provider this report"
         return Finding(subject, prop, Status.FAIL, "right results", "wrong results", error, remedy)
-    remedy = "mend what the message names, then measure again"
+    remedy = "repair what the message names, then measure again"
     return Finding(subject, prop, Status.UNKNOWN, "measured", "failed", why, remedy)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from gpuprep.checks import gpuprocesses
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
@@ -22,7 +19,7 @@ def occupied(gpu: BandwidthGpu) -> str:
     others = gpu.other_processes
     if isinstance(others, Missing):
         return f"whether another process used the GPU is not known{f' ({others.detail})' if others.detail else ''}"
-    unread = ["an entry that is none"] if any(isinstance(one, Missing) for one in others) else []
+    unread = ["an entry that is not valid"] if any(isinstance(one, Missing) for one in others) else []
     listed = gpuprocesses.listed([one for one in others if not isinstance(one, Missing)][:3])
     names = ", ".join([*([listed] if listed else []), *unread])
     return f"another process used the GPU while it was measured: {names}" if names else ""
@@ -43,7 +40,7 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
         why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{said}"
         return Finding(subject, prop, Status.WARN if passing else Status.FAIL, expected, shown, why, SHOW_PROVIDER)
     if whole is None or None in samples:
-        why = "why the clocks were what they were could not be read (NVML's event reasons)"
+        why = "NVML's event reasons, which explain the clocks, could not be read"
         return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, AGAIN)
     if seen & SW_THERMAL:
         why = "the driver lowered the clocks because of heat while the memory was measured"
@@ -65,15 +62,3 @@ def _mask(reading: float | Missing) -> int | None:
     if isinstance(reading, Missing) or not 0 <= reading <= ALL_REASONS or reading != int(reading):
         return None
     return int(reading)
-
-
-def twice(gpus: Sequence[BandwidthGpu]) -> list[Finding]:
-    """UNKNOWN where two entries name the same GPU, or none: nobody knows whose figures these are."""
-    if len(gpus) < 2:
-        return []
-    found = [f"index {index}" for index, count in Counter(gpu.index for gpu in gpus).items() if count > 1]
-    found += [uuid for uuid, count in Counter(gpu.uuid for gpu in gpus if gpu.uuid).items() if count > 1]
-    if not found:
-        return []
-    why = f"several entries name the same GPU ({', '.join(found)}): whose figures these are is not known"
-    return [Finding("bandwidth", "entries", Status.UNKNOWN, "one entry for each GPU", "named twice", why, AGAIN)]

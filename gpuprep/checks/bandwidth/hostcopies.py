@@ -17,14 +17,14 @@ from gpuprep.checks.bandwidth.memoryspeed import ALONE, speed
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, floor
-from gpuprep.checks.sound import ROUNDING, Limits, is_shipped, limits
+from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure
 
 FLOOR = "host_link_percent_of_peak"
 KEYS = {"host to device": "h2d", "device to host": "d2h"}
-# Copies of two GPUs of one host differ by their NUMA nodes: 23.9 and 26.0 GB/s on a sound machine with eight A100.
+# Copies of two GPUs of one host differ by their NUMA nodes: 23.9 and 26.0 GB/s on a healthy machine with eight A100.
 NEIGHBOUR_WARN_PERCENT, NEIGHBOUR_FAIL_PERCENT = 15.0, 45.0
 ONE_WAY_PERCENT = 25.0  # slower than the other direction: it is not the link, which carries the same both ways
 NUMA = "look for another load on the host's memory, and whether the VM's memory is on the GPU's own NUMA node"
@@ -56,7 +56,7 @@ def _copy(
         why = "the copy was made from pageable memory of the host: that is the speed of the CPU's copy, not of the link"
         return Finding(subject, prop, Status.UNKNOWN, "from pinned memory", shown, why, "measure it from pinned memory")
     if reached <= 0:
-        why = f"{reached:g} GB/s is no speed: nothing was measured"
+        why = f"{reached:g} GB/s is not a possible speed: nothing was measured"
         return Finding(subject, prop, Status.UNKNOWN, "a speed", shown, why, "measure again")
     board, least = evidence.board(gpu), floor(evidence, FLOOR)
     if least is None:
@@ -73,7 +73,7 @@ def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board
         why = f"NVLink-C2C carries {most:.0f} GB/s in one direction: the measurement is wrong"
         return Finding(subject, prop, Status.UNKNOWN, "a speed", f"{reached:.1f} GB/s", why, "measure again")
     if sound is None:
-        why = "no figure of a sound board was published"
+        why = "no figure of a healthy board was published"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", why, "compare it with another")
     share = 100 * sound / most
     limit = limits(Floor(least.percent * share / 100, least.source), share, f"NVLink-C2C of {board.name}")
@@ -81,7 +81,7 @@ def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board
     shown, status = f"{reached:.1f} GB/s, {percent:.0f} %", Status(limit.status(percent))
     if status is Status.PASS:
         return Finding(subject, prop, status, limit.of(most), shown)
-    why = f"copies {what} reach {reached:.1f} GB/s, and those of sound boards {sound:.0f}"
+    why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {sound:.0f}"
     return Finding(subject, prop, status, limit.of(most), shown, why, f"{NUMA}; else show the provider this report")
 
 
@@ -141,7 +141,7 @@ def _narrow(
 
 
 def _credible(gpu: BandwidthGpu, what: str) -> float | None:
-    """A speed that the link can have: a sound GPU is not slow beside an impossible figure."""
+    """A speed that the link can have: a healthy GPU is not slow beside an impossible figure."""
     reached, carries = speed(gpu.host.get(what)), links.rate(gpu.pcie)
     return None if reached and carries and reached > links.PCIE_MOST * carries else reached
 

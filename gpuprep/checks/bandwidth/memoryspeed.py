@@ -1,4 +1,4 @@
-"""Is the memory of each GPU as fast as that of sound boards, in all that was measured, and beside its neighbours?
+"""Is the memory of each GPU as fast as that of healthy boards, in all that was measured, and beside its neighbours?
 
 A copy by the driver is not as fast as kernels: on one A100 SXM4 of 80 GB 1371 and 1769 GB/s (SuperBench's D2D and
 gpu-benches' stream, both right). So each kind of access has its own figure in catalogue/bandwidths.yml.
@@ -13,7 +13,7 @@ from gpuprep.catalogue.topologies import SoundMemory, sound_memory
 from gpuprep.checks.common import COMPARE_IT, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
-from gpuprep.checks.sound import ROUNDING, Limits, is_shipped, limits
+from gpuprep.checks.healthylimits import ROUNDING, Limits, is_shipped, limits
 from gpuprep.records import Finding, GpuFacts, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 from gpuprep.records.evidence.decode import Figure
@@ -90,13 +90,13 @@ def _sound(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, 
 def _beside(limit: Limits, sound: float | None, status: Status) -> str:
     if sound is None or status is Status.FAIL:
         return ""
-    return f"; sound boards reach {sound:.3g} %, and below {limit.fails:.3g} % it is a fault"
+    return f"; healthy boards reach {sound:.3g} %, and below {limit.fails:.3g} % it is a fault"
 
 
 def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached: float) -> str:
     """Why no memory can be that fast; "" if it can."""
     if reached <= 0:
-        return f"{reached:g} GB/s is no speed: nothing was measured"
+        return f"{reached:g} GB/s is not a possible speed: nothing was measured"
     sound, clock = sound_memory(board), gpu.memory_clock_mhz
     bus = max((sound.bus_gb_per_s if sound else None) or 0.0, peak)
     most = ROUNDING if kind == "write" else BUS_MOST
@@ -175,7 +175,7 @@ def _graphics_clock(
     if clock > 0 and (not top or clock <= ROUNDING * top):
         return []
     why = f"the SMs ran at {clock:g} MHz, and the highest clock of this board is {top:.0f}" if top else f"{clock:g} MHz"
-    why += ": it is another board, or a wrong reading"
+    why += ": this is another board, or the reading is wrong"
     return [Finding(subject, "graphics_clock", Status.UNKNOWN, expected, f"{clock:g} MHz", why, "measure again")]
 
 
@@ -192,7 +192,7 @@ def _size(subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts 
         return []
     expected = f"{own} MiB ({board.name})" if board else ""
     if isinstance(read, int) and abs(read - own) > MEMORY_TOLERANCE * own:
-        why = f"NVML shows {read} MiB of memory, and this board has {own}: it is another board, or a part of one"
+        why = f"NVML shows {read} MiB of memory, and this board has {own}: this is another board, or a part of a board"
         remedy = "see nvidia-smi -q; ask the provider which board this is"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{read} MiB", why, remedy)]
     if gpu.buffer_mib and BUFFERS * gpu.buffer_mib > own:
@@ -228,7 +228,7 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
 
 
 def _credible(evidence: Evidence, gpu: BandwidthGpu, what: str) -> float | None:
-    """A speed that this memory can have: a sound GPU is not slow beside an impossible figure."""
+    """A speed that this memory can have: a healthy GPU is not slow beside an impossible figure."""
     reached, board = speed(gpu.memory.get(what)), evidence.board(gpu)
     if reached is None or board is None or board.memory_gb_per_s is None:
         return reached

@@ -14,20 +14,20 @@ from gpuprep.checks.bandwidth.memoryspeed import ALONE
 from gpuprep.checks.common import unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor
+from gpuprep.checks.healthylimits import Limits, limits
 from gpuprep.checks.links import AGAIN, PCIE_MOST, named, nvlinks
-from gpuprep.checks.sound import Limits, limits
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import Bandwidth, BandwidthGpu, Pcie, Peer
 
 PROP = "peer_copy"
 PEER_FLOOR = Floor(60.0, "gpuprep")  # of what joins the two
 NEAR = ("PIX", "PXB", "PHB")  # below one CPU socket's root complex; NODE and SYS cross more, and are slower
-# Through the host's memory sound machines gave 34 to 70 % of the link (RTX 3090, 4090, 5090, A100 PCIe).
+# Through the host's memory healthy machines gave 34 to 70 % of the link (RTX 3090, 4090, 5090, A100 PCIe).
 STAGED_PERCENT = 20.0
-# Sound machines differ by 17 % between pairs of one kind (A100 with switches: 430 and 520 GB/s both ways).
+# Healthy machines differ by 17 % between pairs of one kind (A100 with switches: 430 and 520 GB/s both ways).
 PAIR_WARN_PERCENT, PAIR_FAIL_PERCENT = 20.0, 50.0
 NVLINK_GB_PER_S = 25.0  # of one link in one direction, NVLink 2 to 4, where the catalogue lacks the board
-NVLINK_MOST = 0.98  # of what the links carry; on sound boards 97 % at most (V100)
+NVLINK_MOST = 0.98  # of what the links carry; on healthy boards 97 % at most (V100)
 XID_74 = "see the kernel's log for Xid 74 (NVLink) and nvidia-smi nvlink -e; show the provider this report"
 TOPOLOGY = "copies that cross the CPU are slower: see nvidia-smi topo -m, and keep work on neighbouring GPUs"
 FORBIDDEN = "see that Fabric Manager runs and that no IOMMU or compute mode forbids it"
@@ -85,7 +85,7 @@ def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Fin
     said += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
     if not said:
         return []
-    why = f"the record lists pairs that cannot be: {', '.join(said[:5])}"
+    why = f"the record lists impossible pairs: {', '.join(said[:5])}"
     return [Finding("gpus", "pairs", Status.UNKNOWN, "pairs of the GPUs that are there", "others", why, AGAIN)]
 
 
@@ -161,7 +161,7 @@ def _copy(evidence: Evidence, pair: Pair) -> Finding:
     if busy:
         return Finding(subject, PROP, Status.UNKNOWN, "measured alone", shown, busy, ALONE)
     if reached <= 0:
-        why = f"{reached:g} GB/s is no speed: nothing was measured"
+        why = f"{reached:g} GB/s is not a possible speed: nothing was measured"
         return Finding(subject, PROP, Status.UNKNOWN, "a speed", shown, why, AGAIN)
     carries, by = _joined(evidence, pair)
     if carries is None:
@@ -211,7 +211,7 @@ def _staged(pair: Pair, reached: float, carries: float) -> Finding:
     expected = f"≥ {STAGED_PERCENT:g} % of {carries:.0f} GB/s, through the host's memory"
     if percent >= STAGED_PERCENT:
         return Finding(pair.subject, PROP, Status.PASS, expected, shown, why)
-    why += f"; sound machines reach a third of the {carries:.0f} GB/s of their links and more"
+    why += f"; healthy machines reach a third of the {carries:.0f} GB/s of their links and more"
     return Finding(pair.subject, PROP, Status.WARN, expected, shown, why, TOPOLOGY)
 
 
@@ -265,7 +265,7 @@ def _behind(pair: Pair, reached: float, best: float, fastest: Pair) -> Finding |
     if percent < PAIR_WARN_PERCENT:
         return None
     shown = f"{reached:.0f} of {best:.0f} GB/s ({fastest.subject})"
-    why = f"copies are {percent:.0f} % slower than those of the best pair that is joined alike"
+    why = f"copies are {percent:.0f} % slower than those of the best pair with the same kind of link"
     told = bool(pair.links or pair.peer.topology)  # else one pair may cross the CPU and the other not
     status = Status.FAIL if told and percent >= PAIR_FAIL_PERCENT else Status.WARN
     remedy = XID_74 if pair.links else TOPOLOGY

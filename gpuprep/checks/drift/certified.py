@@ -23,7 +23,7 @@ AGAIN = (
 def spoken(
     by_profile: Sequence[Finding], *keys: str, status: Status = Status.WARN, naming: str = ""
 ) -> Finding | None:  # fmt: skip
-    """The first finding of `keys` that did not pass, is as grave as `status` or graver, and names `naming`."""
+    """The first finding of `keys` that did not pass, is as severe as `status` or worse, and names `naming`."""
     enough = PROBLEMS[: PROBLEMS.index(status) + 1]
     return next(
         (one for one in by_profile if one.key in keys and one.status in enough and (not naming or names(one, naming))),
@@ -88,7 +88,7 @@ class Certified:
         for one in differences:
             elsewhere = self._speaker(one.said, status, one.naming)
             (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(one.text)
-        said = [f"{key} says it: {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
+        said = [f"{key} reports it:  {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
         if ours:
             text = "; ".join(few(ours, most))
             also = [one.text for one in unread]
@@ -102,7 +102,7 @@ class Certified:
                 remedy="run the check again with -v",
             )  # fmt: skip
             return replace(found, reason="; ".join([*few([one.text for one in lost], most), *said]))
-        said += [f"{elsewhere.key} says why {one.what} cannot be read" for one, elsewhere in speakers if elsewhere]
+        said += [f"{elsewhere.key} reports why {one.what} cannot be read" for one, elsewhere in speakers if elsewhere]
         if said:
             actual = "differs" if theirs else "not readable"
             return skip(subject, prop, expected=expected, actual=actual, reason="; ".join(said))

@@ -15,7 +15,7 @@ from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Stat
 ONLY_WHERE_DIFFERENT = (
     "serial", "vbios", "ecc_mode", "mig_mode", "throttled", *certifiedorder.GROUPS,
 )  # fmt: skip
-OTHER_MACHINE = "what was measured was measured on other hardware"
+OTHER_MACHINE = "the certified figures were measured on other hardware"
 MODES = {True: "enabled", False: "disabled"}
 
 
@@ -87,7 +87,7 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
             differences.append(f"gpu {gpu.index} was {described(gpu)}, is not there")
     more = [f"{described(gpu)} was not there, is gpu {gpu.index}" for gpu in come]
     if more and not differences:
-        why = "nobody has measured what was added"
+        why = "the added GPU was never measured"
         return certified.same(
             "gpus", "identity", more, "", said=["gpus.count"], why=why, remedy=certifiedorder.HOLD_TO_BETTER,
             status=Status.WARN,

@@ -14,10 +14,10 @@ from gpuprep.checks.drift.certified import Certified, Difference, Unread
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, PcieLink, RemappedRows, RetiredPages, Status
 
 MORE, LESS = "more", "less"
-HELD_TO_WORSE = (
-    "better than certified; as long as the host is held to the worse state, nobody notices if it becomes so again"
+HELD_TO_WORSE = "better than certified; until the host is certified again, nobody notices if the worse state comes back"
+HOLD_TO_BETTER = (
+    "`gpuprep validate HOST --profile PROFILE`: if it passes, the host is compared with its present state from then on"
 )
-HOLD_TO_BETTER = "`gpuprep validate HOST --profile PROFILE`: if it passes, the host is held to what it is now"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ GROUPS = {
     ),
     "memory_defects": Group(
         ("retired_pages", "remapped_rows"),
-        "the memory had defects that were repaired by giving up these places; more of them foretell its end",
+        "the memory had defects, and these places are no longer used; more of them mean that the memory is failing",
         "watch it; `gpuprep baseline set HOST last` accepts it; if they come again, ask the provider for another GPU",
     ),
 }

@@ -1,4 +1,4 @@
-"""Is what surrounds the GPUs what was certified: kernel, packages, libraries, files, units, PATH, pins? Pure."""
+"""Is the system as certified: kernel, packages, libraries, files, units, PATH, pins? Pure."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ FILES = {
 NAMED = {host_paths.TUNE_UNIT: "gpuprep-tune.service is not installed", host_paths.LOADER_LIST: ""}
 # Of a file that is everybody's, the lines that decide which toolkit a program gets.
 ENVIRONMENT = re.compile(r"(export\s+)?(PATH|CUDA_\w+|LD_\w+)\s*=")
+PINNED = ("apt.preferences", "driver.pinned", "cuda.pinned")  # what says that a pin is gone
 UNITS = ("nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service")
 WAYS = {
     "login_shell": "a login shell", "non_login_shell": "a non-login shell", "systemd_service": "a systemd service",
@@ -346,8 +347,7 @@ def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Find
         for pin in added
     ]
     differences += [  # it is gone, or apt cannot read it any more
-        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", ["apt.preferences"], pin.file)
-        for pin in gone
+        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in gone
     ]
     why = "it decides which versions of the driver or the toolkit apt would install"
     return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why)]

@@ -42,14 +42,19 @@ class Passed:
 class Doubts:
     """Sentences without a subject ("did not measure gemm"): why the run does not take the certified run's place."""
 
-    less: tuple[str, ...] = ()  # it saw less
+    less: tuple[str, ...] = ()  # it measured less
     worse: tuple[str, ...] = ()  # something may be wrong with the machine: its figures are no baseline
+    unread: tuple[str, ...] = ()  # it could not read what the certified run read
 
     def __bool__(self) -> bool:
-        return bool(self.less or self.worse)
+        return bool(self.all)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.worse, *self.less, *self.unread)
 
     def __str__(self) -> str:
-        return "; ".join((*self.worse, *self.less))
+        return "; ".join(self.all)
 
 
 def doubts(run: Passed, past: Past) -> Doubts:
@@ -57,12 +62,12 @@ def doubts(run: Passed, past: Past) -> Doubts:
     less = ["left a part of the machine out (--only, --skip)"] if run.left_out else []
     since = sincecertified.findings(run.terms.wanted, run.facts, past.certified, past.previous, run.findings)
     found = judgement.judge(run.terms, [*run.findings, *since]).findings
-    worse = _worse(found)
+    worse, unread = _worse(found), []
     if past.certified is not None and past.certified.after is not None:
         certified = past.certified
         less += coverage.lacking(certified.measurements, run.results, (past.certified.after, run.facts))
-        less += [f"could not read {text}" for text in _unread(since, found)]
-    return Doubts(tuple(less), (*worse, *_open_failures(run, past, found)))
+        unread = [f"could not read {text}" for text in _unread(since, found)]
+    return Doubts(tuple(less), (*worse, *_open_failures(run, past, found)), tuple(unread))
 
 
 def _worse(found: Sequence[Finding]) -> list[str]:

@@ -61,7 +61,7 @@ def interrupted(kind: probes.Kind, source: Source) -> ProbeResult:
 def in_use(snapshot: Snapshot) -> str:
     """Why no probe may load the GPUs now: who works on them, or that nobody can tell. "" where it may."""
     if isinstance(snapshot.gpus, Missing):
-        return f"the GPUs could not be asked: {why_missing(snapshot.gpus)}"
+        return f"the GPUs could not be read: {why_missing(snapshot.gpus)}"
     if not snapshot.gpus:
         return "the driver shows no GPU"
     for gpu in snapshot.gpus:

@@ -65,17 +65,17 @@ def _machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Finding
     what = samehost.change(samehost.of(was), samehost.of(now))
     if what == samehost.ANOTHER:
         text, status = "another machine answers to this name (other machine id, other hardware or GPUs)", Status.FAIL
-        why = "what was certified was another machine"
+        why = "the certified run is of another machine"
     else:
         text, status = "the machine was installed anew (another machine id on the same hardware)", Status.WARN
-        why = "nothing that was installed is what was certified"
+        why = "nothing of the certified installation is left"
     differences = [text] if what else []
     return [certified.same("host", "identity", differences, "the same machine", why=why, status=status)]
 
 
 def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: Sequence[Finding]) -> list[Finding]:
     if record is None or record.after is None:
-        reason = "this is the first check: what is counted from check to check begins with it"
+        reason = "this is the first check: counters are compared from the next check on"
         return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
     waived = {
         one.key for one in findings_of(record) if one.status is Status.WAIVED

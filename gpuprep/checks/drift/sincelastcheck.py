@@ -33,7 +33,7 @@ ONLY_WHERE_NEW = ("uncorrected_errors", "corrected_errors", "pcie_replays", "pag
 SECONDS = 1.0
 WEEK_SECONDS = 7 * 86400.0
 MEMORY = f"{RESET}; if they come again: {CALL}"
-# Counter of Throttled ► how grave, what it was, what to do. The power cap is normal life (a T4 lives at its 70 W).
+# Counter of Throttled ► how severe, what it was, what to do. The power cap is normal life (a T4 lives at its 70 W).
 HELD_DOWN = (
     ("hw_thermal", Status.FAIL, "the hardware's thermal slowdown", COOLING),
     ("power_brake", Status.FAIL, "the power brake (the machine's power supply asks for less)", SUPPLY),
@@ -56,7 +56,7 @@ def findings(snapshot: Snapshot, previous: Snapshot, at: str, by_profile: Sequen
             continue
         subject = f"gpu {gpu.index}"
         if gpu.uuid not in was:
-            reason = f"this GPU was not there at the check before ({at})"
+            reason = f"this GPU was not there at the previous check ({at})"
             found.append(skip(subject, "since_last_check", expected=EXPECTED, actual="not compared", reason=reason))
             continue
         found += _gpu(subject, was[gpu.uuid], gpu, same_boot, seconds, at, by_profile)
@@ -76,7 +76,10 @@ def _gpu(
     if any(finding.status is not Status.SKIP for finding in found):
         return found
     shown = _capped(was, now, same_boot)
-    return [*found, Finding(subject, "since_last_check", Status.PASS, EXPECTED, shown, f"the check before was at {at}")]
+    return [
+        *found,
+        Finding(subject, "since_last_check", Status.PASS, EXPECTED, shown, f"the previous check was at {at}"),
+    ]
 
 
 def _memory(
@@ -98,7 +101,7 @@ def _memory(
             "corrected_errors", Status.WARN, "corrected",
             ((was.corrected_volatile, now.corrected_volatile, same_boot),
              (was.corrected_aggregate, now.corrected_aggregate, True)),
-            "nothing was lost; many of them foretell errors that cannot be corrected",
+            "nothing was lost; many of them are a sign that uncorrectable errors will follow",
         ),
     ):  # fmt: skip
         grown = max((value for one in pairs if (value := growth(*one)) is not None), default=0.0)
@@ -107,7 +110,7 @@ def _memory(
             text = f"{grown:g} {kind} memory errors more"
             found.append(Finding(subject, prop, status, EXPECTED, text, f"{text} since {at}: {why}", MEMORY))
         elif grown > 0 and elsewhere is not None:
-            reason = f"{elsewhere.key} says it: {grown:g} {kind} more since {at}"
+            reason = f"{elsewhere.key} reports it:  {grown:g} {kind} more since {at}"
             found.append(skip(subject, prop, expected=EXPECTED, actual=f"{grown:g} more", reason=reason))
     return found
 
@@ -142,7 +145,7 @@ def _replays(
     text = f"{grown:g} PCIe packets sent again"
     elsewhere = spoken(by_profile, f"{subject}.pcie_errors")
     if elsewhere is not None:
-        reason = f"{elsewhere.key} says it: {text} since {at}"
+        reason = f"{elsewhere.key} reports it:  {text} since {at}"
         return [skip(subject, "pcie_replays", expected=EXPECTED, actual=text, reason=reason)]
     why = f"{text} since {at}, {60 * grown / seconds:.0f} a minute: the link has errors, which cost speed"
     remedy = "if it goes on, show the provider this report: slot, riser or cable; dmesg may say more (AER)"
@@ -153,7 +156,7 @@ def _held_down(
     subject: str, was: Throttled | Missing, now: Throttled | Missing, same_boot: bool, at: str,
     by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
-    """One finding, of the gravest reason. What holds the clocks down at this moment, slowdown_now says."""
+    """One finding, of the worst reason. What holds the clocks down at this moment, slowdown_now says."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return []
     held = []
@@ -166,7 +169,7 @@ def _held_down(
     text = ", ".join(said for _, said, _ in held)
     elsewhere = spoken(by_profile, f"{subject}.slowdown_now", f"{subject}.held_down", status=held[0][0])
     if elsewhere is not None:
-        reason = f"{elsewhere.key} says it: {text} since {at}"
+        reason = f"{elsewhere.key} reports it:  {text} since {at}"
         return [skip(subject, "throttled", expected=EXPECTED, actual=text, reason=reason)]
     why = f"the clocks were held down for {text} since {at}"
     return [Finding(subject, "throttled", held[0][0], EXPECTED, text, why, held[0][2])]

@@ -6,7 +6,7 @@ Published figures (`published` names the source) contain only the speed; checks 
 from __future__ import annotations
 
 from gpuprep.checks.common import skip, unknown
-from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.evidence import Evidence, twice
 from gpuprep.checks.gemm import gemmpeers, gemmspeed, gemmtrust
 from gpuprep.checks.gemm.gemmrecord import Gpu, gpus
 from gpuprep.records import Finding, Missing, Status
@@ -23,7 +23,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     measured = gpus(values, evidence.board)
     found = _all_there(evidence, values, measured)
     if values.published:
-        why = f"figures that were published ({values.published}): nothing is known of the host"
+        why = f"figures that were published ({values.published}): nothing is known about the host"
         found.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
     if values.libraries or not values.published:
         found.append(gemmtrust.library(values))
@@ -78,8 +78,10 @@ def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Fi
     """Every GPU that NVML showed, and every entry readable."""
     if not values.gpus or len(measured) < len(values.gpus):
         said = f" ({values.error})" if values.error else ""
-        why = f"the measurement has no list of GPUs, or an entry that is none{said}"
+        why = f"the measurement has no list of GPUs, or an entry that is not valid{said}"
         return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, "no figures", why, "measure again")]
+    if doubled := twice("gemm", [gpu.measured for gpu in measured]):
+        return doubled
     absent = evidence.not_measured({gpu.uuid for gpu in measured})
     if not absent or values.published:
         return []

@@ -1,4 +1,4 @@
-"""Is a GPU sound at the clock that it ran at? Its products beside what sound boards reach with such kernels.
+"""Is a GPU healthy at the clock that it ran at? Compares its products with healthy boards at the same clock.
 
 A power limit, heat and set clocks lower the clock, and the board's floor judges that. What is left is the chip: a sound
 one is as fast at its clock as others of its kind, in every data type and shape.
@@ -6,6 +6,7 @@ one is as fast at its clock as others of its kind, in every data type and shape.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from gpuprep.performance.clock_events import held_below
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.gemm import Product
 
-FAIL_BELOW = 0.6  # of what sound boards reach: no version of cuBLAS explains it
+FAIL_BELOW = 0.6  # of what healthy boards reach: no version of cuBLAS explains it
 ALTOGETHER = 0.89  # the median of the data types; shapes and versions of cuBLAS differ in both directions
 FEWEST_KINDS = 3  # for a median
 OTHER_SHAPES = 0.85  # beside the best product of the data type, after what its shape explains
@@ -46,13 +47,32 @@ def slow(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
     sound = None if _nominal(gpu, gemm, explained) else explained.soundness
     if sound is not None and _telling(explained) and sound < least(explained):
         known = _kernel(explained)
-        share = f"{100 * sound:.0f} % of what sound boards reach at this clock ({known.source if known else ''})"
+        share = f"{100 * sound:.0f} % of what healthy boards reach at this clock ({known.source if known else ''})"
         if gpu.published:
             why = f"{explained.words}; that is {share}: the GPU is slow, or the clock is not that of this product"
             return Slow(Status.UNKNOWN if sound >= FAIL_BELOW else Status.WARN, why, DEFECT)
         status = Status.FAIL if sound < FAIL_BELOW else Status.WARN
         return Slow(status, f"{explained.words}; that is {share}: the clock does not explain it", DEFECT)
     return _held(gpu, gemm, explained)
+
+
+def unclocked(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
+    """Why a product whose clock was not recorded is no PASS: only a low clock could explain its speed."""
+    if gpu.published or gpu.facts is None or explained.clock_adjusted_percent is not None or not gpu.facts.boost_mhz:
+        return None
+    told = _told(gpu, _at_boost(gpu, gemm))
+    if told is None or told[0] >= least(told[1]):
+        return None
+    share = f"{100 * told[0]:.0f} % of what healthy boards reach at the boost clock"
+    why = f"{explained.words}; that is {share}, and without the clock nobody can tell a low clock from a slow GPU"
+    return Slow(Status.UNKNOWN, why, MEASURE_AGAIN)
+
+
+def _at_boost(gpu: Gpu, gemm: Product) -> Product:
+    """As if a clock that was not recorded had been the boost clock."""
+    boost = gpu.facts.boost_mhz if gpu.facts else None
+    unread = isinstance(gemm.graphics_clock_mhz, Missing)
+    return dataclasses.replace(gemm, graphics_clock_mhz=float(boost)) if unread and boost else gemm
 
 
 def _nominal(gpu: Gpu, gemm: Product, explained: Attribution) -> bool:
@@ -112,20 +132,23 @@ def _told(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:
 
 def altogether(gpu: Gpu) -> list[Finding]:
     """All data types a little slow, each within its own room, is a slow GPU. Nothing where too few are known."""
-    shares = []
+    shares, unclocked = [], False
     for kind in gpu.kinds():
         best = gpu.best(kind)
-        told = _told(gpu, best) if best else None
+        unclocked = unclocked or (best is not None and isinstance(best.graphics_clock_mhz, Missing))
+        told = _told(gpu, best if gpu.published else _at_boost(gpu, best)) if best else None
         if told:
             shares.append(told[0])
     if len(shares) < FEWEST_KINDS:
         return []
-    middle, expected = statistics.median(shares), f"≥ {100 * ALTOGETHER:.0f} % of sound boards at the same clock"
+    middle, expected = statistics.median(shares), f"≥ {100 * ALTOGETHER:.0f} % of healthy boards at the same clock"
     shown = f"{100 * middle:.0f} % (the median of {len(shares)} data types)"
     if middle >= ALTOGETHER:
         return [Finding(gpu.subject, "gemm_at_its_clock", Status.PASS, expected, shown)]
     why = "the GPU is slow in its data types alike, and its clock does not explain it"
-    status = Status.UNKNOWN if gpu.published else Status.WARN
+    if unclocked and not gpu.published:
+        why = "beside healthy boards at the boost clock; clocks were not recorded, so a low one may be the reason"
+    status = Status.UNKNOWN if gpu.published or unclocked else Status.WARN
     return [Finding(gpu.subject, "gemm_at_its_clock", status, expected, shown, why, DEFECT)]
 
 

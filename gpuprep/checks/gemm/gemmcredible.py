@@ -1,4 +1,4 @@
-"""Can the figures of a matrix product be true? What contradicts itself, the chip or the catalogue is no evidence."""
+"""Are the figures of a matrix product possible? A figure that contradicts itself, chip or catalogue is no evidence."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ DURATION_PERCENT = 3.0  # durations are written with two digits
 ABOVE_HIGHEST_CLOCK = 1.02
 BOOSTS = 1.6  # no board runs at so many times its rated boost
 POWER_PEAK = 1.6  # of the limit: H100 and H200 draw up to 1.3 of it for milliseconds
+POWER_LEAST = 0.02  # of the limit: a GPU at rest draws more, so these are other units than watts
+LIMIT_HIGHEST = 2.0  # of the board's own: makers of GeForce cards allow a third more
+MEMORY_CLOCK_HIGHEST = 1.3  # of the board's own: overclocked cards have less
 COLDEST_C, HOTTEST_C = -20.0, 130.0
+LARGEST_TILE = 1024  # elements; cuBLAS's own reach 512
+SHORTEST_LONG_RUN_SECONDS = 0.1
 IDLE_CLOCK = 0.5  # of the boost: a loaded GPU that runs slower says why
 
 
 def impossible(gpu: Gpu, gemm: Product) -> str:
     """Why this product cannot have been measured so; "" where it can."""
     lasting = attribution.sustained(gemm)
-    reasons = (_figures(gpu, gemm), _duration(gemm), _speed(gpu, gemm), _idle(gpu, gemm))
+    reasons = (_figures(gpu, gemm), _duration(gemm), _speed(gpu, gemm), _idle(gpu, gemm), _tiles(gemm))
     why = next(filter(None, reasons), "")
     if not why and lasting is not None:
-        why = next(filter(None, (_figures(gpu, lasting), _speed(gpu, lasting))), "")
+        why = next(filter(None, (_figures(gpu, lasting), _speed(gpu, lasting), _length(gemm))), "")
     return f"{gemm.dtype} {shape_of(gemm)}: {why}" if why else ""
 
 
@@ -44,12 +49,19 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
     memory = _known(gemm.memory_clock_mhz)
     if memory is not None and memory <= 0:
         return f"a memory clock of {memory:g} MHz under load"
+    if memory is not None and board and board.memory_mhz and memory > MEMORY_CLOCK_HIGHEST * board.memory_mhz:
+        return f"a memory clock of {memory:.0f} MHz is more than this board can have ({board.memory_mhz} MHz)"
     degrees = _known(gemm.temperature_c)
     if degrees is not None and not COLDEST_C <= degrees <= HOTTEST_C:
         return f"a temperature of {degrees:g} °C"
     watts, limit = _known(gemm.power_watts), _known(gpu.measured.power_limit_watts)
     if watts is not None and watts < 0:
         return f"a power of {watts:g} W"
+    own = board.power_watts if board else None
+    if limit is not None and own and limit > LIMIT_HIGHEST * own:
+        return f"a power limit of {limit:.0f} W, and the board has {own:g} W"
+    if watts is not None and own and watts < POWER_LEAST * own:
+        return f"{watts:.2g} W under load: a board of {own:g} W draws more at rest"
     if watts is not None and limit is not None and 0 < POWER_PEAK * limit < watts:
         return f"{watts:.0f} W is far above the power limit of {limit:.0f} W"
     return ""
@@ -97,7 +109,27 @@ def _idle(gpu: Gpu, gemm: Product) -> str:
         return ""
     if clock >= IDLE_CLOCK * gpu.facts.boost_mhz:
         return ""
-    return f"NVML called the GPU idle at {clock:.0f} MHz while it is said to have calculated"
+    return f"NVML called the GPU idle at {clock:.0f} MHz while a product was running"
+
+
+def _length(gemm: Product) -> str:
+    """A long run lasts: neither heat nor power act within a second."""
+    lasting = gemm.sustained
+    seconds = None if lasting is None or isinstance(lasting, Missing) else _known(lasting.seconds)
+    if seconds is None or seconds >= SHORTEST_LONG_RUN_SECONDS:
+        return ""
+    return f"a long run of {seconds:g} seconds: neither heat nor power act so soon"
+
+
+def _tiles(gemm: Product) -> str:
+    """Tiles that a kernel can have: they explain speed that was lost, and what cannot be must not excuse a slow GPU."""
+    algorithm = gemm.algorithm
+    if isinstance(algorithm, Missing):
+        return ""
+    rows, columns = algorithm.tile_m or 0, algorithm.tile_n or 0
+    if max(rows, columns) <= LARGEST_TILE:
+        return ""
+    return f"tiles of {rows or '?'}x{columns or '?'} are larger than any kernel's"
 
 
 def _known(value: Figure) -> float | None:

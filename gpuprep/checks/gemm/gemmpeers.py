@@ -66,7 +66,7 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
 
 
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
-    """Speeds that can be: a sound GPU is not slow beside an impossible figure."""
+    """Speeds that can be: a healthy GPU is not slow beside an impossible figure."""
     return {shape_of(one): speed(one.tflops) for one in gpu.sound(kind) if not gemmcredible.impossible(gpu, one)}
 
 

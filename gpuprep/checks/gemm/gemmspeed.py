@@ -1,7 +1,7 @@
 """Is a GPU as fast as it should be, and if not, why?
 
 Two judgements. The best product of each data type against the board's floor. And every product, at its clock, against
-what sound boards reach with the same kind of kernel (gemmclock): a power limit is no fault there.
+what healthy boards reach with the same kind of kernel (gemmclock): a power limit is no fault there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) 
         filter(None, (gemmcredible.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))
     ):
         shown = f"{figure(speed(best.tflops))} {unit(kind[0])} ({shape_of(best)})"
-        why = f"that cannot be: {'; '.join(contradictions[:2])}; the measurement or the catalogue is wrong"
+        why = (
+            f"these figures are impossible: {'; '.join(contradictions[:2])}; the measurement or the catalogue is wrong"
+        )
         expected = _expected(evidence, gpu, kind)
         return Finding(gpu.subject, prop(kind), Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     return _judged(evidence, gpu, kind, prop(kind), best, disturbed)
@@ -107,6 +109,8 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
             )
     if percent < limit.percent:
         return Finding(gpu.subject, name, Status.FAIL, expected, shown, *_why(gpu, gemm, explained, limit))
+    if slow is None and isinstance(explained, Attribution):
+        slow = gemmclock.unclocked(gpu, gemm, explained)
     if slow is not None:
         return Finding(gpu.subject, name, slow.status, expected, shown, slow.why, slow.remedy)
     return Finding(gpu.subject, name, Status.PASS, expected, shown)
@@ -115,7 +119,7 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
 def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor) -> tuple[str, str]:
     """(reason, remedy) of a figure below its floor: a low clock, or a GPU that is slow at its clock."""
     if isinstance(explained, Missing):
-        return f"below the floor; why cannot be told: {explained.detail or explained.reason}", DEFECT
+        return f"below the floor; the cause is not known: {explained.detail or explained.reason}", DEFECT
     advice = "".join(f"; {line}" for line in explained.advice)
     adjusted, sound = explained.clock_adjusted_percent, explained.soundness
     if adjusted is None:

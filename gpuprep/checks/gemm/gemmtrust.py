@@ -78,7 +78,7 @@ def errors(gpu: Gpu) -> list[Finding]:
     status = Status.FAIL if lost else Status.UNKNOWN
     count = len(failed) + gpu.unreadable
     shown = f"{count} of {len(gpu.gemms) + gpu.unreadable} failed" if count else "failed"
-    remedy = REMEDIES["gpu_is_lost"] if lost else "mend what the message names, then measure again"
+    remedy = REMEDIES["gpu_is_lost"] if lost else "repair what the message names, then measure again"
     return [Finding(gpu.subject, "gemm_errors", status, "every product runs", shown, "; ".join(said), remedy)]
 
 

@@ -119,5 +119,5 @@ def _processes(subject: str, processes: Sequence[ProcessOnGpu] | Missing) -> Fin
     if isinstance(processes, Missing):
         return refused(subject, "processes", processes, "known")
     shown = gpuprocesses.listed(processes) or "none"
-    note = "what is measured meanwhile is measured beside these programs" if processes else ""
+    note = "measurements share the GPU with these programs" if processes else ""
     return judged(subject, "processes", None, "known", shown, note)

@@ -15,10 +15,10 @@ from gpuprep.checks.health.healthwords import (
     Problem,
     counted,
     first_missing,
-    gravest,
     judged,
     refused,
     sound,
+    worst,
 )
 from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, Status
 
@@ -96,7 +96,7 @@ def errors(
     unknown = None if unread is None else refused(subject, "ecc_errors", unread, EXPECTED, absent=())
     if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
         return unknown
-    return judged(subject, "ecc_errors", gravest(problems), EXPECTED, _shown(total))
+    return judged(subject, "ecc_errors", worst(problems), EXPECTED, _shown(total))
 
 
 def _any(gpu: GpuFacts) -> bool:
@@ -171,7 +171,7 @@ def _rate(corrected: float, uptime_seconds: float, earlier: Earlier | None) -> l
     if earlier and isinstance(earlier.gpu.ecc_errors, EccErrors):
         growth = grown(earlier.gpu.ecc_errors.corrected_volatile, corrected, earlier.same_boot)
         if growth is not None:
-            more, seconds, since = growth, earlier.seconds, "since the reading before"
+            more, seconds, since = growth, earlier.seconds, "since the previous reading"
     hourly = 3600 * more / max(seconds, 3600.0)  # a few in a short time are no rate yet
     if hourly <= limit("corrected_per_hour"):
         return []

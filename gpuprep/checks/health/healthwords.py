@@ -1,4 +1,4 @@
-"""What all checks of a GPU's health share: readings that can be true, findings, and whom to call."""
+"""Shared by all checks of a GPU's health: possible readings, findings, and whom to call."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from gpuprep.records import Finding, Missing, Status
 
 RESET = "end all programs on the GPU and reset it (nvidia-smi --gpu-reset), or reboot"
 CALL = (
-    "of a rented machine, show the provider this report and ask for another one; of your own, call the server's maker"
+    "if the machine is rented, show the provider this report and ask for another machine; if it is yours, call the"
+    " server's maker"
 )
 # NVIDIA replaces a board when its field diagnostic confirms the flag.
 RMA = (
-    "take the GPU out of use; of a rented machine, show the provider this report and ask for another one; of your own,"
-    " run NVIDIA's field diagnostic and give its log and this report to the server's maker, who replaces the board"
+    "take the GPU out of use; if the machine is rented, show the provider this report and ask for another machine; if"
+    " it is yours, run NVIDIA's field diagnostic and give its log and this report to the server's maker, who replaces"
+    " the board"
 )
 COOLING = f"check fans, air flow and the room's temperature; {CALL}"
 SUPPLY = f"check the power supplies and the server's power limit (BMC); {CALL}"
 NOT_THERE = ("not_supported",)  # the GPU does not have it
 NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")  # or its driver is older than it
-Problem = tuple[Status, str, str]  # how grave, why, what to do
+Problem = tuple[Status, str, str]  # how severe, why, what to do
 
 
 def judged(
@@ -33,8 +35,8 @@ def judged(
     return Finding(subject, prop, problem[0], expected, shown, problem[1], problem[2])
 
 
-def gravest(problems: list[Problem]) -> Problem | None:
-    """The gravest of several, with the reasons and remedies of all of them, the gravest first."""
+def worst(problems: list[Problem]) -> Problem | None:
+    """The worst of several, with the reasons and remedies of all of them, the worst first."""
     ordered = sorted(problems, key=lambda one: (Status.FAIL, Status.UNKNOWN, Status.WARN).index(one[0]))
     if not ordered:
         return None

@@ -18,10 +18,10 @@ from gpuprep.checks.health.healthwords import (
     Problem,
     counted,
     first_missing,
-    gravest,
     judged,
     refused,
     sound,
+    worst,
 )
 from gpuprep.records import Finding, GpuFacts, Missing, SpareRows, Status
 
@@ -50,7 +50,7 @@ def pages(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     if read.pending:
         problems.append((Status.FAIL, f"a defective page of the memory {STILL_USED}", f"{RESET}; it is retired then"))
     shown = f"{total:g} retired{', one pending' if read.pending else ''}"
-    return judged(subject, "retired_pages", gravest(problems), expected, shown)
+    return judged(subject, "retired_pages", worst(problems), expected, shown)
 
 
 def rows(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
@@ -84,7 +84,7 @@ def rows(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
             *(["one pending"] if read.pending is True else []),
         ]
     )
-    return judged(subject, "remapped_rows", gravest(problems), expected, shown)
+    return judged(subject, "remapped_rows", worst(problems), expected, shown)
 
 
 def _number(count: int | Missing) -> str:
@@ -144,7 +144,7 @@ def _absent(
     model = board.model if board else None
     why = ""
     if gpu.mig_current is True:
-        why = "a GPU that is divided (MIG) does not tell"
+        why = "a GPU that is divided (MIG) does not report it"
     elif gpu.ecc_current is False or not_protected(gpu, board):
         why = f"{gpu.name} has no ECC, or it is off: nobody looks for defects"
     elif repairs(model) == "":

@@ -10,15 +10,15 @@ from gpuprep.checks.health.healthwords import (
     Problem,
     counted,
     first_missing,
-    gravest,
     judged,
     refused,
     sound,
+    worst,
 )
 from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, Status
 
 WHAT = "the errors of the PCIe link"
-REMEDY = f"let somebody look at slot, riser and cable (dmesg may say more: AER); {CALL}"
+REMEDY = f"check slot, riser and cable (dmesg may say more: AER); {CALL}"
 
 
 def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier | None) -> Finding | None:
@@ -42,7 +42,7 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
     then = earlier.gpu.pcie if earlier and isinstance(earlier.gpu.pcie, PcieLink) else None
     more, seconds, since = count, uptime_seconds, "since the start"
     if earlier and then and (growth := grown(then.replays, count, earlier.same_boot)) is not None:
-        more, seconds, since = growth, earlier.seconds, "since the reading before"
+        more, seconds, since = growth, earlier.seconds, "since the previous reading"
     problems: list[Problem] = []
     rate = 60 * more / max(seconds, 60.0)
     if rate > most:
@@ -52,4 +52,4 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
         why = f"the link had {counted(fatal, 'fatal error')} since the driver was loaded"
         problems.append((Status.WARN, why, REMEDY))
     shown = f"{more:.0f} sent again {since}" + (f", {rate:.1f} a minute" if more else "")
-    return judged(subject, "pcie_errors", gravest(problems), expected, shown)
+    return judged(subject, "pcie_errors", worst(problems), expected, shown)

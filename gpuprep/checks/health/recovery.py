@@ -53,6 +53,5 @@ def finding(subject: str, gpu: GpuFacts) -> Finding | None:
             subject, "recovery_action", (Status.UNKNOWN, why, "nvidia-smi -q shows it in words"), EXPECTED, shown
         )
     status, why, remedy = ACTIONS[action]
-    return judged(
-        subject, "recovery_action", (status, f"the driver asks for it ({shown}): {why}", remedy), EXPECTED, shown
-    )
+    said = f"the driver asks for it ({shown}): {why}"
+    return Finding(subject, "recovery_action", status, EXPECTED, shown, said, remedy, reboot=action == "reboot")

@@ -13,10 +13,10 @@ from gpuprep.checks.health.healthwords import (
     SUPPLY,
     Problem,
     first_missing,
-    gravest,
     judged,
     refused,
     sound,
+    worst,
 )
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
 from gpuprep.records import Finding, GpuFacts, Missing, Status, Throttled
@@ -24,7 +24,7 @@ from gpuprep.records import Finding, GpuFacts, Missing, Status, Throttled
 GRAVE, LIGHT = HW_THERMAL | POWER_BRAKE | HW_SLOWDOWN, SW_THERMAL
 WHAT = "the time with the clocks held down"
 REMEDIES = {HW_THERMAL: COOLING, POWER_BRAKE: SUPPLY, HW_SLOWDOWN: f"{COOLING}; {SUPPLY}", SW_THERMAL: COOLING}
-# Counter ► how grave, what it was, what to do, the reason that shows it at this moment.
+# Counter ► how severe, what it was, what to do, the reason that shows it at this moment.
 TIMES = (
     ("hw_thermal", Status.FAIL, "the hardware's thermal slowdown", COOLING, HW_THERMAL),
     ("power_brake", Status.FAIL, "the power brake (the machine's power supply asks for less)", SUPPLY, POWER_BRAKE),
@@ -75,7 +75,7 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
         seconds, since, least = uptime_seconds, "since the start", limit("held_down_seconds")
         if earlier and then:
             held, seconds = grown(getattr(then, name), total, earlier.same_boot), earlier.seconds
-            since, least = "since the reading before", 1.0
+            since, least = "since the previous reading", 1.0
         elif status is Status.FAIL:
             status = Status.WARN  # it may be long ago
         if not held or seconds <= 0 or held < 1:
@@ -89,4 +89,4 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
     unknown = None if missing is None else refused(subject, "held_down", missing, expected, what=WHAT, absent=NOT_TOLD)
     if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
         return unknown
-    return judged(subject, "held_down", gravest(problems), expected, ", ".join(said) or "not at all")
+    return judged(subject, "held_down", worst(problems), expected, ", ".join(said) or "not at all")

@@ -14,10 +14,10 @@ from gpuprep.checks.health.healthwords import (
     NOT_TOLD,
     Problem,
     first_missing,
-    gravest,
     judged,
     refused,
     sound,
+    worst,
 )
 from gpuprep.performance.clock_events import HW_THERMAL, IDLE, SW_THERMAL
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Status, Temperatures, Utilization
@@ -58,7 +58,7 @@ def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) ->
         )  # fmt: skip
     shown = f"{degrees:g} {DEGREES}, {min(left):g} below the slowdown"
     if min(left) <= near and _slowed_by_heat(gpu):
-        reason = f"{subject}.slowdown_now says it: the clocks are held down by heat"
+        reason = f"{subject}.slowdown_now reports it:  the clocks are held down by heat"
         return skip(subject, "temperature", expected=expected, actual=shown, reason=reason)
     hot = _contradiction(by_degrees, by_margin) or _near(min(left), degrees, near)
     at_rest = None if hot or not rested else _hot_at_rest(gpu, degrees)
@@ -133,5 +133,5 @@ def _hot_at_rest(gpu: GpuFacts, degrees: float) -> Problem | None:
     idle = not isinstance(gpu.event_reasons, Missing) and bool(gpu.event_reasons & IDLE)
     if not idle or gpu.processes != () or used is None or used.gpu != 0 or degrees < most:
         return None
-    why = f"the GPU does nothing and has {degrees:g} {DEGREES}; a cooled GPU at rest stays below {most:g} {DEGREES}"
-    return gravest([(Status.WARN, why, COOLING)])
+    why = f"the GPU is idle and has {degrees:g} {DEGREES}; a cooled GPU at rest stays below {most:g} {DEGREES}"
+    return worst([(Status.WARN, why, COOLING)])

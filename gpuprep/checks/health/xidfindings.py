@@ -14,7 +14,7 @@ GRAVE = (Status.FAIL, Status.WARN)
 
 def findings(snapshot: Snapshot, gpus: Sequence[GpuFacts]) -> list[Finding]:
     """One finding for each GPU that has any, and for addresses of none; a single one where there is nothing to tell."""
-    seen, expected = snapshot.xids, "none that is grave"
+    seen, expected = snapshot.xids, "no severe Xid"
     if isinstance(seen, Missing):
         return [unknown("driver", "xids", seen, expected=expected, what="the kernel log")]
     if not seen:
@@ -30,13 +30,13 @@ def findings(snapshot: Snapshot, gpus: Sequence[GpuFacts]) -> list[Finding]:
 def _of(subject: str, seen: Sequence[Xid]) -> Finding:
     counts = Counter(one.code for one in seen)
     meanings = sorted((xid(code) for code in counts), key=lambda one: ("fail", "warn", "note").index(one.gravity))
-    gravest = meanings[0]
-    status = {"fail": Status.FAIL, "warn": Status.WARN, "note": Status.PASS}[gravest.gravity]
+    worst = meanings[0]
+    status = {"fail": Status.FAIL, "warn": Status.WARN, "note": Status.PASS}[worst.gravity]
     shown = ", ".join(f"Xid {one.code}{f' ×{counts[one.code]}' if counts[one.code] > 1 else ''}" for one in meanings)
-    last = [one for one in seen if one.code == gravest.code][-1]
+    last = [one for one in seen if one.code == worst.code][-1]
     when = "" if isinstance(last.time, Missing) else f" at {last.time}"
-    why = f"Xid {gravest.code}{when}: {_said(gravest, last)}"
-    return Finding(subject, "xids", status, "none that is grave", shown, why, gravest.remedy if status in GRAVE else "")
+    why = f"Xid {worst.code}{when}: {_said(worst, last)}"
+    return Finding(subject, "xids", status, "no severe Xid", shown, why, worst.remedy if status in GRAVE else "")
 
 
 def _said(meaning: XidMeaning, line: Xid) -> str:

@@ -1,4 +1,4 @@
-"""An OS that gpuprep does not provision, or a driver of somebody else: does what is installed fit together and work?
+"""For an OS or driver that gpuprep did not install: do the installed parts fit together and work?
 
 Packages, holds, units, builds and paths are not checked, because gpuprep did not make them.
 """
@@ -63,8 +63,11 @@ def _driver(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     ):
         why = f"{what} is of driver {version or 'none'}, and {loaded} is loaded: programs fail until a reboot"
         found.append(
-            check("driver", prop, version, version == loaded, expected=loaded, why=why, remedy="reboot the machine")
-        )
+            check(
+                "driver", prop, version, version == loaded, expected=loaded, why=why, remedy="reboot the machine",
+                reboot=version is not None,
+            )
+        )  # fmt: skip
     return [*found, driver.counters(wanted, snapshot)]
 
 

@@ -126,7 +126,7 @@ def _convolution(case: Convolution, board: catalogue.Board | None) -> Finding:
     if why := _wrong(case, what):
         return Finding("cudnn", prop, Status.FAIL, f"off by at most {_allowed(case):g}", "wrong results", why, WRONG)
     if said := _impossible(case, board):
-        return Finding("cudnn", prop, Status.UNKNOWN, "figures that can be true", "not judged", said, AGAIN)
+        return Finding("cudnn", prop, Status.UNKNOWN, "possible figures", "not judged", said, AGAIN)
     if isinstance(off, Missing):
         return unknown("cudnn", prop, off, expected="compared with FP64", what=compared, remedy=AGAIN)
     expected, speed = f"off by at most {_allowed(case):g}", case.tflops

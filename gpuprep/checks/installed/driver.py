@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from gpuprep import catalogue
-from gpuprep.agent.host_paths import HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
+from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks.common import check, skip, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.profile_rules import OPEN
@@ -90,6 +90,7 @@ def _packages(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
         + holds("driver", wanted.driver.packages, wanted.driver.hold, snapshot, ROLE)
         + _blacklist(wanted, snapshot)
         + _pinned(wanted, snapshot)
+        + _stream(wanted, snapshot)
     )
 
 
@@ -156,10 +157,38 @@ def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             expected=f"to {here or wanted.driver.version}",
             shown=f"to {found[1]}" if found else f"no pin in {PIN}",
             why="apt may take parts of the driver from another branch of NVIDIA's repository: "
-            + (f"the pin is to {found[1]}" if found else f"{PIN} has no pin"),
+            + (f"the pin in {PIN} is to {found[1]}" if found else f"{PIN} has no pin"),
             role=ROLE,
         )
     ]
+
+
+def _stream(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """On systems with dnf: which branch of NVIDIA's repository dnf sees. Nothing where the source has no streams."""
+    wish = wanted.driver.stream
+    if not wish or snapshot.apt is not None:
+        return []
+    text: object = snapshot.files.get(DRIVER_STREAM, Missing("not_installed", f"{DRIVER_STREAM} was not looked at"))
+    here = enabled_stream(text) if isinstance(text, str) else ""
+    return [
+        check(
+            "driver",
+            "stream",
+            text,
+            here == wish,
+            expected=wish,
+            shown=here or "none enabled",
+            why=f"dnf has {f'stream {here}' if here else 'no stream'} of the module nvidia-driver enabled: it hides the"
+            " driver's packages, or takes them from another branch",
+            role=ROLE,
+        )
+    ]
+
+
+def enabled_stream(text: str) -> str:
+    """The enabled stream of one of dnf's module files; "" if none is."""
+    fields = dict(line.strip().partition("=")[::2] for line in text.splitlines())
+    return fields.get("stream", "") if fields.get("state") == "enabled" else ""
 
 
 def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
@@ -313,7 +342,10 @@ def _loaded(snapshot: Snapshot) -> Finding:
             "installed: the next boot runs another driver"
         )
     ok = isinstance(loaded, str) and loaded == installed and same_flavour
-    return check("driver", "loaded", loaded, ok, expected=str(installed or "a driver"), why=why, role=ROLE)
+    return check(
+        "driver", "loaded", loaded, ok, expected=str(installed or "a driver"), why=why, role=ROLE,
+        reboot=installed is not None,
+    )  # fmt: skip
 
 
 def _library(snapshot: Snapshot) -> Finding:

@@ -54,8 +54,7 @@ def _waiting(snapshot: Snapshot) -> Finding:
         return unknown("kernel", "next_boot", driver.module_version, expected=kernel.running, role=ROLE)
     if driver.module_version is not None:
         reason = f"kernel {following} waits for a reboot: until then its security fixes have no effect"
-        return Finding(
-            "kernel", "next_boot", Status.WARN, kernel.running, following, reason, "reboot when it suits you"
-        )
+        advice = "reboot when it suits you"
+        return Finding("kernel", "next_boot", Status.WARN, kernel.running, following, reason, advice, reboot=True)
     reason = f"kernel {following} waits for a reboot, which comes first: the driver is then built for it"
-    return check("kernel", "next_boot", following, False, expected=kernel.running, why=reason, role=ROLE)
+    return check("kernel", "next_boot", following, False, expected=kernel.running, why=reason, role=ROLE, reboot=True)

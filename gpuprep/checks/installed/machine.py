@@ -37,7 +37,7 @@ def agent(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
             isinstance(provenance, dict) and bool(provenance),
             expected="present",
             shown="present" if provenance else "absent",
-            why=f"nobody can tell later who installed what, when and from where ({PROVENANCE})",
+            why=f"who installed what, when and from where is not recorded ({PROVENANCE})",
             role=AGENT_ROLE,
         ),
     ]

@@ -34,7 +34,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 def _compiles(values: Toolkit | Missing) -> Finding:
     compiles = values if isinstance(values, Missing) else values.compiles
     output = "" if isinstance(values, Missing) else values.output.strip()
-    why = f"nvcc does not compile: {output.splitlines()[-1] if output else 'it said nothing'}"
+    why = f"nvcc does not compile: {output.splitlines()[-1] if output else 'it printed nothing'}"
     remedy = "`gpuprep provision HOST --profile PROFILE --only cuda`; the probe's output has nvcc's last lines"
     return check("cuda", "compiles", compiles, compiles is True, expected="yes", why=why, role=CUDA_ROLE, remedy=remedy)
 
@@ -49,13 +49,14 @@ def _compiler(evidence: Evidence, values: Toolkit) -> Finding:
 
 def _runs(values: Toolkit) -> Finding:
     runs, output = values.runs, values.run_output.strip()
-    last = output.splitlines()[-1] if output else "it said nothing"
+    last = output.splitlines()[-1] if output else "it printed nothing"
     remedy = next((advice for word, advice in RUN_REMEDIES.items() if word in last), "see the driver's findings")
+    mismatch = "SystemDriverMismatch" in last
     what = "whether a compiled CUDA program runs"
     if isinstance(runs, Missing):
         return unknown("cuda", "runs", runs, expected="yes", what=what, remedy="measure again")
     why = f"a compiled CUDA program does not run: {last}"
-    return check("cuda", "runs", runs, runs is True, expected="yes", why=why, remedy=remedy)
+    return check("cuda", "runs", runs, runs is True, expected="yes", why=why, remedy=remedy, reboot=mismatch)
 
 
 def _counters(evidence: Evidence, values: Toolkit) -> Finding:

@@ -34,7 +34,7 @@ def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     found = [_settings(wanted, snapshot)]
     if wanted.tuning.persistence:
         found += _unit(
-            snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver awake"
+            snapshot, PERSISTENCED, "persistence mode is lost at the next boot", "nothing keeps the driver loaded"
         )
     found += _unit(
         snapshot, TUNE, "the clocks are back at the default after the next boot", "the settings were not applied"
@@ -71,7 +71,7 @@ def _differences(text: str, expected: dict[str, object]) -> list[str]:
     except ValueError:
         return [f"{TUNING} is not JSON"]
     if not isinstance(document, dict):
-        return [f"{TUNING} holds no object"]
+        return [f"{TUNING} is not a JSON object"]
     return [
         f"{key} is {json.dumps(document.get(key))}, wanted {json.dumps(value)}"
         for key, value in expected.items()
@@ -83,7 +83,7 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
     subject = unit.removesuffix(".service")
     facts = snapshot.units.get(unit)
     if facts is None:
-        reading = Missing("command_failed", f"systemctl said nothing of {unit}")
+        reading = Missing("command_failed", f"systemctl gave no answer about {unit}")
         return [unknown(subject, "unit", reading, expected="enabled, active", role=ROLE)]
     if facts.enabled == NOT_FOUND:
         why = f"{unit} is not installed: {disabled}"
@@ -244,6 +244,7 @@ def _ecc(wanted: Wanted, gpu: GpuFacts) -> Finding:
         why=f"ECC of gpu {gpu.index} {ecc_state}: {ECC_ON if want else ECC_OFF}"
         + ("; a reboot changes it" if waits else ""),
         role=ROLE,
+        reboot=waits,
     )
 
 
@@ -264,7 +265,7 @@ def _ecc_kept(gpu: GpuFacts) -> Finding:
     reason = f"ECC of gpu {gpu.index} is {words[current]} and becomes {words[pending]} at the next reboot"
     remedy = f"reboot when it suits you, or take it back: nvidia-smi -i {gpu.index} -e {int(current)}"
     actual = f"{words[current]}, {words[pending]} after a reboot"
-    return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy)
+    return Finding(f"gpu {gpu.index}", "ecc", Status.WARN, expected, actual, reason, remedy, reboot=True)
 
 
 def _compute_mode(wanted: Wanted, gpu: GpuFacts) -> Finding:

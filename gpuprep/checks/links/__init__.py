@@ -141,7 +141,8 @@ def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
         ("lanes", link.now.width, link.device.width),
     ):
         if read_now and most and read_now > most:
-            return f"{what} of the link: {read_now}, and the device has {most}: it is another board, or a wrong reading"
+            said = f"{what} of the link: {read_now}, and the device has {most}"
+            return f"{said}: this is another board, or the reading is wrong"
     if why := _beyond_its_own(gpu, link):
         return why
     fastest = max((one for one in gpu.host.values() if isinstance(one, float)), default=0.0)

@@ -20,7 +20,7 @@ EXPECTED = "all up, or none in use"
 LOOK = "nvidia-smi nvlink -s shows them; reset the linked GPUs or reboot; check the fabric manager"
 FABRIC = "check the fabric manager (nvidia-fabricmanager) and nvidia-smi topo -m"
 BRIDGE = "see that each bridge is pushed in fully and is of the right kind; else show the provider this report"
-UNBRIDGED = "no bridge joins this card to another: cards of this kind are sold with and without one"
+UNBRIDGED = "this card has no NVLink bridge: cards of this kind are sold with and without a bridge"
 
 
 # ---------------------------------------------------------------- from the snapshot
@@ -68,7 +68,7 @@ def _none_up(
     if any(others):
         why = f"the GPU has {total} NVLinks and none is up, and other GPUs of this machine have some"
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
-    why = f"the GPU has {total} NVLinks and none is up: GPUs reach each other by PCIe alone"
+    why = f"the GPU has {total} NVLinks and none is up: GPUs reach each other over PCIe only"
     if nvswitches:
         why += f", although the machine has {nvswitches} NVSwitches"
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, FABRIC)
@@ -107,7 +107,10 @@ def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
     family = topologies.family(catalogue.board_of(joined[0]))
     if family and family.joined == "bridge":
         subject = f"gpu {joined[0].index}"
-        why = "NVLinks of this GPU are up, and no other GPU of this machine has any: where they lead to is not seen"
+        why = (
+            "NVLinks of this GPU are up, and no other GPU of this machine has any:"
+            " the other ends of these links are not known"
+        )
         return [Finding(subject, "nvlink_end", Status.WARN, "a joined pair", "one end", why, BRIDGE)]
     return []
 
@@ -134,7 +137,7 @@ def of_pair(
     most = family.links
     if links < 0 or links != int(links) or (most is not None and links > most):
         said = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
-        why = f"{links:g} NVLinks are recorded, and the board has {said}: the record or the board is another"
+        why = f"{links:g} NVLinks are recorded, and the board has {said}: the record is wrong, or this is another board"
         return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
     if family.joined == "none":
         return None
@@ -163,7 +166,7 @@ def _between(
     if links >= wanted:
         return Finding(subject, PROP, Status.PASS, expected, shown)
     if links == 0 and not some:
-        why = "no NVLink is active: the GPUs speak over PCIe, which is many times slower"
+        why = "no NVLink is active: the GPUs communicate over PCIe, which is many times slower"
         remedy = (
             "ask the provider whether this size of machine has NVLink; with NVSwitches see that Fabric Manager runs"
         )

@@ -62,7 +62,7 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
     taken = way(evidence, values, gpus)
     found += ncclspeed.findings(values, taken, points, ranks, busy)
     if values.published:
-        why = f"figures that were published ({values.published}): nothing is known of the host"
+        why = f"figures that were published ({values.published}): nothing is known about the host"
         found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*found, *_results(values, points, ranks)]
     found += [*_twice(gpus), *_links(taken), *ncclinstalled.loaded(evidence, values)]
@@ -87,7 +87,7 @@ def _twice(gpus: Sequence[NcclGpu]) -> list[Finding]:
     """UNKNOWN where one GPU is listed as two: then the number of GPUs, and every speed, is another."""
     if len({gpu.uuid for gpu in gpus}) == len({gpu.index for gpu in gpus}) == len(gpus):
         return []
-    why = "a GPU stands twice among those that were measured"
+    why = "the measurement lists a GPU twice"
     return [Finding("nccl", "gpus", Status.UNKNOWN, "each GPU once", "one of them twice", why, AGAIN)]
 
 
@@ -118,7 +118,7 @@ def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Se
     if not gone and not unreadable:
         return []
     more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
-    said = f"{', '.join(gone[:NAMED])}{more}" if gone else "an entry that is no figure"
+    said = f"{', '.join(gone[:NAMED])}{more}" if gone else "an entry that is not a figure"
     why = f"not measured: {said}"
     shown = f"{len(wanted) - len(gone)} of {len(wanted)} measured"
     return [Finding("nccl", "sizes", Status.UNKNOWN, f"{len(wanted)} collectives and sizes", shown, why, AGAIN)]

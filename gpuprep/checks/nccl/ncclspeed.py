@@ -16,7 +16,7 @@ from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.nccl import Nccl, Point
 
 AGAIN = "measure again"
-MEDIUM_SHARE = 0.7  # of the floor, from MEDIUM to LARGE: on sound machines 128 MiB reach 75 to 100 % of what 4 GiB do
+MEDIUM_SHARE = 0.7  # of the floor, from MEDIUM to LARGE: on healthy machines 128 MiB reach 75 to 100 % of what 4 GiB do
 INCREDIBLE = 1.03
 ROUNDED = 0.03  # by which speed, size and duration of one point may contradict each other
 # A message may not take much longer than a larger one. NCCL changes its protocol between sizes, which costs a little.
@@ -73,8 +73,8 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
     best, fastest = max(large, key=lambda one: one[1])
     if isinstance(way, Missing):
         shown = f"{figure(fastest)} GB/s bus bandwidth at {ncclplan.words(best.bytes or 0)}"
-        why = f"what it can be is not known: {way.detail or way.reason}"
-        return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, "compare it with a sound machine's")
+        why = f"which speed is possible is not known: {way.detail or way.reason}"
+        return Finding("nccl", operation, Status.UNKNOWN, "a floor", shown, why, "compare it with a healthy machine's")
     floor = _floor(values, way, operation, ranks)
     judged = [_judged(point, busbw, ranks, floor, way) for point, busbw in large]
     expected = f"≥ {floor.percent:g} % of {figure(way.carries)} GB/s ({way.words}; {floor.source})"
@@ -104,7 +104,7 @@ def _against(values: Nccl, way: Way, operation: str, worst: _Judged, expected: s
         return Finding("nccl", operation, status, expected, shown, why, remedy)
     if worst.share >= 1 - 1e-9:
         return Finding("nccl", operation, Status.PASS, expected, shown)
-    why = f"{said}; at this size a sound machine reaches {figure(worst.need)}{_told(values)}"
+    why = f"{said}; at this size a healthy machine reaches {figure(worst.need)}{_told(values)}"
     return Finding(
         "nccl", operation, Status.WARN if worst.busbw >= worst.fault else Status.FAIL, expected, shown, why, remedy
     )

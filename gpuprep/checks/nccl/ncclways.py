@@ -1,4 +1,4 @@
-"""Over what do the GPUs of a machine reach each other, and how much does it carry? For the checks of NCCL's speed."""
+"""Which links connect the GPUs of a machine, and how fast are these links? For the checks of NCCL's speed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
     most = max(pairs.values())
     known = [board.nvlink.links for board in boards if board.nvlink]
     if known and most > max(known):
-        return Missing("unparsable", f"{most} NVLinks are said to be up, and {boards[0].name} has {max(known)}")
+        return Missing("unparsable", f"{most} NVLinks are recorded as up, and {boards[0].name} has {max(known)}")
     through_switch = len(gpus) > 2 and bool(known) and max(totals) > max(known)
     if switched:
         direct = len(gpus) > 2 and not through_switch

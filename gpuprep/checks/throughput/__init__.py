@@ -94,7 +94,7 @@ def _unreadable(raw: object, values: Throughput) -> list[Finding]:
     there = len(series) + sum(len(one) for one in steps if isinstance(one, list))
     if there <= kept:
         return []
-    nothing = Missing("unparsable", f"{there - kept} entries are no series, or no steps of one")
+    nothing = Missing("unparsable", f"{there - kept} entries are not valid series")
     return [unknown("throughput", "series", nothing, expected="every series readable", remedy=AGAIN)]
 
 
@@ -131,7 +131,7 @@ def _absent(
 def _nothing_ran(gpu: ThroughputGpu, its: Sequence[Judged]) -> list[Finding]:
     if gpu.error or any(one.series.outcome != "no_time" for one in its):
         return []
-    nothing = Missing("not_recorded", "no series had its turn: the machine was too slow for the time there is")
+    nothing = Missing("not_recorded", "no series was measured: the machine was too slow for the time limit")
     subject = f"throughput gpu {gpu.index}"
     return [unknown(subject, FPS, nothing, expected="measured", remedy="measure again, with less load")]
 
@@ -161,7 +161,7 @@ def _series(evidence: Evidence, judged: Judged, disturbed: str) -> list[Finding]
 def _contradicts(judged: Judged, why: str) -> Finding:
     best = judged.best
     shown = f"{positive(best.fps):.0f} fps" if best else "no frame"
-    return Finding(judged.subject, FPS, Status.UNKNOWN, "figures that can be true", shown, why, AGAIN)
+    return Finding(judged.subject, FPS, Status.UNKNOWN, "possible figures", shown, why, AGAIN)
 
 
 def _lost(gpu: ThroughputGpu) -> Finding:
@@ -188,7 +188,7 @@ def _without_engine(judged: Judged) -> Finding:
         status, shown = Status.UNKNOWN if sure else Status.WARN, f"{positive(judged.best.fps):.0f} fps"
         return Finding(
             judged.subject, FPS, status, expected, shown,
-            f"it works, though by gpuprep's catalogue a {title} has none: one of the two is wrong",
+            f"it works, though by gpuprep's catalogue a {title} has none: the catalogue or the GPU's name is wrong",
             "compare the GPU's name with the one you ordered, and tell gpuprep's authors",
         )  # fmt: skip
     if known is not None and known.denies.startswith(("nvenc", "nvdec")):

@@ -137,7 +137,7 @@ def _same(every: Sequence[Latency], series: Series) -> Latency | None:
 
 def _why(series: Series) -> str:
     words = {
-        "no_time": "the time was used up before its turn",
+        "no_time": "the time limit was reached before it began",
         "not_built": "this FFmpeg has no such part",
         "not_run": "it was not run",
     }

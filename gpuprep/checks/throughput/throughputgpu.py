@@ -33,24 +33,24 @@ def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], p
 
 
 def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:
-    """(why a low figure does not count, or ""; the finding): no other process, and idle engines before we began."""
+    """(why a low figure does not count, or ""; the finding): no other process, engines idle before the measurement."""
     subject, prop = f"gpu {gpu.index}", "video_alone"
     why, found = conditions.alone(subject, prop, gpu.other_processes)
     if why and not (published and isinstance(gpu.other_processes, Missing)):
         return why, found
     used = [gpu.before.encoder_utilization_percent, gpu.before.decoder_utilization_percent]
     known = [percent for percent in used if percent is not None]
-    expected = "idle engines before we began"
+    expected = "idle engines before the measurement"
     remedy = "stop what uses the GPU (nvidia-smi dmon -s u shows it), then measure again"
     if len(known) < len(used) and not published:
-        why = "how busy its engines were before we began is not recorded"
+        why = "how busy its engines were before the measurement is not recorded"
         return why, Finding(subject, prop, Status.UNKNOWN, expected, "not known", why, AGAIN)
     if any(not 0 <= percent <= 100 for percent in known):
-        why = "its engines are said to have been busy before we began to a share that cannot be"
+        why = "the recorded use of its engines before the measurement is impossible"
         return why, Finding(subject, prop, Status.UNKNOWN, expected, f"{max(known):g} %", why, AGAIN)
     most = max(known, default=0.0)
     if most > IDLE_PERCENT:
-        why = f"its engines were {most:.0f} % busy before we began"
+        why = f"its engines were {most:.0f} % busy before the measurement"
         return why, Finding(subject, prop, Status.UNKNOWN, expected, f"{most:.0f} % busy", why, remedy)
     return "", Finding(subject, prop, Status.PASS, "no other work on the engines", "none")
 

@@ -50,11 +50,11 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
         line = best.died_because or "they died"
         return Loss(
             f"{best.died} of {best.sessions} sessions ended early ({line}), so the engines were not filled",
-            "put that right first, then measure again",
+            "repair that first, then measure again",
         )
     used = _known(best.decoder_utilization_percent if bound == "decode" else best.encoder_utilization_percent)
     if used is None:
-        reason = f"NVML did not say how busy the {ENGINE[bound]} were, so it is open where the rest went"
+        reason = f"NVML did not say how busy the {ENGINE[bound]} were, so the cause is not known"
         return Loss(reason, "look at `nvidia-smi dmon -s u` while FFmpeg runs")
     if used < BUSY_PERCENT:
         return _waited(best, bound, used)

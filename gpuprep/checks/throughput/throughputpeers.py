@@ -8,7 +8,7 @@ from gpuprep.checks.throughput.throughputsense import contradiction
 from gpuprep.checks.throughput.throughputseries import Judged, positive
 from gpuprep.records import Finding, Status
 
-# Two sound GPUs differ by a few per cent, the shorter window of every further GPU included; a tenth is more than that.
+# Two healthy GPUs differ by a few per cent, although every further GPU is measured for a shorter time. 10 % is more.
 WARN_PERCENT, FAIL_PERCENT = 10.0, 25.0
 EXPECTED = f"less than {WARN_PERCENT:g} % below the best of its kind"
 REMEDY = (

@@ -1,4 +1,4 @@
-"""Can a series be true? Figures that contradict each other, the clock, or what engines can do. Pure."""
+"""Are the figures of a series possible? They must fit each other, the clock and the speed of the engines. Pure."""
 
 from __future__ import annotations
 

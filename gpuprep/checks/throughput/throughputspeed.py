@@ -1,8 +1,8 @@
-"""Frames a second of one series against what its engines give. Pure.
+"""Compares the frames per second of one series with the speed of its video engines. Pure.
 
-Two limits. Below the profile's share of NVIDIA's rate the series fails. Below what sound engines give it is slow enough
-to tell: 90 % of what gpuprep's own clip reached on sound boards, else 85 % of NVIDIA's rate (NVIDIA's clips are not
-published). A profile of the user has one limit, the user's.
+Two limits. Below the profile's share of NVIDIA's rate a series is FAIL. Below the speed of healthy engines it is WARN:
+that limit is 90 % of what gpuprep's own clip reached on healthy boards, else 85 % of NVIDIA's rate (NVIDIA's clips are
+not published). If the user's profile sets a limit, that is the only limit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Limits:
         if shipped and rate.own_clip and judged.own_clip:
             sound = rate.own_clip * self.total / rate.share
             self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * sound)
-            self.sound = f"{OWN_CLIP_PERCENT:g} % of the {sound:.0f} fps that sound boards reach with this clip"
+            self.sound = f"{OWN_CLIP_PERCENT:g} % of the {sound:.0f} fps that healthy boards reach with this clip"
         if self.tell > self.fail:
             self.expected += f", and {self.tell:.0f} fps, {self.sound}"
 

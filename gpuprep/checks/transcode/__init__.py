@@ -78,7 +78,7 @@ def _case(
         return [unknown(subject, COMPLETED, Missing("unparsable", f"outcome {outcome!r}"), expected=EXPECTED)]
     why = transcodetrust.contradiction(case, every)
     if own is None or why:
-        expected, shown = "a record that can be true", str(outcome)
+        expected, shown = "a possible record", str(outcome)
         return [Finding(subject, COMPLETED, Status.UNKNOWN, expected, shown, why, "measure again")]
     lacking = _lacking(own, known)
     if outcome == "completed":
@@ -253,7 +253,7 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
     if isinstance(one, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
         return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
     if one <= 0 or many <= 0:
-        return [unknown(subject, prop, Missing("unparsable", "seconds that are none"), expected=expected)]
+        return [unknown(subject, prop, Missing("unparsable", "seconds that are not a duration"), expected=expected)]
     if (chunks.files, chunks.renditions) != (FILES, len(SIZES)):
         made = f"{FILES} in {len(SIZES)}"
         why = f"{chunks.files} files in {chunks.renditions} sizes are recorded, and the probe makes {made}"

@@ -132,7 +132,7 @@ def _ranks(subject: str, outputs: Sequence[Output]) -> list[Finding]:
     if rates == sorted(rates):
         return []
     shown = ", ".join(f"{asked} ► {rate}" for asked, rate in rows)
-    why = f"more bits were asked for and fewer came out (kbit/s): {shown}"
+    why = f"a higher bit rate was requested and a lower bit rate came out (kbit/s): {shown}"
     return [_wrong(subject, "bit_rate_kbps", "outputs", "rates rise as asked", shown, why)]
 
 
@@ -182,7 +182,7 @@ def _gpu(subject: str, case: Case, own: Planned) -> list[Finding]:
     shown = _use(proof)
     if not why:
         return [Finding(subject, "gpu", Status.PASS, expected, shown)]
-    remedy = "see that FFmpeg is the one of the profile (ffmpeg -buildconf) and that nothing wraps it"
+    remedy = "see that FFmpeg is the one of the profile (ffmpeg -buildconf) and that no wrapper script replaces it"
     return [Finding(subject, "gpu", Status.FAIL, expected, shown, "; ".join(why), remedy)]
 
 

@@ -151,7 +151,7 @@ def _output(output: Output, asked: Expected) -> Iterator[str]:
         if value is not None and not 0 <= value <= IDENTICAL_DB:
             yield f"a {name} of {value:g} dB is recorded, and 0 to {IDENTICAL_DB:g} can be"
     if ssim is not None and not -1 <= ssim <= 1:
-        yield f"an SSIM of {ssim:g} is recorded, and no more than 1 can be"
+        yield f"an SSIM of {ssim:g} is recorded, and more than 1 is impossible"
     if psnr is not None and psnr >= IDENTICAL_DB:
         if floor is None or floor < EXACT_DB:
             yield "its pictures are said to be identical with the source's, and an encoder or scaler changes them"
@@ -169,7 +169,7 @@ def _output(output: Output, asked: Expected) -> Iterator[str]:
 def _lengths(output: Output) -> Iterator[str]:
     seconds, rate, size = (_number(value) for value in (output.duration_seconds, output.bit_rate_kbps, output.bytes))
     if size == 0 or rate == 0:
-        yield "an output without a bit is recorded"
+        yield "an output of 0 bits is recorded"
     if seconds and rate and size:
         written = size * 8 / 1000
         if written < 0.9 * rate * seconds:

@@ -98,6 +98,7 @@ class Case:
     refused_in: str = ""  # of outcome "refused": the case in which the driver refused the same encoder
     missing_parts: tuple[str, ...] = ()
     warnings: Names = ()
+    at_once: Optional[int] = 1  # cases at work at the same time, this one counted
     outputs: tuple[Output, ...] = ()
     gpu_proof: Union[GpuProof, Missing] = NOT_RECORDED
 

@@ -1,4 +1,4 @@
-"""How far below sound boards a speed may be: before it is no PASS any more, and before it is a fault."""
+"""Two limits for a speed, relative to healthy boards: below the first it is not PASS, below the second it is FAIL."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure
 
-# A board that is 15 % slow is never PASS, and sound boards differ by a few per cent from each other.
+# A board that is 15 % slow is never PASS, and healthy boards differ by a few per cent from each other.
 PASS_SHARE = 0.88
-# Of what sound boards reach; below it the board is defective, if its clocks were known to be full.
+# Of what healthy boards reach; below it the board is defective, if its clocks were known to be full.
 FAIL_SHARE = 0.75
 SLACK = 1e-9
 # Readings are rounded, and clocks vary: this much above the impossible is still possible.
@@ -25,7 +25,7 @@ class Limits:
     source: str
 
     def of(self, peak: float) -> str:
-        """ "≥ 82 % of 4800 GB/s (H200 SXM 141 GB, sound boards reach 93 %)" """
+        """ "≥ 82 % of 4800 GB/s (H200 SXM 141 GB, healthy boards reach 93 %)" """
         return f"≥ {self.passes:.3g} % of {figure(peak)} GB/s ({self.source})"
 
     def status(self, percent: float) -> str:
@@ -35,7 +35,7 @@ class Limits:
 
 
 def limits(least: Floor, sound: float | None, said: str = "", *, undisturbed: bool = False) -> Limits:
-    """From a floor, and from what sound boards reach in per cent, where that is known.
+    """From a floor, and from what healthy boards reach in per cent, where that is known.
 
     `said` names these boards. `undisturbed`: nothing that was recorded could have made the board slow.
     """
@@ -43,9 +43,9 @@ def limits(least: Floor, sound: float | None, said: str = "", *, undisturbed: bo
         return Limits(least.percent, least.percent, least.source)
     fails = max(least.percent, FAIL_SHARE * sound) if undisturbed else least.percent
     passes = max(PASS_SHARE * sound, fails)
-    return Limits(passes, min(fails, passes), f"{said}: sound ones reach {sound:.3g} %")
+    return Limits(passes, min(fails, passes), f"{said}: healthy boards reach {sound:.3g} %")
 
 
 def is_shipped(evidence: Evidence, name: str) -> bool:
-    """Whether a threshold is gpuprep's own. What a user writes in a profile counts before what sound boards reach."""
+    """Whether a threshold is gpuprep's own. What a user writes in a profile counts before what healthy boards reach."""
     return name in evidence.thresholds.get("shipped", ())
