@@ -1,9 +1,15 @@
-"""Where gpuprep finds its own files on the controller; the XDG folders are read from the environment at each call."""
+"""Where gpuprep finds its own files on the controller; the XDG folders are read from the environment at each call.
+
+All raise UsageError for a user who has no home.
+"""
 
 from __future__ import annotations
 
+import getpass
 import os
 from pathlib import Path
+
+from gpuprep.errors import UsageError
 
 
 def state_dir() -> Path:
@@ -55,5 +61,24 @@ def shipped_profiles_dir() -> Path:
 def _base(variable: str, default: str) -> Path:
     value = os.environ.get(variable, "")
     # The XDG specification: a relative path in these variables is to be ignored.
-    root = Path(value) if value.startswith("/") else Path.home() / default
-    return root / "gpuprep"
+    return (Path(value) if value.startswith("/") else home(variable) / default) / "gpuprep"
+
+
+def home(variable: str = "") -> Path:
+    """A user of a container often has neither HOME nor an entry in /etc/passwd: then UsageError."""
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        names = f"HOME, or {variable}," if variable else "HOME"
+        raise UsageError("this user has no home folder", f"set {names} to a folder that exists") from error
+
+
+def user_name() -> str:
+    """Who runs gpuprep. Raises UsageError for a user without a name, as some containers have."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # OSError: from Python 3.13 on
+        raise UsageError(
+            f"the user with the number {os.getuid()} has no name: no line of /etc/passwd has it",
+            "set LOGNAME to a name; what runs Ansible (provision, tune) needs the line, because ssh needs it",
+        ) from error

@@ -34,7 +34,7 @@ or, with -i, a host or group pattern of an Ansible inventory."""
 def cli() -> None:
     """Turn a bare cloud VM into a certified GPU machine, and prove it.
 
-    Start with `gpuprep provision HOST --profile t4`, or rehearse it on a simulated machine: `gpuprep sim up t4`.
+    Start with `gpuprep init HOST`, or rehearse on a simulated machine: `gpuprep sim up t4`.
     """
 
 

@@ -1,4 +1,4 @@
-"""Failures of several hosts that are one: told once, with how many hosts have it. Pure.
+"""Shows a failure that several hosts have in common once, with the number of hosts. Pure.
 
 Two errors are equal if they are but for the host's own name, addresses and the run's id.
 """

@@ -1,4 +1,4 @@
-"""What a word of the command line may become: hosts, runs, profiles, steps, GPUs. For completion by Tab.
+"""The values that Tab offers for a word of the command line: hosts, runs, profiles, steps, GPUs.
 
 Asked with every press of Tab, so it reads little and imports little. It writes nothing, runs nothing and contacts
 nobody: an inventory is read as text and never executed, a store in PostgreSQL is left alone, a store in SQLite is

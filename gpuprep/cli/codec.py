@@ -17,8 +17,16 @@ def codec() -> None:
 
 
 @codec.command()
-@click.option("--target", type=click.Choice(["linux", "windows"]), required=True, help="The system it shall run on.")
-@click.option("--profile", metavar="NAME|PATH", default="base", show_default=True, help="Its codec part is built.")
+@click.option(
+    "--target", type=click.Choice(["linux", "windows"]), required=True, help="The system that FFmpeg will run on."
+)
+@click.option(
+    "--profile",
+    metavar="NAME|PATH",
+    default="base",
+    show_default=True,
+    help="Build FFmpeg as the codec section of this profile says.",
+)
 @click.option(
     "-o",
     "--output",

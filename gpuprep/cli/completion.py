@@ -1,4 +1,4 @@
-"""gpuprep completion, and the answer to a shell that asks what a word may become.
+"""gpuprep completion, and the values that it offers to a shell for a word.
 
 The shell's script (cli/shells/) starts gpuprep with _GPUPREP_COMPLETE=SHELL_complete and the line in the environment.
 The answer is a line a candidate: kind, value and help with tabs between them. Whatever goes wrong, the answer is

@@ -113,11 +113,11 @@ def _show(records: list[RunRecord], request: Request) -> int:
 
     def page(those: Sequence[RunRecord]) -> str:
         if request.as_json:
-            return json.render_several(those, provision.gravest([record.exit_code for record in those]))
+            return json.render_several(those, provision.worst([record.exit_code for record in those]))
         return "".join(nightly.render(one.host, one.nightly) for one in those if one.nightly is not None)
 
     whole, shown = showable.each(page, records, whole=request.as_json)
     if whole:
         emit(whole, request.output)
     errors_to_stderr(shown)
-    return provision.gravest([record.exit_code for record in shown])
+    return provision.worst([record.exit_code for record in shown])

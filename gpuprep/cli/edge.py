@@ -93,12 +93,14 @@ def _unexpected(session: Session, error: Exception, arguments: list[str]) -> int
     what = f"A{errorlog.named(error)[1:]}"
     try:
         path = errorlog.keep(text)
-    except OSError as unwritable:
+    except (OSError, GpuprepError) as unwritable:
         click.echo(visible(text), err=True)
-        click.echo(f"{what} (its log could not be written: {unwritable})", err=True)
+        click.echo(visible(f"{what} (its log could not be written: {unwritable})"), err=True)
+        hint = "the whole of it is on stderr"
     else:
         click.echo(f"{what}. The whole of it is in {path}", err=True)
-    _json_error(session, what, f"see {path}", UNEXPECTED)
+        hint = f"see {path}"
+    _json_error(session, what, hint, UNEXPECTED)
     return UNEXPECTED
 
 

@@ -52,7 +52,7 @@ def names(
         return
     if not found:
         if not quiet:
-            click.echo("no host has been asked yet which machine it is", err=True)
+            click.echo("no host was identified yet", err=True)
         return
     together = {one.host for one in found if one.name != one.host}
     rows = [("NAME", "HOST", "GPUS", "SEEN", "")]

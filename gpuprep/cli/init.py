@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuprep.workflows.runs import Line, Options
 
 INVENTORY = Path("inventory")
+ACCEPT = "--accept-new-host-key"
 
 
 @click.command()
@@ -49,7 +50,7 @@ INVENTORY = Path("inventory")
 @click.option(
     "-y",
     "--yes",
-    "--accept-new-host-key",
+    ACCEPT,
     "accept",
     is_flag=True,
     help="Accept a host key that is not known, without a question. A changed host key is still refused.",
@@ -98,7 +99,9 @@ def init(
         if not quiet:
             click.echo(visible(text), err=True)
 
-    login = firstmachine.log_in(target, lambda shown: _accepted(shown, host, yes=accept), say)
+    again = _again(name, inventory, profile_file, force=force, ask_become_pass=ask_become_pass, store=store)
+    accepting = command(*again, *(["--ssh-key", str(ssh_key)] if ssh_key else []), ACCEPT, about=host)
+    login = firstmachine.log_in(target, lambda shown: _accepted(shown, host, accepting, yes=accept), say, again)
     if login.user:
         say(f"logged in as {login.user} with {login.key}")
     key = Path(login.target.identity_file) if login.target.identity_file and login.user else None
@@ -125,28 +128,49 @@ def init(
     return 0
 
 
-def _accepted(shown: HostKey, host: str, *, yes: bool) -> bool:
-    """Show a host key, and ask before it becomes known. Raises HostKeyRefused where nobody can be asked."""
+def _again(
+    name: str | None,
+    inventory: Path,
+    profile_file: Path | None,
+    *,
+    force: bool,
+    ask_become_pass: bool,
+    store: str | None,
+) -> list[str]:
+    """The words of this command with the options that were given, for the command that an error names."""
+    words = ["gpuprep", "init"]
+    words += ["--name", name] if name else []
+    words += ["--inventory", str(inventory)] if inventory != INVENTORY else []
+    words += ["--profile-file", str(profile_file)] if profile_file else []
+    words += ["--force"] if force else []
+    words += ["--ask-become-pass"] if ask_become_pass else []
+    return words + (["--store", store] if store else [])
+
+
+def _accepted(shown: HostKey, host: str, accepting: str, *, yes: bool) -> bool:
+    """Show a host key, and ask before it becomes known; `accepting` is this command with --accept-new-host-key.
+
+    Raises HostKeyRefused where nobody can be asked.
+    """
     from gpuprep.errors import HostKeyRefused
 
     lines = [
         f"The host key of {shown.name} is not known yet:",
         f"  {shown.algorithm} {shown.fingerprint}",
-        f"Compare it with the one that {shown.compare}",
+        f"Compare the fingerprint with the one that {shown.compare}",
     ]
     click.echo(visible("\n".join(lines)), err=True)
     if yes:
         click.echo(visible(f"Accepted, as asked; it is added to {shown.file}"), err=True)
         return True
-    again = command("gpuprep", "init", "--accept-new-host-key", about=host)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise HostKeyRefused(
             f"{host}: the host key is not known, and there is no terminal to ask at",
-            f"compare the fingerprint; if it is the machine's, run `{again}`",
+            f"compare the fingerprint; if it is the machine's, run `{accepting}`",
             where=host,
         )
     if not click.confirm(f"Is it this machine's? Yes adds it to {visible(shown.file)}", default=False, err=True):
-        raise HostKeyRefused(f"{host}: the host key was not accepted", f"later: `{again}`", where=host)
+        raise HostKeyRefused(f"{host}: the host key was not accepted", f"later: `{accepting}`", where=host)
     return True
 
 
@@ -192,7 +216,7 @@ def _planned(request: Request) -> Proposed:
     found: list[Proposed] = []
 
     def workflow(one: Target, chosen: Options, line: Line) -> RunRecord:
-        found.append(proposing.plan(one, chosen, line, request.store))
+        found.append(proposing.plan(one, chosen, line))
         return found[0].record
 
     (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)
@@ -202,8 +226,8 @@ def _planned(request: Request) -> Proposed:
 def _page(made: Proposed, *, color: bool) -> list[str]:
     """The steps with their minutes, downloads and restarts; why each is needed says `gpuprep plan`."""
     from gpuprep.records import Source
+    from gpuprep.reports import taking
     from gpuprep.reports.text import SIMULATED
-    from gpuprep.workflows.effort import size
 
     plan, effort = made.record.plan, made.effort
     assert plan is not None
@@ -217,9 +241,8 @@ def _page(made: Proposed, *, color: bool) -> list[str]:
     titles |= {"facts": "Connect, read facts", "preflight": titles.get("preflight", "Check the host")}
     titles |= {"measuring": "Measure briefly and judge"}
     for step in effort.steps:
-        download = size(step.megabytes) if step.megabytes else ""
+        download = taking.size(step.megabytes) if step.megabytes else ""
         restart = ", may restart the machine" if step.restart else ""
         lines.append(f"  {step.seconds / 60:9.1f}  {download:>8}  {titles[step.name]}{restart}")
-    lines += textwrap.wrap(f"In all {effort.sentence} ({effort.basis}).", page_width(), initial_indent="  ",
-                           subsequent_indent="  ")  # fmt: skip
+    lines += textwrap.wrap(taking.whole(effort.total), page_width(), initial_indent="  ", subsequent_indent="  ")
     return lines

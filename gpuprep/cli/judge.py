@@ -89,7 +89,7 @@ def judge(
     finally:
         if opened is not None:
             opened.close()
-    code = provision.gravest([one.exit_code for one in records])
+    code = provision.worst([one.exit_code for one in records])
     if form != "text":
         pages_of.show(records, form, output, open_page=open_page, code=lambda _: code)
         return code

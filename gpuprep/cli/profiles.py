@@ -10,6 +10,8 @@ from gpuprep.cli import tables
 from gpuprep.cli.console import emit
 from gpuprep.untrusted.plaintext import command, visible
 
+MOST_MODELS = 5  # that the table names of one profile
+
 
 @click.group()
 def profiles() -> None:
@@ -37,10 +39,17 @@ def list_profiles(as_json: bool) -> None:
     if as_json:
         emit(tables.document(profiles=rows), None)
         return
-    table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], ", ".join(r["gpus"]), r["description"]) for r in rows)]
+    table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], _few(r["gpus"]), r["description"]) for r in rows)]
     widths = [max(len(row[column]) for row in table) for column in (0, 1)]
     for name, gpus, description in table:
         emit(f"{name:<{widths[0]}}  {gpus:<{widths[1]}}  {description}", None)
+
+
+def _few(gpus: list[str]) -> str:
+    """A profile may be for all models, which would be a line of three hundred letters."""
+    if len(gpus) <= MOST_MODELS:
+        return ", ".join(gpus)
+    return f"{', '.join(gpus[: MOST_MODELS - 1])} and {len(gpus) - MOST_MODELS + 1} more"
 
 
 @profiles.command()

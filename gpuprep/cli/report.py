@@ -89,4 +89,4 @@ def _records(run: str | None, batch: str | None, form: str, store: str | None) -
 def _worst(records: Sequence[RunRecord]) -> int:
     from gpuprep.workflows import provision
 
-    return provision.gravest([record.exit_code for record in records])
+    return provision.worst([record.exit_code for record in records])

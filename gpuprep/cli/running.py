@@ -1,4 +1,4 @@
-"""What a line of the live display says of one host: events in, words out. Knows no terminal."""
+"""The text of one host's row in the live display: events in, words out. Knows no terminal."""
 
 from __future__ import annotations
 

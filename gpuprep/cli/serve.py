@@ -20,7 +20,7 @@ PORT = 8765
     metavar="ADDRESS:PORT",
     default=f"127.0.0.1:{PORT}",
     show_default=True,
-    help="Where to listen. Other machines reach it at their peril without TLS: docs/dashboard.md.",
+    help="Where to listen. Without TLS use only a loopback address: docs/dashboard.md.",
 )
 @click.option(
     "--token",
@@ -35,16 +35,18 @@ PORT = 8765
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Read the token from the first line of FILE.",
 )
-@click.option("--no-token", is_flag=True, help="Ask for no token. On a loopback address alone.")
+@click.option("--no-token", is_flag=True, help="Ask for no token. Only on a loopback address.")
 @click.option(
     "--name",
     "names",
     metavar="NAME",
     multiple=True,
-    help="A host name that browsers ask this server by, such as that of a proxy. Others are refused. Repeatable.",
+    help="A host name that browsers use for this server, such as that of a proxy. Other names are refused. Repeatable.",
 )
 @click.option(
-    "--tls-proxy", is_flag=True, help="Browsers reach it by TLS through a proxy: the cookie goes by TLS alone."
+    "--tls-proxy",
+    is_flag=True,
+    help="Browsers reach the server over TLS through a proxy: the cookie is sent over TLS only.",
 )
 @options.store
 def serve(

@@ -1,4 +1,4 @@
-"""Progress of a command that works on this computer: what it does, and never more than 15 s of silence."""
+"""Progress of a command that works on this computer: at least one line every 15 s."""
 
 from __future__ import annotations
 

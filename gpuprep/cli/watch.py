@@ -34,7 +34,7 @@ UNKNOWN = 3
 def watch(interval: float, **shared: Any) -> int:
     """Watch the GPUs of machines on the terminal, as they are now; change nothing.
 
-    A row a GPU, the grave first: clocks and power against what was certified, temperature, how busy SMs, NVENC and
+    A row a GPU, the worst first: clocks and power against what was certified, temperature, how busy SMs, NVENC and
     NVDEC are, memory, errors, what slows it down, and whose programs run. A host that fails is one UNKNOWN row and is
     tried again. Ctrl-C ends it.
 

@@ -23,7 +23,7 @@ FEW = 3  # processes that are named
 
 
 def rows(hosts: Sequence[Watched]) -> list[tuple[str, ...]]:
-    """A row a GPU, the grave hosts first; a host that cannot be read is one row. `hosts` are in order."""
+    """A row a GPU, the worst hosts first; a host that cannot be read is one row. `hosts` are in order."""
     found: list[tuple[str, ...]] = []
     for host in hosts:
         name = one_line(host.name, 255) + (" SIMULATED" if host.simulated else "")

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from gpuprep.records import RunRecord
     from gpuprep.remote import Target
     from gpuprep.settings import SiteConfig
+    from gpuprep.store import Store
     from gpuprep.workflows.runs import Line, Options
 
     Workflow = Callable[[Target, Options, Line], RunRecord]
 
 DEFAULT_FORKS = 5
+NO_PROFILE = ("plan", "capacity", "drift last", "drift unschedule")  # they need none, or choose it themselves
 DRIFT = ("drift", "last")
 DRIFT_FORKS = 10  # a drift check is one short round trip
 
@@ -78,7 +80,9 @@ def execute(command: str, request: Request, *, stored: bool = True, **chosen: An
     records = on_hosts(command, request, site, _workflow(command, profile), options, stored=stored)
     if style != "text" or (command in DRIFT and (request.inventory is not None or len(records) > 1)):
         return show_fleet(records, request, style)
-    return _show(records, request, as_plan=options.check or command == "plan")
+    # `drift last` stores a result of the host; that there is none is no run.
+    kept = command != "last" or not records[0].error
+    return _show(records, request, as_plan=options.check or command == "plan", stored=kept)
 
 
 def _workflow(command: str, profile: Profile | None) -> Workflow:
@@ -150,6 +154,7 @@ def on_hosts(
     if options.become_password:
         keep_secret(options.become_password)
     store = Store.open(request.store or site.store) if stored else None
+    past = None if stored else _earlier_runs(request.store or site.store)
     # An inventory's hosts are a batch even where only one of them is left.
     batch = new_run_id() if len(found) > 1 or request.inventory is not None else ""
     cancel = threading.Event()
@@ -160,7 +165,7 @@ def on_hosts(
             quiet=request.quiet,
             no_color=request.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set, console.tells, batch_id=batch)
+            line = Line(console.progress, store, cancel.is_set, console.tells, batch_id=batch, past=past)
 
             def work(target: Target) -> RunRecord:
                 ended: tuple[int, str | None, str] = (UNEXPECTED, None, "")
@@ -184,8 +189,20 @@ def on_hosts(
                 runs=line.runs,
             )
     finally:
-        if store is not None:
-            store.close()
+        for opened in (store, past):
+            if opened is not None:
+                opened.close()
+
+
+def _earlier_runs(url: str | None) -> Store | None:
+    """The store that an estimate is made from; None where it cannot be opened: an estimate is not worth a stop."""
+    from gpuprep.errors import StoreError, UsageError
+    from gpuprep.store import Store
+
+    try:
+        return Store.open(url)
+    except (StoreError, UsageError):
+        return None
 
 
 def load_profile(command: str, request: Request) -> Profile | None:
@@ -196,11 +213,12 @@ def load_profile(command: str, request: Request) -> Profile | None:
     from gpuprep.errors import UsageError
 
     if not request.hosts and request.inventory is None:
-        raise UsageError(f"`gpuprep {command}` needs a HOST", _what_exists(command))
+        typed = "drift last" if command == "last" else command
+        raise UsageError(f"`gpuprep {typed}` needs a HOST", _what_exists(typed, request))
     if command == "last" or (command == "plan" and request.profile is None):
         return None
     if request.profile is None:
-        raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command))
+        raise UsageError(f"`gpuprep {command}` needs --profile", _what_exists(command, request))
     from gpuprep.desired import loading
 
     try:
@@ -209,16 +227,18 @@ def load_profile(command: str, request: Request) -> Profile | None:
         raise UsageError(error.what, f"{error.hint}\n{_machines()}") from error
 
 
-def _what_exists(command: str) -> str:
+def _what_exists(command: str, request: Request) -> str:
+    """The whole command, with the hosts that were typed, and what may stand in it."""
     from gpuprep.desired import loading
 
-    return "\n".join(
-        [
-            f"gpuprep {command} HOST --profile PROFILE",
-            f"profiles: {', '.join(loading.available())}, or a path to a YAML file",
-            _machines(),
-        ]
-    )
+    words = ["gpuprep", *command.split()]
+    words += ["--inventory", str(request.inventory)] if request.inventory is not None else []
+    words += [] if command in NO_PROFILE else ["--profile", "PROFILE"]
+    hosts = request.hosts or (("HOST",) if request.inventory is None else ())
+    lines = [shell_command(*words, about=hosts)]
+    if len(request.hosts) == 1 and request.inventory is None:
+        lines.append(f"`{shell_command('gpuprep', 'plan', about=hosts)}` proposes a profile")
+    return "\n".join([*lines, f"profiles: {', '.join(loading.available())}, or a path to a YAML file", _machines()])
 
 
 def _machines() -> str:
@@ -248,7 +268,7 @@ def _ask_password() -> str:
     return password
 
 
-def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
+def _show(records: list[RunRecord], request: Request, *, as_plan: bool, stored: bool = True) -> int:
     import sys
 
     from gpuprep.records import showable
@@ -265,15 +285,15 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool) -> int:
 
     def page(those: Sequence[RunRecord]) -> str:
         # The error of a single host is told on stderr, as any program's; a file of --output holds it all the same.
-        if len(those) == 1 and those[0].error and request.output is None:
-            return ""
-        return text.document(those, color=color, width=page_width(), everything=everything, as_plan=as_plan)
+        told = len(those) == 1 and bool(those[0].error) and request.output is None
+        return text.document(
+            those, color=color, width=page_width(), everything=everything, as_plan=as_plan, stored=stored, told=told
+        )
 
     whole, shown = showable.each(page, records)
-    if whole:
-        emit(whole, request.output)
     if len(shown) == 1 or request.output is not None:  # a table has the errors of its hosts
         errors_to_stderr(shown)
+    emit(whole, request.output)
     return _gravest(shown)
 
 
@@ -321,4 +341,4 @@ def _report_of(record: RunRecord) -> str:
 def _gravest(records: Sequence[RunRecord]) -> int:
     from gpuprep.workflows import provision
 
-    return provision.gravest([record.exit_code for record in records])
+    return provision.worst([record.exit_code for record in records])

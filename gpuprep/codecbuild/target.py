@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import Any
+from pathlib import Path
 
-import yaml
+from gpuprep.catalogue import datafile
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Target:
 @cache
 def targets() -> Mapping[str, Target]:
     """The systems by name: "linux", "windows"."""
-    data: dict[str, Any] = yaml.safe_load((resources.files(__package__) / "targets.yml").read_text(encoding="utf-8"))
+    data = datafile.read(Path(__file__).parent / "targets.yml")
     common = data.pop("common")
     return {
         name: Target(

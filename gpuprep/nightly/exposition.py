@@ -72,9 +72,12 @@ class Exposition(Collector):
 
 
 def times(value: object, factor: float) -> float | None:
-    """In base units, rounded to the figures that were read: 763.2 TFLOPS is 763.2e12, without the product's dust."""
+    """In base units, rounded to the figures that were read: 763.2 TFLOPS is 763.2e12, without the product's dust.
+
+    None for a negative figure: nobody measured it, and a graph would show it as if somebody had.
+    """
     number = _number(value)
-    return None if number is None else float(f"{number * factor:.12g}")
+    return None if number is None or number < 0 else float(f"{number * factor:.12g}")
 
 
 def _number(value: object) -> float | None:

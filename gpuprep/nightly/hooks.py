@@ -54,7 +54,7 @@ SCONTROL_SECONDS = 20.0  # it may be called twice within slurmd's 60
 
 @dataclass(frozen=True)
 class Answer:
-    """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the findings that made it so, the gravest first."""
+    """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the findings that made it so, the worst first."""
 
     status: Status
     said: str  # what else there is to say: which check it was, or why nothing is known

@@ -35,7 +35,9 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
     if not why and not (folder / LAST).exists():
         why = f"the newest result could not be kept, and this is the one before it, of {record.ended_at}"
     if why:
-        sys.stderr.write(f"Error: nobody knows how this machine is now: {one_line(why)}\n  what to do: {HOW}\n")
+        sys.stderr.write(
+            f"Error: the present state of this machine is not known: {one_line(why)}\n  what to do: {HOW}\n"
+        )
     try:
         said = showable.document(
             lambda shown: showable.strict_json(shown[0], indent=2) if as_json else text(shown[0], now, visible(why)),

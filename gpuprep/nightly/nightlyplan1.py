@@ -1,4 +1,4 @@
-"""Plan files of form 1, in which `wanted` was flat. A host that has one goes on checking itself after an update."""
+"""Reads plan files of form 1, in which `wanted` was flat, so that hosts with such a file still check themselves."""
 
 from __future__ import annotations
 

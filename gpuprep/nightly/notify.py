@@ -93,7 +93,7 @@ Deliver = Callable[[dict[str, Any]], "Failed | None"]
 def document(record: RunRecord, previous: str) -> dict[str, Any]:
     """What a receiver gets, as JSON. `previous` is the verdict of the change before; "" at the first time.
 
-    At most MOST_BYTES: the findings are the gravest first, and `findings_left_out` says how many more there are.
+    At most MOST_BYTES: the findings are the worst first, and `findings_left_out` says how many more there are.
     """
     record = showable.safe(record, whole=True)
     problems = in_order(record.verdict.findings if record.verdict else (), PROBLEMS)
@@ -234,7 +234,7 @@ class Notifier:
             atomicfile.write(self._path, to_json(state) + "\n", mode=0o600)
             self.not_kept = ""
         except OSError as error:
-            self.not_kept = f"what was told is not kept, and may be told again: {error}"
+            self.not_kept = f"sent reports could not be noted, and may be sent again: {error}"
 
 
 def _noted(channel: Channel | None, receiver: str, record: RunRecord) -> Channel:

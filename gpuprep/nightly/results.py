@@ -125,7 +125,7 @@ class Results:
             if isinstance(last, RunRecord) and not (self._runs / f"{last.run_id}.json").exists():
                 self._file(last.run_id, file_text(self.folder / LAST, follow=False))
         except OSError as error:
-            self.trouble = f"what the run before left is not in order: {error}"
+            self.trouble = f"the results of the previous run are damaged: {error}"
 
     def _file(self, run_id: str, text: str) -> None:
         atomicfile.write(self._runs / f"{run_id}.json", text)

@@ -32,6 +32,7 @@ from gpuprep.nightly.notify import Notifier, status_of, summary_of
 from gpuprep.nightly.results import FOLDER, Results
 from gpuprep.records import DecodeError, Finding, Missing, ProbeResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import compared
+from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.untrusted.limits import file_text
 
@@ -151,8 +152,9 @@ class Night:
         try:
             judged = self._judged(record.started_at)
             record = dataclasses.replace(
-                record, verdict=judged.verdict, findings=judged.findings, exit_code=judged.exit_code
-            )
+                record, verdict=judged.verdict, findings=judged.findings, exit_code=judged.exit_code,
+                reboot_needed=need_reboot(judged.findings),
+            )  # fmt: skip
         except GpuprepError as expected:
             error = expected.explain()
         except SystemExit as told:
@@ -245,9 +247,7 @@ def _unmeasured(facts: Snapshot, why: str) -> Finding:
     gpus = () if isinstance(facts.gpus, Missing) else facts.gpus
     if any(not isinstance(gpu.processes, Missing) and gpu.processes for gpu in gpus):
         return dataclasses.replace(finding, status=Status.SKIP, remedy="")
-    return dataclasses.replace(
-        finding, remedy="put right what keeps the GPUs from answering; the next night measures again"
-    )
+    return dataclasses.replace(finding, remedy="find out why the GPUs do not answer; the next night measures again")
 
 
 def _not_while_gpuprep_works() -> None:

@@ -43,7 +43,9 @@ def playbooks_dir() -> Path:
     for folder in PLAYBOOKS:
         if folder.is_dir():
             return folder
-    raise GpuprepError("gpuprep's playbooks are missing", "this installation of gpuprep is not whole: install it again")
+    raise GpuprepError(
+        "gpuprep's playbooks are missing", "files are missing in this installation of gpuprep: install it again"
+    )
 
 
 @cache

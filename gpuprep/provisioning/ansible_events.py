@@ -34,6 +34,8 @@ OUTCOMES = {
 # Modules that speak for our roles, not for the machine: they run on the controller.
 OUR_WORDS = ("ansible.builtin.assert", "ansible.builtin.fail", "assert", "fail")
 LENDS_TASKS = "gpu_preflight"
+# The task that fails where the machine must be restarted and may not (roles/gpu_driver/tasks/restart.yml).
+RESTART_CHECK = "Check that the machine may be restarted"
 
 LOG_BYTES = 64 << 20
 LOG_LINE_LETTERS = 10_000
@@ -110,6 +112,7 @@ class Events:
         self.unreachable = False
         self.unreachable_during = ""
         self.reached_host = False
+        self.reboot_needed = False
         self.current = ""
         self._role = ""
 
@@ -165,7 +168,9 @@ class Events:
         self.reached_host = True
         ignored = kind == "runner_on_failed" and data.get("ignore_errors")
         if kind == "runner_on_failed" and not ignored:
-            self._failed(role, task, result, ours=data.get("task_action") in OUR_WORDS)
+            ours = data.get("task_action") in OUR_WORDS
+            self._failed(role, task, result, ours=ours)
+            self.reboot_needed = ours and task == RESTART_CHECK
         if kind == "runner_on_unreachable":
             self.unreachable = True
             self.unreachable_during = step_name(role, task)

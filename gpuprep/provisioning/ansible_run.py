@@ -39,10 +39,14 @@ TAIL_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that failed: the error to raise, and the result so far."""
+    """A run that failed: the error to raise, and the result so far.
+
+    `reboot_needed`: it stopped because the machine must be restarted first, which it was not allowed to do.
+    """
 
     error: GpuprepError
     result: PlaybookResult
+    reboot_needed: bool = False
 
 
 def run(
@@ -75,7 +79,9 @@ def run(
     playbooks = ansible_environment.playbooks_dir()
     path = playbooks / playbook
     if not path.is_file():
-        raise GpuprepError(f"playbook {path} is missing", "this installation of gpuprep is not whole: install it again")
+        raise GpuprepError(
+            f"playbook {path} is missing", "files are missing in this installation of gpuprep: install it again"
+        )
     # Not below log_dir: the path of an SSH control socket may not be longer than about 100 bytes.
     private = Path(tempfile.mkdtemp(prefix="gpuprep-"))
     events = Events(on_event, log)
@@ -110,7 +116,7 @@ def run(
     )
     if status == "successful":
         return result
-    return Failure(_error(status, target, events, log), result)
+    return Failure(_error(status, target, events, log), result, events.reboot_needed and status == "failed")
 
 
 def _execute(
@@ -226,7 +232,7 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
         at = f" during {events.current}" if events.current else ""
         return Interrupted(
             f"{target.name}: interrupted{at}",
-            "run the same command again: it goes on where this run stopped",
+            "run the same command again: it continues where this run stopped",
             log=str(log),
         )
     if status == "unreachable":
@@ -247,7 +253,7 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
         )
     return ProvisionFailed(
         f"{target.name}: step {failure.step!r} failed: {failure.message}",
-        failure.hint or "put right what the lines above say, then run the same command again: it goes on from there",
+        failure.hint or "repair what the lines above name, then run the same command again: it continues from there",
         where=target.name,
         log=str(log),
         step=failure.step,

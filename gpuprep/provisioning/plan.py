@@ -29,6 +29,7 @@ NO_REBOOT = frozenset(
     {
         "held",
         "pinned",
+        "stream",
         "unattended_upgrades",
         "blacklist",
         "modprobe_options",

@@ -22,6 +22,7 @@ TITLES = {
     "software": "decode on the GPU, encode on the CPU",
 }
 HEADROOM = f"A stream is {STREAM_FPS} pictures a second: streams = floor(fps / {STREAM_FPS}), nothing kept in reserve."
+CATALOGUE = "catalogue: NVIDIA's published rates times the engines, at the highest clock: an estimate."
 HEADS = ("codec", "preset", "1080p30", "4K30", "catalogue", "limit", "PSNR", "XPSNR", "ms")
 
 
@@ -110,6 +111,8 @@ def notes(record: RunRecord) -> list[str]:
         for row in every
         if row.below
     ]
+    if any(row.expected is not None for row in every):
+        said.append(CATALOGUE)
     values = answer(record, throughput.Throughput, "throughput")
     said += _absent(values)
     if how := next((one.how for one in values.latency if one.how), ""):

@@ -1,4 +1,4 @@
-"""Findings of one cause as one group: what is to be read once stands once. Groups change no status.
+"""Groups findings with one cause, so that a report shows each cause once. Groups change no status.
 
 JSON, JUnit and the other formats for programs keep every finding.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpuprep.checks.common import is_interrupted
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import drifted
@@ -121,6 +122,8 @@ def _key(finding: Finding) -> tuple[str, ...]:
     if finding.status is Status.SKIP:
         engine, _ = _engine(finding.reason)
         return (engine or QUOTED.sub("", finding.reason) or finding.actual,)
+    if is_interrupted(finding):  # each names its probe, and the cause is one
+        return (finding.actual, finding.remedy)
     if finding.status is Status.UNKNOWN and (unread := UNREAD.match(finding.reason)):
         return (unread["why"], finding.remedy)
     return (finding.expected, finding.actual, finding.reason, finding.remedy)
@@ -142,6 +145,8 @@ def _cause(listed: list[Finding]) -> str:
         named = [_engine(one.reason)[1] for one in listed]
         whole = not all(named)  # some of them say that there is no such engine at all
         return f"this GPU has no {engine}" + ("" if whole else f" for {', '.join(dict.fromkeys(named))}")
+    if is_interrupted(first):
+        return "the run was interrupted before it measured them"
     if first.status is Status.UNKNOWN and (unread := UNREAD.match(first.reason)):
         return first.reason if len({one.reason for one in listed}) == 1 else f"they could not be read: {unread['why']}"
     return first.reason if len({one.reason for one in listed}) == 1 else QUOTED.sub("", first.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 from gpuprep.checks.ffmpegneeds import SPOKEN, Checked
 from gpuprep.records import SCHEMA_VERSION, Status
@@ -10,7 +11,7 @@ from gpuprep.untrusted.plaintext import one_line
 
 
 def as_text(checked: Checked) -> str:
-    """What lacks first, then what is not known, then the rest in one line."""
+    """What lacks first, then what is not known, then the rest in one line; the verdict is last."""
     build = f"FFmpeg {checked.version}" if checked.version else "FFmpeg"
     licence = f", {checked.licence}" if checked.licence else ""
     lines = [f"{build}{licence}, of {checked.about}{' (SIMULATED)' if checked.simulated else ''}"]
@@ -27,7 +28,19 @@ def as_text(checked: Checked) -> str:
         told = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
         lines.append(f"PASS    {told}")
     lines += [f"note: {one_line(note)}" for note in checked.asked.notes]
+    lines.append(_verdict(checked))
     return "\n".join(lines) + "\n"
+
+
+def _verdict(checked: Checked) -> str:
+    """The last line: "FAIL    3 of 8 parts that the command needs are lacking"."""
+    count = Counter(answer.status for answer in checked.answers)
+    total = f"{len(checked.answers)} parts that the command needs"
+    if count[Status.FAIL]:
+        return f"FAIL    {count[Status.FAIL]} of {total} are lacking"
+    if count[Status.UNKNOWN]:
+        return f"UNKNOWN {count[Status.UNKNOWN]} of {total} are not known"
+    return f"PASS    all {total} are there"
 
 
 def as_json(checked: Checked) -> str:

@@ -59,7 +59,7 @@ class Columns:
     """`labels` is empty where fewer than two GPUs were measured."""
 
     labels: tuple[str, ...]
-    states: tuple[Status | None, ...]  # the gravest of what the checks said of each GPU
+    states: tuple[Status | None, ...]  # the worst of what the checks said of each GPU
     first: tuple[Row, ...]  # what people look for first
     parts: tuple[Part, ...]  # everything
 

@@ -16,6 +16,7 @@ from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import seconds_between
 from gpuprep.reports import measured
+from gpuprep.reports.readings import is_partial
 from gpuprep.reports.rows import Gemm, Gpu
 from gpuprep.reports.text import outcome
 from gpuprep.untrusted.plaintext import visible
@@ -27,6 +28,7 @@ COLUMNS = (
 # What a spreadsheet takes for the begin of a formula, and what some of them take for the end of a cell (OWASP, "CSV
 # injection"): numbers of ours are no texts, and stay as they are.
 FORMULA = re.compile("(^|[;\t\r\n])(?=[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
+UNFINISHED = "the probe did not come to its end: no check judged this figure"
 MOST_LETTERS = 32_000  # a cell of a spreadsheet holds 32 767
 
 Cells = tuple[object, ...]  # from "subject" on
@@ -86,13 +88,16 @@ def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
         ),
     )
     for step in record.plan.steps if record.plan and not record.verdict else ():
-        reboots = "may reboot" if step.may_reboot else ""
-        yield "step", own, (step.role, step.title, "", "", "", "", reboots, "; ".join(step.reasons), "")
+        reboots, took = "may reboot" if step.may_reboot else "", step.seconds
+        timed = ("", "") if took is None else (took, "s")
+        yield "step", own, (step.role, step.title, "", *timed, "", reboots, "; ".join(step.reasons), "")
     for finding in findings_of(record):
         yield "finding", own, _finding(finding)
+    halves = {result.probe for result in record.measurements if is_partial(result)}
     for probe, subject, name, value, unit in _figures(record):
         if value is not None and not isinstance(value, Missing):
-            yield "figure", _source(record, probe), (subject, name, "", float(f"{value:.6g}"), unit, "", "", "", "")
+            why = UNFINISHED if probe in halves else ""
+            yield "figure", _source(record, probe), (subject, name, "", float(f"{value:.6g}"), unit, "", "", why, "")
 
 
 def _finding(one: Finding) -> Cells:

@@ -59,7 +59,7 @@ def compared_with(record: RunRecord) -> list[tuple[str, str]]:
     if facts.probe_skipped:
         found.append(("speed", f"not measured: {facts.probe_skipped}"))
     if record.options.get("fix") and not facts.fixes:
-        found.append(("--fix", "there was nothing that it can put back"))
+        found.append(("--fix", "there was nothing that --fix can repair"))
     return found
 
 

@@ -119,7 +119,7 @@ def _alignment(found: Prediction) -> str:
     gain = (
         f"with multiples of 16 bytes {found.aligned_gain:.1f} times as fast"
         if found.aligned_gain >= 1.05
-        else "it costs next to nothing here"
+        else "it costs almost nothing here"
     )
     return f"rows ({' and '.join(names)}) are multiples of {found.alignment} bytes only, not of 16: {gain}"
 

@@ -89,7 +89,7 @@ def _streams(sheet: Sheet, whole: bool) -> list[str]:
     if not sheet.streams:
         return ["  streams: none, it has no engine for them"]
     rows = sheet.streams if whole else tuple(one for one in sheet.streams if one.preset in (None, "p1", "p5"))
-    head = f"  Streams of {width}x{height} at {rate} frames a second, by NVIDIA's rates at the highest video clock"
+    head = f"  Streams of {width}x{height} at {rate} fps, estimated by NVIDIA's rates at the highest video clock"
     return [head, *map(_stream, rows)]
 
 

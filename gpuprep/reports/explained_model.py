@@ -40,7 +40,7 @@ def _fits(one: Fit) -> str:
     if one.fits is False:
         return f"no, {_gib(-one.free_bytes)} too much{share}"
     if one.tight:
-        return "hardly: it leaves less than CUDA itself takes"
+        return "hardly: the rest is less than CUDA itself needs"
     if one.fits is None:
         return f"without activations, which may take {_gib(one.free_bytes)}"
     return f"yes, {_gib(one.free_bytes)} are left"

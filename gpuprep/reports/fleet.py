@@ -65,7 +65,11 @@ def markdown(records: Sequence[RunRecord]) -> str:
         rest = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if record.error or rest:
             said = [paragraph(line) for line in record.error.splitlines()] if record.error else []
-            parts += [f"## {plain(record.host)}", *said, *([findings_table(rest, record.started_at)] if rest else [])]
+            parts += [
+                f"## {plain(record.host)}",
+                *said,
+                *([findings_table(record, rest, record.started_at)] if rest else []),
+            ]
     return "\n\n".join(parts) + "\n"
 
 

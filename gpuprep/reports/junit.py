@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from gpuprep.records import Finding, RunRecord, Source, Status
 from gpuprep.records.findings import findings_of
 from gpuprep.records.moments import moment, seconds_between
-from gpuprep.reports import drifted
+from gpuprep.reports import commands, drifted
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text_findings import seen
 from gpuprep.untrusted.plaintext import visible
@@ -90,7 +90,7 @@ def _case(suite: ET.Element, record: RunRecord, finding: Finding) -> None:
         line,
         drifted.since(finding, record.started_at),
         finding.reason,
-        f"what to do: {finding.remedy}" if finding.remedy else "",
+        f"what to do: {commands.expanded(finding.remedy, record)}" if finding.remedy else "",
     ]
     text = _clean("\n".join(part for part in whole if part))
     if finding.status is Status.WARN:
@@ -117,6 +117,7 @@ def _properties(record: RunRecord) -> dict[str, str]:
         "verdict": record.verdict.status.value if record.verdict else "",
         "summary": record.verdict.summary if record.verdict else "",
         "exit_code": str(record.exit_code),
+        "reboot_needed": str(record.reboot_needed).lower(),
         **dict(drifted.compared_with(record)),
     }
 

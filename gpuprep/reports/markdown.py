@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
-from gpuprep.reports import capacity, causes, drifted, glance, measured
+from gpuprep.reports import capacity, causes, commands, drifted, glance, measured, taking
 from gpuprep.reports.columns import LEGEND, LOWEST, Columns, Part, Row, columns
-from gpuprep.reports.readings import figure
+from gpuprep.reports.readings import figure, held_to, unfinished
 from gpuprep.reports.text import SIMULATED, outcome, words
 from gpuprep.untrusted.plaintext import visible
 
@@ -35,6 +35,8 @@ def render(record: RunRecord) -> str:
         parts.append(f"> **{SIMULATED}**")
     parts.append(paragraph(line))
     parts += [paragraph(f"Note: {note}") for note in (record.history.notes if record.history else ())]
+    if half := unfinished(record):
+        parts.append(paragraph(f"Note: {half}"))
     if record.error:
         parts.append("## What went wrong\n\n" + _code(record.error))
     findings = findings_of(record)
@@ -43,7 +45,7 @@ def render(record: RunRecord) -> str:
         parts += _plan(record)
     if rest := in_order(findings, PROBLEMS):
         title = "Differs from the profile" if planned else "Did not pass"
-        parts.append(f"## {title}\n\n{findings_table(rest, record.started_at)}")
+        parts.append(f"## {title}\n\n{findings_table(record, rest, record.started_at)}")
     glanced = [(plain(name), plain(words)) for name, words in glance.lines(record)]
     beside = columns(record)
     parts += _beside(beside) if beside.labels else _section("At a glance", ("", ""), glanced)
@@ -51,7 +53,7 @@ def render(record: RunRecord) -> str:
         parts.append(f"## Skipped ({len(skipped)})\n\n{_skipped(skipped)}")
     waived = [one for one in findings if one.status is Status.WAIVED]
     if waived:
-        parts.append(f"## Waived ({len(waived)})\n\n{findings_table(waived, record.started_at)}")
+        parts.append(f"## Waived ({len(waived)})\n\n{findings_table(record, waived, record.started_at)}")
     parts += _drift(record)
     measurements = _measurements(record)
     if beside.labels and measurements:  # side by side they have been shown
@@ -63,6 +65,8 @@ def render(record: RunRecord) -> str:
     listed = table(("Subject", "Check", "Found"), rows)
     if passed:
         parts.append(f"<details><summary>Passed ({len(passed)})</summary>\n\n{listed}\n\n</details>")
+    if held := held_to(record):
+        parts.append(paragraph(f"The host stays held to {held}."))
     profile = f", profile {plain(record.profile.name)}" if record.profile else ""
     parts.append(
         f"Run {plain(record.run_id)} of {plain(record.started_at)}{profile}, "
@@ -91,11 +95,12 @@ def _plan(record: RunRecord) -> list[str]:
     rows = [
         (
             str(number), plain(step.title), plain(step.role.removeprefix("gpu_")), plain("; ".join(step.reasons)),
-            "may reboot" if step.may_reboot else "",
+            plain(", ".join(taking.of_step(step))),
         )
         for number, step in enumerate(record.plan.steps, 1)
     ]  # fmt: skip
-    return _section("Plan", ("", "What", "Step", "Why", ""), rows) + [paragraph(note) for note in record.plan.notes]
+    notes = [*record.plan.notes, *([taking.whole(record.plan.effort)] if record.plan.effort else [])]
+    return _section("Plan", ("", "What", "Step", "Why", ""), rows) + [paragraph(note) for note in notes]
 
 
 def _drift(record: RunRecord) -> list[str]:
@@ -118,19 +123,20 @@ def _drift(record: RunRecord) -> list[str]:
     return parts + _section("Compared with", ("", ""), facts)
 
 
-def findings_table(findings: Iterable[Finding], now: str = "") -> str:
+def findings_table(record: RunRecord, findings: Iterable[Finding], now: str = "") -> str:
     """A row a cause. With `now`, the start of the check, each finding says since when it exists."""
     heads = ("", "Check", "Expected", "Found", "Why", "What to do")
-    rows = [_finding(group, now) for group in causes.groups(findings, now)]
+    rows = [_finding(record, group, now) for group in causes.groups(findings, now)]
     return table(heads, rows)
 
 
-def _finding(group: causes.Group, now: str) -> tuple[str, ...]:
+def _finding(record: RunRecord, group: causes.Group, now: str) -> tuple[str, ...]:
     one = group.first
     seen = (one.expected, one.actual) if group.alike else ("", "")
     since = drifted.since(one, now) if now else ""
     why = "; ".join(filter(None, [group.cause, since]))
-    return (f"{MARKS[one.status]} {one.status.value}", *map(plain, ("; ".join(group.names), *seen, why, one.remedy)))
+    remedy = commands.expanded(one.remedy, record)
+    return (f"{MARKS[one.status]} {one.status.value}", *map(plain, ("; ".join(group.names), *seen, why, remedy)))
 
 
 def _skipped(findings: Iterable[Finding]) -> str:

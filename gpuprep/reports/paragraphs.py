@@ -1,4 +1,4 @@
-"""Names with what is said of them, as lines that fit a page."""
+"""Names with their explanations, as lines that fit the width of a page."""
 
 from __future__ import annotations
 

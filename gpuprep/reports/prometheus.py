@@ -5,6 +5,7 @@ For a drift check it also has the metrics of nightly/metrics.py.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from gpuprep.nightly.exposition import COMMON, GPU, Exposition, Metric, times
 from gpuprep.records import RunRecord, Status
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import measured
+from gpuprep.reports.readings import is_partial
 from gpuprep.reports.rows import Gpu
 
 GEMM = (*GPU, "dtype", "accumulate", "shape")
@@ -65,6 +67,7 @@ class _Run:
         self.exposition = exposition
         self._common = metrics.common(record)
         self._run(record)
+        record = _whole(record)
         self._gemms(record)
         self._bandwidths(record)
         self._video(record)
@@ -129,6 +132,11 @@ class _Run:
             if series.best:
                 self._add("throughput_frames_per_second", series.best.fps, **labels, size=series.size)
                 self._add("throughput_sessions", series.best.sessions, **labels, size=series.size)
+
+
+def _whole(record: RunRecord) -> RunRecord:
+    """Without what a probe had measured that did not come to its end: a metric cannot say so beside its figure."""
+    return dataclasses.replace(record, measurements=tuple(one for one in record.measurements if not is_partial(one)))
 
 
 def _gpu(gpu: Gpu) -> dict[str, str]:

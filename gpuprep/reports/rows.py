@@ -19,7 +19,7 @@ from gpuprep.records.evidence.transcode import Output
 from gpuprep.reports.readings import known
 
 # docs/records.md
-OUTCOMES = ("completed", "failed", "not_built", "not_run", "refused", "timed_out", "no_time", "unknown")
+OUTCOMES = ("completed", "failed", "not_built", "not_run", "refused", "timed_out", "no_time", "interrupted", "unknown")
 # "NxCxHxW * KxCxRxS" of a convolution.
 SHAPE = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7}) \* (\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 
@@ -152,7 +152,7 @@ class Transcode:
     decisive_line: str
     outputs: tuple[Output, ...]
     source: Source
-    status: Status | None  # the gravest of what the checks said of it; None: not judged
+    status: Status | None  # the worst of what the checks said of it; None: not judged
 
     @property
     def result(self) -> str:

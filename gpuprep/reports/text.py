@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from gpuprep.records import Finding, Missing, Plan, RunRecord, Snapshot, Source, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import seconds_between
-from gpuprep.reports import causes, commands, drifted, nightly, readings, text_measured, text_short
-from gpuprep.reports.text_findings import not_passed, not_passed_groups, skipped
+from gpuprep.reports import causes, commands, drifted, nightly, readings, taking, text_measured, text_short
+from gpuprep.reports.text_findings import UNBROKEN, not_passed, not_passed_groups, skipped
 
 COLORS = {
     Status.PASS: "32", Status.WARN: "33", Status.FAIL: "31", Status.UNKNOWN: "35", Status.SKIP: "36",
@@ -27,10 +27,12 @@ def document(
     everything: bool = False,
     as_plan: bool = False,
     stored: bool = True,
+    told: bool = False,
 ) -> str:
     """What a command prints: the page of one host, a table of several. `stored`: whether `gpuprep report` has them.
 
-    With `everything` the whole page of each host, too.
+    With `everything` the whole page of each host, too. `told`: the error of a single host stands elsewhere, with the
+    report's command; its last line has it all the same.
     """
     from gpuprep.reports import text_hosts
 
@@ -38,37 +40,43 @@ def document(
     if len(records) == 1 or everything:
         for record in records:
             if as_plan:
-                pages.append(render_plan(record, color=color, width=width))
+                pages.append(render_plan(record, color=color, width=width, told=told))
             else:
-                pages.append(render(record, color=color, width=width, everything=everything, stored=stored))
+                pages.append(render(record, color=color, width=width, everything=everything, stored=stored, told=told))
     if len(records) > 1:
         pages.append(text_hosts.render(records, color=color, width=width, as_plan=as_plan, stored=stored))
     return "\n".join(pages)
 
 
 def render(
-    record: RunRecord, *, color: bool = False, width: int = 80, everything: bool = True, stored: bool = True
+    record: RunRecord,
+    *,
+    color: bool = False,
+    width: int = 80,
+    everything: bool = True,
+    stored: bool = True,
+    told: bool = False,
 ) -> str:
     """The report of one run, in lines of at most `width` columns where words allow it; the verdict is the last line.
 
-    Without `everything` only what did not pass, the best figures and counts of the rest.
+    Without `everything` only what did not pass, the best figures and counts of the rest. `told`: as of document.
     """
     page = Page(color, max(40, width))
     if everything:
-        _everything(page, record)
+        _everything(page, record, told)
         page.blank()
     else:
-        _short(page, record, stored)
-    text_short.ending(page, record, *outcome(record))
+        _short(page, record, stored, told)
+    text_short.ending(page, record, *outcome(record), named=stored or not told, told=told)
     return page.done()
 
 
-def _short(page: Page, record: RunRecord, stored: bool) -> None:
-    if record.source is Source.SIMULATED:
+def _short(page: Page, record: RunRecord, stored: bool, told: bool) -> None:
+    if record.source is Source.SIMULATED and (not told or record.verdict or readings.unfinished(record)):
         page.text(SIMULATED)
-    for note in record.history.notes if record.history else ():
-        page.text(f"note: {note}", later="  ")
-    _error(page, record)
+    _notes(page, record)
+    if not told:
+        _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
         text_short.problems(page, record, now=record.started_at)
@@ -76,7 +84,7 @@ def _short(page: Page, record: RunRecord, stored: bool) -> None:
         put_back(page, record)
         _speeds(page, record)
         _against(page, record)
-    elif record.verdict:
+    elif record.verdict or record.measurements:
         text_short.problems(page, record)
         text_measured.short(page, record)
         _waived(page, record, findings)
@@ -86,13 +94,20 @@ def _short(page: Page, record: RunRecord, stored: bool) -> None:
     if record.verdict:
         text_short.skipped(page, findings)
     page.blank()
-    if stored:
+    if stored and not told:
         page.lines.append(f"Report: {commands.report(record)}")
 
 
-def _everything(page: Page, record: RunRecord) -> None:
+def _notes(page: Page, record: RunRecord, indent: str = "") -> None:
+    half = readings.unfinished(record)
+    for note in (*(record.history.notes if record.history else ()), *([half] if half else [])):
+        page.text(f"note: {note}", indent=indent, later=indent + "  ")
+
+
+def _everything(page: Page, record: RunRecord, told: bool) -> None:
     _head(page, record)
-    _error(page, record)
+    if not told:
+        _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
         _drift(page, record, findings)
@@ -115,6 +130,8 @@ def _everything(page: Page, record: RunRecord) -> None:
     page.field("source", record.source.value)
     if record.profile:
         page.field("profile", f"{record.profile.name} ({record.profile.sha256[:12]}) {record.profile.path}")
+    if held := readings.held_to(record):
+        page.field("held to", held)
     if record.playbook and record.playbook.log:
         page.field("whole log", record.playbook.log)
     if record.source is Source.SIMULATED:
@@ -122,10 +139,10 @@ def _everything(page: Page, record: RunRecord) -> None:
         page.text(SIMULATED)
 
 
-def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> str:
-    """What would be done on one host and why: the same list for `plan` and `provision --check`."""
+def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, told: bool = False) -> str:
+    """What would be done on one host and why: the same list for `plan` and `provision --check`. `told`: as above."""
     page = Page(color, max(40, width))
-    if record.error:
+    if record.error and not told:
         _head(page, record)
         _error(page, record)
     elif record.plan:
@@ -142,7 +159,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80) -> s
             page.text("To do it:")
             page.lines.append(f"  {commands.carried_out(record)}")
     page.blank()
-    text_short.ending(page, record, *outcome(record), named=False)
+    text_short.ending(page, record, *outcome(record), named=False, told=told)
     return page.done()
 
 
@@ -193,7 +210,7 @@ class Page:
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
-        self.lines += [line.replace(text_short.UNBROKEN, " ") for line in lines]
+        self.lines += [line.replace(UNBROKEN, " ") for line in lines]
 
     def field(self, name: str, value: str) -> None:
         self.text(value, indent=f"  {name:<16} ", later=" " * 19)
@@ -217,8 +234,7 @@ def _head(page: Page, record: RunRecord) -> None:
     if not record.error:
         page.text(line, indent="  ")
     page.text(f"run {record.run_id}", indent="  ")
-    for note in record.history.notes if record.history else ():
-        page.text(f"note: {note}", indent="  ", later="    ")
+    _notes(page, record, "  ")
 
 
 def _error(page: Page, record: RunRecord) -> None:
@@ -238,7 +254,7 @@ def error_lines(page: Page, error: str) -> None:
 
 def _drift(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     """Differences first, then what is waived, what was repaired, and what the host was compared with."""
-    not_passed(page, in_order(findings, PROBLEMS), now=record.started_at)
+    not_passed(page, record, in_order(findings, PROBLEMS), now=record.started_at)
     _waived(page, record, findings)
     put_back(page, record)
     _speeds(page, record)
@@ -273,23 +289,23 @@ def put_back(page: Page, record: RunRecord, heading: str = "Put back") -> None:
 
 
 def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
-    """The gravest finding and what to do, then the figures that people look for first, then what else did not pass."""
+    """The worst finding and what to do, then the figures that people look for first, then what else did not pass."""
     groups = causes.groups(in_order(findings, PROBLEMS))
     shown = text_measured.has_first(record)
-    not_passed_groups(page, groups[:1] if shown else groups)
+    not_passed_groups(page, record, groups[:1] if shown else groups)
     more = groups[1:] if shown else []
     if more:
         page.text(
             f"{_count(sum(len(one.findings) for one in more), 'check')} more did not pass: see below", indent="  "
         )
     text_measured.first(page, record)
-    not_passed_groups(page, more, heading="What else did not pass")
+    not_passed_groups(page, record, more, heading="What else did not pass")
     skipped(page, findings)
 
 
 def _waived(page: Page, record: RunRecord, findings: Sequence[Finding]) -> None:
     if waived := _of(findings, Status.WAIVED):
-        not_passed(page, waived, heading=f"Waived ({len(waived)})", now=record.started_at)
+        not_passed(page, record, waived, heading=f"Waived ({len(waived)})", now=record.started_at)
 
 
 def _of(findings: Iterable[Finding], *statuses: Status) -> list[Finding]:
@@ -301,13 +317,16 @@ def plan_lines(page: Page, plan: Plan) -> None:
     if not plan.steps:
         page.text("nothing to do: the host's facts already match", indent="  ")
     for number, step in enumerate(plan.steps, 1):
-        reboot = " (may reboot the machine)" if step.may_reboot else ""
+        known = taking.of_step(step)
+        took = f" ({', '.join(known)})" if known else ""
         name = page.paint(step.role.removeprefix("gpu_"), "bold")
-        page.text(f"{number}. {name}: {step.title}{reboot}", indent="  ", later="     ")
+        page.text(f"{number}. {name}: {step.title}{took}", indent="  ", later="     ")
         for reason in step.reasons:
             page.text(f"- {reason}", indent="     ", later="       ")
     for note in plan.notes:
         page.text(f"note: {note}", indent="  ", later="    ")
+    if plan.effort:
+        page.text(taking.whole(plan.effort), indent="  ")
 
 
 def _passed(page: Page, findings: Iterable[Finding]) -> None:

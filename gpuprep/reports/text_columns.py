@@ -83,7 +83,7 @@ def _line(name: str, wide: int, cells: Sequence[str], size: int, share: str) -> 
 
 
 def _states(page: Page, states: Sequence[Status | None], wide: int, size: int) -> str:
-    """The gravest status of each GPU."""
+    """The worst status of each GPU."""
     shown = [one.value if one else "–" for one in states]
     painted = [
         " " * (size - 1 - len(word)) + (page.paint(word, one) if one else word) + " "

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from gpuprep.records import Finding, Status
+from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.findings import PROBLEMS, in_order
-from gpuprep.reports import causes, drifted
+from gpuprep.reports import causes, commands, drifted
+
+UNBROKEN = "\x1f"  # stands for a blank that ends no line; no text that may be shown has one
 
 
 class Page(Protocol):
@@ -18,19 +20,21 @@ class Page(Protocol):
     def text(self, text: str, indent: str = "", later: str | None = None) -> None: ...
 
 
-def not_passed(page: Page, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = "") -> None:
+def not_passed(
+    page: Page, record: RunRecord, findings: Iterable[Finding], heading: str = "Did not pass", *, now: str = ""
+) -> None:
     """The findings that did not pass. With `now`, the start of the check, each says since when it exists."""
     rest = in_order(list(findings), (*PROBLEMS, Status.WAIVED))
-    not_passed_groups(page, causes.groups(rest, now), heading, now=now)
+    not_passed_groups(page, record, causes.groups(rest, now), heading, now=now)
 
 
 def not_passed_groups(
-    page: Page, groups: Sequence[causes.Group], heading: str = "Did not pass", *, now: str = ""
+    page: Page, record: RunRecord, groups: Sequence[causes.Group], heading: str = "Did not pass", *, now: str = ""
 ) -> None:
     if groups and heading:
         page.heading(heading)
     for group in groups:
-        _group(page, group, now)
+        _group(page, record, group, now)
 
 
 def skipped(page: Page, findings: Iterable[Finding]) -> None:
@@ -53,7 +57,15 @@ def dated(finding: Finding, now: str) -> str:
     return drifted.since(finding, now) if now else ""
 
 
-def _group(page: Page, group: causes.Group, now: str) -> None:
+def whole_commands(text: str) -> str:
+    """Blanks inside of backticks end no line."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return text
+    return "`".join(part.replace(" ", UNBROKEN) if place % 2 else part for place, part in enumerate(parts))
+
+
+def _group(page: Page, record: RunRecord, group: causes.Group, now: str) -> None:
     first, since = group.first, dated(group.first, now)
     mark = page.paint(f"{first.status.value:<7}", first.status)
     page.text(f"{mark} {group.named}", indent="  ", later=" " * 10)
@@ -64,4 +76,5 @@ def _group(page: Page, group: causes.Group, now: str) -> None:
     if group.cause:
         page.text(f"why: {group.cause}", indent=" " * 10, later=" " * 12)
     if first.remedy:
-        page.text(f"what to do: {first.remedy}", indent=" " * 10, later=" " * 12)
+        told = whole_commands(commands.expanded(first.remedy, record))
+        page.text(f"what to do: {told}", indent=" " * 10, later=" " * 12)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from gpuprep.records import Finding, RunRecord
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
-from gpuprep.reports import causes, commands, fleet, text_short
+from gpuprep.reports import causes, commands, fleet, taking, text_short
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.text import SIMULATED, Page, outcome, put_back
+from gpuprep.reports.text_findings import whole_commands
 
 MOST_LINES = 80
 MOST_ROWS = 40  # of hosts that did not pass
@@ -136,8 +137,10 @@ def _cell(head: str, record: RunRecord) -> str:
 def _what(record: RunRecord, room: int) -> str:
     if record.plan is not None and not record.verdict and not record.error:
         steps = record.plan.steps
-        reboot = " (may reboot)" if any(step.may_reboot for step in steps) else ""
-        return (", ".join(step.role.removeprefix("gpu_") for step in steps) or "nothing to do") + reboot
+        known = [taking.minutes(record.plan.effort.seconds)] if record.plan.effort else []
+        known += ["may reboot"] if any(step.may_reboot for step in steps) else []
+        names = ", ".join(step.role.removeprefix("gpu_") for step in steps) or "nothing to do"
+        return names + (f" ({', '.join(known)})" if known else "")
     told = fleet.what(record, max(room, fleet.LEAST_ROOM))
     return told or ("" if record.verdict else outcome(record)[1])
 
@@ -161,7 +164,7 @@ def _fold(page: Page, word: str, names: Sequence[str], told: str) -> None:
 
 
 def _causes(page: Page, ordered: Sequence[RunRecord]) -> None:
-    """Each cause once, the one of most hosts first among the gravest, while the page has room."""
+    """Each cause once, the one of most hosts first among the worst, while the page has room."""
     blocks = [*_errors(page, ordered), *(_block(page, cause) for cause in _grouped(ordered))]
     if blocks:
         page.heading("What did not pass")
@@ -204,7 +207,7 @@ def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
         lines = (said if len(records) > 1 else own).splitlines()
         part.text(f"{page.paint(f'{word:<7}', word)} {lines[0]}{_on(records)}", indent="  ", later=" " * 10)
         for line in [line for line in lines[1:] if not line.startswith("  |")][:3]:
-            part.text(text_short.whole_commands(line.strip()), indent=" " * 10, later=" " * 12)
+            part.text(whole_commands(line.strip()), indent=" " * 10, later=" " * 12)
         blocks.append(part.lines)
     return blocks
 

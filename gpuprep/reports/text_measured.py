@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuprep.checks.common import INTERRUPTED
 from gpuprep.records import RunRecord, Source
 from gpuprep.reports import capacity, causes, columns, glance, measured, text_columns
 from gpuprep.reports.readings import figure, known
@@ -74,7 +75,13 @@ def lines(page: Page, record: RunRecord) -> None:
     capacity.text(page, record)
     _transcodes(page, record)
     _throughputs(page, record, whole=not beside)
-    for probe, missing in measured.unanswered(record):
+    silent = measured.unanswered(record)
+    if rest := [probe for probe, missing in silent if missing.reason == INTERRUPTED]:
+        page.heading("Not measured, because the run was interrupted")
+        page.text(", ".join(rest), indent="  ")
+    for probe, missing in silent:
+        if missing.reason == INTERRUPTED:
+            continue
         page.heading(f"{probe}: no answer")
         page.text(f"{missing.reason.replace('_', ' ')}{': ' + missing.detail if missing.detail else ''}", indent="  ")
 

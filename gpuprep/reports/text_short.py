@@ -9,17 +9,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from gpuprep.checks.common import is_interrupted
 from gpuprep.records import Finding, RunRecord, Source, Status
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.reports import causes, commands
-from gpuprep.reports.text_findings import dated
+from gpuprep.reports.text_findings import dated, whole_commands
 
 MOST_CAUSES = 6  # told in full; of the others the names
 MOST_NAMES = 4  # of checks with one cause
 MOST_SKIPPED = 3  # lines about what was skipped
+MOST_TOLD = 120  # of an error that stands elsewhere in full
 MOST_LETTERS = 300  # of a reason: the long form has all of it
 NAME = 8  # columns of the widest status and a blank
-UNBROKEN = "\x1f"  # stands for a blank that ends no line; no text that may be shown has one
 
 
 class Page(Protocol):
@@ -65,7 +66,7 @@ def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", 
         page.text(
             f"why: {shortened(group.cause, MOST_LETTERS // (2 if where else 1))}", indent=later, later=later + "  "
         )
-    by_hand = _by_hand(first)
+    by_hand = "" if is_interrupted(first) else _by_hand(first)  # the command that follows is what to do
     if by_hand:
         told = whole_commands(commands.expanded(shortened(by_hand), record))
         page.text(f"what to do: {told}", indent=later, later=later + "  ")
@@ -92,16 +93,9 @@ def to_paste(page: Page, records: Sequence[RunRecord], found: Sequence[Finding])
         page.text("To repair it:", indent="  ")
         page.lines.append(f"    {repair}")
     elif records[0].command in (*commands.ON_HOSTS, "judge"):
-        page.text("After that, check again:", indent="  ")
+        rest = all(is_interrupted(finding) for finding in found)
+        page.text("Run it again:" if rest else "After that, check again:", indent="  ")
         page.lines.append(f"    {commands.same(records)}")
-
-
-def whole_commands(text: str) -> str:
-    """Blanks inside of backticks end no line."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:
-        return text
-    return "`".join(part.replace(" ", UNBROKEN) if place % 2 else part for place, part in enumerate(parts))
 
 
 def skipped(page: Page, findings: Iterable[Finding]) -> None:
@@ -123,11 +117,13 @@ def skipped(page: Page, findings: Iterable[Finding]) -> None:
         page.text(f"{count} {page.paint('skipped', Status.SKIP)} for other reasons")
 
 
-def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool = True) -> None:
-    """The verdict: the last line of every page. `named`: with the id of the run."""
+def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool = True, told: bool = False) -> None:
+    """The verdict: the last line of every page. `named`: with the id of the run. `told`: an error is told elsewhere."""
     profile = f", {record.profile.name}" if record.profile else ""
     stand_in = " (simulated)" if record.source is Source.SIMULATED else ""
-    said = counts(findings_of(record)) if record.verdict and not record.error else line.rstrip(".")
+    line = line.removeprefix(f"{record.host}: ").rstrip(".")
+    line = shortened(line, MOST_TOLD) if told else line
+    said = counts(findings_of(record)) if record.verdict and not record.error else line
     run = f", run {record.run_id}" if named else ""
     line = f"{record.host}{stand_in}{profile}: {said}"
     if run and len(word) + len(line) + len(run) + 2 > page.width:

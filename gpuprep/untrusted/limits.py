@@ -21,6 +21,7 @@ DOCUMENT_NODES = 300_000  # values of such a document: memory goes by these, ten
 # to read one. Gpuprep itself writes pure ASCII.
 DOCUMENT_ESCAPES = 400_000
 DEPTH = 64  # objects and lists in each other
+PART_DEPTH = 48  # of what becomes a part of a document, as a host's answer does
 TEXT_LETTERS = 64 * 1024  # of one text in it; a longer one is cut, and says so
 INTEGERS = range(-(2**63), 2**64)  # what any other reader of JSON, a database or C can hold
 FILE_BYTES = 16 * MIB  # of a file of text

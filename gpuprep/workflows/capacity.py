@@ -1,4 +1,4 @@
-"""How many streams does a host carry? A run of the throughput probe with every series by which one plans.
+"""How many streams does a host carry? Runs the throughput probe with more series than `validate`.
 
 Recorded and judged like `validate`, by these figures alone: what is installed is no question here.
 """
@@ -12,7 +12,8 @@ from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import resolve
 from gpuprep.records import RunRecord
 from gpuprep.remote import Target
-from gpuprep.workflows.provision import one_probe, set_aside
+from gpuprep.workflows.measuring import one_probe
+from gpuprep.workflows.provision import set_aside
 from gpuprep.workflows.runs import Line, Options, ProfileRun
 
 PROFILE = "base"  # of a host for which nobody names one: any GPU
@@ -32,7 +33,6 @@ def _measure(run: ProfileRun) -> None:
         arguments["capacity"] = not run.options.quick
         run.stop_if_cancelled()
         result = one_probe(run, host, probes.CAPACITY, arguments, facts.source)
-        run.draft.measurements = (result,)
         run.stop_if_cancelled()
         after = run.draft.after = run.look(host, "reading facts again, after the load")
         findings = checks.compare_figures(

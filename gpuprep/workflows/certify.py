@@ -1,4 +1,4 @@
-"""Which run is a host held to? What a run that passed means for it, and `gpuprep baseline set`."""
+"""Which run is the certified run of a host? Decided after each run that passed, and by `gpuprep baseline set`."""
 
 from __future__ import annotations
 
@@ -40,30 +40,31 @@ def standing(run: ProfileRun, wanted: Wanted, facts: Snapshot, findings: Sequenc
     )  # fmt: skip
     chosen = run.chosen()
     held_to = past.certified.run_id if past.certified and (doubts or chosen) else ""
-    note = _note(run, doubts, past.certified, chosen)
-    run.note(*([note] if note else []), certifies=not doubts, held_to=held_to)
-    if note:
+    note = _note(run, doubts, past.certified)
+    run.note(*([note] if note else []), certifies=not doubts, held_to=held_to, doubts=doubts.all)
+    if note and run.is_one_of_several:  # the page of one host has it; a table of hosts has no room
         run.stage(note)
     return doubts
 
 
-def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None, chosen: str | None) -> str:
-    """One line; "" where the host is held to this run from now on."""
-    host = run.target.name
-    if doubts:
-        why = f"this run {doubts}"
-    elif chosen:
-        why = f"`gpuprep baseline set` chose run {chosen}"
-    else:
+def _note(run: ProfileRun, doubts: Doubts, certified: RunRecord | None) -> str:
+    """What the user must know of it, in one line; "" where all is as he asked for.
+
+    That the host stays held to another run needs no word where he asked for less (--only, --quick), where a provision
+    found little to do, or where he chose that run himself.
+    """
+    options = run.options
+    asked = run.command == "provision" or options.quick or options.probes or not is_whole(options.as_recorded())
+    if not (doubts.worse or doubts.unread or (doubts.less and not (asked and certified))):
         return ""
+    host, why = run.target.name, f"this run {doubts}"
     held = f"{host} stays held to run {certified.run_id} of {certified.started_at[:10]}" if certified else (
         f"{host} is not certified by this run"
     )  # fmt: skip
     typed = command("gpuprep", "baseline", "set", about=host)
     if not is_whole(run.options.as_recorded()):
         return f"{held}: {why}"  # no word of the user makes a part the whole
-    reason = " --reason 'WHY'" if doubts else ""
-    return f"{held}: {why}; to hold it to this run, type: {typed} {run.run_id}{reason}"
+    return f"{held}: {why}; to make this run the certified run, type: {typed} {run.run_id} --reason 'WHY'"
 
 
 # ---------------------------------------------------------------- gpuprep baseline set
@@ -100,18 +101,19 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
     if record.verdict is None or record.verdict.status is not Status.PASS or record.exit_code != 0:
         how = record.verdict.status.value if record.verdict else "without a verdict"
         raise UsageError(
-            f"{named} ended {how}: only a run that passed can be what a host is held to",
-            "put the machine right and validate it; what is to stay as it is belongs into the profile's waivers",
+            f"{named} ended {how}: only a run that passed can be the certified run",
+            "repair the machine and validate it; accept a known problem with a waiver in the profile",
         )
     if record.after is None:
         raise UsageError(f"{named} has no facts of the host to compare with", NEWEST)
     if record.source is Source.SIMULATED and store.is_real(host):
         raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", NEWEST)
     if record.history is not None and record.history.certifies is False and not reason:
-        why = record.history.notes[-1] if record.history.notes else "something spoke against it"
+        said = record.history
+        why = f"it {'; '.join(said.doubts)}" if said.doubts else (*said.notes, "something spoke against it")[0]
         raise UsageError(
             f"{named} did not become the certified run by itself: {why}",
-            f"if it shall be all the same, say why: {command('gpuprep', 'baseline', 'set', about=host)}"
+            f"to choose this run anyway, give a reason: {command('gpuprep', 'baseline', 'set', about=host)}"
             f" {record.run_id} --reason 'WHY'",
         )
     if len(reason) > MOST_REASON:

@@ -60,9 +60,9 @@ def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
                 return record
     finally:
         opened.close()
-    what = "no run of it that asked FFmpeg for its parts" if found else "no run"
+    what = " that asked FFmpeg for its parts" if found else ""
     raise UsageError(
-        f"of {host} there is {what} in the store",
+        f"the store has no run of {host}{what}",
         command("gpuprep", "validate", "--only", "codec", "--profile", "base", about=host or ""),
     )
 

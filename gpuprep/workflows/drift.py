@@ -21,7 +21,8 @@ from gpuprep.records import DriftFacts, Finding, PlaybookResult, ProbeResult, Ru
 from gpuprep.records.baseline import compared
 from gpuprep.remote import Host, Target
 from gpuprep.workflows import fixes
-from gpuprep.workflows.provision import STEPS, one_probe, try_play
+from gpuprep.workflows.measuring import one_probe
+from gpuprep.workflows.provision import STEPS, try_play
 from gpuprep.workflows.runs import Line, Options, ProfileRun
 
 NOTHING_TO_CHANGE = "nothing to change"
@@ -71,9 +72,7 @@ class Check:
         run.expect([], quick.chosen(wanted))
 
         def probe(kind: probes.Kind, source: Source) -> ProbeResult:
-            result = one_probe(run, host, kind, arguments, source)
-            run.draft.measurements += (result,)
-            return result
+            return one_probe(run, host, kind, arguments, source)
 
         def give_way(_: Snapshot, busy: str) -> Finding:
             run.stage(f"not measuring: {busy}")

@@ -1,15 +1,19 @@
-"""What will the provision of a plan take: minutes, downloads, restarts? By earlier runs, else as documented."""
+"""Estimates minutes, downloads and restarts of a plan, from earlier runs, else from documented figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import TYPE_CHECKING
 
+from gpuprep import records
 from gpuprep.catalogue import effort as documented
 from gpuprep.records import Plan, RunRecord, Snapshot
-from gpuprep.store import Store
 from gpuprep.workflows import remaining
+
+if TYPE_CHECKING:
+    from gpuprep.store import Store
 
 MEASURING = "measuring"  # all probes together
 OPTIONS = {"check": False, "deep": False, "quick": False, "probe": "none"}  # of a plain provision
@@ -33,15 +37,13 @@ class Effort:
     steps: tuple[StepEffort, ...]
 
     @property
-    def sentence(self) -> str:
-        """ "about 12 minutes, downloads about 2.7 GB, restarts the machine at most once"."""
-        took = max(1, round(sum(step.seconds for step in self.steps) / 60))
-        megabytes = sum(step.megabytes for step in self.steps)
-        restarts = sum(step.restart for step in self.steps)
-        loads = f"downloads about {size(megabytes)}" if megabytes else "downloads nothing large"
-        times = {0: "no restart", 1: "restarts the machine at most once"}
-        after = times.get(restarts, f"restarts the machine at most {restarts} times")
-        return f"about {took} minute{'' if took == 1 else 's'}, {loads}, {after}"
+    def total(self) -> records.Effort:
+        return records.Effort(
+            round(sum(step.seconds for step in self.steps), 1),
+            sum(step.megabytes for step in self.steps),
+            sum(step.restart for step in self.steps),
+            self.basis,
+        )
 
     @property
     def basis(self) -> str:
@@ -54,8 +56,14 @@ class Effort:
         return f"an estimate: from earlier runs for {', '.join(known)}, from documented figures for the rest"
 
 
-def size(megabytes: int) -> str:
-    return f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes} MB"
+def onto(plan: Plan, effort: Effort) -> Plan:
+    """The plan with what it takes."""
+    if not effort.steps:
+        return plan
+    of_step = {step.name: step for step in effort.steps}
+    taken = [(step, of_step[remaining.step_of(step.role)]) for step in plan.steps]
+    steps = tuple(replace(step, seconds=round(it.seconds, 1), megabytes=it.megabytes) for step, it in taken)
+    return replace(plan, steps=steps, effort=effort.total)
 
 
 def of(
@@ -68,7 +76,7 @@ def of(
         return Effort(())
     names = list(dict.fromkeys([remaining.FACTS, remaining.PREFLIGHT, *roles]))
     known = {step: took for step, took in remaining.expected(names, ours, alike) if took is not None}
-    measured = [total for run in (*ours, *alike) if (total := sum(one.seconds for one in run.measurements)) > 0]
+    measured = [total for run in (*ours, *alike) if (total := remaining.measuring(run)) > 0]
     if measured:
         known[MEASURING] = median(measured)
     return Effort(tuple(_step(name, known.get(name), packages, name in restarting) for name in (*names, MEASURING)))

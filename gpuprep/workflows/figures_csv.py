@@ -5,8 +5,8 @@ One line is one product, or figures of memory and links, of one GPU:
     gpu,dtype,m,n,k,tflops
     NVIDIA A100-SXM4-40GB,fp16,8192,8192,8192,275.4
 
-A table holds speeds alone, so its figures are judged as published ones: nothing is known of the host. Every mistake is
-a line `FILE:LINE: COLUMN: what is wrong, what is allowed`.
+A table has only speeds, so its figures are judged as published figures are: nothing is known about the host. Each
+mistake is one line `FILE:LINE: COLUMN: what is wrong, what is allowed`.
 """
 
 from __future__ import annotations

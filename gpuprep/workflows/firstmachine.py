@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuprep.desired import loading
@@ -39,8 +39,13 @@ class Login:
     key: str = ""
 
 
-def log_in(target: Target, accept: Callable[[HostKey], bool], say: Callable[[str], None]) -> Login:
-    """Find user and key of a host over SSH. Raises HostError with the next command to type."""
+def log_in(
+    target: Target, accept: Callable[[HostKey], bool], say: Callable[[str], None], again: Sequence[str]
+) -> Login:
+    """Find user and key of a host over SSH. Raises HostError with the next command to type.
+
+    `again` are the words of this command, without its host and key.
+    """
     if target.local or target.simulated:
         return Login(target)
     from gpuprep.remote import keysearch
@@ -50,7 +55,7 @@ def log_in(target: Target, accept: Callable[[HostKey], bool], say: Callable[[str
         compare = own_fingerprint(shown.algorithm)
         return accept(HostKey(shown.name, shown.algorithm, shown.fingerprint, str(shown.file), compare))
 
-    found = keysearch.find(target, asked, say)
+    found = keysearch.find(target, asked, say, again=again)
     return Login(found.target, found.user, found.key)
 
 

@@ -1,4 +1,4 @@
-"""What `drift --fix` repairs: settings, units, links and holds; never a package, never a reboot.
+"""What `drift --fix` repairs: settings, units, links, holds and pins; never a package, never a reboot.
 
 plan(wanted, snapshot, findings)    findings ─► Planned fixes, each a command that a user could type. Pure
 offered(wanted, snapshot, findings) findings that say whether --fix repairs them, or what prevents that. Pure
@@ -6,8 +6,8 @@ apply(host, planned)                run one as root ─► a Fix for each findin
 seen(fixes, before, after)          the same fixes, with what the checks found before and afterwards. Pure
 
 TABLE lists all findings that --fix repairs, and the commands. Everything else (packages, a driver, a reboot, ECC, MIG,
-files that a role writes) is not repaired; the finding's remedy says what to do. A waived setting stays as it is: a
-command that would also change a waived setting is not run.
+other files that a role writes) is not repaired; the finding's remedy says what to do. A waived setting stays as it is:
+a command that would also change a waived setting is not run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, HEADERS_LINK, PROGRAM_LINKS
+from gpuprep import catalogue
+from gpuprep.agent.host_paths import AGENT_PROGRAM, CDI, CUDA_PIN, HEADERS_LINK, HOLDS, PIN, PROGRAM_LINKS
+from gpuprep.catalogue.roles import cuda_pin_text, driver_pin_text
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Fix, Snapshot, Status
 from gpuprep.remote import Host
@@ -141,13 +143,64 @@ def _specification(wanted: Wanted, _: Snapshot) -> str:
 
 
 def _hold(names: Sequence[str], snapshot: Snapshot) -> str:
-    free = [name for name in names if name in snapshot.packages and not snapshot.packages[name].held]
+    free = [shlex.quote(name) for name in names if name in snapshot.packages and not snapshot.packages[name].held]
     if not free:
         return ""
     if snapshot.apt is not None:
         return f"apt-mark hold {' '.join(free)}"
     # A lock of another version of a package would stay beside the new lock, and hold neither.
-    return f"dnf -q -C versionlock delete {' '.join(free)}; dnf -q -C versionlock add {' '.join(free)}"
+    locks = f"dnf -q -C versionlock delete {' '.join(free)}; dnf -q -C versionlock add {' '.join(free)}"
+    obeyed = f"{{ dnf -q versionlock --help >/dev/null || {{ echo {shlex.quote(NO_LOCKS)} >&2; false; }}; }}"
+    return f"{obeyed} && {{ {locks}; }}"
+
+
+def _stream(wanted: Wanted, _: Snapshot) -> str:
+    if not wanted.driver.stream:
+        return ""
+    module = f"nvidia-driver:{wanted.driver.stream}"
+    return f"dnf -q -y --setopt=module_stream_switch=true module enable {shlex.quote(module)}"
+
+
+def _driver_pin(wanted: Wanted, snapshot: Snapshot) -> str:
+    """To what is installed, as the role does it; where that is not the wished driver, provisioning must come first."""
+    here = catalogue.host_version(snapshot.driver.module_version)
+    if not isinstance(here, str) or not catalogue.matches(here, wanted.driver.version):
+        return ""
+    return _written(PIN, driver_pin_text(here))
+
+
+def _cuda_pin(wanted: Wanted, _: Snapshot) -> str:
+    return _written(CUDA_PIN, cuda_pin_text(wanted.cuda.pinned, wanted.cuda.pin)) if wanted.cuda.pin else ""
+
+
+def _blacklist(wanted: Wanted, snapshot: Snapshot) -> str:
+    """ "" where the file is as the roles write it: then another file of apt's undoes it."""
+    text = blacklist_text(wanted)
+    return "" if snapshot.files.get(HOLDS) == text else _written(HOLDS, text)
+
+
+def blacklist_text(wanted: Wanted) -> str:
+    """What the roles together write to keep unattended upgrades off: a block each, in the order of the roles."""
+    blocks = {
+        "the driver packages": wanted.driver.packages if wanted.driver.hold else (),
+        "the CUDA toolkit": wanted.cuda.packages if wanted.cuda.hold else (),
+        "the container toolkit": wanted.containers.packages if wanted.containers.hold else (),
+    }
+    return "".join(_block(title, names) for title, names in blocks.items() if names)
+
+
+def _block(title: str, names: Sequence[str]) -> str:
+    patterns = [f'  "^{name.replace(".", "[.]").replace("+", "[+]")}$";' for name in names]
+    lines = [f"// BEGIN gpuprep: {title}", "Unattended-Upgrade::Package-Blacklist {", *patterns, "};"]
+    return "\n".join([*lines, f"// END gpuprep: {title}", ""])
+
+
+def _written(path: str, text: str) -> str:
+    """Whole or not at all; apt passes over names that begin with a dot."""
+    folder, _, name = path.rpartition("/")
+    new = f"{folder}/.{name}.new"
+    lines = " ".join(shlex.quote(line) for line in text.splitlines())
+    return f"(umask 022 && printf '%s\\n' {lines} >{new} && mv -fT {new} {path})"
 
 
 def _unit(name: str, verb: str) -> Callable[[Wanted, Snapshot], str]:
@@ -213,6 +266,11 @@ def _links(targets: dict[str, str]) -> str:
     return " && ".join([KEEP_BESIDE, PUT_LINK, *calls])
 
 
+NO_LOCKS = (
+    "dnf obeys no locks: its plugin versionlock (python3-dnf-plugin-versionlock) is not installed, or is turned off by"
+    " plugins=0 in /etc/dnf/dnf.conf or enabled=0 in /etc/dnf/plugins/versionlock.conf; put that right, then run this"
+    " again"
+)
 KEPT = "(a file of somebody else there is kept beside it)"
 SETTINGS, TUNE_ENABLED = "gpuprep-tune.settings", "gpuprep-tune.enabled"
 TUNED = ("gpu *.persistence_mode", "gpu *.clocks", "gpu *.power_limit", "gpu *.compute_mode")
@@ -221,7 +279,11 @@ LOADED = ("cuda.cupti", "lib*.loader")
 
 # In the order in which they run: units before what they apply, links before the loader's cache.
 TABLE = (
+    Row(("driver.pinned",), "keep apt to this version of the driver again", _driver_pin),
+    Row(("driver.stream",), "enable the driver's stream of packages again", _stream),
     Row(("driver.held",), "hold the driver's packages again", _hold_driver),
+    Row(("driver.unattended_upgrades",), "keep unattended upgrades off again", _blacklist),
+    Row(("cuda.pinned",), "keep apt to this version of the toolkit again", _cuda_pin),
     Row(("cuda.held",), "hold the packages of CUDA again", _hold_cuda),
     Row(("containers.held",), "hold the container toolkit's packages again", _hold_containers),
     Row(

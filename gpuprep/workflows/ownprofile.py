@@ -98,6 +98,11 @@ def place(name: str) -> Path:
             f"{one_line(name, 80)!r} is no name of a profile",
             "letters, digits, dots, dashes and underscores, at most 64",
         )
+    if Path(name).suffix in (".yml", ".yaml"):  # --profile takes such a word for a path
+        raise UsageError(
+            f"{name} is a file's name; NAME is without {Path(name).suffix}",
+            f"`gpuprep profiles new {Path(name).stem}` with the same options; --output {name} writes it in this folder",
+        )
     folder = config_dir() / "profiles"
     taken = available().get(name)
     if taken is not None and taken.parent != folder:

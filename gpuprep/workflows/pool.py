@@ -1,4 +1,4 @@
-"""Several pieces of work at the same time, in threads that nobody has to wait for.
+"""Runs several pieces of work at the same time, in threads that do not keep gpuprep from ending.
 
 The threads of concurrent.futures are waited for when Python ends: a call that never returns (a name server that does
 not answer) would keep the whole program. These are daemons.

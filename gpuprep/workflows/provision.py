@@ -10,7 +10,6 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuprep import checks
 from gpuprep.checks.drift import quick
@@ -18,16 +17,16 @@ from gpuprep.checks.judgement import Adjust, judge
 from gpuprep.desired import probes
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted, check_profile, resolve
-from gpuprep.errors import AgentFailed, Interrupted, PlanRefused, UsageError
+from gpuprep.errors import Interrupted, PlanRefused, UsageError
 from gpuprep.provisioning import ansible_run
 from gpuprep.provisioning.plan import make as make_plan
 from gpuprep.provisioning.plan import role_variables
-from gpuprep.records import Finding, Plan, PlaybookResult, ProbeResult, RunRecord, Snapshot, Source, Status
+from gpuprep.records import Finding, Plan, PlaybookResult, RunRecord, Snapshot, Source, Status
 from gpuprep.records.baseline import Measured
-from gpuprep.remote import Host, Target, agent_client, leftovers, watch
-from gpuprep.workflows import certify
+from gpuprep.remote import Host, Target, leftovers, watch
+from gpuprep.workflows import certify, effort, measuring
 from gpuprep.workflows.run_variables import run_variables
-from gpuprep.workflows.runs import Line, Options, ProfileRun, Run
+from gpuprep.workflows.runs import Line, Options, ProfileRun
 
 # Names a user gives to --only and --skip, in the order in which the roles run.
 STEPS = ("driver", "agent", "tuning", "cuda", "cudnn", "nccl", "codec", "containers", "extras")
@@ -85,7 +84,7 @@ def _validate(run: ProfileRun) -> None:
     with run.connect() as host:
         facts = run.draft.before = run.draft.after = run.look(host)
         wanted = resolve(run.profile, facts, judging=True)
-        run.expect([], _probes(run, wanted, measure=True))
+        run.expect([], probes.in_turn(_probes(run, wanted, measure=True)))
         _judge(run, host, wanted, facts, measure=True)
 
 
@@ -100,12 +99,13 @@ def _converge(run: ProfileRun, book: str) -> None:
         with run.lock(host) as lock:
             planned = _plan(run, host)
             roles = _roles(run, planned)
-            run.expect(roles, _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ())
+            kinds = _probes(run, planned.wanted, measure=bool(roles)) if options.validate else ()
+            run.expect(roles, probes.in_turn(kinds))
             played = _play_planned(run, book, planned)
             if lock.lost is not None:
                 raise lock.lost
         if not options.validate:
-            run.stage("not validated, as asked: there is no verdict")
+            run.stage("not validated, as you asked (--no-validate): there is no verdict")
             return
         changed = played is not ansible_run.NOT_NEEDED
         facts = run.draft.after = run.look(host, "reading facts again") if changed else planned.facts
@@ -127,7 +127,11 @@ def _plan(run: ProfileRun, host: Host) -> Planned:
     facts = run.draft.before = run.look(host)
     wanted = resolve(run.profile, facts)
     findings = run.draft.findings = checks.compare(wanted, facts)
-    made = run.draft.plan = _chosen(make_plan(run.target.name, wanted, findings), run.options)
+    made = _chosen(make_plan(run.target.name, wanted, findings), run.options)
+    if run.options.check:
+        run.effort = effort.of(made, wanted.driver.source, *run.provisions(facts), local=run.target.local)
+        made = effort.onto(made, run.effort)
+    run.draft.plan = made
     names = ", ".join(step.role.removeprefix("gpu_") for step in made.steps)
     run.stage(f"plan: {names}" if names else "plan: nothing to do")
     return Planned(facts, wanted, made)
@@ -176,7 +180,10 @@ def try_play(
         playbook=book,
         verbosity=options.verbosity,
     )
-    run.draft.playbook = outcome.result if isinstance(outcome, ansible_run.Failure) else outcome
+    if isinstance(outcome, ansible_run.Failure):
+        run.draft.playbook, run.draft.reboot_needed = outcome.result, outcome.reboot_needed
+    else:
+        run.draft.playbook = outcome
     return outcome
 
 
@@ -197,11 +204,15 @@ def _judge(run: ProfileRun, host: Host, wanted: Wanted, facts: Snapshot, *, meas
             facts = run.draft.after = run.look(host, "reading facts again, after the load")
     except Interrupted:
         # What was measured is judged as ever; of the rest the findings say that it was interrupted.
+        kept = len(run.draft.measurements)
+        run.draft.measurements = run.draft.all_measured()
+        run.draft.begun.clear()
+        some = any(result.partial for result in run.draft.measurements[kept:])
         rest = [kind for kind in kinds if kind.name not in {result.probe for result in run.draft.measurements}]
         run.draft.measurements += tuple(quick.interrupted(kind, facts.source) for kind in rest)
         _judge_measured(run, wanted, facts, before, kinds)
-        kept = len(kinds) - len(rest)
-        more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept" if kinds else ""
+        half = ", with what the next one had measured by then" if some else ""
+        more = f"; {kept} of {len(kinds)} probes had ended, and their figures are kept{half}" if kinds else ""
         raise watch.interrupted(run.target.name, more) from None
     findings, measured = _judge_measured(run, wanted, facts, before, kinds)
     judgement = run.draft.judgement
@@ -235,11 +246,7 @@ def _judge_measured(
 
 
 def _measure(run: ProfileRun, host: Host, wanted: Wanted, source: Source, kinds: Sequence[probes.Kind]) -> None:
-    """Each result is in the draft as soon as it is there."""
-    arguments = probes.arguments(run.profile, wanted, quick=run.options.quick)
-    for kind in kinds:
-        run.draft.measurements += (one_probe(run, host, kind, arguments, source),)
-        run.stop_if_cancelled()
+    measuring.measure(run, host, kinds, probes.arguments(run.profile, wanted, quick=run.options.quick), source)
 
 
 def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.Kind, ...]:
@@ -247,18 +254,7 @@ def _probes(run: ProfileRun, wanted: Wanted, *, measure: bool) -> tuple[probes.K
     return probes.chosen(wanted, probes=run.options.probes, without=without, measure=measure)
 
 
-def one_probe(run: Run, host: Host, kind: probes.Kind, arguments: dict[str, Any], source: Source) -> ProbeResult:
-    """Its result; a probe that broke is evidence that is missing, and the others go on."""
-    run.stage(kind.what, kind.name)
-    heard = functools.partial(run.doing, kind.name)
-    try:
-        return agent_client.probe(host, kind.name, arguments, become=True, timeout=kind.timeout_seconds, heard=heard)
-    except AgentFailed as error:
-        run.stop_if_cancelled()
-        return quick.broken(kind, source, error)
-
-
-def gravest(codes: Sequence[int]) -> int:
+def worst(codes: Sequence[int]) -> int:
     """The exit code of several hosts: an interruption, then 4, 3, 2, 1, 0."""
     return next((code for code in (130, 4, 3, 2, 1) if code in codes), 0)
 

@@ -10,24 +10,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuprep.catalogue import Model
+from gpuprep.checks import forms
 from gpuprep.errors import UsageError
 from gpuprep.records import DecodeError, Missing, ProbeResult, RunRecord, Snapshot, Source, from_json_value
 from gpuprep.records.codec import shown
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
-from gpuprep.untrusted.limits import BeyondLimit, file_text, json_document
-from gpuprep.workflows import figures_csv, gpus_by_name, measurement_forms
+from gpuprep.untrusted.limits import MIB, BeyondLimit, file_text, json_document
+from gpuprep.workflows import figures_csv, gpus_by_name
 
 # An object with any key but these is the record of a run.
 OF_FIGURES = {"schema_version", "host", "source", "measurements", "before", "after", "note"}
 HINT = "docs/records.md says what a record has; `gpuprep judge --template json` prints figures to fill in"
 ABSENT = {"missing": "not_recorded", "detail": ""}
+FILE_BYTES = 256 * MIB  # of a file with the runs of many hosts
+OWN_DOCUMENT = 4 * MIB  # a file that is larger is taken apart first
+DECODER = json.JSONDecoder()
+MOST_RUNS = 20_000
+DEEPEST = 10_000  # a run that is less deep than this, and too deep, is named
+# How a document with runs begins; then what begins texts, which are passed over, and begins and ends objects and lists.
+OWN = re.compile(r'\s*\{\s*"schema_version"\s*:\s*\d+\s*,\s*"runs"\s*:\s*\[', re.ASCII)
+SIGNS = re.compile(r'["{}\[\]]')
 NO_MOMENT = "1970-01-01T00:00:00+00:00"  # stands in for "" while the rest is decoded
 # A host of which nothing is known but its measurements.
 NOTHING_KNOWN: Mapping[str, Any] = {
@@ -63,20 +73,67 @@ class Recorded:
 def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
     """The records of a file; `probes` are the names that measurements may have. Raises UsageError (exit 2)."""
     try:
-        text = file_text(path)
+        text = file_text(path, FILE_BYTES)
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: cannot be read: {error.reason} at byte {error.start}", HINT) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
     if path.suffix.lower() == ".csv":
         return [_recorded(path, where, one, probes) for where, one in _entries(path, figures_csv.document(path, text))]
+    if len(text) > OWN_DOCUMENT and (runs := _each_run(text)):
+        return [_recorded(path, f"runs[{at}].", _object(path, one, f"runs[{at}]: "), probes) for at, one in runs]
+    return [_recorded(path, where, one, probes) for where, one in _entries(path, _json(path, text))]
+
+
+def _json(path: Path, text: str, where: str = "") -> Any:
     try:
-        document = json_document(text)
+        return json_document(text)
     except BeyondLimit as error:
-        raise UsageError(f"{path}: is not JSON that is read here: {error}", "judge fewer runs at a time") from error
+        said = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
+        raise UsageError(said, "judge fewer runs at a time") from error
     except ValueError as error:
-        raise UsageError(f"{path}: is not JSON: {error}", HINT) from error
-    return [_recorded(path, where, one, probes) for where, one in _entries(path, document)]
+        raise UsageError(f"{path}: {where}is not JSON: {error}", HINT) from error
+
+
+def _object(path: Path, text: str, where: str) -> dict[str, Any]:
+    document = _json(path, text, where)
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: {where}want a record, got {_kind(document)}", HINT)
+    return document
+
+
+def _each_run(text: str) -> list[tuple[int, str]]:
+    """The texts of the runs of a document that a command wrote, with their numbers; [] where it has another form.
+
+    Of many hosts the document as a whole is larger than one document may be. Each run is then read as one. A text is
+    passed over by json's own function: a regular expression keeps 60 bytes for each escape in it.
+    """
+    begun = OWN.match(text)
+    if begun is None:
+        return []
+    found: list[tuple[int, str]] = []
+    depth, start, ended = 0, 0, begun.end()
+    at = ended
+    while depth < DEEPEST and len(found) < MOST_RUNS and (sign := SIGNS.search(text, at)):
+        letter, at = sign[0], sign.end()
+        if letter == '"':
+            try:
+                _, at = DECODER.raw_decode(text, sign.start())
+            except ValueError:
+                return []
+        elif letter in "{[":
+            if depth == 0 and text[ended : sign.start()].strip() != ("," if found else ""):
+                return []
+            start = sign.start() if depth == 0 else start
+            depth += 1
+        elif letter in "}]" and depth == 0:
+            return found if letter == "]" and not text[ended : sign.start()].strip() else []
+        elif letter in "}]":
+            depth -= 1
+            if depth == 0:
+                ended = sign.end()
+                found.append((len(found), text[start:ended]))
+    return []
 
 
 def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,7 +170,7 @@ def _whole(document: dict[str, Any]) -> Recorded:
     record = from_json_value(RunRecord, document)
     seen = record.after or record.before
     if seen is None:
-        raise DecodeError("after: missing, and so is before: the run ended before it knew the host")
+        raise DecodeError("after: missing, and so is before: the run ended before it read the host's facts")
     return Recorded(record, seen, whole=True)
 
 
@@ -182,7 +239,7 @@ def _check(measurements: tuple[ProbeResult, ...], probes: tuple[str, ...]) -> No
         if result.probe not in probes:
             allowed = ", ".join(probes)
             raise DecodeError(f"measurements[{index}].probe: {shown(result.probe)} is none of {allowed}")
-        if wrong := next(measurement_forms.problems(result.probe, result.values), None):
+        if wrong := forms.refused(result.probe, result.values):
             raise DecodeError(f"measurements[{index}].values.{wrong}")
 
 

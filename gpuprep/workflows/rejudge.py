@@ -18,6 +18,7 @@ from gpuprep.records.baseline import Baseline, Measured
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.gemm import Gemm
 from gpuprep.records.evidence.toolkit import Toolkit
+from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.workflows import missing_keys, provision
 from gpuprep.workflows.record_file import Recorded, read, simulated
@@ -78,6 +79,7 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
         measurements=record.measurements,
         verdict=judged.verdict,
         findings=judged.findings,
+        reboot_needed=need_reboot(judged.findings),
         options={
             "judged": record.run_id, "measured_at": record.started_at, "measured_by": record.gpuprep_version,
             "file": origin, "only": list(options.only), "skip": list(options.skip),

@@ -1,4 +1,4 @@
-"""How long is a run still going to take, by earlier runs? Pure.
+"""Estimates how long a run still takes, from earlier runs. Pure.
 
     expected(steps, ours, alike)    how long each step of a run took in earlier runs, by their median
     seconds_left(...)               what is left of a run, from that and from what it has spent so far
@@ -88,6 +88,12 @@ def seconds_left(steps: Sequence[ExpectedStep], spent: Mapping[str, float], at: 
             return None
         left += max(0.0, seconds - spent.get(step, 0.0))
     return left if steps else None
+
+
+def measuring(record: RunRecord) -> float:
+    """Seconds of all its probes. A host may say anything of them: none took longer than the run."""
+    whole = seconds_between(record.started_at, record.ended_at) or 0.0
+    return sum(_bounded(result.seconds, whole) for result in record.measurements)
 
 
 def _bounded(seconds: float, most: float) -> float:

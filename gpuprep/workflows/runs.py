@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import socket
 import threading
 import time
@@ -20,10 +19,11 @@ from gpuprep.checks.judgement import Judgement, Terms
 from gpuprep.desired.probes import Kind
 from gpuprep.desired.profile import Profile
 from gpuprep.desired.state import Wanted
-from gpuprep.errors import GpuprepError, HostError, StoreError
-from gpuprep.paths import private_folder, private_text, state_dir
+from gpuprep.errors import GpuprepError, HostError, Interrupted, StoreError
+from gpuprep.paths import private_folder, private_text, state_dir, user_name
 from gpuprep.provisioning.ansible_events import Progress
 from gpuprep.records import (
+    DecodeError,
     DriftFacts,
     Finding,
     HistoryFacts,
@@ -36,14 +36,19 @@ from gpuprep.records import (
     RunRecord,
     Snapshot,
     Source,
+    from_json_value,
     to_json,
+    to_json_value,
 )
 from gpuprep.records.baseline import Baseline, Measured
+from gpuprep.records.codec import plain_json
+from gpuprep.records.findings import need_reboot
 from gpuprep.records.ids import new_run_id, now
 from gpuprep.remote import Host, HostLock, LockOwner, Target, agent_client, watch
-from gpuprep.remote.told import Doing
+from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.settings import Builds
-from gpuprep.workflows import remaining
+from gpuprep.workflows import effort, remaining
+from gpuprep.workflows.effort import Effort
 from gpuprep.workflows.pool import Pool
 
 if TYPE_CHECKING:
@@ -107,8 +112,27 @@ class Line:
     cancelled: Callable[[], bool]
     estimates: bool = False  # whether somebody sees how long a run is still going to take
     batch_id: str = ""  # the same for all hosts of one command; "": a command on one host
+    past: Store | None = None  # of a command that stores nothing: where earlier runs are, for an estimate
     # Of each host, by its name: a run that hangs is ended from outside.
     runs: dict[str, Run] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A probe at work, and what it has told of its measurements."""
+
+    kind: Kind
+    source: Source
+    so_far: SoFar = field(default_factory=SoFar)
+
+    def ended(self, why: Missing) -> ProbeResult:
+        """Its result where it gave no answer."""
+        result = ProbeResult(self.kind.name, self.source, why, 0.0)
+        told = self.so_far.values()
+        try:
+            return from_json_value(ProbeResult, {**to_json_value(result), "partial": told}) if told else result
+        except DecodeError:  # a host may tell anything
+            return result
 
 
 @dataclass
@@ -123,11 +147,21 @@ class Draft:
     plan: Plan | None = None
     playbook: PlaybookResult | None = None
     measurements: tuple[ProbeResult, ...] = ()
+    begun: dict[str, Begun] = field(default_factory=dict)  # the probes at work, by name
     findings: tuple[Finding, ...] = ()  # what the plan comes from; those of a judgement take their place
     judgement: Judgement | None = None
     drift: DriftFacts | None = None
     nightly: NightlyFacts | None = None
     history: HistoryFacts | None = None
+    reboot_needed: bool = False
+
+    def all_measured(self, error: str | None = None) -> tuple[ProbeResult, ...]:
+        """With the probes at work, which `error` ended; None: the user did."""
+        have = {result.probe for result in self.measurements}
+        at_work = [begun for name, begun in list(self.begun.items()) if name not in have]
+        failed = None if error is None else Missing("command_failed", error)
+        ended = (begun.ended(failed or Missing("interrupted", begun.kind.what)) for begun in at_work)
+        return (*self.measurements, *ended)
 
 
 class Run:
@@ -140,6 +174,7 @@ class Run:
         self.target = target
         self.options = options
         self.cancelled = line.cancelled
+        self._broken_off = threading.Event()
         self._line = line
         self._profile = profile
         self._began = time.monotonic()
@@ -177,7 +212,9 @@ class Run:
 
     def abandon(self) -> RunRecord:
         """The record of a run that the user stopped and that does not end: what it had found by then."""
-        error = watch.interrupted(self.target.name, "; what ran there did not end in time, and is not waited for")
+        error = watch.interrupted(
+            self.target.name, "; what ran there did not end in time; gpuprep no longer waits for it"
+        )
         return self._stored(self.as_record(error.explain(), error.exit_code), self.keeps, STORING_SECONDS)
 
     def _stored(self, record: RunRecord, keep: bool, seconds: float = -1) -> RunRecord:
@@ -210,7 +247,14 @@ class Run:
         return record
 
     def _append(self, store: Store, record: RunRecord, baseline: Measured) -> None:
-        """Into the store, and a copy in plain sight. Raises StoreError where a disk is full, for example."""
+        """Into the store, and a copy in plain sight. Raises StoreError where a disk is full, for example.
+
+        Each answer of a host is within the limits; all of them together may be more than anything reads again.
+        """
+        try:
+            plain_json(to_json(record))
+        except DecodeError as error:
+            raise StoreError(f"{self.target.name} sent more than a record can hold: {error}") from error
         try:
             private_folder(self.log_dir)
             private_text(self.log_dir / "record.json", to_json(record, indent=2) + "\n")
@@ -229,6 +273,7 @@ class Run:
         draft, judged = self.draft, self.draft.judgement
         seen = draft.after or draft.before
         simulated = Source.SIMULATED if self.target.simulated else Source.MEASURED
+        findings = judged.findings if judged else draft.findings
         if exit_code is None:
             exit_code = judged.exit_code if judged else 0
         return RunRecord(
@@ -245,15 +290,16 @@ class Run:
             playbook=draft.playbook,
             before=draft.before,
             after=draft.after,
-            measurements=draft.measurements,
+            measurements=draft.all_measured(None if exit_code == Interrupted.exit_code else _first_line(error)),
             verdict=judged.verdict if judged else None,
-            findings=judged.findings if judged else draft.findings,
+            findings=findings,
             error=error,
             options=self.options.as_recorded(),
             drift=draft.drift,
             nightly=draft.nightly,
             history=draft.history,
             batch_id=self._line.batch_id,
+            reboot_needed=draft.reboot_needed or need_reboot(findings),
         )
 
     @contextmanager
@@ -266,7 +312,7 @@ class Run:
             self.target,
             become_password=self.options.become_password,
             accept_new_host_key=self.options.accept_new_host_key,
-            stopped=self.cancelled,
+            stopped=lambda: self.cancelled() or self._broken_off.is_set(),
         ) as host:
             self.host = host
             yield host
@@ -293,6 +339,11 @@ class Run:
         return self._line.store.chosen(self.target.name) if self._line.store is not None else None
 
     @property
+    def is_one_of_several(self) -> bool:
+        """Hosts of one command, which are shown as a table."""
+        return bool(self._line.batch_id)
+
+    @property
     def is_stored(self) -> bool:
         return self._line.store is not None
 
@@ -309,7 +360,7 @@ class Run:
         return self._line.store.baseline_of(self.target.name) if self._line.store is not None else {}
 
     def lock(self, host: Host) -> HostLock:
-        owner = LockOwner(getpass.getuser(), socket.gethostname(), self.run_id, self.started_at)
+        owner = LockOwner(user_name(), socket.gethostname(), self.run_id, self.started_at)
         return host.lock(owner)
 
     def past(self, measured: Measured) -> Baseline:
@@ -328,6 +379,10 @@ class Run:
     def tell(self, progress: Progress) -> None:
         self._line.progress(self.target.name, progress)
 
+    def break_off(self) -> None:
+        """This run is over: what still runs on the host ends as if the user had stopped it."""
+        self._broken_off.set()
+
     def stop_if_cancelled(self) -> None:
         if self.cancelled():
             raise watch.interrupted(self.target.name)
@@ -339,6 +394,7 @@ class ProfileRun(Run):
     def __init__(self, command: str, target: Target, profile: Profile, options: Options, line: Line) -> None:
         super().__init__(command, target, options, line, ProfileRef(profile.name, profile.path, profile.sha256))
         self.profile = profile
+        self.effort: Effort | None = None  # what the plan takes, of a run that only looks
 
     def look(self, host: Host, what: str = "reading facts") -> Snapshot:
         """All facts that the profile needs, as root."""
@@ -359,6 +415,16 @@ class ProfileRun(Run):
         steps = remaining.expected(names, *self._earlier())
         self.tell(Progress("steps", "", "", "", time.monotonic() - self._began, steps))
 
+    def provisions(self, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:
+        """Earlier provisions of this host, and of others like it. None where the store cannot be read."""
+        store = self._line.store or self._line.past
+        if store is None:
+            return [], []
+        try:
+            return effort.earlier(store, self.target.name, self.profile.name, facts)
+        except StoreError:  # an estimate is not worth a stop
+            return [], []
+
     def _earlier(self) -> tuple[list[RunRecord], list[RunRecord]]:
         """Runs of the same kind that ended well: of this host, and of its profile on the same system."""
         seen = self.draft.after or self.draft.before
@@ -372,6 +438,10 @@ class ProfileRun(Run):
         options = self.options.as_recorded()
         ours, alike = ([run for run in runs if remaining.same_kind(run, options)] for runs in found)
         return ours, [run for run in alike if (then := run.after or run.before) and then.os == seen.os]
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
 
 
 def unexpected(error: Exception, target: Target) -> str:

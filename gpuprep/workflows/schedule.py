@@ -279,7 +279,7 @@ def _write(host: Host, there: Found, plan: NightlyPlan) -> list[str]:
         host.put(wanted[path].encode(), path, become=True)
     # A run that broke off may have written them and gone no further.
     if DRIFT_SERVICE_FILE in changed or DRIFT_TIMER_FILE in changed or "yes" in there.word("reload"):
-        must(host, "systemctl daemon-reload", "systemd does not read its units anew")
+        must(host, "systemctl daemon-reload", "systemd does not read its units again")
     if DRIFT_TIMER_FILE in changed:
         # Without its stamp: another hour of the day is no night that was missed.
         must(
@@ -383,7 +383,7 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
             status = f"make its own now there: sudo systemctl start {SERVICE}"
         ended = record.verdict.summary if record.verdict else "no verdict"
         raise HostError(
-            f"{run.target.name}: {why} ({ended}), so nobody knows how it is now",
+            f"{run.target.name}: {why} ({ended}), so its present state is not known",
             status if timer.runs else f"no timer runs there; run `{again}`",
             where=run.target.name,
         )

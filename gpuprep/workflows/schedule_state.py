@@ -146,7 +146,7 @@ def must(host: Host, command: str, what: str) -> None:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise HostError(
             f"{what}: {said[-1] if said else f'exit code {done.exit_code}'}",
-            "put right what it says, then run the same command again",
+            "repair what the message names, then run the same command again",
             where=host.name,
         )
 

@@ -44,7 +44,7 @@ def check_variable(what: str, value: Any, hint: str, depth: int = 0) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"{what} {_shown(value)} has half a character in it", hint) from None
+            raise UsageError(f"{what} {_shown(value)} contains an incomplete character", hint) from None
     elif isinstance(value, Mapping):
         if "__ansible_vault" in value:
             raise UsageError(f"{what} is encrypted, and gpuprep's variables hold no secrets", hint)

@@ -1,7 +1,7 @@
 """The GPUs of several hosts as they are now, read again and again: what `gpuprep watch` shows. Changes nothing.
 
     with Watching(targets, held, options) as watching:
-        watching.hosts()         # what is known now, at any time; the grave first
+        watching.hosts()         # what is known now, at any time; the worst first
 
 A thread a host asks the agent over one connection. A host that fails is UNKNOWN, with the reason, and is tried again.
 No lock is taken: a night check or a run on the host goes on beside it.
@@ -26,7 +26,7 @@ from gpuprep.remote import Host, Target
 from gpuprep.remote.live import Live
 from gpuprep.untrusted.plaintext import one_line
 
-# From grave to good. ERROR: an error that the GPU or the driver counted. UNKNOWN: it could not be read. SLOW: heat or
+# From worst to best. ERROR: an error that the GPU or the driver counted. UNKNOWN: it could not be read. SLOW: heat or
 # the power supply holds the clocks down. CHANGED: set to something else than was certified.
 STATES = ("ERROR", "UNKNOWN", "SLOW", "CHANGED", "busy", "idle")
 SLOWED_BY = (
@@ -119,7 +119,7 @@ def _works(gpu: LiveGpu) -> bool:
 
 
 def _errors(gpu: LiveGpu, xids: Sequence[Xid]) -> list[tuple[str, bool]]:
-    """(words, whether it is grave)."""
+    """(words, whether it is severe)."""
     found = []
     readings = (gpu.graphics_clock_mhz, gpu.power_watts)
     if any(isinstance(one, Missing) and one.reason == "gpu_is_lost" for one in readings):
@@ -182,7 +182,7 @@ def watched(name: str, sample: LiveSample, certified: Mapping[str, Held], *, as_
 
 
 def order(hosts: Sequence[Watched]) -> list[Watched]:
-    """The grave first, then by name."""
+    """The worst first, then by name."""
     return sorted(hosts, key=lambda one: (STATES.index(one.state), one.name))
 
 

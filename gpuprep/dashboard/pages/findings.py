@@ -14,7 +14,7 @@ from gpuprep.dashboard.digest import Host
 from gpuprep.dashboard.pages.common import MOST_LETTERS, NotFound, Page, Query, banner, cut, host_path, run_path
 from gpuprep.dashboard.speeds import NIGHTS
 from gpuprep.performance import trend
-from gpuprep.records import Finding
+from gpuprep.records import Finding, Status
 from gpuprep.records.findings import PROBLEMS
 from gpuprep.records.moments import moment
 from gpuprep.reports import drifted
@@ -32,8 +32,12 @@ def findings(board: Board, query: Query) -> Page:
     order = {status.value: place for place, status in enumerate(PROBLEMS)}
     groups = sorted(found.items(), key=lambda each: (order[each[0][0]], -len(each[1]), each[0][1]))
     rows = cut(groups, query)
+    silent = [host for host in now.hosts if not host.problems and host.word != Status.PASS.value]
     variables = {
         "cut": rows,
+        "unjudged": [{"name": host.name, "path": host_path(host.name)} for host in silent[:NAMED]],
+        "more": len(silent) - NAMED,
+        "count": len(silent),
         "rows": [_finding_row(word, key, listed) for (word, key), listed in rows.rows],
         "hosts": sum(bool(host.problems) for host in now.hosts),
         "every": len(now.hosts),

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from gpuprep.records import RunRecord
+from gpuprep.reports import taking
 from gpuprep.reports.html import fleet
 from gpuprep.reports.html.contents import contents
 from gpuprep.reports.html.words import WORDS
@@ -69,6 +70,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(figure=figure, sentence=_sentence, with_code=_with_code)
+    environment.filters.update(taking=taking.of_step, taking_in_all=taking.whole)
     environment.globals.update(words=WORDS)
     return environment
 

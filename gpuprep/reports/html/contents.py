@@ -17,7 +17,7 @@ from gpuprep.reports import commands as pasted
 from gpuprep.reports.columns import LEGEND, LOWEST, Part, columns
 from gpuprep.reports.html import bars, commands, drawings, headline
 from gpuprep.reports.html.bars import Bars
-from gpuprep.reports.readings import answer, entries, figure, known
+from gpuprep.reports.readings import answer, entries, figure, held_to, known, unfinished
 from gpuprep.reports.rows import Series, share
 from gpuprep.reports.text import SIMULATED, outcome, shown
 
@@ -81,7 +81,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "about": _about(record),
         "tiles": headline.tiles(record),
         "charts": _charts(record),
-        "gravest": groups[:1],
+        "worst": groups[:1],
         "bad": groups[1:],
         "skipped": causes.groups(one for one in findings if one.status is Status.SKIP),
         "beside": beside,
@@ -95,6 +95,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "speeds": drifted.speeds(record),
         "commands": commands.commands(record),
         "unanswered": measured.unanswered(record),
+        "unfinished": unfinished(record),
         "checks": findings,
         "statuses": [status.value for status, number in _counts(findings).items() if number],
         "plan": record.plan if record.plan and not record.verdict else None,
@@ -106,7 +107,7 @@ def contents(record: RunRecord) -> dict[str, Any]:
     }
     said = _said(found, findings)
     shown = [name for name in TITLES if _is_shown(name, found)]
-    titles = {**TITLES, "bad": "The gravest of what did not pass"} if groups[1:] else TITLES
+    titles = {**TITLES, "bad": "The most severe finding"} if groups[1:] else TITLES
     return {
         **found,
         "titles": titles,
@@ -172,7 +173,7 @@ def _is_shown(name: str, found: dict[str, Any]) -> bool:
     """Whether the page has this part; page.html asks the same."""
     keys = {
         "error": found["record"].error,
-        "bad": found["gravest"],
+        "bad": found["worst"],
         "figures": found["tiles"],
         "best": found["charts"],
         "beside": found["beside_parts"],
@@ -227,7 +228,7 @@ def _said(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
 def _opened(found: dict[str, Any]) -> set[str]:
     """The folds that are open at once: what somebody has to look at, and what a page without a verdict is for."""
     opened = set()
-    if found["gravest"]:
+    if found["worst"]:
         opened.add("commands")
     if any(one["case"].status in PROBLEMS for one in found["transcodes"]):
         opened.add("transcode")
@@ -258,6 +259,7 @@ def _about(record: RunRecord) -> Pairs:
         ("when", minute(record.started_at)),
         ("took", "" if lasted is None else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"),
         ("run", record.run_id),
+        ("held to", held_to(record)),
     ]
     return [(name, value) for name, value in found if value]
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from gpuprep import __version__
 from gpuprep.records import Finding, RunRecord, Status
 from gpuprep.records.evidence.decode import NOT_RECORDED, Figure
 from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.records.moments import minute, moment
-from gpuprep.reports import causes, drifted, fleet
+from gpuprep.reports import causes, drifted, fleet, glance
 from gpuprep.reports import commands as pasted
 from gpuprep.reports.html import commands
 from gpuprep.reports.html.contents import STAND_IN, Pairs, gpus_of
-from gpuprep.reports.html.headline import HALVES
+from gpuprep.reports.html.headline import HALVES, WORK
 from gpuprep.reports.measured import simulated
 from gpuprep.reports.readings import answer, figure, known
 from gpuprep.reports.text import outcome
 
 NOT_READ = "–"
+HEIGHT = 1080  # of the pictures that streams are counted of
 MOST_CAUSES = 8  # that are shown; the others are in a fold
 
 
@@ -36,13 +37,28 @@ class Product:
 class Gpu:
     index: int = -1
     gemms: tuple[Product, ...] = ()
+    copy_gb_per_s: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Step:
+    fps: Figure = NOT_RECORDED
+
+
+@dataclass(frozen=True)
+class Series:
+    gpu: Optional[Gpu] = None  # the decoder of evidence knows no `Gpu | None`
+    kind: str = ""
+    height: int = 0
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """Of records/evidence/gemm.py only what a row shows: to decode the telemetry of a thousand hosts takes minutes."""
+    """Of records/evidence only what a row shows: to decode the telemetry of a thousand hosts takes minutes."""
 
     gpus: tuple[Gpu, ...] = ()
+    series: tuple[Series, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,12 +95,13 @@ def contents(records: Sequence[RunRecord]) -> dict[str, Any]:
         "causes": _causes(ordered),
         "most_causes": MOST_CAUSES,
         "hosts": hosts,
+        "measured": any(host["memory"] != NOT_READ or host["streams"] != NOT_READ for host in hosts),
         "verdicts": list(dict.fromkeys(host["word"] for host in hosts)),
     }
 
 
 def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
-    """Each once with all its hosts: the gravest first, of these what most hosts have."""
+    """Each once with all its hosts: the worst first, of these what most hosts have."""
     of: dict[int, list[int]] = {}  # the places of the hosts that have it; records may share a finding
     for place, record in enumerate(ordered):
         for one in findings_of(record):
@@ -99,8 +116,8 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
         if record.error:
             lost.setdefault(_error(record), []).append((f"host-{place}", record.host))
     found += [_lost(error, hosts) for error, hosts in lost.items()]
-    gravest = [status.value for status in PROBLEMS]
-    return sorted(found, key=lambda one: (gravest.index(one.word), -len(one.hosts)))
+    worst = [status.value for status in PROBLEMS]
+    return sorted(found, key=lambda one: (worst.index(one.word), -len(one.hosts)))
 
 
 def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
@@ -163,7 +180,7 @@ def _host(record: RunRecord) -> dict[str, Any]:
 
 
 def _machine(record: RunRecord) -> dict[str, str]:
-    """GPU, driver, kernel and the best half-precision product of the slowest GPU; "–" where it was not read."""
+    """GPU, driver, kernel, and figures of the slowest GPU; "–" where it was not read."""
     snapshot = record.after or record.before
     driver = snapshot.driver.loaded_version if snapshot else None
     return {
@@ -171,13 +188,15 @@ def _machine(record: RunRecord) -> dict[str, str]:
         "driver": driver if isinstance(driver, str) and driver else NOT_READ,
         "kernel": (snapshot.kernel.running if snapshot else "") or NOT_READ,
         "tflops": _speed(record),
+        "memory": _memory(record),
+        "streams": _streams(record),
     }
 
 
 def _speed(record: RunRecord) -> str:
     """ "763 BF16": the best product of the slowest GPU."""
     of: dict[str, dict[int, float]] = {}
-    for gpu in answer(record, Speeds, "gemm").gpus:
+    for gpu in answer(record, Speeds, "gemm", whole=True).gpus:
         for product in gpu.gemms:
             name, speed = product.dtype.upper(), known(product.tflops)
             if name in HALVES and product.accumulate in ("", "fp32") and speed is not None:
@@ -186,6 +205,26 @@ def _speed(record: RunRecord) -> str:
     speeds = {name: min(best.values()) for name, best in of.items()}
     fastest = max(speeds, key=lambda name: speeds[name], default="")
     return f"{figure(speeds[fastest])} {fastest}" if fastest else NOT_READ
+
+
+def _memory(record: RunRecord) -> str:
+    """ "2890": GB/s of copies within the GPU's memory."""
+    read = [known(gpu.copy_gb_per_s) for gpu in answer(record, Speeds, "bandwidth", whole=True).gpus]
+    speeds = [speed for speed in read if speed is not None]
+    return figure(min(speeds)) if speeds else NOT_READ
+
+
+def _streams(record: RunRecord) -> str:
+    """ "166 transcode": streams of 1080p at 30 fps of the best series; of a GPU that cannot transcode what it can."""
+    of: dict[str, dict[int, float]] = {}
+    for series in answer(record, Speeds, "throughput", whole=True).series:
+        fps = [speed for step in series.steps if (speed := known(step.fps))]
+        if fps and series.height == HEIGHT:
+            best = of.setdefault(series.kind, {})
+            index = series.gpu.index if series.gpu else 0
+            best[index] = max(best.get(index, 0.0), *fps)
+    kind = next((kind for kind in WORK if kind in of), "")
+    return f"{glance.streams(min(of[kind].values()))} {kind}" if kind else NOT_READ
 
 
 def _facts(record: RunRecord) -> Pairs:
