@@ -22,12 +22,11 @@ import yaml
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
-from gpuprep.catalogue.roles import cuda_packages, driver_packages
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_pin_text, repository_key
 from gpuprep.sim import controller
 from gpuprep.sim.archive.stubs import upstream
 
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos"
-NVIDIA_KEY = role_folder("gpu_driver") / "files/nvidia-repository-key.asc"
 CODENAMES = {"debian-12": "bookworm", "debian-13": "trixie", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble"}
 DISTRIBUTIONS = {
     "debian": ("http://deb.debian.org/debian", "http://security.debian.org/debian-security", "debian-archive-keyring"),
@@ -86,8 +85,7 @@ class AptRoot:
 
     def pin(self, version: str) -> None:
         """As the role gpu_driver pins it."""
-        template = (role_folder("gpu_driver") / "templates/pin.j2").read_text(encoding="utf-8")
-        (self.folder / "etc/preferences.d/gpuprep-nvidia").write_text(template.replace("{{ gpu_driver_pin }}", version))
+        (self.folder / "etc/preferences.d/gpuprep-nvidia").write_text(driver_pin_text(version))
 
     def candidates(self, names: Sequence[str]) -> dict[str, str]:
         """Name ► the version that apt would install."""
@@ -158,7 +156,7 @@ def _unpinned(root: AptRoot, names: Sequence[str], version: str, found: Mapping[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repository", default=NVIDIA, help="NVIDIA's repository, or a mirror of it")
-    parser.add_argument("--key", type=Path, default=NVIDIA_KEY, help="the key that signs it")
+    parser.add_argument("--key", type=Path, help="the key that signs it; without it NVIDIA's own")
     parser.add_argument("release", nargs="*", help="debian-12, ubuntu-24.04, ...; default: all")
     chosen = parser.parse_args()
     code = 0
@@ -168,7 +166,8 @@ def main() -> int:
                 print(f"{release.title}, {source}: not asked: only archives of deb packages are")
                 continue
             with tempfile.TemporaryDirectory(prefix="gpuprep-canary-") as folder:
-                root = AptRoot(Path(folder), sources_of(release, source, chosen.repository.rstrip("/"), chosen.key))
+                key = chosen.key or repository_key(release)
+                root = AptRoot(Path(folder), sources_of(release, source, chosen.repository.rstrip("/"), key))
                 why = root.update()
                 wrong = [] if why else lacking(root, release, source)
             state = f"not asked: {why}" if why else "as the catalogue says" if not wrong else "differs"

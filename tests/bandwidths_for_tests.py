@@ -1,4 +1,4 @@
-"""Bandwidth records of sound machines of any board, for tests that break one thing in them."""
+"""Bandwidth records of healthy machines of any board, for tests that break one thing in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOUND_PEER = 0.85
 
 
 def sound_gpu(board: Board, index: int = 0, **changes: Any) -> dict[str, Any]:
-    """As fast as sound boards are known to be; where nothing is known, near what memory and link carry."""
+    """As fast as healthy boards are known to be; where nothing is known, near what memory and link carry."""
     memory, peak = topologies.sound_memory(board), board.memory_gb_per_s or 0.0
     share = {kind: (memory.percent.get(kind, 85.0) if memory else 85.0) / 100 for kind in ("copy", "read", "triad")}
     generation, width = board.pcie_generation or 5, board.pcie_width or 16
@@ -48,7 +48,7 @@ def peers(gpus: list[dict[str, Any]], links: int, gb_per_s: float, **changes: An
 
 
 def machine(key: str, count: int = 1, links: int | None = None) -> dict[str, Any]:
-    """`count` sound GPUs of a board, `links` NVLinks between each two (default: as behind switches)."""
+    """`count` healthy GPUs of a board, `links` NVLinks between each two (default: as behind switches)."""
     board = catalogue.boards()[key]
     gpus = [sound_gpu(board, index) for index in range(count)]
     family = topologies.family(board)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import amount
 import pytest
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
 
 NARROW, WIDE = 400, 1280  # px
 LOOKS = [(width, dark) for width in (NARROW, WIDE) for dark in (False, True)]
-# Parameters for tests of many pages: a phone by day and a screen by night; `make test-all` has the other two.
+# Of many pages: a phone by day and a screen by night; `make test-all` has the other two. For loops and for parameters.
+SOME_LOOKS = [look for look in LOOKS if amount.ALL or look[1] == (look[0] == WIDE)]
 FEW_LOOKS = [pytest.param(*look, marks=() if look[1] == (look[0] == WIDE) else pytest.mark.only_all) for look in LOOKS]
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+# The first is Chromium built without windows: the same pages for half the processor time of the whole program.
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 # As root it has no sandbox; without a GPU and with a small /dev/shm it needs the others.
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--font-render-hinting=none")
 SECONDS = 30
@@ -250,7 +253,7 @@ def program() -> str:
     """Raises NoBrowser."""
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is None:
-        raise NoBrowser("Chromium is not installed (Debian: chromium)")
+        raise NoBrowser("Chromium is not installed (Debian: chromium-headless-shell)")
     return found
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuprep import __version__, catalogue
+from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM
 from gpuprep.catalogue.agent import agent_libraries
+from gpuprep.catalogue.roles import cuda_pin_text
 from gpuprep.checks.installed import clocks
 from gpuprep.checks.installed.libraries import NEEDED
 from gpuprep.desired import loading
@@ -261,6 +263,9 @@ def finished_snapshot(wanted: Wanted, base: Snapshot | None = None) -> Snapshot:
         version = snapshot.driver.module_version
         pin = f"Package: *nvidia*\nPin: version {version}-*\nPin-Priority: 1000\n"
         snapshot = dataclasses.replace(snapshot, files={**snapshot.files, "/etc/apt/preferences.d/gpuprep-nvidia": pin})
+    if wanted.driver.stream:
+        stream = f"[nvidia-driver]\nname=nvidia-driver\nstream={wanted.driver.stream}\nprofiles=\nstate=enabled\n"
+        snapshot = dataclasses.replace(snapshot, files={**snapshot.files, DRIVER_STREAM: stream})
     snapshot = _with_tuning(snapshot, wanted)
     snapshot = _with_toolkit(snapshot, wanted)
     return _with_extras(snapshot, wanted)
@@ -301,6 +306,8 @@ def _with_toolkit(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
         files["/etc/profile.d/gpuprep.sh"] = "export CUDA_HOME=/usr/lib/cuda\n"
         files["/etc/environment"] = 'PATH="/usr/local/bin:/usr/bin:/bin"\nCUDA_HOME=/usr/lib/cuda\n'
         files["/etc/systemd/system.conf.d/gpuprep.conf"] = "[Manager]\nDefaultEnvironment=CUDA_HOME=/usr/lib/cuda\n"
+    if wanted.cuda.pin:
+        files[CUDA_PIN] = cuda_pin_text(wanted.cuda.pinned, wanted.cuda.pin)
     short = ".".join(wanted.cudnn.version.split(".")[:3])
     return dataclasses.replace(
         snapshot,

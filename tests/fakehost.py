@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from gpuprep.agent import turn
 from gpuprep.errors import GpuprepError
 from gpuprep.records import ProbeResult, Snapshot, to_json
 from gpuprep.remote import CommandResult, LockOwner, Target
-from gpuprep.remote.told import Doing
+from gpuprep.remote.probereports import Doing, SoFar
 
 
 @dataclass
@@ -24,6 +27,8 @@ class Script:
     connecting: dict[str, GpuprepError] = field(default_factory=dict)
     locking: GpuprepError | None = None
     doing: dict[str, list[Doing]] = field(default_factory=dict)  # what a probe tells while it runs
+    measured: dict[str, list[tuple[tuple[str | int, ...], Any]]] = field(default_factory=dict)  # ... and has measured
+    ending: dict[str, GpuprepError] = field(default_factory=dict)  # a probe that gives no answer
     lost: GpuprepError | None = None  # of the lock, once it is held
     events: list[str] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)  # what each Host was made with
@@ -38,6 +43,7 @@ class FakeHost:
         self.script, self.target = script, target
         script.options.append(options)
         self.name = target.name
+        self._turn = threading.Lock()
 
     def __enter__(self) -> FakeHost:
         return self
@@ -80,8 +86,26 @@ class FakeHost:
                 return CommandResult(0, to_json(result), "")
         raise AssertionError(f"nobody prepared an answer to {command!r}")
 
-    def listen(self, heard: Callable[[Doing], None], command: str, **options: Any) -> CommandResult:
+    def listen(
+        self, heard: Callable[[Doing], None], command: str, *, so_far: SoFar | None = None, **options: Any
+    ) -> CommandResult:
+        if " probe " not in command:
+            return self.run(command, **options)
+        with self._turn:  # agent/turn.py
+            heard(Doing(turn.BEGUN))
+            return self._probe(heard, command, so_far, options)
+
+    def _probe(
+        self, heard: Callable[[Doing], None], command: str, so_far: SoFar | None, options: dict[str, Any]
+    ) -> CommandResult:
         for name, told in self.script.doing.items():
             for doing in told if f" probe {name} " in command else ():
                 heard(doing)
+        for name, pieces in self.script.measured.items():
+            for at, value in pieces if f" probe {name} " in command else ():
+                assert so_far is not None
+                assert so_far.take(json.dumps({"at": at, "value": value}).encode())
+        for name, error in self.script.ending.items():
+            if f" probe {name} " in command:
+                raise error
         return self.run(command, **options)

@@ -128,6 +128,13 @@ class Program:
         pass
 
     def compile(self, _: str) -> Any:
+        return types.SimpleNamespace(code=b"cubin")
+
+
+class ObjectCode:
+    @staticmethod
+    def from_cubin(code: bytes) -> Any:
+        assert code == b"cubin"
         return types.SimpleNamespace(get_kernel=KERNELS.__getitem__)
 
 
@@ -167,6 +174,7 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, *, gpus: int = 2, fre
     parts: dict[str, Any] = {
         "Device": Device,
         "Program": Program,
+        "ObjectCode": ObjectCode,
         "ProgramOptions": lambda **options: options,
         "LaunchConfig": lambda **config: config,
         "launch": lambda stream, config, kernel, *arguments: kernel(*arguments),  # noqa: ARG005

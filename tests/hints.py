@@ -44,7 +44,10 @@ plaintext.command = _collected
 def written() -> Iterator[tuple[str, str]]:
     """(file, command)"""
     for file in sorted((ROOT / "gpuprep").rglob("*.py")):
-        for text in _texts(ast.parse(file.read_text(encoding="utf-8"))):
+        source = file.read_text(encoding="utf-8")
+        if "`gpuprep" not in source:  # every worker reads all of them
+            continue
+        for text in _texts(ast.parse(source)):
             yield from ((str(file.relative_to(ROOT)), found) for found in IN_BACKTICKS.findall(text))
     for file in PAGES:
         text = file.read_text(encoding="utf-8")

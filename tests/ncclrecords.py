@@ -1,4 +1,4 @@
-"""Measurements of the nccl probe for tests: what sound machines reach, by the number of GPUs and their links."""
+"""Measurements of the nccl probe for tests: what healthy machines reach, by the number of GPUs and their links."""
 
 from __future__ import annotations
 

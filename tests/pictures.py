@@ -1,8 +1,9 @@
-"""The README's pictures, made from one recorded run: `python tests/pictures.py` writes them into docs/images.
+"""The pictures of README and docs/traces.md: `python tests/pictures.py` writes them into docs/images.
 
     report.png     the first screen of the HTML page at 1280 px, by a real Chromium
     terminal.svg   what a terminal shows of the same run
     report.words   the sha256 of what the page in the picture says; tests/test_pictures.py compares
+    trace-*.png    views of the page of `gpuprep trace`, of the project's own recorded profiles
 
 The run is what the probes measured on a real H200 (tests/cases/records), judged by the profile h200 of today.
 """
@@ -29,6 +30,14 @@ RUN, BEGAN = "20261120-101500-h20000", "2026-11-20T10:15:00+00:00"
 COLUMNS, LINES = 100, 36  # of the terminal
 COLOURS = 256
 MOST_BYTES = 200_000  # of a picture in a README
+RECORDED = ROOT / "tests/traces/recorded"
+# Picture ► the profiles that its page is of, and the page's address.
+TRACES = {
+    "trace-dashboard.png": (("gpt-fp32",), "#/"),
+    "trace-timeline.png": (("gpt-fp32",), "#/timeline"),
+    "trace-ranks.png": (("ddp-gloo-rank0", "ddp-gloo-rank1"), "#/ranks"),
+}
+TALL = 860  # pixels of such a picture
 
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -84,12 +93,46 @@ def said(svg: str) -> str:
 
 def _first_screen(shown: Any) -> None:
     """The page down to the end of its bars: what follows are closed folds."""
-    from PIL import Image
-
     end = shown.locator("#best").evaluate("one => Math.ceil(one.getBoundingClientRect().bottom)")
     box = {"x": 0, "y": 0, "width": browser.WIDE, "height": end + 20}
-    drawn = Image.open(io.BytesIO(shown.screenshot(full_page=True, clip=box))).convert("RGB")
-    drawn.quantize(COLOURS, dither=Image.Dither.NONE).save(IMAGES / "report.png", optimize=True)
+    _save(shown.screenshot(full_page=True, clip=box), "report.png")
+
+
+def _save(screenshot: bytes, name: str) -> None:
+    from PIL import Image
+
+    drawn = Image.open(io.BytesIO(screenshot)).convert("RGB")
+    drawn.quantize(COLOURS, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
+
+
+def trace_page(profiles: tuple[str, ...], folder: Path) -> Path:
+    """The page of one recorded profile, or of several as the ranks of one job."""
+    from gpuprep.trace.opening import Wish, open_trace
+    from gpuprep.trace.opening.job import open_job, open_rank
+    from gpuprep.trace.page import html as one_page
+    from gpuprep.trace.page import html_of_job
+    from gpuprep.trace.reading import Found
+
+    files = [RECORDED / f"{name}.json.gz" for name in profiles]
+    path = folder / f"{profiles[0]}.html"
+    if len(files) == 1:
+        opened = open_trace(files[0])
+        text = one_page(opened.profile, opened.document)
+    else:
+        job = open_job(RECORDED, Wish(), Found(files, []))
+        text = html_of_job(job.ranks, lambda rank: open_rank(job, rank, Wish()))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _trace_views(chromium: browser.Chromium, folder: Path) -> None:
+    def look(shown: Any) -> bytes:
+        shown.wait_for_selector("#content h1, #content h2, #content h3")
+        return bytes(shown.screenshot())
+
+    for name, (profiles, address) in TRACES.items():
+        url = f"{trace_page(profiles, folder).as_uri()}{address}"
+        _save(chromium.visit(url, height=TALL, do=look, check=False).answer, name)
 
 
 def main() -> None:
@@ -99,6 +142,7 @@ def main() -> None:
         path = Path(folder) / "page.html"
         path.write_text(page(), encoding="utf-8")
         chromium.visit(path.as_uri(), height=800, do=_first_screen, check=False)
+        _trace_views(chromium, Path(folder))
     (IMAGES / "report.words").write_text(words(page()) + "\n", encoding="utf-8")
     for image in sorted(IMAGES.iterdir()):
         print(f"{image.relative_to(ROOT)}: {image.stat().st_size} bytes")

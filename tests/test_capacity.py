@@ -167,7 +167,7 @@ def test_what_was_not_measured_has_no_number() -> None:
     assert (denied.streams, denied.fps, denied.can) == (None, None, False)
     assert "no encoder (NVENC)" in denied.why
     late = only(outcome="no_time")
-    assert (late.streams, late.can, late.why) == (None, True, "the time was used up before its turn")
+    assert (late.streams, late.can, late.why) == (None, True, "the time limit was reached before it began")
     dead = only(
         step(0.0, died=2, died_because="no frame for 20 s"), outcome="failed", decisive_line="no frame for 20 s"
     )

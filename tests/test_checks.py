@@ -41,6 +41,7 @@ from gpuprep.records import (
     Status,
     UnitFacts,
 )
+from gpuprep.records.findings import need_reboot
 
 WANTED = resolved("t4")
 FINISHED = finished_snapshot(WANTED)
@@ -244,6 +245,8 @@ NOT_CHECKED = {
     "containers",  # of profiles that ask for the container toolkit: tests/test_containers.py
     "identity",  # drift compares it with the certified run's
     "signatures",  # with Secure Boot on: tests/test_signatures.py
+    "sudo_path",  # a note of the plan: tests/test_wanted.py
+    "nvidia_repositories",  # refused before anything is judged: tests/test_wrongmachines.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
 }  # fmt: skip
 
@@ -405,6 +408,34 @@ def test_ecc_that_is_to_be_kept(current: Any, pending: Any, status: Status, says
     (finding,) = [f for f in compare(WANTED, snapshot) if f.property == "ecc"]
     assert finding.status is status
     assert says in finding.reason
+
+
+def loaded(version: str | None) -> Snapshot:
+    return part("driver", loaded_version=version)(FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "needed"),
+    [
+        (FINISHED, False),
+        (waiting("550.163.01", True), True),  # a kernel waits
+        (loaded("535.183.01"), True),
+        (loaded(None), True),
+        (part("driver", loaded_version="550.163.01", module_version=None)(FINISHED), False),  # first something to load
+        (gpu(ecc_current=True, ecc_pending=False)(FINISHED), True),
+        (gpu(persistence_mode=False)(FINISHED), False),
+        (gpu(recovery_action="reboot")(FINISHED), True),
+        (gpu(recovery_action="reset")(FINISHED), False),
+    ],
+)
+def test_who_knows_that_only_a_restart_helps(snapshot: Snapshot, needed: bool) -> None:
+    assert need_reboot(compare(WANTED, snapshot)) is needed
+
+
+def test_what_is_waived_needs_no_restart() -> None:
+    (finding,) = bad(WANTED, waiting("550.163.01", True))
+    assert need_reboot([finding])
+    assert not need_reboot([dataclasses.replace(finding, status=Status.WAIVED)])
 
 
 # ---------------------------------------------------------------- the rest

@@ -32,9 +32,9 @@ def test_published_figures_pass(profile: str, device: str, figures: dict[str, fl
     bare = [{"dtype": d, "m": 8192, "n": 8192, "k": 8192, "tflops": t} for d, t in figures.items()]
     record = {"published": "by others", "gpus": [{"pci_device_id": device, "gemms": bare}]}
     assert overall(profile, record) is Status.PASS
-    # At which clock they were reached nobody published.
+    # A probe that lost the clocks: a power cap and a slow chip look alike, so it may be UNKNOWN, and is never a fault.
     unclocked = [gemm(d, t, graphics_clock_mhz={"missing": "not_recorded"}) for d, t in figures.items()]
-    assert overall(profile, values(gpu(device, unclocked))) is Status.PASS
+    assert overall(profile, values(gpu(device, unclocked))) in (Status.PASS, Status.UNKNOWN)
 
 
 @pytest.mark.parametrize(("profile", "device", "figures"), PUBLISHED)

@@ -8,27 +8,33 @@ import pytest
 from gemmrecords import judge, one
 from test_gemm_simulated import Boot, booted, measured
 
+from gpuprep.agent.probes import simulated
+from gpuprep.agent.probes.simulated import SimulatedGpu
 from gpuprep.records import Finding, Status
 
 __all__ = ["booted"]  # the fixture
 SPEED = "gpu 0.gemm_"
+NO_DATA_TYPE = ("gemm_results", "gemm_errors", "gemm_at_its_clock")
 
 
-def alone(values: dict[str, Any]) -> dict[str, Any]:
-    """NVML of these tests always shows two other processes, a T4's clock and limit: they are not the model's."""
+def alone(values: dict[str, Any], model: SimulatedGpu) -> dict[str, Any]:
+    """NVML of these tests shows two other processes, a T4's clocks, watts and limit: here they are the model's."""
     for gpu in values["gpus"]:
         gpu["other_processes"] = []
         gpu["power_limit_watts"] = None
+        gpu["max_graphics_clock_mhz"] = model.number("max_graphics")
         for gemm in gpu["gemms"]:
-            gemm["graphics_clock_mhz"] = None
+            gemm["graphics_clock_mhz"] = float(model.graphics_clock_mhz(gemm["dtype"]))
+            gemm["memory_clock_mhz"] = float(model.memory_clock_mhz())
+            gemm["power_watts"] = model.power_watts(gemm["dtype"])
     return values
 
 
 def speeds(key: str, booted: Boot, **faults: object) -> list[Finding]:
-    booted(key, **faults)
-    found = judge(key, alone(measured(quick=True)))
+    (model,) = simulated.gpus(booted(key, **faults))
+    found = judge(key, alone(measured(quick=True), model))
     assert one(found, "gpu 0.gemm_results").status is Status.PASS
-    return [f for f in found if f.key.startswith(SPEED) and f.property not in ("gemm_results", "gemm_errors")]
+    return [f for f in found if f.key.startswith(SPEED) and f.property not in NO_DATA_TYPE]
 
 
 @pytest.mark.parametrize("key", ["t4", "v100", "a100", "h200"])

@@ -159,6 +159,12 @@ def test_without_a_host_or_a_known_profile_it_says_what_exists(gpuprep: Shell, c
         assert part in err
 
 
+def test_the_command_that_a_missing_profile_names_has_the_host_that_was_typed(gpuprep: Shell) -> None:
+    _, _, err = gpuprep("validate", "web1")
+    assert "gpuprep validate web1 --profile PROFILE" in err
+    assert "`gpuprep plan web1` proposes a profile" in err
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -257,7 +263,9 @@ def test_several_hosts_give_the_gravest_code_and_a_row_each(gpuprep: Shell, scri
 def test_a_refused_plan_is_exit_code_2_on_stderr_and_in_the_history(gpuprep: Shell, script: Script) -> None:
     script.snapshots = [bare_snapshot(gpus=())]
     code, out, err = gpuprep("provision", "local", "-p", "t4")
-    assert (code, out) == (2, "")
+    assert code == 2
+    assert "REFUSED  local (simulated), t4: host.gpus: no NVIDIA GPU" in out
+    assert len(out.splitlines()) <= 4
     assert "no NVIDIA GPU" in err
     code, out, _ = gpuprep("history", "local", "-v")
     assert "no NVIDIA GPU" in out
@@ -333,7 +341,9 @@ def test_store_is_taken_from_flag_environment_and_settings(
 def test_an_unexpected_error_is_one_line_and_a_log(gpuprep: Shell, script: Script, tmp_path: Path) -> None:
     script.probes = {}
     code, out, err = gpuprep("provision", "local", "-p", "t4", "-q")
-    assert (code, out) == (3, "")
+    assert code == 3
+    assert "UNKNOWN  local (simulated), t4: an error inside gpuprep: AssertionError" in out
+    assert len(out.splitlines()) <= 4
     said, where, report = err.splitlines()
     assert said.startswith("Error: an error inside gpuprep: AssertionError: nobody prepared")
     assert report.startswith("  report: gpuprep report ")

@@ -29,6 +29,8 @@ def test_list() -> None:
     names = ["NAME", "a100", "a10g", "base", "h100", "h200", "l4", "t4", "v100", "video"]
     assert [row.split()[0] for row in rows] == names
     assert rows[7].split(maxsplit=2) == ["t4", "t4", load("t4").description]
+    assert max(map(len, rows)) <= 140  # two profiles are for all models
+    assert "t4, v100, a100, h100 and " in rows[3]
 
 
 def test_list_json() -> None:
@@ -120,6 +122,14 @@ def test_a_new_profile_is_found_by_its_name_and_passes_the_check(tmp_path: Path)
     assert (load("lab").gpus, run("check", "lab").output) == (("t4",), "lab: ok\n")
     assert load("lab").thresholds["fp16_percent_of_peak"] == load("t4").thresholds["fp16_percent_of_peak"]
     assert "there already, just like this" in run("new", "lab", "--gpu", "t4").output
+
+
+@pytest.mark.parametrize("name", ["lab.yml", "lab.yaml"])
+def test_a_new_profile_is_not_named_as_a_file(tmp_path: Path, name: str) -> None:
+    made = run("new", name, "--gpu", "t4")
+    assert isinstance(made.exception, UsageError)
+    assert "`gpuprep profiles new lab`" in made.exception.hint
+    assert not list(tmp_path.rglob(name))
 
 
 @pytest.mark.parametrize(

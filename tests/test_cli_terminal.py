@@ -111,9 +111,8 @@ def test_a_line_says_step_time_and_what_is_left(tmp_path: Path, gate: Path) -> N
 
 
 def test_a_probe_says_how_far_it_is(tmp_path: Path, gate: Path) -> None:
-    told = (
-        "from gpuprep.remote.told import Doing\nscript.doing['toolkit'] = [Doing('scale-cuda', 12, 30, 'transcodes')]\n"
-    )
+    doing = "probereports.Doing('scale-cuda', 12, 30, 'transcodes')"
+    told = f"from gpuprep.remote import probereports\nscript.doing['toolkit'] = [{doing}]\n"
     slow = program(validate(tmp_path, "gpu-01"), gate).replace("runs.Host =", f"{told}runs.Host =")
     with Program(slow, tmp_path / "out", folders(tmp_path)) as running:
         writer = os.open(gate, os.O_WRONLY)

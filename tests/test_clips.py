@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import subprocess
+import threading
 from pathlib import Path
 
 import fakeprograms
@@ -194,3 +196,48 @@ def test_the_installed_agents_encoder_is_found_by_an_agent_that_was_sent_along(
     monkeypatch.setattr(clips, "AGENT", tmp_path)
     assert str(program) in clips.programs()
     assert not any("readme" in path for path in clips.programs())
+
+
+def test_beforehand_clips_are_made_by_processors_that_nobody_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nice: list[int] = []
+    made: list[tuple[str, float | None]] = []
+    monkeypatch.setattr(os, "nice", nice.append)
+    monkeypatch.setattr(clips, "prepare", lambda wanted, within: made.extend(wanted))  # noqa: ARG005
+    wanted: list[tuple[str, float | None]] = [("tiny", None), ("tiny10", 3.0)]
+    monkeypatch.setattr(os, "cpu_count", lambda: clips.CORES - 1)
+    assert clips.make_beforehand(wanted, within=tmp_path) == {"clips": 0}
+    assert (nice, made) == ([], [])
+    monkeypatch.setattr(os, "cpu_count", lambda: clips.CORES)
+    assert clips.make_beforehand(wanted, within=tmp_path) == {"clips": 2}
+    assert (nice, made) == ([19], wanted)
+    # An encoder of the GPU would disturb what is measured on it.
+    ffmpeg = fakeprograms.program(tmp_path / "bin" / "ffmpeg", "echo ' V....D libx264 x'; echo ' V....D hevc_nvenc x'")
+    fakeprograms.encoders(monkeypatch, tmp_path, ffmpeg)
+    made.clear()
+    assert clips.make_beforehand(wanted, within=tmp_path) == {"clips": 1}
+    assert made == [("tiny", None)]
+
+
+def test_one_clip_that_two_want_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate, begun = clips._generate, threading.Barrier(2, timeout=10)
+    count: list[str] = []
+
+    def counted(spec: clips.Spec, path: Path) -> Missing | None:
+        count.append(path.name)
+        return generate(spec, path)
+
+    def want() -> None:
+        begun.wait()
+        found.append(clips.clip("tiny", within=tmp_path))
+
+    found: list[clips.Clip | Missing] = []
+    monkeypatch.setattr(clips, "_generate", counted)
+    threads = [threading.Thread(target=want) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count == ["tiny.mp4"]
+    assert [type(one) for one in found] == [clips.Clip, clips.Clip]

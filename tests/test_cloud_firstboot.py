@@ -5,6 +5,7 @@ The whole of it, with cloud-init and gpuprep themselves, is in e2e/test_first_bo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import yaml
 
 from gpuprep import __version__
+from gpuprep.records import RunRecord
 
 ROOT = Path(__file__).parent.parent
 USER_DATA = ROOT / "docs/cloud/user-data.yaml"
@@ -145,7 +147,7 @@ def verdict(status: str, **more: object) -> dict[str, object]:
     return {"verdict": {"status": status}, "error": None, "findings": [], **more}
 
 
-BROKEN = {"verdict": None, "error": REBOOT}
+BROKEN = {"verdict": None, "error": REBOOT, "reboot_needed": True}
 
 
 def test_a_machine_that_needs_no_reboot(tmp_path: Path, phone: Phone) -> None:
@@ -312,10 +314,14 @@ def test_gpuprep_that_cannot_be_installed(tmp_path: Path) -> None:
     assert [step["command"] for step in machine.report()["steps"]] == ["install"] * 4  # a venv, and pip three times
 
 
-def test_the_words_that_tell_a_reboot_are_those_of_the_playbook() -> None:
-    playbook = (ROOT / "playbooks/roles/gpu_driver/tasks/restart.yml").read_text(encoding="utf-8")
-    (words,) = [line.split('"')[1] for line in FILES[PROGRAM]["content"].splitlines() if line.startswith("REBOOT =")]
-    assert words in playbook
+@pytest.mark.parametrize("said", [None, False, "true", 1])
+def test_only_the_field_of_the_record_asks_for_a_reboot(said: object, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.answers(*[(4, {**BROKEN, "reboot_needed": said})] * 3)
+    assert machine.boot() == 1
+    assert machine.report()["status"] == "failed"
+    assert machine.lines("systemctl") == []
+    assert "reboot_needed" in {spec.name for spec in dataclasses.fields(RunRecord)}
 
 
 def test_the_user_data_as_a_whole() -> None:

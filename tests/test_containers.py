@@ -117,7 +117,7 @@ def test_drift_puts_back_the_specification_and_the_holds() -> None:
     assert commands == [f"apt-mark hold {name}", f"nvidia-ctk cdi generate --format=json --output={CDI}"]
     rpm = dataclasses.replace(broken, apt=None)
     (command, _) = [planned.command for planned in fixes.plan(wish, rpm, findings)]
-    assert command == f"dnf -q -C versionlock delete {name}; dnf -q -C versionlock add {name}"
+    assert command.endswith(f"{{ dnf -q -C versionlock delete {name}; dnf -q -C versionlock add {name}; }}")
 
 
 def test_a_version_that_the_catalogue_lacks_is_refused() -> None:

@@ -41,6 +41,10 @@ def picture(n: int, c: int, y: int, x: int) -> float:
     return n + 2 * c - 3 * y + 0.5 * x
 
 
+def channels(value: Callable[[int, int, int, int], float]) -> convolution.Channels:
+    return lambda number, row, column: [value(number, c, row, column) for c in range(SMALL.channels)]
+
+
 def weight(k: int, c: int, row: int, column: int) -> float:
     return (k + 1) * (c - 1) + row - 0.25 * column
 
@@ -56,7 +60,7 @@ def by_hand(n: int, k: int, y: int, x: int) -> float:
 
 
 def test_the_reference_is_a_convolution() -> None:
-    assert convolution.sampled_error(SMALL, picture, weight, by_hand) < 1e-12
+    assert convolution.sampled_error(SMALL, channels(picture), channels(weight), by_hand) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -69,11 +73,11 @@ def test_the_reference_is_a_convolution() -> None:
     ],
 )
 def test_wrong_results_are_seen(wrong: Callable[[int, int, int, int], float]) -> None:
-    assert convolution.sampled_error(SMALL, picture, weight, wrong) > 0.01
+    assert convolution.sampled_error(SMALL, channels(picture), channels(weight), wrong) > 0.01
 
 
 def test_results_that_are_no_numbers_are_infinitely_wrong() -> None:
-    assert convolution.sampled_error(SMALL, picture, weight, lambda *_: math.nan) == math.inf
+    assert convolution.sampled_error(SMALL, channels(picture), channels(weight), lambda *_: math.nan) == math.inf
 
 
 def test_strides_and_size() -> None:

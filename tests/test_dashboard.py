@@ -241,6 +241,18 @@ def test_names_of_one_host_are_one_row(store_url: str) -> None:
         board.close()
 
 
+def test_a_host_that_nobody_could_judge_has_not_passed(store_url: str) -> None:
+    write(store_url, 3, 2, LAST)
+    store = Store.open(store_url)
+    lost = {"command": "validate", "verdict": None, "error": "gpu-9: no answer", "exit_code": 3, "findings": ()}
+    store.append(record("20261121-100000-abc123", host="gpu-9", **lost))
+    store.close()
+    with serving(store_url, "--no-token") as server:
+        page = server.get("/findings").text
+    assert "Every check of every host passed" not in page
+    assert re.search(r"1 host was not judged, so nothing is known of it: <a [^>]*>gpu-9</a>\.", page)
+
+
 def test_a_damaged_record_is_an_unknown_host_and_all_others_are_shown(store_url: str) -> None:
     write(store_url, 3, 2, LAST)
     with oldstores.database(store_url) as made, made.begin() as connection:
@@ -300,6 +312,7 @@ def test_a_store_without_runs_is_an_empty_fleet(store_url: str) -> None:
         for path in ("/fleet", "/nights", "/trends", "/findings", "/search?q=xx", "/healthz"):
             assert server.get(path).status == 200, path
         assert "No run that judges a host" in server.get("/fleet").text
+        assert "No host has been checked yet" in server.get("/findings").text
         assert server.get("/run/last").status == 404
 
 

@@ -363,7 +363,7 @@ WORKING = (ProcessOnGpu(4711, "python3", 900),)
         (gpu_with(processes=WORKING), "in use by python3 (pid 4711) on gpu 0"),
         (gpu_with(processes=(ProcessOnGpu(9, "", 1),)), "in use by a program (pid 9) on gpu 0"),
         (gpu_with(processes=Missing("no_permission")), "whether a program uses gpu 0 could not be read"),
-        (dataclasses.replace(FINISHED, gpus=Missing("driver_not_loaded")), "the GPUs could not be asked"),
+        (dataclasses.replace(FINISHED, gpus=Missing("driver_not_loaded")), "the GPUs could not be read"),
         (dataclasses.replace(FINISHED, gpus=()), "the driver shows no GPU"),
     ],
 )

@@ -101,7 +101,7 @@ def test_last_ends_with_what_the_host_found(run: Run, machine: Machine, words: l
 
 def test_last_without_a_result_is_told_on_stderr_and_names_no_report(run: Run) -> None:
     code, out, err = run("drift", "last", "web1", "-q")
-    assert (code, out) == (3, "")
+    assert (code, out) == (3, "UNKNOWN  web1: it has not checked itself yet\n")
     assert err.startswith("Error: web1: it has not checked itself yet\n  what to do: ")
     assert "report:" not in err
 
@@ -130,7 +130,7 @@ def test_a_host_called_like_a_subcommand_can_be_checked(run: Run, machine: Machi
         (["schedule", "web1", "--profile", "t5"], "t5"),
         (["unschedule"], "`gpuprep drift unschedule` needs a HOST"),
         (["unschedule", "web1", "--profile", "t4"], "No such option"),
-        (["last"], "needs a HOST"),
+        (["last"], "`gpuprep drift last` needs a HOST"),
         (["last", "web1", "--limit", "w*"], "--limit needs an inventory"),
         (["shedule", "web1"], "Did you mean 'schedule'? A host of that name: gpuprep drift check shedule."),
         (["unshedule", "web1"], "Did you mean 'unschedule'?"),

@@ -8,15 +8,20 @@ import json
 import subprocess
 from pathlib import Path
 
+import jinja2
 import pytest
-from builders import finished_snapshot, load, resolved
+import yaml
+from builders import bare_snapshot, finished_snapshot, load, resolved
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprep import checks
 from gpuprep.agent.__main__ import main as agent
-from gpuprep.desired.state import resolve
-from gpuprep.records import Finding, Fix, Missing, Package, Status, UnitFacts
+from gpuprep.agent.host_paths import CUDA_PIN, DRIVER_STREAM, HOLDS, PIN
+from gpuprep.catalogue.agent import role_folder
+from gpuprep.checks.installed.driver import enabled_stream
+from gpuprep.desired.state import Wanted, resolve
+from gpuprep.records import Finding, Fix, Missing, Package, Snapshot, Status, UnitFacts
 from gpuprep.remote import CommandResult, Host, Target
 from gpuprep.workflows import fixes
 
@@ -96,7 +101,6 @@ def test_what_needs_a_package_a_reboot_or_a_role_is_left() -> None:
         kernel.next_boot
         nouveau.blacklist
         driver.modprobe_options
-        driver.unattended_upgrades
         agent.version
         gpuprep-tune.settings
         nvidia-persistenced.mode_at_boot
@@ -106,6 +110,111 @@ def test_what_needs_a_package_a_reboot_or_a_role_is_left() -> None:
         provenance.file
     """
     assert commands(*map(str.strip, left.strip().splitlines())) == []
+
+
+# ---------------------------------------------------------------- pins, streams, holds
+
+
+def of_nvidia(os: str, **parts: object) -> tuple[Wanted, Snapshot]:
+    wish = {
+        "driver": {"source": "nvidia", "version": "580"},
+        "cuda": {"version": "12.8"},
+        "containers": {"toolkit": "auto"},
+    }
+    wanted = resolve(load("t4", **{**wish, **parts}), bare_snapshot(os))
+    return wanted, finished_snapshot(wanted)
+
+
+def only_command(wanted: Wanted, snapshot: Snapshot, key: str) -> str:
+    (planned,) = fixes.plan(wanted, snapshot, failed(key))
+    return planned.command
+
+
+def run_below(folder: Path, command: str, path: str) -> str:
+    """What the command writes to `path`, with the folders of the host below `folder`."""
+    (folder / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+    etc = command.replace(" /etc/", f" {folder}/etc/").replace(">/etc/", f">{folder}/etc/")
+    subprocess.run(["/bin/sh", "-c", etc], check=True)
+    written = folder / path.lstrip("/")
+    assert written.stat().st_mode & 0o777 == 0o644
+    assert [one.name for one in written.parent.iterdir()] == [written.name]
+    return written.read_text()
+
+
+def test_a_pin_that_is_gone_comes_back_as_the_role_writes_it(tmp_path: Path) -> None:
+    wanted, snapshot = of_nvidia("ubuntu2404")
+    template = role_folder("gpu_driver") / "templates/pin.j2"
+    said = jinja2.Template(template.read_text(), keep_trailing_newline=True).render(gpu_driver_pin="580.178.04")
+    assert run_below(tmp_path, only_command(wanted, snapshot, "driver.pinned"), PIN) == said
+    data = {"pinned": ["cuda-toolkit-config-common", "cuda-toolkit-12-config-common"], "pin": "12.8.*"}
+    template = role_folder("gpu_cuda") / "templates/pin.j2"
+    said = jinja2.Template(template.read_text(), keep_trailing_newline=True).render(gpu_cuda_data=data)
+    assert run_below(tmp_path / "2", only_command(wanted, snapshot, "cuda.pinned"), CUDA_PIN) == said
+
+
+def test_no_pin_is_written_to_a_driver_that_is_not_the_wished_one() -> None:
+    wanted, snapshot = of_nvidia("ubuntu2404")
+    for version in ("570.211.01", None, Missing("unparsable", "x")):
+        driver = dataclasses.replace(snapshot.driver, module_version=version)
+        other = dataclasses.replace(snapshot, driver=driver)
+        assert fixes.plan(wanted, other, failed("driver.pinned")) == []
+
+
+def test_what_keeps_unattended_upgrades_off_comes_back_as_the_roles_write_it(tmp_path: Path) -> None:
+    wanted, snapshot = of_nvidia("debian12")
+    tasks = yaml.safe_load((role_folder("gpu_preflight") / "tasks/holds_apt.yml").read_text())
+    block = next(task["ansible.builtin.blockinfile"] for task in tasks if "ansible.builtin.blockinfile" in task)
+    expected = ""
+    for role, title, names in (
+        ("gpu_driver/tasks/hold.yml", "the driver packages", wanted.driver.packages),
+        ("gpu_cuda/tasks/toolkit.yml", "the CUDA toolkit", wanted.cuda.packages),
+        ("gpu_containers/tasks/toolkit.yml", "the container toolkit", wanted.containers.packages),
+    ):
+        assert f"gpu_preflight_hold_title: {title}\n" in (role_folder(role.partition("/")[0]).parent / role).read_text()
+        words = {"gpu_preflight_hold": names, "gpu_preflight_hold_title": title}
+        lines = jinja2.Template(block["block"], trim_blocks=True, keep_trailing_newline=True).render(words)
+        begin, end = (
+            jinja2.Template(block["marker"]).render(words).replace("{mark}", mark) for mark in ("BEGIN", "END")
+        )
+        expected += f"{begin}\n{lines}{end}\n"
+    expected = expected.replace("// {mark}", "")
+    assert run_below(tmp_path, only_command(wanted, snapshot, "driver.unattended_upgrades"), HOLDS) == expected
+    right = dataclasses.replace(snapshot, files={**snapshot.files, HOLDS: expected})  # another file undoes it
+    assert fixes.plan(wanted, right, failed("driver.unattended_upgrades")) == []
+
+
+def test_dnfs_stream_is_enabled_again_and_locks_say_why_they_cannot_be(tmp_path: Path) -> None:
+    wanted, snapshot = of_nvidia("rocky9")
+    command = only_command(wanted, snapshot, "driver.stream")
+    assert command == "dnf -q -y --setopt=module_stream_switch=true module enable nvidia-driver:580-open"
+    packages = {**snapshot.packages, "libnvidia-ml": Package("580.178.04-1.el9", False)}
+    command = only_command(wanted, dataclasses.replace(snapshot, packages=packages), "driver.held")
+    for there, code in (("exit 0", 0), ('case "$*" in *versionlock*) echo "No such command" >&2; exit 1;; esac', 1)):
+        (tmp_path / "dnf").write_text(f'#!/bin/sh\necho "$*"\n{there}\n')
+        (tmp_path / "dnf").chmod(0o755)
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True
+        )
+        assert done.returncode == code
+        assert ("versionlock add libnvidia-ml" in done.stdout) == (code == 0)
+        assert ("plugins=0 in /etc/dnf/dnf.conf" in done.stderr) == (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "stream"),
+    [
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=580-open\nprofiles=\nstate=enabled\n", "580-open"),
+        ("[nvidia-driver]\nname=nvidia-driver\nstream=\nprofiles=\nstate=\n", ""),
+        ("[nvidia-driver]\nstream=580-open\nstate=disabled\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_stream_that_dnf_has_enabled(text: str, stream: str) -> None:
+    wanted, snapshot = of_nvidia("rocky9")
+    found = checks.compare(wanted, dataclasses.replace(snapshot, files={**snapshot.files, DRIVER_STREAM: text}))
+    status = next(one.status for one in found if one.key == "driver.stream")
+    assert enabled_stream(text) == stream
+    assert status is (Status.PASS if stream else Status.FAIL)
 
 
 def waived(*keys: str) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from pages import without_script
@@ -15,7 +16,17 @@ from test_report_formats import HOSTILE
 from test_textmetrics import drifted
 from validations_for_tests import h200, t4
 
-from gpuprep.records import DriftFacts, Finding, ProfileRef, RunRecord, Source, Status, Verdict
+from gpuprep.records import (
+    DriftFacts,
+    Finding,
+    Missing,
+    ProbeResult,
+    ProfileRef,
+    RunRecord,
+    Source,
+    Status,
+    Verdict,
+)
 from gpuprep.reports import fleet, render, render_fleet
 
 # Elements without an end, by the HTML standard, section 13.1.2.
@@ -196,6 +207,29 @@ def test_many_causes_are_folded_and_none_is_left_out() -> None:
 def test_a_row_names_gpu_driver_kernel_and_speed() -> None:
     row = cells(rows(page_of(h200(), passed("gpu-10")))["h200-1.example"])
     assert "GPU NVIDIA H200 driver 580.159.03 kernel 6.12.57+deb13-cloud-amd64 TFLOPS 763 BF16" in row
+    assert re.search(r"TFLOPS 763 BF16 GB/s [34]\d{3} streams \d+ decode since", row), row  # an H200 here had no NVENC
+
+
+def test_figures_are_those_of_the_slowest_gpu_and_of_whole_probes_alone() -> None:
+    def series(gpu: int, kind: str, fps: float, height: int = 1080) -> dict[str, Any]:
+        return {"gpu": {"index": gpu}, "kind": kind, "height": height, "steps": [{"fps": fps / 2}, {"fps": fps}]}
+
+    bandwidth = {"gpus": [{"index": 0, "copy_gb_per_s": 250.0}, {"index": 1, "copy_gb_per_s": 240.0}]}
+    video = {"series": [
+        series(0, "decode", 9000), series(0, "transcode", 600), series(0, "transcode", 630),
+        series(1, "transcode", 615), series(0, "transcode", 9999, 2160),
+    ]}  # fmt: skip
+    given = {"bandwidth": bandwidth, "throughput": video}
+    told = [ProbeResult(name, Source.MEASURED, values, 1.0) for name, values in given.items()]
+    whole = dataclasses.replace(passed("gpu-09"), measurements=tuple(told))
+    assert "GB/s 240 streams 20 transcode" in cells(rows(page_of(whole, passed("gpu-10")))["gpu-09"])
+    assert "GB/s" not in cells(rows(page_of(passed("gpu-10")))["gpu-10"]), "no columns without a figure"
+    half = [
+        ProbeResult(name, Source.MEASURED, Missing("interrupted"), 0.0, partial=values)
+        for name, values in given.items()
+    ]
+    stopped = dataclasses.replace(whole, host="half", measurements=tuple(half))
+    assert "GB/s – streams –" in cells(rows(page_of(stopped, whole))["half"])
 
 
 def test_hostile_words_of_a_host_stay_words() -> None:

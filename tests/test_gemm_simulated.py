@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from probereportsfortests import assert_same, listening
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
@@ -48,8 +49,10 @@ def booted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Boot:
 
 
 def measured(**arguments: Any) -> dict[str, Any]:
-    values = gemm.measure(arguments)
+    with listening() as told:
+        values = gemm.measure(arguments)
     assert isinstance(values, dict)
+    assert_same(told, values, "libraries", "toolkit", "gpus")
     text = to_json(ProbeResult("gemm", Source.SIMULATED, values, 1.0))
     assert from_json(ProbeResult, text).values == values  # plain data already
     return values

@@ -184,7 +184,7 @@ def test_a_divided_gpu_does_not_tell_rows() -> None:
         ({"dram_errors": EccErrors(20_000_000, 0, 0, 0)}, PASS),
         ({"dram_errors": EccErrors(20_000_001, 0, 0, 0)}, FAIL),
         ({"dram_errors": EccErrors(0, 0, 20_000_001, 0)}, WARN),
-        ({"ecc_errors": EccErrors(11, 0, -1, 0)}, UNKNOWN),  # graver than the warning of the eleven
+        ({"ecc_errors": EccErrors(11, 0, -1, 0)}, UNKNOWN),  # worse than the warning of the eleven
         ({"ecc_current": False, "ecc_errors": EccErrors(0, 2, 0, 2)}, FAIL),  # counted all the same
         ({"ecc_current": False, "ecc_errors": EccErrors(0, 0, 0, 0)}, SKIP),
         ({"sram_threshold_exceeded": True}, FAIL),
@@ -362,8 +362,8 @@ def test_between_two_readings_only_what_is_new_counts() -> None:
     more = {"pcie": link(10**6 + 100), "ecc_errors": EccErrors(10**6 + 11, 0, 10**6 + 11, 0)}
     found = with_before(more, old)
     assert (found["pcie_errors"].status, found["ecc_errors"].status) == (WARN, WARN)
-    assert "100 packets had to be sent again since the reading before, 10 a minute" in found["pcie_errors"].reason
-    assert "11 memory errors had to be corrected since the reading before" in found["ecc_errors"].reason
+    assert "100 packets had to be sent again since the previous reading, 10 a minute" in found["pcie_errors"].reason
+    assert "11 memory errors had to be corrected since the previous reading" in found["ecc_errors"].reason
 
 
 def test_a_counter_that_began_again_is_all_new() -> None:

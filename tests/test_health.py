@@ -60,7 +60,7 @@ def named(change: Change) -> dict[str, Finding]:
     return {key: finding for key, finding in findings(change).items() if finding.status is not Status.PASS}
 
 
-# Key of the finding ─► what makes it, how grave it is, words that must be in its reason and in its remedy.
+# Key of the finding ─► what makes it, how severe it is, words that must be in its reason and in its remedy.
 HEALTH: dict[str, tuple[Change, Status, str, str]] = {
     "gpu 0.slowdown_now": (gpu(event_reasons=0x88), Status.FAIL, "power brake", "provider"),
     "gpu 0.ecc_errors": (gpu(ecc_errors=EccErrors(17, 2, 20, 2)), Status.FAIL, "2 memory errors", "reset"),
@@ -164,7 +164,7 @@ def test_another_program_is_a_note_with_its_name() -> None:
     finding = findings(change)["gpu 0.processes"]
     assert finding.status is Status.PASS
     assert finding.actual == "python3 (pid 77), a program (pid 78)"
-    assert "beside these programs" in finding.reason
+    assert "share the GPU with these programs" in finding.reason
 
 
 def test_the_gravest_xid_speaks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from gpuprep.errors import AuthenticationRefused, HostKeyRefused, SimError, Stor
 from gpuprep.provisioning import plan
 from gpuprep.records import Plan, PlaybookResult, ProfileRef, RunRecord, Source, Step, TaskResult
 from gpuprep.remote import Target
+from gpuprep.reports import taking
 from gpuprep.store import Store
 from gpuprep.workflows import effort, firstmachine, ownprofile, runs, targets
 
@@ -111,9 +113,9 @@ def test_from_an_ssh_key_to_the_next_command(server: Sshd, home: Path) -> None:
 
 def test_without_a_terminal_a_host_key_is_not_accepted(server: Sshd) -> None:
     host = f"127.0.0.1:{server.port}"
-    made = run("init", host)
+    made = run("init", host, "--name", "gpu-1")
     assert isinstance(made.exception, HostKeyRefused)
-    assert f"gpuprep init {host} --accept-new-host-key" in made.exception.hint
+    assert f"`gpuprep init {host} --name gpu-1 --accept-new-host-key`" in made.exception.hint
     assert fingerprint(server) in made.stderr
     assert not server.known_hosts.exists()
     assert list(Path().iterdir()) == []
@@ -274,7 +276,7 @@ def test_a_plan_without_a_profile_proposes_one_and_says_so(script: Script) -> No
     told = " ".join(made.stdout.split())
     assert "Plan for local, profile t4" in told
     assert "profile t4 is proposed, for 1 × T4; --profile t4 says the same" in told
-    assert "provision takes about" in told
+    assert "In all about" in told
     document = json.loads(run("plan", "local", "--json").stdout)
     record = document["runs"][0]
     assert record["profile"]["name"] == "t4"
@@ -283,6 +285,24 @@ def test_a_plan_without_a_profile_proposes_one_and_says_so(script: Script) -> No
     made = run("plan", "local")
     assert made.return_value == 2
     assert "no NVIDIA GPU on the PCI bus" in made.stderr
+
+
+@pytest.mark.parametrize("style", ["text", "markdown", "html"])
+def test_a_plan_says_what_it_takes_in_each_format(style: str) -> None:
+    made = run("plan", "local", "--profile", "t4", "--format", style)
+    told = html.unescape(" ".join(made.stdout.split())).replace("\\", "")
+    assert "6 min, downloads 120 MB" in told  # the driver
+    assert "In all about 17 minutes, downloads about 2.8 GB, no restart" in told, "nobody restarts this machine itself"
+    assert "an estimate from documented figures" in told
+
+
+def test_a_plan_says_it_to_programs_and_of_several_hosts() -> None:
+    plan = json.loads(run("plan", "local", "--profile", "t4", "--json").stdout)["runs"][0]["plan"]
+    assert (plan["steps"][0]["seconds"], plan["steps"][0]["megabytes"]) == (335.0, 120)
+    assert (plan["effort"]["megabytes"], plan["effort"]["restarts"]) == (2767, 0)
+    assert plan["effort"]["seconds"] > sum(step["seconds"] for step in plan["steps"])
+    assert "step,local," in (rows := run("plan", "local", "--profile", "t4", "--format", "csv").stdout)
+    assert ",335.0,s," in rows
 
 
 def test_the_same_steps_as_with_the_profile() -> None:
@@ -311,13 +331,15 @@ def earlier(name: str, **changed: Any) -> RunRecord:
 def test_what_it_takes_by_documents_and_by_earlier_runs() -> None:
     documented = effort.of(PLAN, "distribution", [], [])
     assert "an estimate from documented figures" in documented.basis
-    assert documented.sentence.startswith("about 10 minutes, downloads about 1.9 GB, restarts the machine at most once")
+    assert taking.sentence(documented.total).startswith(
+        "about 10 minutes, downloads about 1.9 GB, restarts the machine at most once"
+    )
     known = effort.of(PLAN, "distribution", [], [earlier("a")])
     assert {step.name: step.seconds for step in known.steps if step.by_runs} == {
         "facts": 150.0, "preflight": 0.0, "driver": 100.0, "cuda": 50.0,
     }  # fmt: skip
     assert "from earlier runs for facts, preflight, driver, cuda, from documented figures for the rest" in known.basis
-    assert effort.of(PLAN, "distribution", [], [], local=True).sentence.endswith("no restart")
+    assert taking.sentence(effort.of(PLAN, "distribution", [], [], local=True).total).endswith("no restart")
     assert effort.of(dataclasses.replace(PLAN, steps=()), "nvidia", [], []).steps == ()
 
 
@@ -331,8 +353,9 @@ def test_earlier_runs_come_from_the_store() -> None:
     ours, alike = effort.earlier(store, "gpu-1", "t4", facts)
     store.close()
     assert (ours, [run.run_id for run in alike]) == ([], ["20261120-100000-aaaaaa"])
-    made = run("init", "local")
-    assert "from earlier runs for facts, preflight, driver, cuda" in " ".join(made.stdout.split())
+    for words in (["init"], ["plan"], ["plan", "--profile", "t4"], ["provision", "--check", "--profile", "t4"]):
+        made = run(*words, "local")
+        assert "from earlier runs for facts, preflight, driver, cuda" in " ".join(made.stdout.split()), words
 
 
 @pytest.mark.parametrize(("url", "error"), [("nonsense", UsageError), ("sqlite:////no/such/folder/x.db", StoreError)])

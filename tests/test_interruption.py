@@ -21,9 +21,10 @@ import sshserver
 from fakehost import FakeHost, Script
 from records_for_tests import record
 from slowmachine import SlowMachine
-from test_workflows import ANSWERS, FINISHED, Stage, stage
+from test_workflows import ANSWERS, FINISHED, HERE, T4, Stage, stage
 
-from gpuprep.errors import Interrupted
+from gpuprep import reports
+from gpuprep.errors import AgentFailed, GpuprepError, HostUnreachable, Interrupted, UsageError
 from gpuprep.records import Missing, RunRecord, Status
 from gpuprep.remote import CommandResult, Target
 from gpuprep.store import Store
@@ -128,7 +129,11 @@ def test_at_any_moment_a_validate_ends_in_time_with_all_that_it_started(
 
 
 def newest_id(machine: SlowMachine) -> str:
-    return newest(machine).run_id if (machine.folder / "history.db").exists() else ""
+    """ "" before anything was recorded; a run that ended at once may have made the store."""
+    try:
+        return newest(machine).run_id if (machine.folder / "history.db").exists() else ""
+    except UsageError:
+        return ""
 
 
 @needs_sshd
@@ -147,6 +152,9 @@ def test_figures_of_probes_that_had_ended_are_kept_and_judged(machine: SlowMachi
     assert isinstance(values["toolkit"], dict)
     assert isinstance(values["codec"], dict)
     assert values["transcode"] == Missing("interrupted", "transcodes of NVIDIA's FFmpeg guide")
+    partial = {result.probe: result.partial for result in made.measurements if result.partial}
+    assert list(partial) == ["transcode"]
+    assert partial["transcode"]["ffmpeg"]["version"] == "7.1.1"
     found = {finding.subject: finding for finding in made.findings}
     assert found["ffmpeg"].status is not Status.UNKNOWN
     assert found["transcode"].status is Status.UNKNOWN
@@ -219,7 +227,8 @@ WANTED = resolved()
 
 class Stuck(FakeHost):
     def run(self, command, **options):
-        if " probe transcode" in command and self.name == "stuck":
+        measures = b"clips_only" not in options.get("stdin", b"")
+        if " probe throughput" in command and self.name == "stuck" and measures:
             print("stuck now", file=sys.stderr, flush=True)
             threading.Event().wait()  # a name server, a kernel: nothing that we could end
         return super().run(command, **options)
@@ -251,7 +260,7 @@ def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp
     store.close()
     assert made.host == "stuck"
     assert "did not end in time" in (made.error or "")
-    assert {"toolkit", "codec", "gemm", "bandwidth"} <= {result.probe for result in made.measurements}
+    assert {"toolkit", "codec", "transcode", "gemm", "bandwidth"} <= {result.probe for result in made.measurements}
 
 
 def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,12 +277,14 @@ def test_a_record_is_stored_once_whoever_makes_it_first(stage: Stage, monkeypatc
     monkeypatch.setattr(runs, "Host", lambda target, **options: Late(script, target, options))
     line_runs: dict[str, runs.Run] = {}
     line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
-    from test_workflows import HERE, T4
-
     ended = provision.validate(HERE, T4, runs.Options(), line)
     assert ended is made["abandoned"]
     assert stage.store.get("last") == ended
-    assert [result.probe for result in ended.measurements] == ["toolkit", "codec", "cudnn"]
+    # Before it begins what measures no speed: these share their turn.
+    kept = [result.probe for result in ended.measurements]
+    assert kept[:2] == ["toolkit", "codec"]
+    assert kept[-1] == "gemm"
+    assert "bandwidth" not in kept
 
 
 def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
@@ -298,8 +309,73 @@ def test_probes_that_did_not_end_are_unknown_and_the_rest_is_judged(
     unknown = {finding.subject for finding in made.findings if finding.status is Status.UNKNOWN}
     assert unknown
     assert all("interrupted" in finding.reason for finding in made.findings if finding.status is Status.UNKNOWN)
+    page = reports.render(made, "text")
+    assert "provision" not in page, "to measure it again is what helps"
     assert stage.store.baseline_of("here") == {}
     assert stage.store.certified("here") is None
+
+
+PARTS = [
+    (("quick",), False),
+    (("gpus", 0), {"index": 0, "uuid": "GPU-1", "name": "Tesla T4\x1b[2J", "pci_device_id": "0x1eb810de", "gemms": []}),
+    (("gpus", 0, "gemms", 0), {"dtype": "fp16", "accumulate": "fp32", "m": 4096, "n": 4096, "k": 4096, "tflops": 21.5}),
+    (("gpus", 0, "gemms", 1), {"dtype": "fp16", "accumulate": "fp32", "m": 8192, "n": 8192, "k": 8192, "tflops": 0.5}),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Interrupted("here: interrupted"), "interrupted"),
+        (HostUnreachable("here: the connection was lost"), "command_failed"),
+        (AgentFailed("here: the agent was killed"), "command_failed"),
+    ],
+)
+def test_what_a_probe_had_measured_is_kept_shown_and_judged_by_nobody(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: GpuprepError, reason: str
+) -> None:
+    script = Script(snapshots=[FINISHED], probes=ANSWERS, measured={"gemm": PARTS}, ending={"gemm": error})
+    monkeypatch.setattr(runs, "Host", script.host())
+    made = stage(provision.validate)
+    (result,) = [result for result in made.measurements if result.probe == "gemm"]
+    assert isinstance(result.values, Missing)
+    assert result.values.reason == reason
+    assert result.partial is not None
+    assert [row["tflops"] for row in result.partial["gpus"][0]["gemms"]] == [21.5, 0.5]
+    assert "\x1b" not in result.partial["gpus"][0]["name"]
+    assert stage.store.get(made.run_id) == made
+    # 0.5 TFLOPS would fail, 21.5 would pass: neither is judged.
+    judged = {finding.status for finding in made.findings if finding.subject.startswith(("gemm", "gpu 0 gemm"))}
+    assert judged <= {Status.UNKNOWN}
+    assert stage.store.baseline_of("here") == {}
+    # Each page for people has the figure and says what it is; metrics and the list of runs have none.
+    for style in ("text", "markdown", "html", "csv"):
+        page = reports.render(made, style)
+        assert "21.5" in page, style
+        assert "did not come to its end" in page, style
+    assert "gemm_peak_ratio" not in reports.render(made, "prometheus")
+    headline = stage.store.headlines([made.run_id]).get(made.run_id)
+    assert headline is None or headline.fp16_tflops is None
+
+
+def test_an_abandoned_run_has_what_its_probe_had_measured(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    line_runs: dict[str, runs.Run] = {}
+    made: list[RunRecord] = []
+
+    class Stuck(FakeHost):
+        def run(self, command: str, **options: object) -> CommandResult:
+            if " probe gemm" in command:
+                made.append(line_runs["here"].abandon())
+            return super().run(command, **options)  # type: ignore[arg-type]
+
+    script = Script(snapshots=[FINISHED], probes=ANSWERS, measured={"gemm": PARTS})
+    monkeypatch.setattr(runs, "Host", lambda target, **options: Stuck(script, target, options))
+    line = runs.Line(lambda _host, _event: None, stage.store, lambda: False, runs=line_runs)
+    provision.validate(HERE, T4, runs.Options(), line)
+    last = made[0].measurements[-1]
+    assert (last.probe, last.values) == ("gemm", Missing("interrupted", "matrix products"))
+    assert last.partial is not None
+    assert len(last.partial["gpus"][0]["gemms"]) == 2
 
 
 # ---------------------------------------------------------------- the pool

@@ -17,14 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuprep import checks
-from gpuprep.checks import verdict
+from gpuprep.checks import forms, verdict
 from gpuprep.cli.judge import judge
 from gpuprep.desired import loading, state
 from gpuprep.desired import profile as wishes
 from gpuprep.errors import PlanRefused, UsageError
 from gpuprep.records import ProbeResult, RunRecord, Source, Status, from_json_value, to_json_value
 from gpuprep.store import Store
-from gpuprep.workflows import measurement_forms, rejudge
+from gpuprep.untrusted import limits
+from gpuprep.workflows import record_file, rejudge
 
 A100 = loading.load("a100")
 WANTED = state.resolve(A100, bare_snapshot(gpus=("a100",)), judging=True)
@@ -91,6 +92,13 @@ def test_a_record_judged_again_is_judged_the_same(tmp_path: Path) -> None:
     assert made.measurements == RECORDED.measurements
     assert made.options["judged"] == RECORDED.run_id
     assert made.run_id != RECORDED.run_id
+
+
+def test_a_kernel_that_waits_is_in_the_record(tmp_path: Path) -> None:
+    document = to_json_value(recorded())
+    assert not again(write(tmp_path, document)).reboot_needed
+    document["after"]["kernel"]["next_boot"] = "6.12.99+deb13-amd64"
+    assert again(write(tmp_path, document)).reboot_needed
 
 
 def test_the_document_of_json_has_several(tmp_path: Path) -> None:
@@ -272,7 +280,7 @@ REAL = {
 
 @pytest.mark.parametrize("probe", sorted(REAL))
 def test_real_measurements_have_the_form(probe: str) -> None:
-    assert list(measurement_forms.problems(probe, REAL[probe]["values"])) == []
+    assert forms.findings({probe: REAL[probe]["values"]}) == []
 
 
 PLACES = {probe: places(result["values"]) for probe, result in REAL.items()}
@@ -295,7 +303,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def test_damaged_measurements_are_refused_or_judged(probe: str, random: Any) -> None:
     path, new = random.choice(PLACES[probe]), random.choice([*GARBAGE, math.nan, [3], [{}], {"x": {}}])
     damaged = changed(REAL[probe]["values"], path, new)
-    if next(measurement_forms.problems(probe, damaged), None) is None:
+    if not forms.refused(probe, damaged):
         result = ProbeResult(probe, Source.MEASURED, damaged, 1.0)
         assert all(f.status for f in checks.compare_figures(WISH, H200, [result], asked=[probe]))
 
@@ -358,6 +366,33 @@ def test_a_run_that_ended_with_an_error_does_not_pass(tmp_path: Path) -> None:
     stopped = {**WHOLE, "error": "gpu-1: interrupted", "exit_code": 130}
     judged = run(str(write(tmp_path, stopped)), "--profile", "a100")
     assert (judged.return_value, "interrupted" in judged.output) == (3, True)
+
+
+def test_the_runs_of_a_fleet_are_judged_though_one_document_could_not_be_as_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty hosts have more values than a document may: each run is within the limits by itself."""
+    monkeypatch.setattr(limits, "DOCUMENT_NODES", 20_000)
+    monkeypatch.setattr(record_file, "OWN_DOCUMENT", 1000)
+    tricky = 'a"b\\] } [ {'  # texts do not end a run
+    hosts = [{**WHOLE, "host": f"gpu-{number}", "gpuprep_version": tricky} for number in range(12)]
+    file = write(tmp_path, {"schema_version": 1, "runs": hosts, "exit_code": 0})
+    text = file.read_text()
+    assert text.count(",") > limits.DOCUMENT_NODES
+    judged = run(str(file), "--profile", "a100", "--format", "junit")
+    assert (judged.exception, judged.return_value) == (None, 0), judged.output
+    assert judged.output.count("<testsuite ") == 12
+    for damaged, said in {
+        text.replace(', {"run_id"', ', 5, {"run_id"', 1): "more than 20000 values",
+        text.replace(', {"run_id"', ' {"run_id"', 1): "more than 20000 values",
+        text[: len(text) // 2]: "more than 20000 values",
+        text.replace('"host": "gpu-7"', '"host": 7'): "runs[7].host",
+        text.replace('"host": "gpu-7"', '"host": "gpu-7", "x": ' + "[" * 80 + "]" * 80): "runs[7]: is not JSON",
+    }.items():
+        assert damaged != text
+        file.write_text(damaged)
+        refused = run(str(file), "--profile", "a100")
+        assert said in str(refused.exception), refused.output
 
 
 # ---------------------------------------------------------------- by hand: tables, templates, names, missing keys

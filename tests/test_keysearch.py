@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 from sshserver import SSHD, Sshd, make_key
 
 from gpuprep.catalogue import logins
-from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused
+from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, UsageError
 from gpuprep.remote import Host, Target, keysearch
 from gpuprep.remote.hostkeys import ShownKey
 
@@ -99,6 +100,87 @@ def test_a_user_that_is_named_is_the_only_one(serve: Serve, home: Path, tmp_path
     (home / ".ssh/config").write_text("Host 127.0.0.1\n  User nobody\n")
     with pytest.raises(AuthenticationRefused, match=r"Tried: nobody with ~/\.ssh/id_ed25519$"):
         keysearch.find(bare(server), never, quiet)
+
+
+def test_the_command_that_copies_a_key_makes_its_public_half_where_that_is_missing(serve: Serve, home: Path) -> None:
+    server = serve()
+    server.trust()
+    key = home / ".ssh/id_ed25519"
+    give(home, server.key)
+    key.with_suffix(".pub").unlink()
+    with pytest.raises(AuthenticationRefused) as caught:
+        keysearch.find(bare(server, user="nobody"), never, quiet)
+    hint = caught.value.hint
+    line = f"ssh-keygen -y -f {key} > {key}.pub && ssh-copy-id -i {key}.pub -p {server.port} nobody@127.0.0.1"
+    assert f"`{line}`" in hint
+    subprocess.run(["bash", "-c", line.partition(" && ")[0]], check=True)
+    assert key.with_suffix(".pub").read_text().split()[1] in (server.folder / "authorized_keys").read_text()
+
+
+@pytest.mark.parametrize("by", ["init", "plan"])
+def test_a_key_file_that_holds_no_private_key_is_named(serve: Serve, home: Path, tmp_path: Path, by: str) -> None:
+    server = serve()
+    server.trust()
+    give(home, server.key)
+    (home / ".ssh/id_ed25519.pub").unlink()
+
+    def refused(file: Path) -> AuthenticationRefused:
+        target = bare(server, user=server.user, identity_file=str(file))
+        with Host(target) as host, pytest.raises(AuthenticationRefused) as caught:
+            keysearch.find(target, never, quiet) if by == "init" else host.run("true")
+        return caught.value
+
+    public = server.key.with_suffix(".pub")
+    assert refused(public).what.endswith(f"{public} is the public half of a key")
+    assert refused(public).hint == f"name the private half: `--ssh-key {server.key}`"
+    other = tmp_path / "notes.txt"
+    other.write_text("no key\n")
+    assert f"{other} is no private SSH key: " in refused(other).what
+    missing = refused(tmp_path / "missing")
+    assert missing.what.endswith(f"there is no key file {tmp_path}/missing")
+    assert missing.hint.startswith(f"you have {home}/.ssh/id_ed25519; `gpuprep init 127.0.0.1:{server.port}` finds ")
+
+
+def test_the_next_command_has_the_options_of_this_one(serve: Serve, tmp_path: Path, home: Path) -> None:
+    server = serve()
+    stranger = make_key(tmp_path / "stranger")
+    again = ("gpuprep", "init", "--name", "gpu-1")
+    target = bare(server, identity_file=str(stranger))
+    known = home / ".ssh/known_hosts"
+    known.write_text(f"[127.0.0.1]:{server.port} {' '.join(stranger.with_suffix('.pub').read_text().split()[:2])}\n")
+    with pytest.raises(HostKeyRefused, match="THE HOST KEY HAS CHANGED") as changed:
+        keysearch.find(target, never, quiet, again=again)
+    host = f"127.0.0.1:{server.port}"
+    remove = f"ssh-keygen -f {known} -R '[127.0.0.1]:{server.port}'"
+    assert f"`{remove}`" in changed.value.hint
+    accept = f"gpuprep init {host} --name gpu-1 --ssh-key {stranger} --accept-new-host-key"
+    assert f"`{accept}`" in changed.value.hint
+    subprocess.run(["bash", "-c", remove], check=True, capture_output=True)
+    assert host not in known.read_text()
+    server.trust()
+    with pytest.raises(AuthenticationRefused) as refused:
+        keysearch.find(target, never, quiet, again=again)
+    assert f"`gpuprep init USER@{host} --name gpu-1 --ssh-key {stranger}`" in refused.value.hint
+
+
+@pytest.mark.parametrize("variable", ["HOME", "LOGNAME"])
+def test_a_user_whom_nobody_knows_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """As a container that was started with a number for a user."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(*({"HOME": ("LOGNAME", "me"), "LOGNAME": ("HOME", "/nowhere")}[variable]))
+    target = Target("box", address="127.0.0.1", user="root")
+    with pytest.raises(UsageError) as searched:
+        keysearch.find(target, never, quiet)
+    with Host(target) as host, pytest.raises(UsageError) as ran:
+        host.run("true")
+    assert searched.value.hint.startswith(f"set {variable} ")
+    assert ran.value.hint == searched.value.hint
 
 
 def test_many_keys_do_not_hit_a_hosts_limits(serve: Serve, home: Path) -> None:
@@ -207,7 +289,7 @@ def test_a_host_that_wants_another_user_says_which(serve: Serve, home: Path) -> 
     ("options", "said"),
     [
         (("AuthenticationMethods publickey,password", "PasswordAuthentication yes"), "asks .* questions after the key"),
-        (("PubkeyAuthentication no", "PasswordAuthentication yes"), "lets nobody in with a key, only by password"),
+        (("PubkeyAuthentication no", "PasswordAuthentication yes"), "accepts no key login, only password"),
     ],
 )
 def test_where_no_other_user_or_key_would_help_none_is_tried(
@@ -237,7 +319,7 @@ def test_a_host_key_is_accepted_only_as_it_was_shown(serve: Serve, home: Path) -
     target = bare(server, user=server.user)
     with pytest.raises(HostKeyRefused, match="is not known") as caught:
         keysearch.find(target, refuse, quiet)
-    assert f"`gpuprep plan {server.user}@127.0.0.1:{server.port} --accept-new-host-key`" in caught.value.hint
+    assert f"`gpuprep init {server.user}@127.0.0.1:{server.port} --accept-new-host-key`" in caught.value.hint
     assert not server.known_hosts.exists()
     assert keysearch.find(target, accept, quiet).user == server.user
     line = server.host_key.with_suffix(".pub").read_text().split()[1]

@@ -226,7 +226,7 @@ def test_a_link_that_is_down_in_a_cube_mesh() -> None:
 
 def test_all_links_down_behind_switches() -> None:
     quiet = links_of("a100_sxm4_80", all_of(8, 0))["gpu 0 to gpu 1.nvlinks"]
-    assert (quiet.status, "speak over PCIe" in quiet.reason) == (WARN, True)
+    assert (quiet.status, "communicate over PCIe" in quiet.reason) == (WARN, True)
     broken = links_of("a100_sxm4_80", all_of(8, 0), nvswitches=6)["gpu 0 to gpu 1.nvlinks"]
     assert (broken.status, "0 of 12" in broken.reason) == (FAIL, True)
 
@@ -247,8 +247,8 @@ def pairs_of(key: str, count: int = 2, links: int | None = None, **first: Any) -
         ("h200_sxm", {"gb_per_s": 200.0}, FAIL, "200 of the 450 GB/s"),
         ("h200_sxm", {"gb_per_s": 600.0}, UNKNOWN, "carry 450 GB/s in one direction"),
         ("h200_sxm", {"nvlinks": 12}, UNKNOWN, "12 NVLinks carry 300 GB/s"),
-        ("h200_sxm", {"gb_per_s": 0.0}, UNKNOWN, "no speed"),
-        ("h200_sxm", {"gb_per_s": -393.0}, UNKNOWN, "no speed"),
+        ("h200_sxm", {"gb_per_s": 0.0}, UNKNOWN, "not a possible speed"),
+        ("h200_sxm", {"gb_per_s": -393.0}, UNKNOWN, "not a possible speed"),
         ("h200_sxm", {"gb_per_s": float("nan")}, UNKNOWN, "NaN"),
         ("h200_sxm", {"gb_per_s": 1e16}, UNKNOWN, "10^15"),
         ("h200_sxm", {"can_access": None}, UNKNOWN, "not recorded"),

@@ -1,4 +1,4 @@
-"""Judged NCCL: sound machines of each topology pass, and each fault is named."""
+"""Judged NCCL: healthy machines of each topology pass, and each fault is named."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from gpuprep.records import Missing, Status
 def test_a_figure_that_cannot_be_is_named_with_its_place(value: float, shown: str) -> None:
     (found,) = nonumbers.findings({"gemm": {"gpus": [{"gemms": [{}, {"microseconds": value, "k": 8192}]}]}})
     assert (found.key, found.status) == ("gemm.figures", Status.UNKNOWN)
-    assert found.reason == f"no measurement gives gpus[0].gemms[1].microseconds = {shown}"
+    assert found.reason == f"no measurement can give gpus[0].gemms[1].microseconds = {shown}"
     assert found.remedy
 
 
@@ -34,12 +34,13 @@ def test_many_are_counted_and_the_first_are_named() -> None:
 
 
 def test_what_can_be_measured_and_what_gave_no_answer_are_none() -> None:
-    sound = {"tflops": 999.9e12, "exact": True, "name": "NaN", "error": None, "zero": 0, "small": -1e-300}
-    assert nonumbers.findings({"gemm": sound, "codec": Missing("command_failed", "")}) == []
+    healthy = {"tflops": 999.9e12, "exact": True, "name": "NaN", "error": None, "zero": 0, "small": 1e-300}
+    negative = {"saved_seconds": -0.4, "exit_code": -11, "temperature_c": -3.0}  # one process may be the slower way
+    assert nonumbers.findings({"gemm": healthy, "transcode": negative, "codec": Missing("command_failed", "")}) == []
 
 
 @pytest.mark.parametrize("value", [0, -1, -700.0])
 def test_a_gpu_has_sms_and_watts(value: float) -> None:
     gpu = {"sms": value, "power_limit_watts": value, "index": 0}
     (found,) = nonumbers.findings({"gemm": {"gpus": [gpu]}})
-    assert found.reason == f"no measurement gives gpus[0].sms = {value:g}, gpus[0].power_limit_watts = {value:g}"
+    assert found.reason == f"no measurement can give gpus[0].sms = {value:g}, gpus[0].power_limit_watts = {value:g}"

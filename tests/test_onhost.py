@@ -12,6 +12,7 @@ import pytest
 
 from gpuprep.agent import __main__ as agent
 from gpuprep.agent import cuda, driver, managed, modulecache, osfacts, shells
+from gpuprep.agent import run as agent_run
 from gpuprep.agent.digests import Digests
 from gpuprep.agent.dkms import dkms_modules
 from gpuprep.agent.loader import Loader
@@ -352,3 +353,15 @@ def test_libraries_of_one_and_of_two_numbers_are_found(tmp_path: Path, monkeypat
     assert Loader().find_newest("libcupti.so") == str(tmp_path / "libcupti.so.11.8")
     assert Loader().find_newest("libcudnn.so") == str(tmp_path / "libcudnn.so.9")
     assert Loader().find_newest("libnone.so") is None
+
+
+def test_sudo_is_asked_where_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_run, "SEARCH_PATH", f"{tmp_path}:{agent_run.SEARCH_PATH}")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    said = "Sudoers path: /etc/sudoers\nValue to override user's $PATH with: /sbin:/bin\nPath to mail program: /x\n"
+    for text, path in ((said, "/sbin:/bin"), ("Sudoers path: /etc/sudoers\n", None)):
+        (tmp_path / "said").write_text(text)
+        fakeprograms.program(tmp_path / "sudo", f'test "$*" = -V && cat {tmp_path}/said')
+        assert shells.sudo_path() == path
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert isinstance(shells.sudo_path(), Missing)

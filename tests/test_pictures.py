@@ -1,4 +1,4 @@
-"""The README's pictures show what gpuprep shows of the recorded run today."""
+"""The pictures of README and docs/traces.md: the README's show what gpuprep shows of the recorded run today."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import struct
 from xml.etree import ElementTree as ET
 
 import pictures
+import pytest
 
 from gpuprep.records import Source, Status
 
@@ -26,8 +27,16 @@ def test_the_picture_of_the_page_is_of_this_run() -> None:
     assert noted != pictures.words(changed), "a figure that changes is told"
 
 
-def test_the_picture_of_the_page_is_a_png_of_1280_pixels_that_a_readme_can_hold() -> None:
-    image = (pictures.IMAGES / "report.png").read_bytes()
+def test_docs_have_the_pictures_of_a_trace() -> None:
+    page = (pictures.ROOT / "docs/traces.md").read_text(encoding="utf-8")
+    for name, (profiles, _) in pictures.TRACES.items():
+        assert f"](images/{name})" in page
+        assert all((pictures.RECORDED / f"{one}.json.gz").is_file() for one in profiles)
+
+
+@pytest.mark.parametrize("name", ["report.png", *pictures.TRACES])
+def test_the_picture_of_a_page_is_a_png_of_1280_pixels_that_a_readme_can_hold(name: str) -> None:
+    image = (pictures.IMAGES / name).read_bytes()
     assert image[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", image[16:24])
     assert width == 1280

@@ -100,7 +100,7 @@ def test_differences_come_first_then_waivers_then_what_was_put_back() -> None:
 
 def test_fix_with_nothing_to_put_back_says_so() -> None:
     page = text.render(dataclasses.replace(SILENT, options={"fix": True}), everything=False)
-    assert "there was nothing that it can put back" in " ".join(page.split())
+    assert "there was nothing that --fix can repair" in " ".join(page.split())
 
 
 def test_the_first_check_of_a_host_that_never_passed_says_so() -> None:

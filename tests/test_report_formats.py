@@ -238,3 +238,27 @@ def test_no_format_needs_anything_to_be_there(name: str, data: st.DataObject) ->
     spoilt = dataclasses.replace(RECORDS[name], measurements=tuple(damaged))
     for style in FORMATS:
         assert render(spoilt, style)
+
+
+SPEEDS = {"tflops", "fps", "gb_per_s", "copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s", "h2d_gb_per_s", "psnr_db"}
+
+
+def negative(values: Any, key: str = "") -> Any:
+    if isinstance(values, dict):
+        return {name: negative(value, name) for name, value in values.items()}
+    if isinstance(values, list):
+        return [negative(value, key) for value in values]
+    return -4.5 if key in SPEEDS and isinstance(values, (int, float)) else values
+
+
+@pytest.mark.parametrize("style", [style for style in FORMATS if style not in ("json", "sbom")])
+@pytest.mark.parametrize("name", ["h200", "t4", "several"])
+def test_a_negative_figure_is_impossible_and_never_shown_as_measured(name: str, style: str) -> None:
+    run = RECORDS[name]
+    wrong = tuple(dataclasses.replace(one, values=negative(one.values)) for one in run.measurements)
+    page = render(dataclasses.replace(run, measurements=wrong), style)
+    page = without_script(page) if style == "html" else page
+    shown = [line for line in page.splitlines() if "-4.5" in line or "\u22124.5" in line or re.search(r"} -\d", line)]
+    assert shown == []
+    if style in ("text", "markdown", "html") and name != "several":  # side by side, such a row is left out
+        assert "impossible" in page

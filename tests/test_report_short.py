@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 import shlex
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from records_for_tests import record
 from validations_for_tests import h200, several, t4
 
-from gpuprep.records import Finding, RunRecord, Source, Status, Verdict
+from gpuprep import reports
+from gpuprep.checks import common
+from gpuprep.records import Finding, Missing, ProbeResult, RunRecord, Source, Status, Verdict
 from gpuprep.reports import commands, fleet, text
 from gpuprep.workflows.provision import STEPS
 
@@ -114,6 +117,34 @@ def test_what_no_step_repairs_is_checked_again_the_same_way() -> None:
     options = {"asked": {"profile": "t4"}, "probes": ["gemm"], "quick": True}
     (words,) = pasted(short(made(HOT, options=options)))
     assert words == ["gpuprep", "validate", "web1", "--profile", "t4", "--only", "gemm", "--quick"]
+
+
+def test_what_a_ctrl_c_left_unmeasured_is_told_once() -> None:
+    kinds = ("gemm", "bandwidth", "transcode", "throughput")
+    found = [
+        common.unknown(name, "measured", Missing(common.INTERRUPTED, f"what {name} is"), expected="measured")
+        for name in kinds
+    ]
+    run = made(*found, *PASSED)
+    page = short(run)
+    assert page.count("interrupted before it measured them") == 1
+    assert "; ".join(f"{name}: measured" for name in kinds) in " ".join(page.split())
+    assert "Run it again:\n    gpuprep validate " in page
+    assert short(run, everything=True).count("what to do: ") == 1
+    silent = tuple(ProbeResult(name, Source.MEASURED, Missing(common.INTERRUPTED, "x"), 0.0) for name in kinds)
+    whole = short(dataclasses.replace(run, measurements=silent), everything=True)
+    assert "no answer" not in whole
+    assert "  gemm, bandwidth, transcode, throughput\n" in whole
+
+
+def test_the_long_page_has_the_commands_of_the_run_and_breaks_none() -> None:
+    run = made(HELD, OFF)
+    page = short(run, everything=True)
+    assert "HOST" not in page
+    line = "gpuprep provision -i 'my inv.yml' web1 --profile './t4 own.yml' --only driver --ssh-key '~/k' --store "
+    for form in (page, *(reports.render(run, style) for style in ("junit", "markdown"))):
+        assert line in html.unescape(form).replace("\\", "")
+    assert not hints.problem(f"{line}sqlite:////s")
 
 
 def test_what_drift_puts_back_is_repaired_by_drift() -> None:

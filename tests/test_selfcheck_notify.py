@@ -304,7 +304,7 @@ def test_what_cannot_be_kept_is_told_all_the_same(host: Host, receiver: Receiver
         notifier.catch_up(result(Status.FAIL, run_id="20261121-020000-00000"))
         notifier.note(result(Status.FAIL, run_id="20261121-020100-00000"))
         assert notifier.tell() == ["webhook told"]
-        assert notifier.not_kept.startswith("what was told is not kept, and may be told again: [Errno ")
+        assert notifier.not_kept.startswith("sent reports could not be noted, and may be sent again: [Errno ")
     assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
     (host.folder / "state.json").rmdir()
     assert host.night(Status.FAIL) == ["webhook told"]

@@ -525,9 +525,9 @@ def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(h
     for said in (
         "drift: FAIL",
         "; the result is not kept: ",
-        "is not in order: ",
+        "the results of the previous run are damaged: ",
         "; command told",
-        "may be told again",
+        "may be sent again",
     ):
         assert said in done.stdout
     assert told.is_dir()

@@ -1,4 +1,4 @@
-"""A simulated GPU through the agent's own reading: sound ones pass every check of health, faults are what they say."""
+"""A simulated GPU, read by the agent: a healthy GPU passes every check of health, and each fault is found."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_what_the_profile_names_already_is_not_said_twice() -> None:
     found = since(now, certified, certified)
     assert found["driver.version"].status is Status.FAIL
     assert found["driver.package_versions"].status is Status.SKIP
-    assert "driver.version says it: libcuda1 was 550" in found["driver.package_versions"].reason
+    assert "driver.version reports it:  libcuda1 was 550" in found["driver.package_versions"].reason
 
 
 def test_another_version_of_a_package_brings_other_files_and_one_finding() -> None:
@@ -456,7 +456,7 @@ def test_what_the_profile_names_stays_one_finding(what: str) -> None:
     found = since(now, certified, certified)
     assert set(grave(found)) == keys
     (key,) = keys
-    assert any(f"{key} says it: " in finding.reason for finding in found.values() if finding.status is Status.SKIP)
+    assert any(f"{key} reports it:  " in finding.reason for finding in found.values() if finding.status is Status.SKIP)
 
 
 def with_finding(old: RunRecord, key: str, status: Status) -> RunRecord:

@@ -14,6 +14,7 @@ from typing import Any
 import fakeprograms
 import psutil
 import pytest
+from probereportsfortests import assert_same, listening
 from test_nvml import FakePynvml, refuse
 from test_sampler import loaded_answers
 
@@ -201,8 +202,10 @@ def engines(nvenc: int, nvdec: int) -> dict[str, Any]:
 
 
 def measured(ffmpeg: Path, kept: Path, **arguments: Any) -> dict[str, Any]:
-    values = throughput.measure({"path": str(ffmpeg), "quick": True, "clips": str(kept), **arguments})
+    with listening() as told:
+        values = throughput.measure({"path": str(ffmpeg), "quick": True, "clips": str(kept), **arguments})
     assert isinstance(values, dict)
+    assert_same(told, values, "ffmpeg", "gpus", *(["series"] if values["series"] else []))
     return values
 
 

@@ -50,7 +50,7 @@ def test_a_real_gpu_that_is_slower_than_it_was_is_told(codec: str) -> None:
     slow = bad(scaled(real(), 0.85, codec))
     assert {key: finding.status for key, finding in slow.items()} == {f"throughput decode {codec}.fps": Status.WARN}
     (finding,) = slow.values()
-    assert "sound boards reach with this clip" in finding.reason
+    assert "healthy boards reach with this clip" in finding.reason
     (finding,) = bad(scaled(real(), 0.5, codec)).values()
     assert finding.status is Status.FAIL
 
@@ -98,16 +98,16 @@ def last(values: dict[str, Any]) -> dict[str, Any]:
         (lambda v: v["gpus"][0].update(name="Tesla T4"), "the name is that of a T4"),
         (lambda v: v["gpus"][0].pop("other_processes"), "not known"),
         (lambda v: v["gpus"][0].update(other_processes={"missing": "no_permission", "detail": "x"}), "not known (x)"),
-        (lambda v: v["gpus"][0].update(other_processes=[7]), "an entry that is none"),
-        (lambda v: v["gpus"][0].update(before={}), "before we began is not recorded"),
+        (lambda v: v["gpus"][0].update(other_processes=[7]), "an entry that is not valid"),
+        (lambda v: v["gpus"][0].update(before={}), "before the measurement is not recorded"),
         (lambda v: v["gpus"][0]["before"].update(decoder_utilization_percent=40), "40 % busy before"),
         (lambda v: v["series"][0]["gpu"].update(index=5), "does not list the GPU"),
         (lambda v: v["series"][0]["gpu"].update(uuid="GPU-other"), "does not list the GPU"),
         (lambda v: v["series"].pop(0), "decode h264"),
         (lambda v: v["series"].pop(4), "decode hevc10"),
         (lambda v: v["series"][0].update(codec="h263"), "decode h264"),
-        (lambda v: v["series"].__setitem__(0, 7), "no series"),
-        (lambda v: v["series"][0]["steps"].__setitem__(0, 7), "no steps"),
+        (lambda v: v["series"].__setitem__(0, 7), "not valid series"),
+        (lambda v: v["series"][0]["steps"].__setitem__(0, 7), "not valid series"),
         (lambda v: last(v).update(event_reasons=None), "could not be read"),
     ],
 )

@@ -68,7 +68,7 @@ def failed(case: Case, line: str, **more: Any) -> dict[str, Any]:
 
 
 def machine(model: str) -> dict[str, Any]:
-    """The measurement of a sound GPU of this model, whose driver refuses what the catalogue says it must."""
+    """The measurement of a healthy GPU of this model, whose driver refuses what the catalogue says it must."""
     known = capabilities(model)
     assert known is not None
     rows = []
@@ -94,7 +94,7 @@ def judged(values: Any, wanted: Wanted = WANTED) -> list[Finding]:
 
 
 def changed(name: str, model: str = "t4", **values: Any) -> list[Finding]:
-    """Findings of one case of a sound machine after `values` were put into it."""
+    """Findings of one case of a healthy machine after `values` were put into it."""
     record = machine(model)
     ended = {"failed": 218, "timed_out": 255, "not_built": None, "not_run": None}
     if values.get("outcome") in ended:

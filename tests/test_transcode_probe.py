@@ -7,11 +7,13 @@ import json
 import os
 import shlex
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import fakeprograms
 import pytest
+from probereportsfortests import assert_same, listening
 
 from gpuprep.agent import clips
 from gpuprep.agent.probes import transcode, transcodechunks, transcodeproof, transcoderun
@@ -125,7 +127,9 @@ def refusing(tmp_path: Path, tiny: Path, line: str, code: int = 218) -> tuple[li
     for number, encoder in enumerate(("h264_nvenc", "h264_nvenc", "hevc_nvenc", "hevc_nvenc", "h264_nvenc")):
         arguments = f"-i input.mp4 -c:v {encoder} output.mp4"
         cases.append(dataclasses.replace(COPY, id=f"case{number}", arguments=arguments, encoders=(encoder,)))
-    rows = runner.run([*cases, COPY])
+    with listening() as told:
+        rows = runner.run([*cases, COPY])
+    assert_same(told, {"cases": rows}, "cases")
     return rows, (tmp_path / "begun").read_text().split()
 
 
@@ -249,6 +253,60 @@ def test_told_to_end_it_ends(tmp_path: Path, tiny: Path) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert (tmp_path / "begun").read_text() == "\n"
+
+
+def test_decodes_run_beside_others_and_encodes_one_after_the_other(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    begun, scratch = tmp_path / "begun", tmp_path / "scratch"
+    begun.mkdir()
+    scratch.mkdir()
+    # Each waits until three decodes and one encode are there; a fifth one would be one too many.
+    script = (
+        f"touch {begun}/$$; i=0; while [ $(ls {begun} | wc -l) -lt 4 ] && [ $i -lt 200 ]; "
+        "do sleep 0.05; i=$((i+1)); done; sleep 0.2; exit 1"
+    )
+    runner = transcode.Runner(stand_in(tmp_path, script), "ffprobe", ALL_PARTS, scratch, tiny, None)
+    encode = dataclasses.replace(COPY, encoders=("h264_nvenc",))
+    wanted = [
+        *(dataclasses.replace(encode, id=f"encode{number}") for number in range(2)),
+        *(dataclasses.replace(COPY, id=f"decode{number}") for number in range(3)),
+    ]
+    rows = runner.run(wanted)
+    assert [row["id"] for row in rows] == [case.id for case in wanted]
+    assert {row["outcome"] for row in rows} == {"failed"}
+    assert [row["at_once"] for row in rows][:1] + [row["at_once"] for row in rows][2:] == [4, 4, 4, 4]
+    assert rows[1]["at_once"] <= 4
+    assert not list(scratch.iterdir())
+
+
+def test_with_few_cores_cases_run_one_after_the_other(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    runner = transcode.Runner(stand_in(tmp_path, "sleep 0.05; exit 1"), "ffprobe", ALL_PARTS, tmp_path, tiny, None)
+    rows = runner.run([dataclasses.replace(COPY, id=f"decode{number}") for number in range(3)])
+    assert [row["at_once"] for row in rows] == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its pipe ends with the agent
+def test_told_to_end_what_runs_beside_ends_too(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*_: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    first = f"mkdir {tmp_path}/first 2>/dev/null && kill -TERM {os.getpid()}"
+    ffmpeg = stand_in(tmp_path, f"{first}; exec sleep 60")
+    runner = transcode.Runner(ffmpeg, "ffprobe", ALL_PARTS, tmp_path, tiny, None)
+    before = signal.signal(signal.SIGTERM, told)
+    began = time.monotonic()
+    try:
+        with pytest.raises(SystemExit):
+            runner.run([COPY, dataclasses.replace(COPY, id="again")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert time.monotonic() - began < 30
 
 
 # ---------------------------------------------------------------- proof

@@ -1,4 +1,4 @@
-"""The verdict: the gravest finding decides, and absent evidence is never a pass."""
+"""The verdict: the worst finding decides, and absent evidence is never a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where PASS ends for memory, host link and peers of each board: 80 to 92 % of sound boards, where they are known."""
+"""Where PASS ends for memory, host link and peers of each board: 80 to 92 % of healthy boards, where they are known."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def broken(name: str) -> Snapshot:
         ("runfile", "host.driver", "/usr/bin/nvidia-uninstall", "nvidia-uninstall"),
         ("secure boot", "host.secure_boot", "Secure Boot is on", "mokutil"),
         ("no headers", "host.kernel", "6.12.117", "newest kernel"),
-        ("nvswitch", "host.nvswitches", "6 NVSwitches", "without NVSwitch"),
+        ("nvswitch", "host.nvswitches", "6 NVSwitches", "driver.source: nvidia"),
         ("disk", "host.disk", "/ has 5000 MiB free, and driver, cuda, cudnn, codec need 12200 MiB", "7200 MiB more"),
     ],
 )
@@ -203,7 +203,7 @@ def test_refused_on_this_host(case: str, key: str, says: str, works: str) -> Non
     [
         ({"driver": {"version": "535"}}, "driver.version", "no driver 535, only 550.163.01", "branch 550"),
         ({"driver": {"version": "550.200.01"}}, "driver.version", "no driver 550.200.01", "branch 550"),
-        ({"driver": {"source": "nvidia"}}, "driver.source", "no packages of source nvidia", "distribution"),
+        ({"driver": {"source": "nvidia", "version": "580"}}, "driver.version", "has no driver 580", "branch 595"),
         ({"cuda": {"version": "12.9"}}, "cuda.version", "no CUDA 12.9", "12.4"),
         ({"cudnn": {"version": "9.99.0.1"}}, "cudnn.version", "no cuDNN 9.99.0.1 for CUDA 12", "9.10.2.21"),
         ({"codec": {"headers": "13.0.19.0"}}, "codec.headers", "need driver 570.0", "12.1.14.0"),
@@ -310,3 +310,29 @@ def test_openssl_1_is_refused_where_the_system_has_no_newer() -> None:
     (refusal,) = host_rules.codec_libraries(own, archives()["rhel-8"])
     assert "OpenSSL 1.1.1" in str(refusal)
     assert host_rules.codec_libraries(own, archives()["rhel-9"]) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/sbin:/bin:/usr/sbin:/usr/bin", 1),
+        ("/usr/local/sbin:/usr/local/bin:/usr/sbin", 0),
+        (None, 0),
+        (Missing("no_permission", ""), 0),
+    ],
+)
+def test_sudo_that_will_not_find_ffmpeg_is_said_before(path: Any, said: int) -> None:
+    host = machine(bare_snapshot("rocky9"), "shells", sudo_path=path)
+    notes = [note for note in resolve(load("t4"), host).decisions if note.startswith("`sudo ffmpeg`")]
+    assert len(notes) == said
+    assert all("/sbin:/bin:/usr/sbin:/usr/bin alone" in note for note in notes)
+    without = resolve(load("t4", codec={"ffmpeg": "none"}), host).decisions
+    assert not any("sudo" in note for note in without)
+
+
+def test_a_gpu_that_a_source_no_longer_serves_is_not_given_its_newest() -> None:
+    """Debian 13's repository of NVIDIA begins above the last branch and the last CUDA for Volta."""
+    wish = load("v100", driver={"source": "nvidia"}, cudnn={"version": "none"})
+    driver, cuda = refusals(wish, bare_snapshot("debian13", ["v100"]))
+    assert driver.endswith("works: driver.source: distribution")
+    assert cuda.endswith("works: driver.source: distribution with cuda.version: 12.4")

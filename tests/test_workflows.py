@@ -265,7 +265,7 @@ def test_what_no_machine_can_be_is_refused_before_one_is_touched() -> None:
 
 def test_gravest_exit_code() -> None:
     orders = [([0, 1], 1), ([1, 3], 3), ([4, 3, 1], 4), ([0], 0), ([2, 1], 2), ([3, 2], 3), ([130, 4], 130), ([], 0)]
-    assert [provision.gravest(codes) for codes, _ in orders] == [code for _, code in orders]
+    assert [provision.worst(codes) for codes, _ in orders] == [code for _, code in orders]
 
 
 def test_each_host_has_its_record_in_order_and_at_most_forks_at_a_time() -> None:
@@ -360,7 +360,7 @@ def test_what_the_load_brought_about_is_judged_as_a_rate(stage: Stage, tmp_path:
     made = stage(provision.validate, probes=("gemm",), quick=True)
     status, reason = judged(made)
     assert status is Status.WARN
-    assert "500 packets had to be sent again since the reading before, 167 a minute" in reason
+    assert "500 packets had to be sent again since the previous reading, 167 a minute" in reason
     (tmp_path / "record.json").write_text(to_json(made))
     assert [judged(again) for again in rejudge.judge_file(tmp_path / "record.json", T4)] == [(status, reason)]
     stage.script.snapshots = [linked(1500, "2026-11-22T10:00:00+00:00")]

@@ -1,6 +1,6 @@
 """How slow can the matrix products of each board be before PASS ends? Rows for docs/verdicts.md.
 
-A sound record of each board is made: large products at the boost clock, as fast as sound boards are
+A healthy record of each board is made: large products at the boost clock, as fast as healthy boards are
 (catalogue/kernels.yml). Then all of them, or one data type, are made slower.
 """
 
@@ -33,13 +33,13 @@ NO_TILES = {"missing": "not_recorded"}
 class Row(NamedTuple):
     board: str  # its key
     what: str
-    percent: int  # of a sound board's speed: the highest that is no PASS
+    percent: int  # of a healthy board's speed: the highest that is no PASS
     status: str
     reason: str  # the finding that ends PASS
 
 
 def sound_tflops(board: Board, dtype: str, accumulate: str) -> float | None:
-    """None where nothing is known of sound boards, at a clock or published."""
+    """None where nothing is known of healthy boards, at a clock or published."""
     above = roofline.roof(board, dtype, accumulate)
     if not isinstance(above, Roof):
         return None
@@ -88,7 +88,7 @@ def host(key: str) -> tuple[Wanted, Snapshot]:
 
 
 def judged(board: Board, speeds: Mapping[tuple[str, str], float]) -> tuple[Status, str]:
-    """(the gravest status among what was measured, and what ended PASS)."""
+    """(the worst status among what was measured, and what ended PASS)."""
     wanted, snapshot = host(board.key)
     result = ProbeResult("gemm", Source.MEASURED, record(board, speeds)["measurements"][0]["values"], 10.0)
     thresholds = profile(board.model.profile).thresholds

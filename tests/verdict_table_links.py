@@ -21,10 +21,10 @@ GRAVEST = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 class Row(NamedTuple):
     board: str  # its key
     what: str  # "memory", "memory copy", "host link", "peers"
-    percent: int  # of a sound board's speed: the highest that is no PASS
+    percent: int  # of a healthy board's speed: the highest that is no PASS
     status: str
     reason: str  # the finding that ends PASS
-    known: bool  # somebody measured sound boards of this kind; else of a guess
+    known: bool  # somebody measured healthy boards of this kind; else of a guess
 
 
 def rows() -> list[Row]:
@@ -68,10 +68,10 @@ def _slower_peers(board: Board, share: float) -> dict[str, Finding]:
 
 
 def _row(board: Board, what: str, found: Callable[[float], dict[str, Finding]], *, known: bool) -> Row:
-    assert bad(found(1.0)) == {}, f"{board.key} {what}: a sound one must pass: {bad(found(1.0))}"
+    assert bad(found(1.0)) == {}, f"{board.key} {what}: a healthy one must pass: {bad(found(1.0))}"
     for percent in range(99, 0, -1):
         problems = {key: one for key, one in found(percent / 100).items() if one.status in GRAVEST}
         if problems:
-            gravest = min(problems.values(), key=lambda one: GRAVEST.index(one.status))
-            return Row(board.key, what, percent, gravest.status.value, gravest.reason, known)
+            worst = min(problems.values(), key=lambda one: GRAVEST.index(one.status))
+            return Row(board.key, what, percent, worst.status.value, worst.reason, known)
     raise AssertionError(f"{board.key} {what}: PASS at any speed")

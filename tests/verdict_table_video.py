@@ -30,7 +30,7 @@ ENGINES = 2  # of a board whose number no source gives: one session alone then s
 class Row(NamedTuple):
     board: str  # its key
     what: str
-    percent: int  # of a sound board's speed: the highest that is no PASS
+    percent: int  # of a healthy board's speed: the highest that is no PASS
     status: str
     reason: str  # of the finding that ends PASS
 
@@ -57,7 +57,7 @@ def _can(board: Board, kind: str) -> bool:
 
 
 def _ends(board: Board, kind: str, codec: str, preset: str) -> tuple[int, str, str]:
-    """In steps of one per cent; a sound board passes, and one at a standstill does not."""
+    """In steps of one per cent; a healthy board passes, and one at a standstill does not."""
     ends, passes = 0, 100
     assert _judged(board, kind, codec, preset, 1.0)[0] is Status.PASS
     while passes - ends > 1:
@@ -86,7 +86,7 @@ def _judged(board: Board, kind: str, codec: str, preset: str, share: float) -> t
 
 
 def record(board: Board, kind: str, codec: str, preset: str, share: float) -> dict[str, Any]:
-    """As the probe writes it of a board whose engines give `share` of what sound ones give, all of them busy."""
+    """As the probe writes it of a board whose engines give `share` of what healthy ones give, all of them busy."""
     rate = engine_rate(board.model.compute_capability, kind, codec, preset or None)
     assert rate is not None
     clock = float(board.video_mhz or 1500)
