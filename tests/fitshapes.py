@@ -45,11 +45,10 @@ MOST_SPREAD = 40.0  # per cent: above it another program, or a clock that change
 FIRST, THEN = 100, 500
 FORGET = 0.15  # of the logarithm: an error from which on a product counts less and less
 GROWN = {
-    "learning_rate": 0.05, "num_leaves": 15, "min_child_samples": 8, "subsample": 0.7, "subsample_freq": 1,
-    "colsample_bytree": 0.7, "reg_lambda": 1.0, "verbose": -1, "n_jobs": 1,
+    "learning_rate": 0.05, "num_leaves": 31, "min_child_samples": 8, "subsample": 0.7, "subsample_freq": 1,
+    "colsample_bytree": 0.7, "reg_lambda": 1.0, "seed": 1, "verbose": -1, "n_jobs": 1,
     "force_col_wise": True, "deterministic": True,
 }  # fmt: skip
-SEEDS = {"int8": (1, 2, 3)}  # its choices jump most; a type that is not named has one
 DIGITS = 6
 
 
@@ -86,22 +85,19 @@ def _objective(truth: Any, found: Any) -> tuple[Any, Any]:
     return error * weight, np.maximum(weight, 0.05)
 
 
-def grown(inputs: Any, wanted: Any, seeds: Sequence[int]) -> productlearned.Trees:
-    """The mean of the trees of each seed."""
+def grown(inputs: Any, wanted: Any) -> productlearned.Trees:
     import lightgbm
 
+    first = lightgbm.LGBMRegressor(objective="huber", alpha=0.1, n_estimators=FIRST, **GROWN).fit(inputs, wanted)
+    then = lightgbm.LGBMRegressor(objective=_objective, n_estimators=THEN, **GROWN)
+    then.fit(inputs, wanted, init_score=first.predict(inputs))
     trees = []
-    for seed in seeds:
-        how = {**GROWN, "seed": seed}
-        first = lightgbm.LGBMRegressor(objective="huber", alpha=0.1, n_estimators=FIRST, **how).fit(inputs, wanted)
-        then = lightgbm.LGBMRegressor(objective=_objective, n_estimators=THEN, **how)
-        then.fit(inputs, wanted, init_score=first.predict(inputs))
-        for model in (first, then):
-            trees += [_flat(one["tree_structure"], len(seeds)) for one in model.booster_.dump_model()["tree_info"]]
+    for model in (first, then):
+        trees += [_flat(one["tree_structure"]) for one in model.booster_.dump_model()["tree_info"]]
     return productlearned.Trees(0.0, tuple(trees))
 
 
-def _flat(root: dict[str, Any], share: int) -> tuple[list[int], list[float], list[int], list[int], list[float]]:
+def _flat(root: dict[str, Any]) -> tuple[list[int], list[float], list[int], list[int], list[float]]:
     feature: list[int] = []
     threshold: list[float] = []
     left: list[int] = []
@@ -110,7 +106,7 @@ def _flat(root: dict[str, Any], share: int) -> tuple[list[int], list[float], lis
 
     def add(node: dict[str, Any]) -> int:
         if "leaf_value" in node:
-            leaves.append(round(node["leaf_value"] / share, DIGITS))
+            leaves.append(round(node["leaf_value"], DIGITS))
             return ~(len(leaves) - 1)
         here = len(feature)
         feature.append(node["split_feature"])
@@ -121,7 +117,7 @@ def _flat(root: dict[str, Any], share: int) -> tuple[list[int], list[float], lis
         return here
 
     if "leaf_value" in root:  # nothing more to split: one node, both ways alike
-        return [0], [0.0], [~0], [~0], [round(root["leaf_value"] / share, DIGITS)]
+        return [0], [0.0], [~0], [~0], [round(root["leaf_value"], DIGITS)]
     add(root)
     return feature, threshold, left, right, leaves
 
@@ -146,15 +142,14 @@ def fit(group: str, everything: list[Row]) -> tuple[dict[str, Any], list[str]]:
     found = [predict.learned_features(board, one.operation, one.dtype) for one in chosen]
     inputs = np.array([features for features, _ in found])
     wanted = np.array([math.log(row.microseconds / us) for row, (_, us) in zip(chosen, found, strict=True)])
-    seeds = SEEDS.get(group, (1,))
     chance = random.Random(1)
     fold = np.array([chance.randrange(FOLDS) for _ in chosen])
     unseen = np.zeros(len(chosen))
     for number in range(FOLDS):
-        trees = grown(inputs[fold != number], wanted[fold != number], seeds)
+        trees = grown(inputs[fold != number], wanted[fold != number])
         for i in np.flatnonzero(fold == number):
             unseen[i] = trees.value(found[i][0])
-    written(grown(inputs, wanted, seeds), productlearned.FOLDER / f"{group}.json.gz")
+    written(grown(inputs, wanted), productlearned.FOLDER / f"{group}.json.gz")
     entries: dict[str, Any] = {}
     lines = []
     for dtype in GROUPS[group]:
