@@ -131,7 +131,7 @@ def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, A
     for probe in ("throughput",) if where == "series" else ("cudnn", "transcode", "throughput"):
         (finding,) = identity.findings(FINISHED, [ProbeResult(probe, Source.MEASURED, values, 1.0)])
         assert finding.status is Status.UNKNOWN
-        assert f"{words}" in finding.reason
+        assert words in finding.reason
         assert f"({probe})" in finding.reason
 
 

@@ -31,7 +31,7 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
     """One for each probe that has such figures."""
     found = []
     for probe, values in results.items():
-        wrong = [] if isinstance(values, Missing) else list(_impossible(values))
+        wrong = [] if isinstance(values, Missing) else list(impossible(values))
         if wrong:
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
             why = f"no measurement can give {', '.join(wrong[:NAMED])}{more}"
@@ -41,7 +41,7 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
     return found
 
 
-def _impossible(values: Mapping[str, Any]) -> Iterator[str]:
+def impossible(values: Mapping[str, Any]) -> Iterator[str]:
     """ "gpus[0].gemms[3].microseconds = NaN", in the order of the record. Records are bounded in size and depth."""
     waiting: list[tuple[str, Any]] = [("", values)]
     while waiting:
