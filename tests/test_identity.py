@@ -127,7 +127,8 @@ def test_measurements_are_held_to_it_too(probe: str, entry: dict[str, Any], word
 )
 def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, Any], words: str) -> None:
     gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", **entry}
-    values: dict[str, Any] = {"gpu": {"gpu": gpu}, "gpus": {"gpus": [gpu]}, "series": {"series": [{"gpu": gpu}]}}[where]
+    places: dict[str, Any] = {"gpu": gpu, "gpus": [gpu], "series": [{"gpu": gpu}]}
+    values = {where: places[where]}
     for probe in ("throughput",) if where == "series" else ("cudnn", "transcode", "throughput"):
         (finding,) = identity.findings(FINISHED, [ProbeResult(probe, Source.MEASURED, values, 1.0)])
         assert finding.status is Status.UNKNOWN
