@@ -12,7 +12,7 @@ from gpuprep.checks import conditions, gpuprocesses
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.installed import ncclinstalled
-from gpuprep.checks.nccl import ncclspeed
+from gpuprep.checks.nccl import ncclreadings, ncclspeed
 from gpuprep.checks.nccl.ncclways import Way, way
 from gpuprep.performance import clock_events
 from gpuprep.records import Finding, Missing, Status
@@ -65,7 +65,8 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
         why = f"figures that were published ({values.published}): nothing is known about the host"
         found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*found, *_results(values, points, ranks)]
-    found += [*_twice(gpus), *_links(taken), *ncclinstalled.loaded(evidence, values)]
+    found += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
+    found += [*ncclinstalled.loaded(evidence, values)]
     return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus)]
 
 
