@@ -393,9 +393,6 @@ def test_no_point_of_two_real_h200_may_be_much_slower() -> None:
             assert bad(values) != {}, point
 
 
-Change = Callable[[Values], Any]
-
-
 @pytest.mark.parametrize(
     ("change", "key"),
     [

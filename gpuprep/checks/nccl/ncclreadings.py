@@ -1,4 +1,4 @@
-"""Can what was read beside NCCL's speeds be: clock, watts, temperature and PCIe link of each GPU, and NCCL's own way?"""
+"""Can what was read beside NCCL's speeds be: clock, watts, temperature and PCIe link of each GPU, and NCCL's way?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGAIN = "measure again"
 
 
 def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: Way | Missing) -> list[Finding]:
-    """UNKNOWN for each GPU with a reading that cannot be, and where NCCL says that it does not use NVLinks that are up."""
+    """UNKNOWN for each GPU with a reading that cannot be, and where NCCL does not use NVLinks that are up."""
     found = []
     for gpu in gpus:
         wrong = list(_wrong(gpu, evidence.board(gpu)))
