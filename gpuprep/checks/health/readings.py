@@ -1,7 +1,7 @@
 """Are the readings of a GPU all there, and possible? Pure.
 
 An older gpuprep did not read some of them; its records say so (NOT_READ), and that is no finding. But it read a group
-as a whole or not at all, and those that came together, together. What is gone from among the others was lost.
+as a whole or not at all, and those that came together, together. What is gone from among most of the others was lost.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ AGAIN = "measure again; if it happens again, show gpuprep's authors the record"
 
 def complete(gpu: GpuFacts) -> GpuFacts:
     """The GPU with LOST for each reading that must have been there."""
-    newer = any(not isinstance(getattr(gpu, name), Missing) for name in TOGETHER)
-    names = (*ALWAYS, *((*TOGETHER, *BEFORE_THEM) if newer else ()))
+    there = sum(not _not_read(getattr(gpu, name)) for name in TOGETHER)
+    names = (*ALWAYS, *((*TOGETHER, *BEFORE_THEM) if 2 * there > len(TOGETHER) else ()))
     changes: dict[str, Any] = {name: LOST for name in names if _not_read(getattr(gpu, name))}
     for field in dataclasses.fields(gpu):
         group: Any = getattr(gpu, field.name)
