@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from gpuprep import catalogue
 from gpuprep.agent import ncclplan
 
 DEVICES = {"h200": "2335", "h100": "2330", "a100": "20b0", "v100": "1db1", "t4": "1eb8", "b200": "2901"}
@@ -41,6 +42,7 @@ def machine(
 
 
 def gpu(index: int, device: str) -> dict[str, Any]:
+    board = catalogue.board(device, power_limit_watts=400) or catalogue.board(device)
     return {
         "index": index,
         "uuid": f"GPU-{index}",
@@ -49,8 +51,8 @@ def gpu(index: int, device: str) -> dict[str, Any]:
         "pci_subsystem_id": "",
         "other_processes": [],
         "pcie": {"generation": 4, "width": 16, "max_generation": 4, "max_width": 16},
-        "graphics_clock_mhz": 1980,
-        "power_watts": 300.0,
+        "graphics_clock_mhz": board.boost_mhz if board else 1000,
+        "power_watts": 0.6 * ((board.power_watts if board else None) or 100.0),
         "temperature_c": 45,
         "event_reasons": 0,
     }

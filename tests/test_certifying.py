@@ -332,6 +332,17 @@ def test_figures_of_a_run_with_a_fault_are_no_baseline(life: Life) -> None:
     assert set(life.store.baseline_of("here")) > set(before), "it measured less, and nothing is wrong"
 
 
+def test_a_record_that_was_judged_again_says_nothing_of_what_the_host_is_held_to(life: Life) -> None:
+    """`judge --keep` of a real machine's record that names this host: no real GPU was seen here."""
+    certified = life.validate(WHOLE)
+    judged = dataclasses.replace(
+        certified, run_id="20261130-000000-abc123", command="judge", after=LAME, source=Source.MEASURED, history=None
+    )
+    life.store.append(judged)
+    assert life.held_to() == certified.run_id
+    assert Status.FAIL in statuses(life.drift(LAME)).values()
+
+
 def test_a_run_that_the_user_chose_stays(life: Life) -> None:
     first = life.validate()
     life.choose(first.run_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import OS, bare_snapshot, finished_snapshot, good_probes, measured_t4
+from builders import OS, as_measured, bare_snapshot, finished_snapshot, good_probes, measured_t4
 from fakehost import Script
 from sshserver import SSHD, Sshd
 
@@ -289,7 +289,7 @@ def test_the_quick_probe_measures_two_things_and_looks_again_after_the_load(stag
 
 def real(slower: float = 1.0, *, quick: bool) -> dict[str, ProbeResult]:
     """Probes of a GPU that is none of ours, its products and copies `slower` times as fast."""
-    told = {name: dataclasses.replace(one, source=Source.MEASURED) for name, one in ANSWERS.items()}
+    told = {name: as_measured(one) for name, one in ANSWERS.items()}
     for name in ("gemm", "bandwidth"):
         values = copy.deepcopy(told[name].values)
         assert isinstance(values, dict)

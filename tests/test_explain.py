@@ -314,6 +314,34 @@ def test_a_wrong_question_is_one_clear_line(arguments: tuple[str, ...], said: st
     assert json.loads(out)["exit_code"] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "maker"),
+    [
+        ("MI300X", "AMD"), ("AMD Instinct MI250", "AMD"), ("Radeon Pro W7900", "AMD"), ("1002:74a1", "AMD"),
+        ("gfx942", "AMD"), ("Intel Arc A770", "Intel"), ("8086:56a0", "Intel"), ("Gaudi 3", "Intel"),
+    ],
+)  # fmt: skip
+def test_a_gpu_of_another_maker_is_named_and_nothing_near_is_offered(words: str, maker: str, shell: Shell) -> None:
+    code, out, err = shell("--gpu", words)
+    assert (code, out) == (2, "")
+    assert f"a GPU of {maker}" in err
+    assert "did you mean" not in err
+
+
+@pytest.mark.parametrize("words", ["10de:1eb8", "1eb8", "20b2:147f", "0x10de:0x20b2", "T4"])
+def test_nvidias_own_ids_are_no_other_makers(words: str) -> None:
+    assert boardnames.other_maker(words) == ""
+    assert boardnames.named(words)
+
+
+def test_few_sms_at_work_are_why_memory_is_no_limit(shell: Shell) -> None:
+    """One number of a million products: far less than a byte needs, and yet it is calculating that takes long."""
+    _, page, _ = shell("--gpu", "h200", "1x1x1048576")
+    words = " ".join(page.split())
+    assert "bound math: 0.5 operations a byte, but 16 of 132 SMs have work, and memory can feed these" in words
+    assert "memory is no limit above" in shell("--gpu", "h200", "8192x8192x8192")[1]
+
+
 def test_a_near_name_is_offered(shell: Shell) -> None:
     _, _, err = shell("--gpu", "h10")
     assert "h100" in err

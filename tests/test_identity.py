@@ -46,13 +46,20 @@ def test_what_nvml_tells_of_a_sound_board_fits() -> None:
         ({"max_graphics_clock_mhz": 1980}, "a highest clock of 1980 MHz"),
         ({"name": "NVIDIA A100-SXM4-80GB"}, "the name NVIDIA A100-SXM4-80GB, which is that of the A100 SXM4 80 GB"),
         ({"name": "Quadro P4000"}, "the PCI ids are those of the T4"),
+        ({"name": "NVIDIA TITAN V"}, "the PCI ids are those of the T4"),  # a name without a number
+        ({"name": "llvmpipe"}, "the PCI ids are those of the T4"),
+        ({"name": "A100 PCIe 80 GB"}, "which is that of the A100 PCIe 80 GB"),  # as the catalogue calls another board
+        ({"compute_capability": "8.0"}, "compute capability 8.0, and the T4 has 7.5"),
+        ({"memory_total_mib": Missing("command_failed", "")}, "the size of its memory could not be read"),
+        ({"max_graphics_clock_mhz": Missing("unparsable", "NaN")}, "its highest clock could not be read"),
+        ({"cores": Missing("command_failed", "")}, "its number of cores could not be read"),
     ],
 )
 def test_each_contradiction_is_unknown_with_its_reason(values: dict[str, Any], words: str) -> None:
     finding = identities(compare(WANTED, snapshot(**values)))["gpu 0.identity"]
     assert finding.status is Status.UNKNOWN
     assert words in finding.reason
-    assert "nvidia-smi -q" in finding.remedy
+    assert "nvidia-smi -q" in finding.remedy or "measure again" in finding.remedy
 
 
 @pytest.mark.parametrize("name", ["memory_total_mib", "cores", "max_graphics_clock_mhz"])
@@ -107,6 +114,37 @@ def test_measurements_are_held_to_it_too(probe: str, entry: dict[str, Any], word
     assert words in finding.reason
     alone = dataclasses.replace(FINISHED, gpus=Missing("not_read", ""))
     assert identities(identity.findings(alone, [result]))["gpu 0.identity"].status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("where", ["gpu", "gpus", "series"])
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"name": "NVIDIA H200"}, "the name NVIDIA H200"),
+        ({"pci_device_id": "1b80", "name": ""}, "the PCI device id 1b80, and the host has 1eb8"),
+        ({"pci_device_id": "zzzz"}, "the PCI device id zzzz, and the host has 1eb8"),
+    ],
+)
+def test_so_is_every_gpu_that_a_measurement_names(where: str, entry: dict[str, Any], words: str) -> None:
+    gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "1eb8", **entry}
+    places: dict[str, Any] = {"gpu": gpu, "gpus": [gpu], "series": [{"gpu": gpu}]}
+    values = {where: places[where]}
+    for probe in ("throughput",) if where == "series" else ("cudnn", "transcode", "throughput"):
+        (finding,) = identity.findings(FINISHED, [ProbeResult(probe, Source.MEASURED, values, 1.0)])
+        assert finding.status is Status.UNKNOWN
+        assert words in finding.reason
+        assert f"({probe})" in finding.reason
+
+
+def test_masked_ids_of_a_virtual_machine_are_no_other_device() -> None:
+    gpu = {"index": 0, "uuid": "GPU-0", "name": "Tesla T4", "pci_device_id": "0000"}
+    (finding,) = identity.findings(FINISHED, [ProbeResult("cudnn", Source.MEASURED, {"gpu": gpu}, 1.0)])
+    assert finding.status is Status.PASS
+
+
+@pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "NVIDIA", "GRID", ""])
+def test_a_name_that_names_no_model_contradicts_nothing(name: str) -> None:
+    assert contradictions(board("t4"), name=name) == []
 
 
 def test_a_measurement_that_fits_says_nothing_of_its_own() -> None:

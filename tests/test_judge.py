@@ -563,3 +563,12 @@ def test_the_table_of_the_page_is_judged(tmp_path: Path) -> None:
     assert len(lines) == 3
     (made,) = rejudge.judge_file(table(tmp_path, "\n".join(lines)), A100)
     assert (made.host, made.exit_code) == ("node7", 0)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A16", "NVIDIA A2", "Quadro RTX 6000 passive", "Quadro RTX 8000 passive"])
+def test_a_table_names_one_of_several_boards_with_the_same_device_id(tmp_path: Path, name: str) -> None:
+    table = tmp_path / "figures.csv"
+    table.write_text(f"gpu,dtype,m,n,k,tflops\n{name},fp32,8192,8192,8192,3\n")
+    made = again(table, loading.load("base"))
+    assert "gpu 0.in_catalogue" not in {one.key for one in made.findings}
+    assert "gpu 0.gemm_fp32" in {one.key for one in made.findings if one.status is not Status.UNKNOWN}

@@ -391,3 +391,32 @@ def test_no_point_of_two_real_h200_may_be_much_slower() -> None:
             values = real_h200()
             slower({"points": [values["points"][place]]}, 0.3)
             assert bad(values) != {}, point
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda v: v["gpus"][0].update(graphics_clock_mhz=0), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][1].update(graphics_clock_mhz=9000), "gpu 1.nccl_readings"),
+        (lambda v: v["gpus"][0].update(temperature_c=200), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0].update(power_watts=9000.0), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0].update(power_watts=0.0), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0]["pcie"].update(generation=105), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0]["pcie"].update(max_width=1), "gpu 0.nccl_readings"),
+        (lambda v: v["gpus"][0].update(event_reasons=4.5), "gpu 0.nccl_clocks"),
+        (lambda v: v["chosen"].update(transports=[{"name": "SHM/direct", "count": 48}]), "nccl.transports"),
+        (lambda v: v["chosen"].update(transports=[{"name": "NET/Socket", "count": 48}]), "nccl.transports"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_what_cannot_be_beside_a_speed_is_unknown(gpus: int, change: Change, key: str) -> None:
+    values = ncclrecords.machine("h200", gpus)
+    change(values)
+    assert bad(values) == {key: Status.UNKNOWN}
+
+
+def test_links_of_one_pair_among_eight_gpus_count() -> None:
+    values = ncclrecords.machine("h200", 8)
+    assert bad(values) == {}
+    values["links"][0]["nvlinks"] = 17  # the others of both GPUs show all eighteen
+    assert bad(values)["nccl.nvlinks"] is Status.FAIL

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpuprep.checks import nonumbers
-from gpuprep.records import Missing, Status
+from gpuprep.records import Missing, ProbeResult, Status, from_json_value
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,17 @@ def test_a_gpu_has_sms_and_watts(value: float) -> None:
     gpu = {"sms": value, "power_limit_watts": value, "index": 0}
     (found,) = nonumbers.findings({"gemm": {"gpus": [gpu]}})
     assert found.reason == f"no measurement can give gpus[0].sms = {value:g}, gpus[0].power_limit_watts = {value:g}"
+
+
+def test_a_figure_that_the_codec_found_to_be_no_number_is_none_either() -> None:
+    """Also where no check reads it, as the width of a link that joins GPU and CPU chip to chip."""
+    values = from_json_value(ProbeResult, {"probe": "bandwidth", "source": "measured", "seconds": 1.0,
+                                           "values": {"gpus": [{"pcie": {"width": math.nan}}]}}).values  # fmt: skip
+    (found,) = nonumbers.findings({"bandwidth": values})
+    assert found.reason == "no measurement can give gpus[0].pcie.width = NaN"
+
+
+@pytest.mark.parametrize("key", ["iterations", "buffer_mib", "repeats", "sms"])
+def test_something_that_was_measured_has_more_than_none_of_these(key: str) -> None:
+    (found,) = nonumbers.findings({"gemm": {"gpus": [{"gemms": [{key: 0}]}]}})
+    assert found.reason.endswith(f"{key} = 0")

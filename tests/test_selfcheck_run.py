@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import with_parts
+from builders import as_measured, with_parts
 from nightsfortests import (
     ANSWERS,
     WISH,
@@ -330,7 +330,7 @@ def test_a_probe_that_breaks_is_missing_evidence(host: Nights) -> None:
 
 def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
     """Of measured GPUs only: a simulated one has no past worth comparing."""
-    measured = tuple(dataclasses.replace(one, source=Source.MEASURED) for one in probes("bandwidth", "gemm"))
+    measured = tuple(map(as_measured, probes("bandwidth", "gemm")))
     (bandwidth,) = [one for one in measured if one.probe == "bandwidth"]
     assert isinstance(bandwidth.values, dict)
     (gpu,) = bandwidth.values["gpus"]
@@ -347,7 +347,7 @@ def test_figures_are_compared_with_the_plans_baseline(host: Nights) -> None:
 
 
 def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
-    measured = tuple(dataclasses.replace(one, source=Source.MEASURED) for one in probes("bandwidth", "gemm"))
+    measured = tuple(map(as_measured, probes("bandwidth", "gemm")))
     snapshot = dataclasses.replace(facts(), source=Source.MEASURED)
     night = host.night(answering(host.folder / "agent", snapshot, measured), a_plan(drift=QUICK), expected=0)
     assert sorted(night.not_passed) == ["gpu 0.bandwidth_history", "gpu 0.gemm_history"]

@@ -118,6 +118,10 @@ def times(by: float, *keys: str) -> Fault:
     return fault
 
 
+def pcie(**changes: Any) -> Fault:
+    return lambda gpu, _board: gpu["pcie"].update(changes)
+
+
 def both(*faults: Fault) -> Fault:
     def fault(gpu: Gpu, board: Board) -> None:
         for one in faults:
@@ -152,6 +156,18 @@ PRODUCTS: Mapping[str, tuple[Fault, set[str]]] = {
     "power brake": (held(0.7, 0x80, 0.6), {"FAIL"}),
     "hardware slowdown": (held(0.5, 0x8, 0.5), {"FAIL"}),
     "a low clock without a reason": (held(0.7, 0, 0.5), {"FAIL", "WARN"}),
+    "held at half of its watts": (held(0.7, 0x4, 0.5), {"FAIL", "WARN"}),
+    "held at half of its watts, and idle before": (held(0.7, 0x5, 0.5), {"FAIL", "WARN"}),
+    "the watts of an idle GPU under its power cap": (held(0.7, 0x4, 0.1), NOT_PASS),
+    "clocks that were set low": (held(0.7, 0x2, 0.5), {"FAIL", "WARN"}),
+    "a low clock that NVML calls idle": (held(0.7, 0x1, 0.5), NOT_PASS),
+    "a low clock for a display": (held(0.7, 0x100, 0.5), {"FAIL", "WARN"}),
+    "a low clock for a reason without a name": (held(0.7, 0x8000, 0.5), {"FAIL", "WARN"}),
+    "reasons that are no mask": (each(event_reasons=2**40), {"UNKNOWN"}),
+    "half of a reason": (each(event_reasons=4.5), {"UNKNOWN"}),
+    "no watts under load": (each(power_watts=0.0), {"UNKNOWN"}),
+    "never repeated": (each(iterations=0), {"UNKNOWN"}),
+    "a name without a number": (put(name="NVIDIA TITAN V"), {"UNKNOWN"}),
     "15 % slow in all at its best clock": (slower(0.85), {"FAIL", "WARN"}),
     "30 % slow in all at its best clock": (slower(0.7), {"FAIL", "WARN"}),
     "half of its speed": (slower(0.5), {"FAIL"}),
@@ -193,6 +209,13 @@ BANDWIDTHS: Mapping[str, tuple[Fault, set[str]]] = {
     "memory above its bus": (times(1.4, *MEMORY), {"UNKNOWN"}),
     "a link above its lanes": (times(1.6, *HOST), {"UNKNOWN"}),
     "half of the memory clock": (times(0.5, "memory_clock_mhz"), NOT_PASS),
+    "no memory clock": (put(memory_clock_mhz=None), {"UNKNOWN"}),
+    "a memory clock of 0": (put(memory_clock_mhz=0), {"UNKNOWN"}),
+    "SMs at 5 GHz": (put(graphics_clock_mhz=5000), {"UNKNOWN"}),
+    "buffers of no size": (put(buffer_mib=0), {"UNKNOWN"}),
+    "buffers larger than any memory": (put(buffer_mib=10**6), {"UNKNOWN"}),
+    "a width that is no number": (pcie(width=math.nan), {"UNKNOWN"}),
+    "reasons that are no mask": (put(event_reasons=2**40), {"UNKNOWN"}),
     "a memory clock in kHz": (times(1000, "memory_clock_mhz"), {"UNKNOWN"}),
     "a neighbour": (put(other_processes=NEIGHBOUR), {"UNKNOWN"}),
     "too hot": (put(event_reasons=0x40), {"FAIL", "WARN"}),

@@ -17,6 +17,13 @@ from gpuprep.catalogue.boards import Board, boards, models
 _PCI = re.compile(r"(?:(?:0x)?10de[:/])?(?:0x)?([0-9a-f]{4})(?:[:/](?:10de[:/])?(?:0x)?([0-9a-f]{4}))?")
 
 
+MAKERS_BY_ID = {"1002": "AMD", "1022": "AMD", "8086": "Intel"}
+MAKERS_BY_NAME = {
+    "AMD": re.compile(r"\b(amd|ati|radeon|instinct|mi[0-9]{2,3}[a-z]?|gfx[0-9]+[a-z]?)\b"),
+    "Intel": re.compile(r"\b(intel|arc|gaudi|data center gpu max)\b"),
+}
+
+
 def named(words: str) -> tuple[Board, ...]:
     """All boards that these words may mean, in the catalogue's order; () where nothing fits. Never raises."""
     every = list(boards().values())
@@ -33,8 +40,19 @@ def named(words: str) -> tuple[Board, ...]:
     return _by_words(words, every)
 
 
+def other_maker(words: str) -> str:
+    """Who makes a GPU that is called so, where that is not NVIDIA; "" else."""
+    said = words.strip().lower()
+    vendor = re.match(r"(?:0x)?([0-9a-f]{4})[:/]", said)
+    if vendor and vendor[1] in MAKERS_BY_ID:
+        return MAKERS_BY_ID[vendor[1]]
+    return next((maker for maker, name in MAKERS_BY_NAME.items() if name.search(said)), "")
+
+
 def near(words: str) -> tuple[str, ...]:
     """Keys of models whose names are like these words, the nearest first; at most three."""
+    if other_maker(words):
+        return ()
     titles = {plain(one.title): key for key, one in models().items()}
     return tuple(titles[title] for title in get_close_matches(plain(words)[:40], titles, n=3, cutoff=0.5))
 

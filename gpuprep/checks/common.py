@@ -39,6 +39,8 @@ REMEDIES = {
 NOT_READABLE = "not readable: "  # what a finding shows of a reading that is missing, before its reason
 PROVISION = "gpuprep provision HOST --profile PROFILE"
 TUNE = "`gpuprep tune HOST --profile PROFILE`"
+# The GPU does not have it, or its driver is older than it.
+NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")
 MEASURE_AGAIN = "measure again while nothing else uses the machine"
 DEFECT = (
     "measure again; if it stays, look for Xid errors in the kernel's log and for ECC errors, stop the machine and "

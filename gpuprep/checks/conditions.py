@@ -12,8 +12,16 @@ from gpuprep.records.evidence.shared import Process
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
+ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; what is far beyond them is no mask
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 Processes = Union[Sequence[Union[Process, Missing]], Missing]
+
+
+def mask(reading: float | Missing | None) -> int | None:
+    """NVML's event reasons; None for what was not read, and for what is no mask."""
+    if reading is None or isinstance(reading, Missing) or not 0 <= reading <= ALL_REASONS or reading != int(reading):
+        return None
+    return int(reading)
 
 
 def alone(subject: str, prop: str, listed: Processes) -> tuple[str, Finding]:
@@ -37,29 +45,30 @@ def slowdowns(
     prop: str,
     read: Sequence[int | None],
     *,
-    sampled: Sequence[int] = (),
+    sampled: Sequence[int | None] = (),
     grave_samples: int = 0,
     samples: int = 0,
 ) -> Finding:
     """Hardware slowdowns fail; heat and a slower GPU of a group warn; the power cap is how these cards work under load.
 
     `read` has the event reasons of each part of the measurement, None where they could not be read; `sampled` those of
-    single readings. `grave_samples` of `samples` single readings showed a hardware slowdown (0 of 0: none were kept).
+    single readings, None where one is no mask. `grave_samples` of `samples` single readings showed a hardware slowdown
+    (0 of 0: none were kept).
     """
     expected = "no slowdown by heat or by the hardware"
-    known = [mask for mask in read if mask is not None]
+    known = [one for one in read if one is not None]
     seen = 0
-    for mask in (*known, *sampled):
-        seen |= mask
+    for one in (*known, *sampled):
+        seen |= one or 0
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
-        parts = sum(bool(mask & GRAVE) for mask in known)
+        parts = sum(bool(one & GRAVE) for one in known)
         passing = samples >= MANY_SAMPLES and grave_samples <= 1 and parts <= 1
         said = f" in {grave_samples} of {samples} samples" if samples else ""
         why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{said}"
         status = Status.WARN if passing else Status.FAIL
         return Finding(subject, prop, status, expected, shown, why, SHOW_PROVIDER)
-    if not known or len(known) < len(read):
+    if not known or len(known) < len(read) or None in sampled:
         why = "NVML's event reasons, which explain the clock, could not be read"
         return Finding(subject, prop, Status.UNKNOWN, expected, "not readable", why, "measure again")
     if seen & SW_THERMAL:

@@ -1,29 +1,34 @@
 """Does a GPU's own report fit the catalogue's board? If not, one of the two is wrong, and no floor can be used.
 
-Memory size, number of multiprocessors, highest clock and name, in the snapshot and in each measurement.
+Memory size, number of multiprocessors, highest clock, compute capability and name, in the snapshot and in each
+measurement; and whether a measurement names a device that the host has.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import cache
 from typing import Any
 
 from gpuprep.catalogue import Board, board_in, board_of, boards
+from gpuprep.catalogue.boards import MASKED
 from gpuprep.catalogue.health import free_clocks
+from gpuprep.checks.common import MEASURE_AGAIN, NOT_TOLD, unknown
 from gpuprep.records import Finding, GpuFacts, Missing, ProbeResult, Snapshot, Status
 from gpuprep.records.evidence import measured
 from gpuprep.records.evidence.bandwidth import Bandwidth
 from gpuprep.records.evidence.gemm import Gemm, GemmGpu
 from gpuprep.records.evidence.nccl import Nccl
-from gpuprep.records.evidence.shared import NamedGpu
+from gpuprep.records.evidence.shared import AnyProbe, NamedGpu
 from gpuprep.records.evidence.throughput import Throughput
 
 # NVML's total is without what ECC keeps (1/16 of GDDR6), and before R510 without what the driver reserves (2 %).
 MEMORY_TOLERANCE = 0.08
 CLOCK_TOLERANCE = 0.05
 KINDS = {"gemm": Gemm, "bandwidth": Bandwidth, "throughput": Throughput, "nccl": Nccl}
+# A name of these words alone names no model: drivers print such names for boards that they do not know.
+NAMELESS = frozenset({"nvidia", "corporation", "graphics", "device", "gpu", "board", "vgpu", "grid", ""})
 EXPECTED = "as the catalogue's board"
 REMEDY = (
     "look at nvidia-smi -q: a virtual machine may show a part of a board or other PCI ids; if the board is what it"
@@ -40,23 +45,35 @@ def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]
     facts = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus
     found: dict[str, list[str]] = {}
     fitting: dict[str, str] = {}
+    unread: dict[str, str] = {}  # what NVML should have read of a GPU and did not
+    on_the_bus = {device.device_id.lower() for device in snapshot.pci_gpus}
     for gpu in facts:
         board = board_of(gpu)
         if board is not None and not _lost(gpu):
             fitting[f"gpu {gpu.index}"] = board.name
             found.setdefault(f"gpu {gpu.index}", []).extend(_of_facts(gpu, board))
+            unread[f"gpu {gpu.index}"] = _unread(gpu)
     for measurement, entry in _measured(probed):
         board = board_in(snapshot, entry)
-        if board is not None:
-            wrong = [f"{said} ({measurement})" for said in _of_entry(entry, board)]
+        said = _of_entry(entry, board) if board is not None else []
+        wrong = [f"{one} ({measurement})" for one in [*said, *_stranger(entry, on_the_bus)]]
+        if wrong or board is not None:
             found.setdefault(f"gpu {'?' if entry.index is None else entry.index}", []).extend(wrong)
     return [
-        finding for subject, wrong in found.items() if (finding := _finding(subject, wrong, fitting.get(subject, "")))
+        finding
+        for subject, wrong in found.items()
+        if (finding := _finding(subject, wrong, fitting.get(subject, ""), unread.get(subject, "")))
     ]
 
 
 def contradictions(
-    board: Board, *, name: str = "", memory_mib: Reading = None, sms: Reading = None, highest_mhz: Reading = None
+    board: Board,
+    *,
+    name: str = "",
+    memory_mib: Reading = None,
+    sms: Reading = None,
+    highest_mhz: Reading = None,
+    capability: str = "",
 ) -> list[str]:
     """What cannot be true of this board, one sentence each. What is not known contradicts nothing."""
     said = []
@@ -68,6 +85,8 @@ def contradictions(
         low, high = (1 - CLOCK_TOLERANCE) * board.boost_mhz, (1 + CLOCK_TOLERANCE) * board.boost_mhz
         if highest_mhz < low or (highest_mhz > high and not free_clocks(board.model)):  # type: ignore[operator]
             said.append(f"a highest clock of {highest_mhz:g} MHz, and the {board.name} has {board.boost_mhz}")
+    if capability and capability != board.model.compute_capability:
+        said.append(f"compute capability {capability:.20}, and the {board.name} has {board.model.compute_capability}")
     if name and (other := _of_another(name, board)):
         said.append(f"the name {name:.60}, {other}")
     return said
@@ -77,7 +96,25 @@ def _of_facts(gpu: GpuFacts, board: Board) -> list[str]:
     return contradictions(
         board, name=gpu.name, memory_mib=gpu.memory_total_mib, sms=_sms(gpu.cores, board),
         highest_mhz=gpu.max_graphics_clock_mhz,
+        capability="" if isinstance(gpu.compute_capability, Missing) else gpu.compute_capability,
     )  # fmt: skip
+
+
+def _unread(gpu: GpuFacts) -> str:
+    """What every driver tells of every GPU, and what NVML failed to read; "" where nothing is lacking."""
+    readings = {"the size of its memory": gpu.memory_total_mib, "its highest clock": gpu.max_graphics_clock_mhz}
+    if not isinstance(gpu.cores, Missing) or gpu.cores.reason != "not_read":  # older records do not have it
+        readings["its number of cores"] = gpu.cores
+    failed = [what for what, one in readings.items() if isinstance(one, Missing) and one.reason not in NOT_TOLD]
+    return " and ".join(failed)
+
+
+def _stranger(entry: NamedGpu, on_the_bus: Set[str]) -> list[str]:
+    """A device that the host does not have. A virtual machine may mask the ids of one of the two."""
+    device = entry.pci_device_id.lower()
+    if device in MASKED or not on_the_bus or device in on_the_bus or on_the_bus & set(MASKED):
+        return []
+    return [f"the PCI device id {device:.20}, and the host has {', '.join(sorted(on_the_bus)[:5])}"]
 
 
 def _of_entry(entry: NamedGpu, board: Board) -> list[str]:
@@ -94,17 +131,23 @@ def _sms(cores: int | Missing, board: Board) -> float | None:
 
 def _measured(probed: Sequence[ProbeResult]) -> Iterable[tuple[str, NamedGpu]]:
     for result in probed:
-        kind: Any = KINDS.get(result.probe)
-        values = Missing("not_recorded") if kind is None else measured(kind, result.values)
-        for gpu in () if isinstance(values, Missing) else values.gpus:
+        kind: Any = KINDS.get(result.probe, AnyProbe)
+        values = measured(kind, result.values)
+        if isinstance(values, Missing):
+            continue
+        series = values.series if isinstance(values, Throughput) else ()
+        for gpu in (*values.gpus, getattr(values, "gpu", None), *(one.gpu for one in series)):
             if isinstance(gpu, NamedGpu):
                 yield result.probe, gpu
 
 
-def _finding(subject: str, wrong: Sequence[str], board: str) -> Finding | None:
+def _finding(subject: str, wrong: Sequence[str], board: str, unread: str) -> Finding | None:
     if wrong:
         why = "the GPU reports " + "; ".join(dict.fromkeys(wrong)) + ": one of the two is wrong, so no floor fits it"
         return Finding(subject, "identity", Status.UNKNOWN, EXPECTED, wrong[0], why, REMEDY)
+    if unread:
+        failed = Missing("command_failed", "so whether it is the board that it says is not known")
+        return unknown(subject, "identity", failed, expected=EXPECTED, what=unread, remedy=MEASURE_AGAIN)
     return Finding(subject, "identity", Status.PASS, EXPECTED, board) if board else None
 
 
@@ -124,10 +167,10 @@ def _within(reading: Reading, known: float, tolerance: float) -> bool:
 def _of_another(name: str, board: Board) -> str:
     """Why a name cannot be this board's; "" if it can. Makers and clouds vary names, and keep the model's words.
 
-    A name without a number ("NVIDIA Graphics Device") names no model.
+    "NVIDIA Graphics Device" names no model.
     """
     plain = _plain(name)
-    if not re.search("[0-9]", plain):
+    if set(re.split(r"[^a-z0-9]+", plain)) <= NAMELESS:
         return ""
     mine = {_plain(one) for one in board.nvml_names}
     if plain in mine or plain == _plain(board.name):
@@ -146,7 +189,7 @@ def _owners() -> dict[str, list[str]]:
     """Name as NVML says it ─► the boards that have it."""
     found: dict[str, list[str]] = {}
     for board in boards().values():
-        for name in board.nvml_names:
+        for name in dict.fromkeys([*board.nvml_names, board.name]):
             found.setdefault(_plain(name), []).append(board.name)
     return found
 

@@ -12,12 +12,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuprep.checks.evidence import Values
+from gpuprep.checks.impossible import NO_NUMBERS
 from gpuprep.records import Finding, Missing, Status
-from gpuprep.records.evidence.decode import LARGEST
+from gpuprep.records.evidence.decode import LARGEST, is_missing, missing_of
 
 NAMED = 3
 # Every GPU has more than none of these.
-POSITIVE = {"sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz"}
+POSITIVE = {
+    "sms", "l2_mib", "power_limit_watts", "max_graphics_clock_mhz", "max_video_clock_mhz", "iterations", "buffer_mib",
+    "repeats",
+}  # fmt: skip
 # saved_seconds: one process may be the slower way.
 MAY_BE_NEGATIVE = {"exit_code", "saved_seconds", "temperature_c"}
 EXPECTED = "possible figures"
@@ -27,7 +31,7 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
     """One for each probe that has such figures."""
     found = []
     for probe, values in results.items():
-        wrong = [] if isinstance(values, Missing) else list(_impossible(values))
+        wrong = [] if isinstance(values, Missing) else list(impossible(values))
         if wrong:
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
             why = f"no measurement can give {', '.join(wrong[:NAMED])}{more}"
@@ -37,12 +41,15 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
     return found
 
 
-def _impossible(values: Mapping[str, Any]) -> Iterator[str]:
+def impossible(values: Mapping[str, Any]) -> Iterator[str]:
     """ "gpus[0].gemms[3].microseconds = NaN", in the order of the record. Records are bounded in size and depth."""
     waiting: list[tuple[str, Any]] = [("", values)]
     while waiting:
         path, value = waiting.pop()
-        if isinstance(value, dict):
+        if is_missing(value):  # the codec keeps NaN and infinity so
+            if (told := missing_of(value).detail) in NO_NUMBERS:
+                yield f"{path} = {told}"
+        elif isinstance(value, dict):
             waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in reversed(value.items())]
         elif isinstance(value, list):
             waiting += [(f"{path}[{place}]", value[place]) for place in reversed(range(len(value)))]

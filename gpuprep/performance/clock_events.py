@@ -67,16 +67,18 @@ def power_limit(gpu: catalogue.Board, around: GemmGpu | None) -> float | None:
 
 
 def held_below(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> tuple[float, float] | None:
-    """(watts, limit) of a GPU that NVML says its power cap holds, though it draws far less; else None.
-
-    NVML's readings are means that lag behind a burst, so the highest of its samples counts.
-    """
-    limit, drawn = power_limit(gpu, around), gemm.power_watts
-    samples = [watts for watts in gemm.telemetry.power_watts if watts] if gemm.telemetry else []
-    if limit is None or isinstance(drawn, Missing) or drawn <= 0:
+    """(watts, limit) of a GPU that NVML says its power cap holds, though it draws far less; else None."""
+    limit, highest = power_limit(gpu, around), highest_watts(gemm)
+    if limit is None or highest is None:
         return None
-    highest = max([drawn, *samples])
     return (highest, limit) if IDLE_WATTS * limit < highest < NEAR_LIMIT * limit else None
+
+
+def highest_watts(gemm: Product) -> float | None:
+    """NVML's readings are means that lag behind a burst, so the highest of its samples counts."""
+    drawn = gemm.power_watts
+    samples = [watts for watts in gemm.telemetry.power_watts if watts] if gemm.telemetry else []
+    return None if isinstance(drawn, Missing) or drawn <= 0 else max([drawn, *samples])
 
 
 def _power_cap(gemm: Product, gpu: catalogue.Board, around: GemmGpu | None) -> str:

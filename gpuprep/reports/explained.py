@@ -93,13 +93,25 @@ def _band(found: Prediction) -> str:
 def _bound(found: Prediction) -> str:
     density = f"{amount(found.intensity)} operations a byte"
     words = {
-        "math": f"math: {density}, memory is no limit above {amount(found.ridge)}",
+        "math": f"math: {density}, {_no_limit(found)}",
         "memory": f"memory: {density}, the peak needs {amount(found.ridge)}",
         "launch": f"launch: the work takes {duration(max(found.math_seconds, found.memory_seconds))}, "
         f"the start of a kernel {duration(found.launch_seconds)}",
     }
     parts = f"math {duration(found.math_seconds)}, memory {duration(found.memory_seconds)}"
     return f"{words[found.bound]} ({parts}, clock {found.clock_mhz:.0f} MHz)"
+
+
+def _no_limit(found: Prediction) -> str:
+    """Why memory does not bind: enough operations a byte, or too few SMs at work to use it up."""
+    if found.intensity >= found.ridge:
+        return f"memory is no limit above {amount(found.ridge)}"
+    few, sms = found.tiled.tiles, found.board.sms
+    return (
+        f"but {few} of {sms} SMs have work, and memory can feed these"
+        if sms and few < sms
+        else "memory takes less time"
+    )
 
 
 def _waves(found: Prediction) -> str:

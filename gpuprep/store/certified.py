@@ -124,8 +124,11 @@ def clear(connection: Connection, host: str) -> bool:
 
 
 def is_real(connection: Connection, host: str) -> bool:
-    """Whether any run of this host saw a real GPU. A run without a verdict may not have reached the host at all."""
+    """Whether any run of this host saw a real GPU. A run without a verdict may not have reached the host at all.
+
+    A record that was judged again (`gpuprep judge --keep`) says of itself which host it is of.
+    """
     mine = runs.c.host.in_(hostnames.of_host(connection, host))
-    seen = (runs.c.source == Source.MEASURED.value, runs.c.verdict.is_not(None))
+    seen = (runs.c.command != "judge", runs.c.source == Source.MEASURED.value, runs.c.verdict.is_not(None))
     query = sa.select(runs.c.run_id).where(mine, *seen).limit(1)
     return connection.execute(query).scalar() is not None

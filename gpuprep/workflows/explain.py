@@ -87,6 +87,9 @@ def _boards(words: str) -> tuple[Board, ...]:
     found = boardnames.named(words)
     if found:
         return found
+    if maker := boardnames.other_maker(words):
+        said = f"--gpu {words[:60]}: a GPU of {maker}, and gpuprep knows those of NVIDIA"
+        raise UsageError(said, "`gpuprep explain --gpu t4` shows one of those")
     near = boardnames.near(words)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(f"--gpu {words[:60]}: the catalogue has no such GPU", f"{hint}models: {', '.join(models())}")

@@ -21,7 +21,7 @@ from typing import Any
 from gpuprep.catalogue import Model
 from gpuprep.errors import UsageError
 from gpuprep.records.codec import shown
-from gpuprep.workflows.gpus_by_name import board_named
+from gpuprep.workflows.gpus_by_name import board_named, subsystem
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
 PRODUCT = ("dtype", "m", "n", "k", "tflops")
@@ -151,7 +151,9 @@ def _identified(cells: _Cells, named: str, index: int) -> dict[str, Any]:
     if isinstance(board, str):
         raise cells.wrong("gpu", board)
     name = next((said for said in board.nvml_names if said.lower() == named.lower()), "")
-    return {"index": index, "name": name, "pci_device_id": board.pci_device_ids[0]}
+    # A device id may be several boards (A16 and A2); the name says which.
+    ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": subsystem(board, named)}
+    return {"index": index, "name": name, **ids}
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, Row]]:

@@ -56,10 +56,10 @@ def _gpu(gpu: Any, where: str) -> Any:
     board = board_named(name)
     if isinstance(board, str):
         raise DecodeError(f"{where}.name: {board}")
-    return {**gpu, "pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": _subsystem(board, name)}
+    return {**gpu, "pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": subsystem(board, name)}
 
 
-def _subsystem(board: Board, name: str) -> str:
+def subsystem(board: Board, name: str) -> str:
     """Of a name that is one board; a name of several with one device id leaves it open which of them it is."""
     found = _as_nvml_says(name) or boardnames.named(name)
     return board.subsystem_ids[0] if len(found) == 1 and board.subsystem_ids else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpuprep.checks import gpuprocesses
+from gpuprep.checks.conditions import mask
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 
 GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
-ALL_REASONS = 0xFFFF  # nvml.h uses nine bits; what is far beyond them is no mask
 MANY_SAMPLES = 20  # one sample of so many is a passing moment
 AGAIN = "measure again"
 SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
@@ -28,13 +28,13 @@ def occupied(gpu: BandwidthGpu) -> str:
 def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
     """As for matrix products: hardware slowdowns fail, heat warns, the power cap is how these cards work."""
     prop, expected = "bandwidth_slowdowns", "no slowdown by heat or by the hardware"
-    whole, samples = _mask(gpu.event_reasons), _samples(gpu)
+    whole, samples = mask(gpu.event_reasons), _samples(gpu)
     seen = 0
-    for mask in [whole, *samples]:
-        seen |= mask or 0
+    for one in [whole, *samples]:
+        seen |= one or 0
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
-        hits = sum(1 for mask in samples if (mask or 0) & GRAVE)
+        hits = sum(1 for one in samples if (one or 0) & GRAVE)
         passing = len(samples) >= MANY_SAMPLES and hits <= 1
         said = f" in {hits} of {len(samples)} samples" if samples else ""
         why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{said}"
@@ -54,11 +54,4 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
 
 def _samples(gpu: BandwidthGpu) -> list[int | None]:
     read = gpu.telemetry.event_reasons if gpu.telemetry else ()
-    return [_mask(one) for one in read if one is not None]
-
-
-def _mask(reading: float | Missing) -> int | None:
-    """None for what was not read, and for what is no mask."""
-    if isinstance(reading, Missing) or not 0 <= reading <= ALL_REASONS or reading != int(reading):
-        return None
-    return int(reading)
+    return [mask(one) for one in read if one is not None]

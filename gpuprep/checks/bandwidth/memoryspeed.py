@@ -25,10 +25,12 @@ COMPUTE_STATE = 0.94  # GeForce boards compute in P2, a step below their highest
 # An SM reads at most this much from the L2 cache in one clock, from Volta to Blackwell.
 BYTES_PER_CLOCK = 64
 ABOVE_BOOST = 2.05  # RTX 4000 SFF Ada: 3105 of 1560 MHz, the widest known
+ANY_GRAPHICS_MHZ = 3600  # above those of every board until now
 # Kernels and copies reach 98 % of the bus at most (L40, A40 without ECC); writes alone come nearer (V100: 99.7 %).
 BUS_MOST = 0.985
 MEMORY_TOLERANCE = 0.1  # ECC keeps 1/16 of GDDR6; drivers before R510 subtract what they reserve
 BUFFERS = 3  # of buffer_mib each
+ANY_MEMORY_MHZ, ANY_MEMORY_MIB = 20_000, 500_000  # above those of every board until now (GDDR7: 14001; B300: 275 GB)
 BINDINGS = (
     "`gpuprep provision HOST --profile PROFILE --only agent` gives the agent its CUDA "
     "bindings; they need CUDA 12 or newer (driver.source: nvidia offers it)"
@@ -136,17 +138,22 @@ def _slow(gpu: BandwidthGpu, board: Board, said: str) -> tuple[str, str]:
 def _clock(
     subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None, published: bool
 ) -> list[Finding]:
-    """The memory clock under load; nothing where nobody knows the highest."""
+    """The memory clock under load; where nobody knows the highest, only whether it was read and can be."""
     read = facts.max_memory_clock_mhz if facts else None
     top = board.memory_mhz if board and board.memory_mhz else read if isinstance(read, int) else None
     clock, prop = gpu.memory_clock_mhz, "memory_clock"
-    if top is None or (published and isinstance(clock, Missing) and clock.reason == "not_recorded"):
+    if published and isinstance(clock, Missing) and clock.reason == "not_recorded":
         return []
-    expected = f"{top} MHz under load"
+    expected = f"{top} MHz under load" if top else "known"
     if isinstance(clock, Missing):
         what = f"the memory clock of {subject} under load"
         return [unknown(subject, prop, clock, expected=expected, what=what, remedy="measure again")]
     shown = f"{clock:.0f} MHz"
+    if top is None:
+        if 0 < clock <= ANY_MEMORY_MHZ:
+            return []
+        why = f"no memory runs at {clock:.0f} MHz: the reading is wrong"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, shown, why, "measure again")]
     if clock <= 0 or clock > ROUNDING * top:
         why = f"the memory clock was {clock:.0f} MHz, and {top} MHz is the highest of this board: one of them is wrong"
         remedy = "take back what overclocks the memory, then measure again; if nothing does, it is another board"
@@ -166,7 +173,8 @@ def _graphics_clock(
     """UNKNOWN where the clock of the SMs was not read, or cannot be; nothing else: memory does not need all of it."""
     clock, expected = gpu.graphics_clock_mhz, "a clock that the board has"
     read, own = facts.max_graphics_clock_mhz if facts else None, board.boost_mhz if board else None
-    top = read if isinstance(read, int) and read > 0 else own and own * (ABOVE_BOOST if _is_for_desks(board) else 1)
+    most = min(own * ABOVE_BOOST, ANY_GRAPHICS_MHZ) if own and _is_for_desks(board) else own
+    top = read if isinstance(read, int) and read > 0 else most
     if published and isinstance(clock, Missing) and clock.reason == "not_recorded":
         return []
     if isinstance(clock, Missing):
@@ -187,7 +195,14 @@ def _is_for_desks(board: Board | None) -> bool:
 def _size(subject: str, gpu: BandwidthGpu, board: Board | None, facts: GpuFacts | None) -> list[Finding]:
     """UNKNOWN where the memory cannot be this board's; nothing else."""
     own, read = board.memory_mib if board else None, facts.memory_total_mib if facts else None
-    prop = "memory_size"
+    prop, cache = "memory_size", board.l2_mib if board else None
+    if cache and gpu.buffer_mib and BUFFERS * gpu.buffer_mib <= cache:
+        why = (
+            f"three buffers of {gpu.buffer_mib} MiB fit into the L2 cache ({cache} MiB): that is not the memory's speed"
+        )
+        expected = "buffers larger than the cache"
+        return [Finding(subject, prop, Status.UNKNOWN, expected, f"3 x {gpu.buffer_mib} MiB", why, "measure again")]
+    own = own or (ANY_MEMORY_MIB if gpu.buffer_mib and BUFFERS * gpu.buffer_mib > ANY_MEMORY_MIB else None)
     if own is None:
         return []
     expected = f"{own} MiB ({board.name})" if board else ""

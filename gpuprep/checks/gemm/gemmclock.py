@@ -10,14 +10,26 @@ import dataclasses
 import statistics
 from typing import NamedTuple
 
+from gpuprep.catalogue import Board
 from gpuprep.catalogue.kernels import Kernel, kernel
+from gpuprep.checks import conditions
 from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
+from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import figure
 from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, unit, unsound
 from gpuprep.performance import attribution
 from gpuprep.performance.attribution import Attribution
-from gpuprep.performance.clock_events import held_below
-from gpuprep.records import Finding, Missing, Status
+from gpuprep.performance.clock_events import (
+    APPLICATION_CLOCKS,
+    IDLE_WATTS,
+    SW_POWER_CAP,
+    SW_THERMAL,
+    SYNC_BOOST,
+    held_below,
+    highest_watts,
+    power_limit,
+)
+from gpuprep.records import Finding, Missing, Source, Status
 from gpuprep.records.evidence.gemm import Product
 
 FAIL_BELOW = 0.6  # of what healthy boards reach: no version of cuBLAS explains it
@@ -28,6 +40,7 @@ SMALLEST, SHORTEST_SECONDS = 1024, 5e-5  # products below are mostly waiting
 EXPLAINED = 0.6  # of the roof, by memory, tiles and waves together: below, the model's own error is too large
 ABOVE_BOOST = 1.1
 NO_REASON = 0.9  # of the boost: a lower clock has a reason
+NAMED_ELSEWHERE = conditions.GRAVE | SW_THERMAL | SYNC_BOOST
 
 
 class Slow(NamedTuple):
@@ -42,7 +55,7 @@ def least(explained: Attribution) -> float:
     return known.least / known.sound if known else 0.0
 
 
-def slow(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
+def slow(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -> Slow | None:
     """Why a product that reached its floor is still no PASS; None where nothing is wrong."""
     sound = None if _nominal(gpu, gemm, explained) else explained.soundness
     if sound is not None and _telling(explained) and sound < least(explained):
@@ -53,7 +66,7 @@ def slow(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
             return Slow(Status.UNKNOWN if sound >= FAIL_BELOW else Status.WARN, why, DEFECT)
         status = Status.FAIL if sound < FAIL_BELOW else Status.WARN
         return Slow(status, f"{explained.words}; that is {share}: the clock does not explain it", DEFECT)
-    return _held(gpu, gemm, explained)
+    return _held(gpu, gemm, explained, evidence)
 
 
 def unclocked(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
@@ -81,21 +94,35 @@ def _nominal(gpu: Gpu, gemm: Product, explained: Attribution) -> bool:
     return gpu.published and unread and explained.factor("clock").value > ABOVE_BOOST
 
 
-def _held(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
-    """A clock that was lowered, and NVML's reasons and watts do not say by what."""
-    clock, mask = explained.factor("clock").value, gemm.event_reasons
-    if gpu.facts is None or clock >= NO_REASON or isinstance(mask, Missing):
+def _held(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -> Slow | None:
+    """A clock that was lowered, and NVML's reasons and watts do not say by what.
+
+    What heat, the hardware and sync boost do has a finding of its own (gemm slowdowns).
+    """
+    clock, mask = explained.factor("clock").value, conditions.mask(gemm.event_reasons)
+    if gpu.facts is None or clock >= NO_REASON or mask is None or mask & NAMED_ELSEWHERE:
         return None
-    if mask == 0:
-        why = f"{explained.words}: something lowers the clock, and NVML does not say what"
-        return Slow(
-            Status.WARN, why, "look for locked clocks (nvidia-smi -q -d CLOCK) and for power limits of the server"
-        )
-    long = gemm.telemetry is not None and len(gemm.telemetry.power_watts) > 1
-    if long and int(mask) == 4 and (held := held_below(gemm, gpu.facts, gpu.measured)):
+    if mask & SW_POWER_CAP:
+        return _capped(gpu, gemm, explained, gpu.facts, simulated=evidence.snapshot.source is Source.SIMULATED)
+    if mask & APPLICATION_CLOCKS:
+        if evidence.wanted.tuning.clocks != "max":
+            return None
+        why = f"{explained.words}: the clocks of the GPU are set low"
+        return Slow(Status.WARN, why, "`gpuprep tune HOST --profile PROFILE` sets the highest (tuning.clocks: max)")
+    why = f"{explained.words}: something lowers the clock, and NVML does not say what"
+    return Slow(Status.WARN, why, "look for locked clocks (nvidia-smi -q -d CLOCK) and for power limits of the server")
+
+
+def _capped(gpu: Gpu, gemm: Product, explained: Attribution, board: Board, *, simulated: bool) -> Slow | None:
+    """NVML blames the power cap. One that acts keeps the GPU near its limit. Simulated GPUs draw idle watts."""
+    if held := held_below(gemm, board, gpu.measured):
         why = f"NVML names the power cap, but the GPU drew {held[0]:.0f} of {held[1]:.0f} W: {explained.words}"
         return Slow(Status.WARN, why, "look at the server's power or rack limits, its power supply and its cooling")
-    return None
+    limit, highest = power_limit(board, gpu.measured), highest_watts(gemm)
+    if simulated or limit is None or highest is None or highest > IDLE_WATTS * limit:
+        return None
+    why = f"NVML names the power cap, and the watts are those of an idle GPU: {explained.words}"
+    return Slow(Status.UNKNOWN, why, MEASURE_AGAIN)
 
 
 def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:

@@ -55,8 +55,8 @@ def _figures(gpu: Gpu, gemm: Product) -> str:
     if degrees is not None and not COLDEST_C <= degrees <= HOTTEST_C:
         return f"a temperature of {degrees:g} °C"
     watts, limit = _known(gemm.power_watts), _known(gpu.measured.power_limit_watts)
-    if watts is not None and watts < 0:
-        return f"a power of {watts:g} W"
+    if watts is not None and watts <= 0:
+        return f"a power of {watts:g} W under load"
     own = board.power_watts if board else None
     if limit is not None and own and limit > LIMIT_HIGHEST * own:
         return f"a power limit of {limit:.0f} W, and the board has {own:g} W"

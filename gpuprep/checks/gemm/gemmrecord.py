@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuprep import catalogue
+from gpuprep.checks import conditions
 from gpuprep.performance.gemm_shapes import show
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
@@ -154,4 +155,4 @@ def masks(gemm: Product) -> list[int | None]:
     read = [gemm.event_reasons]
     if gemm.sustained is not None:
         read.append(gemm.sustained if isinstance(gemm.sustained, Missing) else gemm.sustained.event_reasons)
-    return [None if isinstance(mask, Missing) or mask < 0 else int(mask) for mask in read]
+    return [conditions.mask(one) for one in read]

@@ -92,7 +92,7 @@ def _judged(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], name: str, gemm
     if why := turning(gemm, percent, limit.percent):
         return Finding(gpu.subject, name, Status.UNKNOWN, expected, shown, why, MEASURE_AGAIN)
     explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
-    slow = gemmclock.slow(gpu, gemm, explained) if isinstance(explained, Attribution) else None
+    slow = gemmclock.slow(gpu, gemm, explained, evidence) if isinstance(explained, Attribution) else None
     if percent < limit.percent and isinstance(explained, Attribution) and slow is None:
         excused = _excused(explained, limit)
         if excused is Status.PASS:

@@ -112,11 +112,11 @@ def power_limit(evidence: Evidence, gpu: Gpu) -> list[Finding]:
                     "set the board's own limit (tuning.power_limit_watts: default) and measure again")]  # fmt: skip
 
 
-def _sampled(gpu: Gpu) -> list[int]:
-    """The event reasons of every sample of telemetry."""
+def _sampled(gpu: Gpu) -> list[int | None]:
+    """The event reasons of every sample of telemetry; None for one that is no mask."""
     parts = [part for gemm in gpu.gemms for part in (gemm, gemm.sustained)]
     read = [part.telemetry for part in parts if part and not isinstance(part, Missing) and part.telemetry]
-    return [int(mask) for one in read for mask in one.event_reasons if mask is not None and mask >= 0]
+    return [conditions.mask(reasons) for one in read for reasons in one.event_reasons if reasons is not None]
 
 
 def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
@@ -125,9 +125,9 @@ def _samples(gpu: Gpu, bits: int) -> tuple[int, int]:
     for gemm in gpu.gemms:
         for part in (gemm, gemm.sustained):
             telemetry = None if part is None or isinstance(part, Missing) else part.telemetry
-            read = [int(mask) for mask in telemetry.event_reasons if mask is not None] if telemetry else []
+            read = [one for one in telemetry.event_reasons if one is not None] if telemetry else []
             samples += len(read)
-            hits += sum(1 for mask in read if mask & bits)
+            hits += sum(1 for one in read if (conditions.mask(one) or 0) & bits)
     return hits, samples
 
 

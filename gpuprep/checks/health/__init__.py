@@ -13,7 +13,16 @@ from gpuprep.catalogue import Board, board_of
 from gpuprep.checks import gpuprocesses
 from gpuprep.checks.common import REMEDIES, unknown
 from gpuprep.checks.earlier import earlier
-from gpuprep.checks.health import eccerrors, memoryrepair, pcieerrors, recovery, slowdowns, temperature, xidfindings
+from gpuprep.checks.health import (
+    eccerrors,
+    memoryrepair,
+    pcieerrors,
+    readings,
+    recovery,
+    slowdowns,
+    temperature,
+    xidfindings,
+)
 from gpuprep.checks.health.healthwords import RESET, judged, refused
 from gpuprep.checks.installed.toolkitlibraries import toolkit_libraries
 from gpuprep.checks.links import nvlinks
@@ -33,9 +42,9 @@ def findings(
     gpus = snapshot.gpus
     if isinstance(gpus, Missing):
         return []
-    found = _silent(gpus)
+    found = [*_silent(gpus), *readings.of_host(snapshot)]
     for gpu in gpus:
-        found += _lost(gpu) or _gpu(wanted, snapshot, gpu, before, rested=rested, gpus=gpus)
+        found += _lost(gpu) or _gpu(wanted, snapshot, readings.complete(gpu), before, rested=rested, gpus=gpus)
     found += xidfindings.findings(snapshot, gpus)
     found += nvlinks.ends(gpus)
     if wanted.cuda.version != "none":
@@ -54,8 +63,8 @@ def _silent(gpus: Sequence[GpuFacts]) -> list[Finding]:
 
 
 def _lost(gpu: GpuFacts) -> list[Finding]:
-    readings = (gpu.temperature_c, gpu.serial, gpu.event_reasons, gpu.memory_total_mib)
-    gone = next((one for one in readings if isinstance(one, Missing) and one.reason == "gpu_is_lost"), None)
+    read = (gpu.temperature_c, gpu.serial, gpu.event_reasons, gpu.memory_total_mib)
+    gone = next((one for one in read if isinstance(one, Missing) and one.reason == "gpu_is_lost"), None)
     if gone is None:
         return []
     subject, remedy = f"gpu {gpu.index}", REMEDIES["gpu_is_lost"]
@@ -81,6 +90,7 @@ def _gpu(
         *memoryrepair.findings(subject, gpu, board),
         recovery.finding(subject, gpu),
         pcieerrors.finding(subject, gpu, uptime, then),
+        readings.finding(subject, gpu),
         _mig(subject, gpu),
         _links(subject, gpu, gpus, snapshot.nvswitches),
         _processes(subject, gpu.processes),

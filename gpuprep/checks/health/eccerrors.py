@@ -157,11 +157,12 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
                 )
                 found.append((status, why, WORN))
                 break
-    uncorrected = gpu.sram_errors.uncorrected_volatile if isinstance(gpu.sram_errors, EccErrors) else 0
-    in_caches = sound(uncorrected, "ecc_errors", "uncorrected errors of the caches")
-    if not isinstance(in_caches, Missing) and in_caches > 0:
-        why = f"{counted(in_caches, 'error')} of the caches could not be corrected since the driver was loaded"
-        found.append((Status.FAIL, why, AGAIN))
+    for part, where in ((gpu.sram_errors, "caches"), (gpu.dram_errors, "memory")):
+        uncorrected = part.uncorrected_volatile if isinstance(part, EccErrors) else 0
+        there = sound(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
+        if not isinstance(there, Missing) and there > 0:
+            why = f"{counted(there, 'error')} of the {where} could not be corrected since the driver was loaded"
+            found.append((Status.FAIL, why, AGAIN))
     return found
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 
 from gpuprep.catalogue.health import plausible
+from gpuprep.checks.common import NOT_TOLD as NOT_TOLD
 from gpuprep.checks.common import unknown
 from gpuprep.records import Finding, Missing, Status
 
@@ -23,7 +24,6 @@ RMA = (
 COOLING = f"check fans, air flow and the room's temperature; {CALL}"
 SUPPLY = f"check the power supplies and the server's power limit (BMC); {CALL}"
 NOT_THERE = ("not_supported",)  # the GPU does not have it
-NOT_TOLD = ("not_supported", "function_not_found", "deprecated", "version_mismatch")  # or its driver is older than it
 Problem = tuple[Status, str, str]  # how severe, why, what to do
 
 

@@ -28,12 +28,15 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
     """
     most = limit("pcie_replays_per_minute")
     expected = f"at most {most:g} packets a minute sent again"
+    told = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
+    fatal = sound(told.fatal, "pcie_errors", "fatal errors of the link") if told else 0
+    broken = not isinstance(fatal, Missing) and fatal > 0
+    if isinstance(gpu.pcie, Missing) and broken:
+        return judged(subject, "pcie_errors", _fatal(fatal), expected, "packets sent again: not known")
     if isinstance(gpu.pcie, Missing):
         reading = first_missing(gpu.pcie, gpu.pcie_errors) or gpu.pcie
         return refused(subject, "pcie_errors", reading, expected, what=WHAT, absent=NOT_TOLD)
     count = sound(gpu.pcie.replays, "replays", "packets sent again")
-    told = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
-    fatal = sound(told.fatal, "pcie_errors", "fatal errors of the link") if told else 0
     failed = gpu.pcie_errors if isinstance(gpu.pcie_errors, Missing) else fatal
     wrong = first_missing(count, failed)
     if isinstance(count, Missing) or (wrong is not None and wrong.reason not in (*NOT_TOLD, "not_read")):
@@ -48,8 +51,11 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
     if rate > most:
         why = f"{counted(more, 'packet')} had to be sent again {since}, {rate:.0f} a minute: the link has errors"
         problems.append((Status.WARN, why, REMEDY))
-    if not isinstance(fatal, Missing) and fatal > 0:
-        why = f"the link had {counted(fatal, 'fatal error')} since the driver was loaded"
-        problems.append((Status.WARN, why, REMEDY))
+    problems += [_fatal(fatal)] if broken else []
     shown = f"{more:.0f} sent again {since}" + (f", {rate:.1f} a minute" if more else "")
     return judged(subject, "pcie_errors", worst(problems), expected, shown)
+
+
+def _fatal(count: float | Missing) -> Problem:
+    assert not isinstance(count, Missing)
+    return (Status.WARN, f"the link had {counted(count, 'fatal error')} since the driver was loaded", REMEDY)

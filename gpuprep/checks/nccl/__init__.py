@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuprep.agent import ncclplan
-from gpuprep.checks import gpuprocesses
+from gpuprep.checks import conditions, gpuprocesses
 from gpuprep.checks.common import skip, unknown
 from gpuprep.checks.evidence import Evidence, absent_gpus
 from gpuprep.checks.installed import ncclinstalled
-from gpuprep.checks.nccl import ncclspeed
+from gpuprep.checks.nccl import ncclreadings, ncclspeed
 from gpuprep.checks.nccl.ncclways import Way, way
 from gpuprep.performance import clock_events
 from gpuprep.records import Finding, Missing, Status
@@ -65,7 +65,8 @@ def _several(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> list[
         why = f"figures that were published ({values.published}): nothing is known about the host"
         found.append(skip("nccl", "host", expected="of this host", actual="published", reason=why))
         return [*found, *_results(values, points, ranks)]
-    found += [*_twice(gpus), *_links(taken), *ncclinstalled.loaded(evidence, values)]
+    found += [*_twice(gpus), *_links(taken), *ncclreadings.findings(evidence, values, gpus, taken)]
+    found += [*ncclinstalled.loaded(evidence, values)]
     return [*found, *_results(values, points, ranks), *ncclspeed.latency(points, ranks, busy), *_clocks(gpus)]
 
 
@@ -176,13 +177,14 @@ def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:
     """One for each GPU whose clocks a fault held down, or whose reasons were not read."""
     found = []
     for gpu in gpus:
-        subject, expected, mask = f"gpu {gpu.index}", "no slowdown while NCCL runs", gpu.event_reasons
-        if isinstance(mask, Missing) or not 0 <= mask < 2**32:
-            reading = mask if isinstance(mask, Missing) else Missing("unparsable", f"{mask:g}")
+        subject, expected, mask = f"gpu {gpu.index}", "no slowdown while NCCL runs", conditions.mask(gpu.event_reasons)
+        if mask is None:
+            read = gpu.event_reasons
+            reading = read if isinstance(read, Missing) else Missing("unparsable", f"{read:g}")
             what = f"the clock event reasons of {subject} while NCCL ran"
             found.append(unknown(subject, "nccl_clocks", reading, expected=expected, what=what, remedy=AGAIN))
-        elif int(mask) & HARMFUL:
-            names = ", ".join(reason.name for reason in clock_events.named(int(mask) & HARMFUL))
+        elif mask & HARMFUL:
+            names = ", ".join(reason.name for reason in clock_events.named(mask & HARMFUL))
             why = f"{names} while NCCL ran: something holds the clocks of {subject} down"
             remedy = "see its temperature, its fans and the power supply; show the provider this report"
             found.append(Finding(subject, "nccl_clocks", Status.WARN, expected, names, why, remedy))

@@ -57,8 +57,7 @@ def way(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu]) -> Way | Miss
     through_switch = len(gpus) > 2 and bool(known) and max(totals) > max(known)
     if switched:
         direct = len(gpus) > 2 and not through_switch
-        each = [max(pairs[one, other] for other in range(len(gpus)) if other != one) for one in range(len(gpus))]
-        up = min(totals if direct else each)
+        up = min(totals) if direct else min(pairs.values())  # behind switches each pair shows all links of a GPU
         found = _nvlink("direct" if direct else "switch", boards, switched)
         if isinstance(found, Missing):
             return found

@@ -26,8 +26,8 @@ def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], p
         found.append(alone(gpu, published)[1])
     steps = [step for one in series for step in one.delivered]
     read = [step.event_reasons for step in steps]
-    known = [mask if mask is not None and mask >= 0 else None for mask in read]
-    if steps and not (published and all(mask is None for mask in read)):
+    known = [conditions.mask(one) for one in read]
+    if steps and not (published and all(one is None for one in read)):
         found.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
     return found + _clock(gpu, series)
 

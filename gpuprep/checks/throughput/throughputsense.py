@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuprep.agent.throughputplan import LARGER
+from gpuprep.agent.throughputplan import LARGER, PRESETS
 from gpuprep.checks.throughput.throughputseries import PARTS, WORDS, Judged, positive
 from gpuprep.records import Missing
 from gpuprep.records.evidence.decode import Figure
@@ -14,6 +14,9 @@ ROUNDED_PERCENT = 2.0  # by which figures of one step may differ: they are round
 UTILISATION_SLACK = 10.0  # points: NVML's utilisation is of the time before its reading, up to a second of it
 CLOCK_SLACK = 1.02
 HOTTEST_C, POWER_SLACK = 130.0, 1.3
+SHORTEST_SECONDS = 0.1  # FFmpeg reports its progress twice a second
+KINDS = ("decode", "encode", "transcode", "ladder", "download", "software")
+PRESET_KINDS = ("encode", "transcode", "ladder")
 SIZES = {False: (1920, 1080), True: (3840, 2160)}  # by whether the series is of 4K
 # A clip's bits a second, sound included, may be so far from what its encoder was asked for.
 KBPS = {"h264-1080p": 5000, "hevc-1080p": 5000, "hevc10-1080p": 5000, "vp9-1080p": 5000, "h264-1080p-noisy": 8000,
@@ -27,12 +30,21 @@ def contradiction(judged: Judged) -> str:
 
 
 def _all(judged: Judged) -> Iterator[str]:
+    yield from _named(judged)
     yield from _outcome(judged)
     yield from _clip(judged)
     for step in judged.steps:
         named = f"with {step.sessions} session{'' if step.sessions == 1 else 's'}"
         for why in _step(judged, step):
             yield f"{named}: {why}"
+
+
+def _named(judged: Judged) -> Iterator[str]:
+    """Kinds and presets that exist; a codec that gpuprep does not know is only one without a rate."""
+    if judged.kind not in KINDS:
+        yield f"there is no series of the kind {judged.kind or '?':.20}"
+    elif judged.preset and judged.kind in PRESET_KINDS and judged.preset not in PRESETS:
+        yield f"NVENC has no preset {judged.preset:.20}"
 
 
 def _outcome(judged: Judged) -> Iterator[str]:
@@ -90,6 +102,8 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
     if step.frames is None or not seconds:
         if not (judged.published and step.frames is None and isinstance(step.seconds, Missing)):
             yield "frames and seconds, by which the frames a second can be checked, are not recorded"
+    elif seconds < SHORTEST_SECONDS:
+        yield f"a steady state of {seconds:g} s is none"
     elif abs(step.frames / seconds - fps) > ROUNDED_PERCENT / 100 * fps + 1 / seconds:
         yield f"{step.frames} frames in {seconds:g} s are {step.frames / seconds:.0f} fps, and {fps:.0f} are recorded"
     each = [one for one in step.fps_each if one is not None]

@@ -1,0 +1,80 @@
+"""Are the readings of a GPU all there, and possible? Pure.
+
+An older gpuprep did not read some of them; its records say so (NOT_READ), and that is no finding. But it read a group
+as a whole or not at all, and those that came together, together. What is gone from among most of the others was lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from gpuprep.checks import nonumbers
+from gpuprep.records import Finding, GpuFacts, Missing, Snapshot, Status, to_json_value
+
+ALWAYS = ("temperature_c", "event_reasons")  # every gpuprep read them
+TOGETHER = (
+    "temperatures", "spare_rows", "dram_errors", "sram_errors", "sram_threshold_exceeded", "ecc_default",
+    "recovery_action", "pcie_errors", "cores",
+)  # fmt: skip
+BEFORE_THEM = ("pcie", "throttled", "mig_current", "mig_pending", "nvlinks")
+LOST = Missing("not_recorded", "the record has the other readings, and not this one")
+# These have limits of their own, and findings that name them.
+JUDGED = {
+    *ALWAYS, "slowdown_temperature_c", "temperatures", "spare_rows", "dram_errors", "sram_errors", "ecc_errors",
+    "retired_pages", "remapped_rows", "pcie", "pcie_errors", "throttled", "processes", "supported_clocks",
+}  # fmt: skip
+LAST_STATE = 15  # performance states are P0 to P15
+CLOCK_ABOVE = 1.05  # of the highest clock
+LONGEST_SECONDS = 1e9  # thirty years
+EXPECTED = "possible figures"
+AGAIN = "measure again; if it happens again, show gpuprep's authors the record"
+
+
+def complete(gpu: GpuFacts) -> GpuFacts:
+    """The GPU with LOST for each reading that must have been there."""
+    there = sum(not _not_read(getattr(gpu, name)) for name in TOGETHER)
+    names = (*ALWAYS, *((*TOGETHER, *BEFORE_THEM) if 2 * there > len(TOGETHER) else ()))
+    changes: dict[str, Any] = {name: LOST for name in names if _not_read(getattr(gpu, name))}
+    for field in dataclasses.fields(gpu):
+        group: Any = getattr(gpu, field.name)
+        if dataclasses.is_dataclass(group) and not isinstance(group, Missing):
+            gone = {one.name: LOST for one in dataclasses.fields(group) if _not_read(getattr(group, one.name))}
+            changes |= {field.name: dataclasses.replace(group, **gone)} if gone else {}  # type: ignore[type-var]
+    return dataclasses.replace(gpu, **changes) if changes else gpu
+
+
+def finding(subject: str, gpu: GpuFacts) -> Finding | None:
+    """gpu N.figures: UNKNOWN for readings that no GPU can give; None where there are none."""
+    read = {name: value for name, value in to_json_value(gpu).items() if name not in JUDGED}
+    wrong = [*nonumbers.impossible(read), *_beyond(gpu)]
+    if not wrong:
+        return None
+    why = f"no GPU can have {', '.join(wrong[:3])}"
+    return Finding(subject, "figures", Status.UNKNOWN, EXPECTED, f"{len(wrong)} that cannot be", why, AGAIN)
+
+
+def of_host(snapshot: Snapshot) -> list[Finding]:
+    """host.uptime: UNKNOWN where it cannot be. Errors are counted by it."""
+    seconds = snapshot.kernel.uptime_seconds
+    if 0 <= seconds <= LONGEST_SECONDS:
+        return []
+    why = f"the machine is said to be up for {seconds:g} seconds: how fast errors came cannot be told"
+    return [Finding("host", "uptime", Status.UNKNOWN, "a possible time", f"{seconds:g} s", why, AGAIN)]
+
+
+def _not_read(reading: object) -> bool:
+    return isinstance(reading, Missing) and reading.reason == "not_read"
+
+
+def _beyond(gpu: GpuFacts) -> Iterator[str]:
+    used, total = gpu.memory_used_mib, gpu.memory_total_mib
+    if not isinstance(used, Missing) and not isinstance(total, Missing) and used > total:
+        yield f"memory_used_mib = {used} of {total}"
+    state = gpu.performance_state
+    if not isinstance(state, Missing) and state > LAST_STATE:
+        yield f"performance_state = {state}"
+    clock, highest = gpu.graphics_clock_mhz, gpu.max_graphics_clock_mhz
+    if not isinstance(clock, Missing) and not isinstance(highest, Missing) and clock > CLOCK_ABOVE * highest:
+        yield f"graphics_clock_mhz = {clock}, above the highest, {highest}"

@@ -1,0 +1,72 @@
+"""Can what was read beside NCCL's speeds be: clock, watts, temperature and PCIe link of each GPU, and NCCL's way?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuprep.catalogue import Board
+from gpuprep.catalogue.health import free_clocks
+from gpuprep.checks.evidence import Evidence
+from gpuprep.checks.links import LANE_GB_PER_S, WIDTHS
+from gpuprep.checks.nccl.ncclways import Way
+from gpuprep.records import Finding, Missing, Status
+from gpuprep.records.evidence.bandwidth import Pcie
+from gpuprep.records.evidence.decode import Figure
+from gpuprep.records.evidence.nccl import Nccl, NcclGpu
+
+CLOCK_SLACK, POWER_PEAK = 1.05, 1.6  # of the boost clock; of the power limit: H100 and H200 draw 1.3 of it for a moment
+ANY_CLOCK_MHZ = 3600
+COLDEST_C, HOTTEST_C = -20.0, 130.0
+OVER_LINKS = ("P2P", "NVLS")  # what NCCL calls its ways over NVLink
+AGAIN = "measure again"
+
+
+def findings(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], way: Way | Missing) -> list[Finding]:
+    """UNKNOWN for each GPU with a reading that cannot be, and where NCCL does not use NVLinks that are up."""
+    found = []
+    for gpu in gpus:
+        wrong = list(_wrong(gpu, evidence.board(gpu)))
+        if wrong:
+            why = f"no GPU has {', '.join(wrong[:3])}: so the measurement or its record is damaged"
+            found.append(
+                Finding(f"gpu {gpu.index}", "nccl_readings", Status.UNKNOWN, "possible figures", wrong[0], why, AGAIN)
+            )
+    return [*found, *_way(values, way)]
+
+
+def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
+    boost = board.boost_mhz if board and not free_clocks(board.model) else None
+    most = boost * CLOCK_SLACK if boost else ANY_CLOCK_MHZ
+    clock, watts, degrees = _known(gpu.graphics_clock_mhz), _known(gpu.power_watts), _known(gpu.temperature_c)
+    if clock is not None and not 0 < clock <= most:
+        yield f"a clock of {clock:g} MHz"
+    limit = board.power_watts if board else None
+    if watts is not None and (watts <= 0 or (limit and watts > POWER_PEAK * limit)):
+        yield f"a power of {watts:g} W"
+    if degrees is not None and not COLDEST_C <= degrees <= HOTTEST_C:
+        yield f"a temperature of {degrees:g} °C"
+    link = gpu.pcie if isinstance(gpu.pcie, Pcie) else Pcie()
+    for what, now, most_of, known in (
+        ("generation", link.generation, (link.max_generation, link.device_generation), tuple(LANE_GB_PER_S)),
+        ("lanes", link.width, (link.max_width, link.device_width), WIDTHS),
+    ):
+        for reading in (now, *most_of):
+            if reading and (reading not in known or (now and reading < now)):
+                yield f"a PCIe link of {what} {now} now and {reading} at most"
+                break
+
+
+def _way(values: Nccl, way: Way | Missing) -> list[Finding]:
+    names = [one.name for one in values.chosen.transports] if values.chosen else []
+    linked = not isinstance(way, Missing) and way.kind in ("switch", "direct")
+    if not linked or not any(names) or any(name.startswith(OVER_LINKS) for name in names):
+        return []
+    shown = ", ".join(names[:3])
+    assert not isinstance(way, Missing)
+    why = f"by its log NCCL uses {shown:.80}, and {way.words} are up: it does not use them, or the record is damaged"
+    remedy = "see the NCCL_ variables that are set (NCCL_P2P_DISABLE, NCCL_P2P_LEVEL) and /etc/nccl.conf"
+    return [Finding("nccl", "transports", Status.UNKNOWN, "over NVLink", f"{shown:.80}", why, remedy)]
+
+
+def _known(reading: Figure) -> float | None:
+    return None if isinstance(reading, Missing) else reading

@@ -1,0 +1,112 @@
+"""Readings of a GPU's health that are gone from a record, or that no GPU can give."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from builders import finished_snapshot, resolved
+
+from gpuprep.checks import compare
+from gpuprep.records import (
+    NOT_READ,
+    EccErrors,
+    Finding,
+    Missing,
+    PcieErrors,
+    PcieLink,
+    Snapshot,
+    SpareRows,
+    Status,
+    Temperatures,
+    Throttled,
+)
+
+WANTED = resolved("a100")
+FINISHED = finished_snapshot(WANTED)
+NONE = Missing("not_supported", "")
+ERRORS = EccErrors(0, 0, 0, 0)
+NEWER: dict[str, Any] = {
+    "temperatures": Temperatures(60, 85, 92, 95, NONE, NONE, NONE), "spare_rows": SpareRows(640, 0, 0, 0, 0),
+    "dram_errors": ERRORS, "sram_errors": ERRORS, "sram_threshold_exceeded": False, "ecc_default": True,
+    "recovery_action": "none", "pcie_errors": PcieErrors(0, 0, 0), "cores": 6912, "slowdown_temperature_c": 92,
+    "pcie": PcieLink(4, 16, 4, 16, 4, 0), "throttled": Throttled(0.0, 0.0, 0.0, 0.0, 0.0),
+}  # fmt: skip
+
+
+def snapshot(**values: Any) -> Snapshot:
+    assert not isinstance(FINISHED.gpus, Missing)
+    return dataclasses.replace(FINISHED, gpus=(dataclasses.replace(FINISHED.gpus[0], **values),))
+
+
+def bad(snapshot: Snapshot) -> dict[str, Finding]:
+    return {one.key: one for one in compare(WANTED, snapshot) if one.status not in (Status.PASS, Status.SKIP)}
+
+
+def test_all_readings_and_none_of_the_newer_ones_are_well() -> None:
+    assert bad(snapshot()) == {}
+    assert bad(snapshot(**NEWER)) == {}
+
+
+@pytest.mark.parametrize("name", [*NEWER, "nvlinks", "mig_current"])
+def test_one_of_the_newer_readings_that_vanished_is_unknown(name: str) -> None:
+    if name in ("cores", "ecc_default", "slowdown_temperature_c"):
+        return  # the catalogue knows them
+    found = bad(snapshot(**{**NEWER, name: NOT_READ}))
+    assert {one.status for one in found.values()} == {Status.UNKNOWN}, name
+
+
+@pytest.mark.parametrize(
+    ("group", "member"),
+    [
+        ("remapped_rows", "failure"), ("remapped_rows", "pending"), ("retired_pages", "pending"),
+        ("retired_pages", "double_bit"), ("ecc_errors", "uncorrected_volatile"),
+    ],
+)  # fmt: skip
+def test_half_of_a_group_is_no_older_record(group: str, member: str) -> None:
+    gpu = FINISHED.gpus[0] if not isinstance(FINISHED.gpus, Missing) else None
+    part = dataclasses.replace(getattr(gpu, group), **{member: NOT_READ})
+    assert bad(snapshot(**{group: part}))[f"gpu 0.{group}"].status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["temperature_c", "event_reasons"])
+def test_what_every_gpuprep_read_cannot_be_absent(name: str) -> None:
+    assert {one.status for one in bad(snapshot(**{name: NOT_READ})).values()} == {Status.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"graphics_clock_mhz": -1}, "graphics_clock_mhz = -1"),
+        ({"graphics_clock_mhz": 9999}, "graphics_clock_mhz = 9999, above the highest, 1410"),
+        ({"memory_used_mib": -5}, "memory_used_mib = -5"),
+        ({"memory_used_mib": 10**6}, "memory_used_mib = 1000000 of 40960"),
+        ({"performance_state": 99}, "performance_state = 99"),
+        ({"video_clock_mhz": Missing("unparsable", "NaN")}, "video_clock_mhz = NaN"),
+        ({"index": -3}, "index = -3"),
+        ({"power_watts": 1e15}, "power_watts = 10^15 or more"),
+    ],
+)
+def test_a_reading_that_no_gpu_gives_is_named(values: dict[str, Any], words: str) -> None:
+    (found,) = [one for key, one in bad(snapshot(**values)).items() if key.endswith(".figures")]
+    assert found.status is Status.UNKNOWN
+    assert words in found.reason
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1e15])
+def test_a_time_that_no_machine_can_be_up_is_unknown(seconds: float) -> None:
+    host = dataclasses.replace(FINISHED, kernel=dataclasses.replace(FINISHED.kernel, uptime_seconds=seconds))
+    assert bad(host)["host.uptime"].status is Status.UNKNOWN
+
+
+def test_an_error_of_the_memory_counts_although_the_sum_does_not_have_it() -> None:
+    found = bad(snapshot(dram_errors=EccErrors(0, 1, 0, 1)))["gpu 0.ecc_errors"]
+    assert found.status is Status.FAIL
+    assert "1 error of the memory could not be corrected" in found.reason
+
+
+def test_a_fatal_error_of_the_link_counts_without_its_packets() -> None:
+    found = bad(snapshot(pcie_errors=PcieErrors(0, 0, 2)))["gpu 0.pcie_errors"]
+    assert found.status is Status.WARN
+    assert "2 fatal errors" in found.reason
