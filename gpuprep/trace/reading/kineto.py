@@ -74,6 +74,7 @@ ACCELERATORS = {
 GPU_ARGS, CALL_ARGS, OP_ARGS = ArgsOf(GpuArgs), ArgsOf(CallArgs), ArgsOf(OpArgs)
 MEMORY_ARGS, NAME_ARGS = ArgsOf(MemoryArgs), ArgsOf(NameArgs)
 MOST_THREADS = 1_000_000
+NO_TIME = -(2**62)  # ns; sanity leaves it out
 FIRST = {"Operator", "Kernel", "Runtime"}
 
 
@@ -487,15 +488,15 @@ def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _exact(text: bytes) -> int:
-    """Decimals of µs, as text, as whole nanoseconds; 0 for what is no number."""
+    """Decimals of µs, as text, as whole nanoseconds; what is no number, or too large, is a time that cannot be."""
     whole, _, decimals = text.partition(b".")
-    if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3:
-        return int(whole[:30]) * 1000 + int((decimals + b"000")[:3])
+    if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3 and len(whole) <= 15:
+        return int(whole) * 1000 + int((decimals + b"000")[:3])
     try:
         found = Decimal(text.decode("ascii", "replace").strip().strip('"')) * 1000
-        return int(found.to_integral_value()) if abs(found) < 2**63 else 0
+        return int(found.to_integral_value()) if abs(found) < -NO_TIME else NO_TIME
     except (InvalidOperation, ValueError, OverflowError):
-        return 0
+        return NO_TIME
 
 
 def _ids(stated: list[Any], row: list[Any]) -> np.ndarray[Any, Any]:
