@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, PRODUCT_TF32, Kernel, Program
 from records_for_tests import record
+from synthetic import Kineto
 
 from gpuprep.records import Finding, Status, Verdict
 from gpuprep.trace.advice import RULES, advise, rules
 from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Advice
+from gpuprep.trace.opening import open_trace
 
 MM: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -641,3 +643,11 @@ def test_docs_have_every_rule_as_it_is() -> None:
     for one in rules().values():
         line = f"| `{one.id}` | {one.severity} | {one.condition} | {one.estimate or '–'} |"
         assert line.replace("\n", " ") in text, line
+
+
+def test_in_no_time_nothing_waits(tmp_path: Path) -> None:
+    made = Kineto()
+    made.launch(0, "kernel", 0, 0, call_dur=0)
+    found = open_trace(made.write(tmp_path / "t.json")).document
+    assert found.summary.wall_us == 0
+    assert not [one.rule for one in found.advice if one.severity != "missing"]

@@ -368,6 +368,15 @@ def test_amd_and_xpu_are_read_and_said(tmp_path: Path) -> None:
     trace = read(amd.write(tmp_path / "amd.json"))
     assert trace.notes == {"amd_gpu": 1}
     assert trace.machine["hip_runtime_version"] == "70051831"
+    amd = training()
+    for device in amd.top["deviceProperties"]:
+        device["name"] = "AMD Instinct MI300X"
+    assert read(amd.write(tmp_path / "name.json")).notes == {"amd_gpu": 1}
+    amd = training()
+    for event in amd.events:
+        event["name"] = event["name"].replace("cudaLaunchKernel", "hipLaunchKernel")
+    (tmp_path / "list.json").write_text(amd.text(document=amd.events))
+    assert read(tmp_path / "list.json").notes == {"amd_gpu": 1, "bare_list": 1}
     xpu = training()
     for event in xpu.events:
         if event.get("cat") == "cuda_runtime":

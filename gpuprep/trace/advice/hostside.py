@@ -40,8 +40,8 @@ def _shares(e: Evidence) -> dict[str, Intervals]:
 
 
 def low_util(e: Evidence) -> Found | None:
-    if not len(e.gpu) or e.busy_share >= 0.5:
-        return None
+    if not len(e.gpu) or e.window[0] == e.window[1] or e.busy_share >= 0.5:
+        return None  # in no time nothing waits
     idle = intervals.length(e.idle)
     sums = sorted(((intervals.length(of), name) for name, of in _shares(e).items()), reverse=True)
     words = ", ".join(f"{100 * ns / max(1, idle):.0f} % {name}" for ns, name in sums if ns > 0.01 * idle)

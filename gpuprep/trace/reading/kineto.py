@@ -374,6 +374,10 @@ class Reader:
         self.notes.update({note: count for note, count in beyond.items() if count})
         gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
         found = outside.read(self.outside, self.notes)
+        if not self.notes["amd_gpu"] and any(
+            self.names.texts[name].startswith("hip") for name in np.unique(calls["name"])
+        ):
+            self.notes["amd_gpu"] += 1  # a bare list has nothing but events
         calls["process"] = self.threads.process_of(calls["thread"])
         ops["process"] = self.threads.process_of(ops["thread"])
         gpu["process"] = _process_of_kernels(gpu, calls, self.notes)
