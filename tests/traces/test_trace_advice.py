@@ -651,3 +651,17 @@ def test_in_no_time_nothing_waits(tmp_path: Path) -> None:
     found = open_trace(made.write(tmp_path / "t.json")).document
     assert found.summary.wall_us == 0
     assert not [one.rule for one in found.advice if one.severity != "missing"]
+
+
+def test_recommendations_and_the_summary_mean_the_same_time(tmp_path: Path) -> None:
+    """The wall clock begins with the first op, not with the step's annotation."""
+    made = Kineto()
+    made.annotation("ProfilerStep#0", 0, 1_000_000)
+    made.op("aten::mm", 400_000, 100_000)
+    made.launch(420_000, "kernel", 500_000, 100_000)
+    made.op("aten::add", 900_000, 50_000)
+    found = open_trace(made.write(tmp_path / "t.json")).document
+    advice = {one.rule: one.figures for one in found.advice}
+    assert found.summary.wall_us == 550
+    assert advice["low-util"]["busy"] == pytest.approx(found.summary.gpu_utilization_percent)
+    assert advice["low-util"]["idle_ms"] == pytest.approx(0.45)

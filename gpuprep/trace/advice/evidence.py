@@ -51,12 +51,12 @@ class Evidence:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """Start of the first chosen iteration on the CPU, end of the last one's work: the document's wall clock."""
+        """Start of the first op of the first chosen iteration, end of the last one's work: the document's wall clock."""
         found = self.profile.iterations
         if not len(found.start):
             return 0, 0
         chosen = slice(self.first, self.last + 1)
-        begin = int(found.start[chosen].min())
+        begin = int(found.first[self.first])
         return begin, max(begin, int(found.until[chosen].max()))
 
     @property
