@@ -192,7 +192,7 @@ def test_what_is_no_profile_is_left_out_and_said(report: Run, folder: Path) -> N
     assert "3 of 3 ranks" in out
     notes = [line for line in out.splitlines() if line.startswith("note: ")]
     assert notes == [
-        "note: left out: torn.json: the trace holds no events",
+        "note: left out: torn.json: the file ends before its first event does: its writer was stopped",
         "note: 1 file of the folder is no profile: config.json",
     ]
 

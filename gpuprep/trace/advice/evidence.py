@@ -51,7 +51,7 @@ class Evidence:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """Start of the first op of the first chosen iteration, end of the last one's work: the document's wall clock."""
+        """From the first op of the first chosen iteration to the last end of the last one: the summary's wall clock."""
         found = self.profile.iterations
         if not len(found.start):
             return 0, 0

@@ -17,6 +17,7 @@ from gpuprep.trace.reading import Found, look, read
 from gpuprep.untrusted.plaintext import one_line
 
 SHOWN = 5  # names in a note
+MOST_SAID = 500  # letters of an error: a name alone may have 200
 FEW = 16  # files of which each step is told
 SECONDS = 2.0  # between two steps that are told of more files: a log of ten thousand lines helps nobody
 
@@ -93,7 +94,7 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
             found += ranks_of(linked(trace, key_op=wish.key_op))
         except UsageError as error:
             first = first or error
-            failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), 200)}"))
+            failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), MOST_SAID)}"))
     if not found:
         assert first is not None
         raise first

@@ -417,6 +417,11 @@ class Reader:
         if count := self.notes["unreadable_events"]:
             why = f"a trace without one event that can be read: of {count:,} the time, the duration or the name is none"
             return UsageError(f"{shown(self.path)}: {why}", strangers.READABLE)
+        if self.notes["torn"]:
+            return UsageError(
+                f"{shown(self.path)}: the file ends before its first event does: its writer was stopped",
+                "record again, and let the profiler finish writing",
+            )
         return UsageError(
             f"{shown(self.path)}: the trace holds no events", "record at least one step; see docs/traces.md"
         )
