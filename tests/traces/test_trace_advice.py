@@ -362,6 +362,15 @@ def cpu_alone() -> Program:
     return p
 
 
+def without(*categories: str) -> Callable[[], Program]:
+    def made() -> Program:
+        p = low_util()
+        p.trace.events[:] = [event for event in p.trace.events if event.get("cat") not in categories]
+        return p
+
+    return made
+
+
 def no_steps() -> Program:
     p = Program()
     product(p)
@@ -421,6 +430,8 @@ CASES: dict[str, Pair] = {
     "lazy-load": (lazy(True), lazy(False)),
     "unstable": (uneven(9_000_000), uneven(10_000)),
     "no-gpu": (cpu_alone, good),
+    "no-calls": (without("cuda_runtime"), low_util),
+    "no-ops": (without("cpu_op", "user_annotation"), without("cpu_op")),
     "no-steps": (no_steps, good),
     "no-shapes": (no_shapes, good),
     "no-memory": (low_util, good),
@@ -665,3 +676,11 @@ def test_recommendations_and_the_summary_mean_the_same_time(tmp_path: Path) -> N
     assert found.summary.wall_us == 550
     assert advice["low-util"]["busy"] == pytest.approx(found.summary.gpu_utilization_percent)
     assert advice["low-util"]["idle_ms"] == pytest.approx(0.45)
+
+
+def test_without_calls_nothing_is_said_of_the_host(tmp_path: Path) -> None:
+    found = said(without("cuda_runtime")(), tmp_path)
+    assert found.keys() >= {"low-util", "no-calls"}
+    assert not found.keys() & {"gaps", "sync", "launch-bound"}
+    assert "it does not tell for what" in found["low-util"].problem
+    assert {rule for rule in RULES if "no-calls" in rules()[rule].needs} >= {"gaps", "sync", "launch-bound"}

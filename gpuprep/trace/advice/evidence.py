@@ -135,6 +135,12 @@ class Evidence:
         return intervals.gaps(self.busy(device=self.main_device), *self.window)
 
     @cached_property
+    def launches_told(self) -> bool:
+        """Whether a call that launched work of the main device is known: else nothing tells what it waits for."""
+        gpu = self.trace.gpu
+        return bool(((gpu.device == self.main_device) & (self.profile.gpu.call >= 0)).any())
+
+    @cached_property
     def idle_of_host(self) -> Intervals:
         """The part of `idle` in which what runs next had not been launched: from its begin to that launch."""
         gpu, calls = self.trace.gpu, self.trace.calls
