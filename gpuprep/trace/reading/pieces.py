@@ -235,7 +235,7 @@ class Pieces:
                 raw = decode_raw(text)
             except FAULTS:
                 return None, "malformed"
-            return self._leniently(raw, text), ""
+            return self._leniently(raw), ""
         except FAULTS as error:
             return None, str(error)
 
@@ -253,7 +253,7 @@ class Pieces:
         some = events if len(events) < _FEW else events[::_SAMPLE]
         return not self.exact and any(type(event.ts) is float and EXACT_BELOW < event.ts < _NO_TIME for event in some)
 
-    def _leniently(self, raw: list[msgspec.Raw], text: bytes) -> list[AnyEvent]:
+    def _leniently(self, raw: list[msgspec.Raw]) -> list[AnyEvent]:
         """Events of which some have odd types. The others are read as always: one odd event must not cost the decimals
         of all times of the piece."""
         decode = decode_one_exact if self.exact else decode_one
@@ -267,7 +267,7 @@ class Pieces:
                     kept.append(found)
         if self._finer(kept):
             self.exact = True
-            return self._leniently(decode_raw(text), text)
+            return self._leniently(raw)
         self._count("unreadable_events", len(raw) - len(kept))
         return kept
 
