@@ -460,3 +460,9 @@ def test_parts_of_columns_make_no_difference(name: str, monkeypatch: pytest.Monk
     again = open_trace(path)
     assert again.document == opened.document
     assert pack.pack(again.profile).data == whole
+
+
+def test_without_calls_nothing_is_said_of_when_a_kernel_was_launched() -> None:
+    rows = (Op("aten::mm", 0, 100), Gpu("gemm", 20, 30, 5))
+    assert op_of(profile(trace(*rows))) == "the profile has no calls that launch"
+    assert op_of(profile(trace(*rows, Call(10, 11, 7)))) == "launched before the profile began"

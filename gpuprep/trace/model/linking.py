@@ -160,7 +160,10 @@ def _no_op(trace: Trace, linked: Launches) -> OpRow:
     if not (trace.ops.kind == OpKind.OP).any():
         why = "no op ranges in this report"
     else:
-        causes = ((before, "launched before the profile began"), (outside, "launched outside of every op"))
+        never = (
+            "launched before the profile began" if len(trace.calls.start) else "the profile has no calls that launch"
+        )
+        causes = ((before, never), (outside, "launched outside of every op"))
         why = ", or ".join(text for rows_, text in causes if rows_.any()) or "without an op"
     return _row(why, why)
 
