@@ -118,6 +118,8 @@ def last(buffer: bytes, decode: Decode[T], notes: Counter[str]) -> tuple[list[T]
                 if attempt is not part:
                     notes["mended_events"] += 1
                 return events + found, buffer[end.end() :], True
+    if b"{" not in buffer and b"]" in buffer:  # a list of something else
+        return events, buffer[buffer.index(b"]") + 1 :], True
     found = decode(buffer[: buffer.rfind(b"}") + 1])
     if found is None and (end_of_args := _END_OF_ARGS.search(buffer[:_LONGEST_TEXT])):
         notes["unreadable_events"] += 1
