@@ -31,15 +31,16 @@ def rendered(
     if form == "csv" and table not in TABLES:
         raise UsageError(f"--table {table}: there is no such table of a folder", f"one of {', '.join(TABLES)}")
     from gpuprep.trace.formats import json, junit, ranks
-    from gpuprep.trace.opening.job import open_job, open_rank
+    from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
     from gpuprep.trace.page import html_of_job
 
     job = open_job(folder, wish, files, say=say)
     document = job.ranks
+    told = now_and_then(say, len(job.ranks_by_file))
     if form == "html":
-        return html_of_job(document, lambda rank: open_rank(job, rank, wish, record, say=say))
+        return html_of_job(document, lambda rank: open_rank(job, rank, wish, record, say=told))
     if form == "junit":
-        opened = ((rank, open_rank(job, rank, wish, say=say).document) for rank in job.ranks_by_file)
+        opened = ((rank, open_rank(job, rank, wish, say=told).document) for rank in job.ranks_by_file)
         return junit.render_job(document.job, opened)
     say("writing")
     if form == "csv":
@@ -64,16 +65,17 @@ def checked(
     """Each rank beside the same rank of the baseline, and the job. Two profiles at a time are in memory."""
     _whole_steps(wish)
     from gpuprep.trace import checking
-    from gpuprep.trace.opening.job import open_job, open_rank
+    from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
 
     before = open_job(baseline[0], wish, baseline[1], say=say) if baseline else None
     job = open_job(folder, wish, files, say=say)
+    told = now_and_then(say, len(job.ranks_by_file))
     judged = {}
     for rank in job.ranks_by_file:
         if before is not None and rank not in before.files:
             continue
-        old = open_rank(before, rank, wish, say=say).document if before else None
-        now = open_rank(job, rank, wish, say=say).document
+        old = open_rank(before, rank, wish, say=told).document if before else None
+        now = open_rank(job, rank, wish, say=told).document
         judged[rank] = checking.check(now, rules=rules, baseline=old, within_percent=within_percent)
     ranks = before.ranks if before else None
     return job.ranks, checking.check_job(job.ranks, judged, baseline=ranks, within_percent=within_percent)
@@ -82,13 +84,14 @@ def checked(
 def compared(before: tuple[Path, Found], after: tuple[Path, Found], wish: Wish, *, say: Steps) -> JobComparison:
     """Rank with rank, by number."""
     from gpuprep.trace import comparing
-    from gpuprep.trace.opening.job import open_job, open_rank
+    from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
 
     old, new = (open_job(folder, wish, files, say=say) for folder, files in (before, after))
+    told = now_and_then(say, len(new.ranks_by_file))
     found = {}
     for rank in new.ranks_by_file:
         if rank in old.files:
-            one, other = (open_rank(job, rank, wish, say=say).document for job in (old, new))
+            one, other = (open_rank(job, rank, wish, say=told).document for job in (old, new))
             found[rank] = comparing.compare(one, other)
     return comparing.compare_jobs(old.ranks, new.ranks, found)
 

@@ -16,6 +16,8 @@ Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 
 NONE = -1
+# Notes of a profile whose GPU is not of NVIDIA: it has no Tensor Cores, and is in no catalogue.
+OTHER_VENDORS = ("amd_gpu", "xpu", "other_accelerator")
 
 
 class GpuKind(IntEnum):

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from programs import ADD, PRODUCT_BF16, PRODUCT_FP32, PRODUCT_TF32, Kernel, Program
 from records_for_tests import record
+from synthetic import Kineto
 
 from gpuprep.records import Finding, Status, Verdict
 from gpuprep.trace.advice import RULES, advise, rules
 from gpuprep.trace.columns import Format
 from gpuprep.trace.document import Advice
+from gpuprep.trace.opening import open_trace
 
 MM: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["float", "float"]}
 HALF: dict[str, Any] = {"shapes": [[4096, 4096], [4096, 4096]], "dtypes": ["c10::BFloat16", "c10::BFloat16"]}
@@ -360,6 +362,15 @@ def cpu_alone() -> Program:
     return p
 
 
+def without(*categories: str) -> Callable[[], Program]:
+    def made() -> Program:
+        p = low_util()
+        p.trace.events[:] = [event for event in p.trace.events if event.get("cat") not in categories]
+        return p
+
+    return made
+
+
 def no_steps() -> Program:
     p = Program()
     product(p)
@@ -419,6 +430,8 @@ CASES: dict[str, Pair] = {
     "lazy-load": (lazy(True), lazy(False)),
     "unstable": (uneven(9_000_000), uneven(10_000)),
     "no-gpu": (cpu_alone, good),
+    "no-calls": (without("cuda_runtime"), low_util),
+    "no-ops": (without("cpu_op", "user_annotation"), without("cpu_op")),
     "no-steps": (no_steps, good),
     "no-shapes": (no_shapes, good),
     "no-memory": (low_util, good),
@@ -641,3 +654,33 @@ def test_docs_have_every_rule_as_it_is() -> None:
     for one in rules().values():
         line = f"| `{one.id}` | {one.severity} | {one.condition} | {one.estimate or '–'} |"
         assert line.replace("\n", " ") in text, line
+
+
+def test_in_no_time_nothing_waits(tmp_path: Path) -> None:
+    made = Kineto()
+    made.launch(0, "kernel", 0, 0, call_dur=0)
+    found = open_trace(made.write(tmp_path / "t.json")).document
+    assert found.summary.wall_us == 0
+    assert not [one.rule for one in found.advice if one.severity != "missing"]
+
+
+def test_recommendations_and_the_summary_mean_the_same_time(tmp_path: Path) -> None:
+    """The wall clock begins with the first op, not with the step's annotation."""
+    made = Kineto()
+    made.annotation("ProfilerStep#0", 0, 1_000_000)
+    made.op("aten::mm", 400_000, 100_000)
+    made.launch(420_000, "kernel", 500_000, 100_000)
+    made.op("aten::add", 900_000, 50_000)
+    found = open_trace(made.write(tmp_path / "t.json")).document
+    advice = {one.rule: one.figures for one in found.advice}
+    assert found.summary.wall_us == 550
+    assert advice["low-util"]["busy"] == pytest.approx(found.summary.gpu_utilization_percent)
+    assert advice["low-util"]["idle_ms"] == pytest.approx(0.45)
+
+
+def test_without_calls_nothing_is_said_of_the_host(tmp_path: Path) -> None:
+    found = said(without("cuda_runtime")(), tmp_path)
+    assert found.keys() >= {"low-util", "no-calls"}
+    assert not found.keys() & {"gaps", "sync", "launch-bound"}
+    assert "it does not tell for what" in found["low-util"].problem
+    assert {rule for rule in RULES if "no-calls" in rules()[rule].needs} >= {"gaps", "sync", "launch-bound"}

@@ -56,6 +56,14 @@ def test_a_clean_profile_passes(clean: TraceDocument) -> None:
     assert {line.name for line in found.lines} == {one.id for one in rules().values() if one.severity != "missing"}
 
 
+@pytest.mark.parametrize(("category", "rule"), [("cuda_runtime", "sync"), ("cpu_op user_annotation", "dataloader")])
+def test_what_the_profile_lacks_is_no_pass(category: str, rule: str, tmp_path: Path) -> None:
+    made = program()
+    made.trace.events[:] = [event for event in made.trace.events if event.get("cat") not in category.split()]
+    found = check(made.opened(tmp_path).document, rules=(rule,))
+    assert (status(found, rule), found.exit_code) == (Status.UNKNOWN, 3)
+
+
 def test_a_problem_fails_and_says_what(guilty: TraceDocument) -> None:
     found = check(guilty, rules=("tf32", "sync"))
     assert found.exit_code == 1

@@ -55,6 +55,18 @@ def test_the_same_correlation_in_another_process_is_another_launch() -> None:
     assert [op_of(made, 0), op_of(made, 1)] == ["aten::mm", "aten::add"]
 
 
+@pytest.mark.parametrize(
+    ("note", "eligible"), [("amd_gpu", False), ("xpu", False), ("other_accelerator", False), ("", True)]
+)
+def test_gpus_of_others_have_no_tensor_cores(note: str, eligible: bool) -> None:
+    rows = (
+        Op("aten::mm", 0, 100, arguments=Arguments(((8, 8), (8, 8)), ("c10::Half",) * 2)),
+        *launched("g", 10, 20, 30, 1),
+    )
+    made = profile(trace(*rows, notes={note: 1} if note else {}))
+    assert [row.eligible for row in made.ops if row.type == "aten::mm"] == [eligible]
+
+
 def test_threads_have_stacks_of_their_own() -> None:
     made = profile(trace(Op("main", 0, 100), Op("aten::mm", 20, 40, thread=1), *launched("gemm", 30, 50, 60, 1)))
     assert op_of(made) == "main"
@@ -448,3 +460,9 @@ def test_parts_of_columns_make_no_difference(name: str, monkeypatch: pytest.Monk
     again = open_trace(path)
     assert again.document == opened.document
     assert pack.pack(again.profile).data == whole
+
+
+def test_without_calls_nothing_is_said_of_when_a_kernel_was_launched() -> None:
+    rows = (Op("aten::mm", 0, 100), Gpu("gemm", 20, 30, 5))
+    assert op_of(profile(trace(*rows))) == "the profile has no calls that launch"
+    assert op_of(profile(trace(*rows, Call(10, 11, 7)))) == "launched before the profile began"

@@ -192,7 +192,7 @@ def test_what_is_no_profile_is_left_out_and_said(report: Run, folder: Path) -> N
     assert "3 of 3 ranks" in out
     notes = [line for line in out.splitlines() if line.startswith("note: ")]
     assert notes == [
-        "note: left out: torn.json: the trace holds no events",
+        "note: left out: torn.json: the file ends before its first event does: its writer was stopped",
         "note: 1 file of the folder is no profile: config.json",
     ]
 
@@ -234,3 +234,21 @@ def test_hostile_names_stay_text(report: Run, tmp_path: Path) -> None:
         assert code == 0
         assert "\x1b" not in out
     assert "<img" not in report(hostile, "--format", "markdown")[1]
+
+
+def test_a_page_of_very_many_ranks_is_limited_and_the_log_is_short(
+    report: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3, 40):
+        own = RankTrace(number, 40)
+        own.step(0, 1000.0)
+        own.kernel("own_work", 1010.0, 1020.0, 4000.0)
+        own.write(folder)
+    from gpuprep.trace.page import assembly
+
+    monkeypatch.setattr(assembly, "MOST_PROFILES", 5)
+    code, out, said = report(folder, "--format", "html")
+    assert code == 0
+    ranks = carried(out, "job")["carried"]
+    assert sum(one["part"] is not None for one in ranks) == 5
+    assert len(said.splitlines()) < 20

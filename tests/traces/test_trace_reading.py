@@ -368,6 +368,15 @@ def test_amd_and_xpu_are_read_and_said(tmp_path: Path) -> None:
     trace = read(amd.write(tmp_path / "amd.json"))
     assert trace.notes == {"amd_gpu": 1}
     assert trace.machine["hip_runtime_version"] == "70051831"
+    amd = training()
+    for device in amd.top["deviceProperties"]:
+        device["name"] = "AMD Instinct MI300X"
+    assert read(amd.write(tmp_path / "name.json")).notes == {"amd_gpu": 1}
+    amd = training()
+    for event in amd.events:
+        event["name"] = event["name"].replace("cudaLaunchKernel", "hipLaunchKernel")
+    (tmp_path / "list.json").write_text(amd.text(document=amd.events))
+    assert read(tmp_path / "list.json").notes == {"amd_gpu": 1, "bare_list": 1}
     xpu = training()
     for event in xpu.events:
         if event.get("cat") == "cuda_runtime":
@@ -514,6 +523,36 @@ def test_nanoseconds_are_exact_as_far_as_a_base_is_away(since_base: int, tmp_pat
     assert (trace.ops.end - trace.ops.start).tolist() == [100 + place % 7 for place in range(1000)]
     assert trace.zero_ns == BASE_NS + since_base * 1000
     assert trace.generation == "G4"
+
+
+def test_an_odd_event_costs_the_others_no_decimals(tmp_path: Path) -> None:
+    """Times of the third generation are finer than a double; an event with a text for a time is read apart."""
+    made = training("G3")
+    for number in range(100):
+        made.launch(3_000_000 + number * 20_003, "kernel", 3_005_000 + number * 20_003, 4_001)
+    whole = read(made.write(tmp_path / "whole.json"))
+    for event in made.events[5:40:7]:
+        event["tid"] = [event["tid"]]
+    text = made.text()
+    first = text.index('"ts": ') + len('"ts": ')
+    end = text.index(",", first)
+    path = tmp_path / "odd.json"
+    path.write_text(f'{text[:first]}"{text[first:end]}"{text[end:]}')
+    odd = read(path)
+    assert odd.generation == "G3"
+    for table in ("gpu", "calls", "ops"):
+        for column in ("start", "end"):
+            assert getattr(getattr(odd, table), column).tolist() == getattr(getattr(whole, table), column).tolist()
+
+
+def test_decimals_are_seen_where_few_of_the_events_have_some(tmp_path: Path) -> None:
+    """Names of processes have the time 0."""
+    names = [{"ph": "M", "name": "process_name", "ts": 0, "pid": 0, "args": {"name": "x"}} for _ in range(16)]
+    row = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "dur": 0.001, "ts": 1712000000000000.%03d}'
+    path = tmp_path / "t.json"
+    rows = [json.dumps(names[0]), *(row % number for number in (1, 4, 9)), *map(json.dumps, names[1:])]
+    path.write_text(f'{{"traceEvents": [{",".join(rows)}]}}')
+    assert read(path).gpu.start.tolist() == [0, 3, 8]
 
 
 def test_times_do_not_depend_on_stacks(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ def test_a_broken_name_costs_nothing_but_itself(kind: str, indent: int | None, t
     assert (trace.rank, trace.zero_ns) == (0, EPOCH_NS)
 
 
-@pytest.mark.parametrize("word", ["N/A", "inf", "-inf", "nan", "NaN", "Infinity", "-nan", "None"])
+@pytest.mark.parametrize(
+    "word", ["N/A", "inf", "-inf", "nan", "NaN", "Infinity", "-nan", "None", "1.#INF", "-1.#IND00"]
+)
 def test_bare_words_are_nothing(word: str, tmp_path: Path) -> None:
     made = training()
     made.launch(990_000, "kernel", 1_990_000, 1_000)
@@ -108,6 +110,64 @@ def test_a_torn_file_gives_all_events_before(generation: str, tmp_path: Path) ->
         assert complete - 1 <= rows <= complete
         assert trace.notes["torn"] == 1
         assert "unreadable_events" not in trace.notes
+
+
+def kernels(count: int) -> list[str]:
+    """Kernels that begin every 10 µs and last 5, as text."""
+    row = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "name": "k", "ts": 0, "dur": 5}
+    args = {"device": 0, "stream": 7}
+    return [json.dumps({**row, "ts": 1000 + 10 * number, "args": args}) for number in range(count)]
+
+
+def read_text(text: str, folder: Path) -> Trace:
+    path = folder / "t.json"
+    path.write_text(text)
+    return read(path)
+
+
+def test_a_file_torn_at_any_letter_gives_each_event_that_is_whole(tmp_path: Path) -> None:
+    text = '{"traceEvents": [' + ",\n".join(kernels(8)) + "]"
+    for cut in range(text.index("}}") + 2, len(text)):
+        trace = read_text(text[:cut], tmp_path)
+        assert len(trace.gpu.start) == text[:cut].count("}}"), text[:cut][-40:]
+        assert trace.notes["torn"] == 1
+
+
+@pytest.mark.parametrize(
+    ("between", "end"),
+    [(",", ",]}"), (",\n,", "]}"), ("\n", "]}"), ("", "\n]}"), (",", ' , ], "traceName": "x"}')],
+    ids=["a comma too many", "two commas", "no comma", "nothing between", "a comma before the end"],
+)
+def test_commas_too_many_or_too_few_cost_no_event(between: str, end: str, tmp_path: Path) -> None:
+    trace = read_text('{"traceEvents": [' + between.join(kernels(40)) + end, tmp_path)
+    assert len(trace.gpu.start) == 40
+    assert trace.notes.keys() <= {"slow_pieces", "no_launches", "mended_events"}
+
+
+def test_each_event_that_is_lost_is_counted(tmp_path: Path) -> None:
+    rows = kernels(40)
+    rows[20] = f"// a remark\n{rows[20]}"  # with it the one before cannot be read, for nothing tells where it ends
+    trace = read_text('{"traceEvents": [' + ",".join(rows) + "]}", tmp_path)
+    assert len(trace.gpu.start) + trace.notes["unreadable_events"] == 40
+
+
+def test_a_last_event_that_cannot_be_mended_is_not_a_torn_file(tmp_path: Path) -> None:
+    rows = kernels(40)
+    rows[-1] = rows[-1].replace('"cat":', '"cat" ')
+    trace = read_text('{"traceEvents": [' + ",".join(rows) + '], "distributedInfo": {"rank": 3}}', tmp_path)
+    assert (len(trace.gpu.start), trace.rank) == (39, 3)
+    assert trace.notes["unreadable_events"] == 1
+    assert "torn" not in trace.notes
+
+
+@pytest.mark.parametrize("time", ["1e308", "1e19", "-1e19", "9" * 21, '"9e30"'])
+def test_a_time_that_cannot_be_is_left_out_and_moves_no_other(time: str, tmp_path: Path) -> None:
+    rows = kernels(40)
+    rows[16] = rows[16].replace('"ts": 1160', f'"ts": {time}')
+    trace = read_text('{"traceEvents": [' + ",".join(rows) + "]}", tmp_path)
+    assert trace.notes["impossible_times"] == 1
+    assert len(trace.gpu.start) == 39
+    assert int(trace.gpu.end.max() - trace.gpu.start.min()) == 395_000
 
 
 def test_a_torn_end_behind_the_events(tmp_path: Path) -> None:

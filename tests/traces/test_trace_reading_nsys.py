@@ -17,6 +17,7 @@ from nsightexports import PID, SECRET, TABLES, export, tid
 from gpuprep.errors import UsageError
 from gpuprep.trace import notes
 from gpuprep.trace.columns import Format, GpuKind, OpKind
+from gpuprep.trace.model import profile
 from gpuprep.trace.reading import nsysexport, nvtx, read
 
 
@@ -74,6 +75,21 @@ def test_every_table_may_be_missing(table: str, tmp_path: Path) -> None:
         assert trace.notes["nsys_missing_tables"] == 1
     if table == "META_DATA_EXPORT":
         assert trace.notes["nsys_no_schema"] == 1
+
+
+def test_kernels_without_a_process_are_of_the_only_one_that_calls(tmp_path: Path) -> None:
+    changed: dict[str, Any] = {}
+    for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"):
+        columns, rows = TABLES[table]
+        place = list(columns).index("globalPid")
+        changed[table] = (
+            [*columns[:place], *columns[place + 1 :]],
+            [(*row[:place], *row[place + 1 :]) for row in rows],
+        )
+    made = profile(read(export(tmp_path / "a.sqlite", changed)))
+    told = profile(read(export(tmp_path / "b.sqlite")))
+    assert [made.ops[op].type for op in made.gpu.op[:2]] == [told.ops[op].type for op in told.gpu.op[:2]]
+    assert made.links.to_call >= told.links.to_call > 0
 
 
 def test_columns_may_be_missing(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_types_of_ops_have_the_spread_of_single_calls() -> None:
 def test_work_without_an_op_has_the_spread_of_its_kernels() -> None:
     rows: list[Any] = [Op("aten::mm", 0, 10_000), Gpu("a", 0, 2_000), Gpu("b", 0, 6_000)]
     line = document(profile(trace(*rows))).op_types[0]
-    assert (line.type, line.ops, line.calls) == ("launched before the profile began", 1, 0)
+    assert (line.type, line.ops, line.calls) == ("the profile has no calls that launch", 1, 0)
     assert (line.gpu_us.total, line.gpu_us.average, line.gpu_us.shortest, line.gpu_us.longest) == (8, 4, 2, 6)
 
 

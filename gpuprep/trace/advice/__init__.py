@@ -67,6 +67,8 @@ RULES: Mapping[str, Callable[[Evidence], Found | None]] = {
     "lazy-load": recorded.lazy_load,
     "unstable": recorded.unstable,
     "no-gpu": recorded.no_gpu,
+    "no-calls": recorded.no_calls,
+    "no-ops": recorded.no_ops,
     "no-steps": recorded.no_steps,
     "no-shapes": recorded.no_shapes,
     "no-memory": recorded.no_memory,

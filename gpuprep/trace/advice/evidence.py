@@ -51,12 +51,12 @@ class Evidence:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """Start of the first chosen iteration on the CPU, end of the last one's work: the document's wall clock."""
+        """From the first op of the first chosen iteration to the last end of the last one: the summary's wall clock."""
         found = self.profile.iterations
         if not len(found.start):
             return 0, 0
         chosen = slice(self.first, self.last + 1)
-        begin = int(found.start[chosen].min())
+        begin = int(found.first[self.first])
         return begin, max(begin, int(found.until[chosen].max()))
 
     @property
@@ -133,6 +133,12 @@ class Evidence:
     def idle(self) -> Intervals:
         """When the main device does nothing."""
         return intervals.gaps(self.busy(device=self.main_device), *self.window)
+
+    @cached_property
+    def launches_told(self) -> bool:
+        """Whether a call that launched work of the main device is known: else nothing tells what it waits for."""
+        gpu = self.trace.gpu
+        return bool(((gpu.device == self.main_device) & (self.profile.gpu.call >= 0)).any())
 
     @cached_property
     def idle_of_host(self) -> Intervals:

@@ -21,6 +21,16 @@ def no_gpu(e: Evidence) -> Found | None:
     return Found({}, {"what": f"There is no GPU work in the {where}"})
 
 
+def no_calls(e: Evidence) -> Found | None:
+    """Exports of Nsight Systems may lack the table of calls, and profiles of other GPUs the calls of their runtime."""
+    return Found() if len(e.gpu) and not e.launches_told else None
+
+
+def no_ops(e: Evidence) -> Found | None:
+    kind = e.trace.ops.kind
+    return None if bool(((kind == OpKind.OP) | (kind == OpKind.ANNOTATION)).any()) else Found()
+
+
 def no_steps(e: Evidence) -> Found | None:
     return Found() if e.profile.iterations.how == "one" else None
 

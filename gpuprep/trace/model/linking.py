@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from gpuprep.trace import work
-from gpuprep.trace.columns import NONE, Ints, OpKind, Trace
+from gpuprep.trace.columns import NONE, OTHER_VENDORS, Ints, OpKind, Trace
 from gpuprep.trace.memory import give_back
 from gpuprep.trace.model import modules, rows, speed, stacks, sums
 from gpuprep.trace.model.groups import Groups, narrow
@@ -148,7 +148,7 @@ def _spread(values: Ints, tree: Sweep, size: int, otherwise: int) -> Ints:
 
 def _compute_capability(trace: Trace) -> str:
     """Of the first GPU that did something."""
-    if trace.notes.get("amd_gpu"):
+    if trace.notes.keys() & OTHER_VENDORS:
         return work.NOT_NVIDIA
     used = set(np.unique(trace.gpu.device).tolist())
     known = [device.compute_capability for device in trace.devices if device.index in used or not used]
@@ -160,7 +160,10 @@ def _no_op(trace: Trace, linked: Launches) -> OpRow:
     if not (trace.ops.kind == OpKind.OP).any():
         why = "no op ranges in this report"
     else:
-        causes = ((before, "launched before the profile began"), (outside, "launched outside of every op"))
+        never = (
+            "launched before the profile began" if len(trace.calls.start) else "the profile has no calls that launch"
+        )
+        causes = ((before, never), (outside, "launched outside of every op"))
         why = ", or ".join(text for rows_, text in causes if rows_.any()) or "without an op"
     return _row(why, why)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from gpuprep.trace.reading import Found, look, read
 from gpuprep.untrusted.plaintext import one_line
 
 SHOWN = 5  # names in a note
+MOST_SAID = 500  # letters of an error: a name alone may have 200
+FEW = 16  # files of which each step is told
+SECONDS = 2.0  # between two steps that are told of more files: a log of ten thousand lines helps nobody
 
 
 def others(files: Found) -> tuple[Note, ...]:
@@ -26,6 +30,22 @@ def others(files: Found) -> tuple[Note, ...]:
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     many = "1 file of the folder is" if len(found) == 1 else f"{len(found)} files of the folder are"
     return (Note("passed_over", len(found), f"{many} no profile: {', '.join(found[:SHOWN])}{more}"),)
+
+
+def now_and_then(say: Say, files: int) -> Say:
+    """`say` itself for few files; of many it is told a step every SECONDS."""
+    if files <= FEW:
+        return say
+    due = 0.0
+
+    def told(step: str) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due:
+            due = now + SECONDS
+            say(step)
+
+    return told
 
 
 @dataclass(frozen=True)
@@ -59,8 +79,10 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     by_name: dict[str, Path] = {}
     failed: list[Note] = []
     first: UsageError | None = None
-    for file in looked.profiles:
-        say(f"reading {file.name}")
+    many = len(looked.profiles)
+    told = now_and_then(say, many)
+    for number, file in enumerate(looked.profiles, 1):
+        told(f"reading {file.name} ({number} of {many})")
         try:
             # Python functions are most of a profile with stacks, and say nothing of ranks.
             trace = read(file, stacks=False)
@@ -72,7 +94,7 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
             found += ranks_of(linked(trace, key_op=wish.key_op))
         except UsageError as error:
             first = first or error
-            failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), 200)}"))
+            failed.append(Note("no_profile", 1, f"left out: {one_line(str(error), MOST_SAID)}"))
     if not found:
         assert first is not None
         raise first

@@ -33,6 +33,7 @@ from gpuprep.trace.profile import Profile
 from gpuprep.trace.ranks import RanksDocument
 from gpuprep.untrusted.plaintext import one_line
 
+MOST_PROFILES = 256  # of a job in one page: each takes time to make, and nobody chooses from thousands
 LEVEL = 6  # of gzip: 9 takes three times as long for 2 % less
 VENDOR = ("datatables/dataTables.min.js", "fflate/fflate.js")
 STYLE, FIRST, LAST = "page.css", ("core.js", "columns.js", "tabular.js"), ("start.js",)
@@ -66,19 +67,21 @@ def html_of_job(
 ) -> str:
     """The page of a job: what its ranks show together, and the profile of each rank to choose.
 
-    `opened(rank)` is called for one rank after the other. There may be no `room` for all: the lowest rank comes first,
-    then stragglers, and the page says which are not in it. `room`: bytes of all profiles together; None: as a file may
-    have. `runs`: names of the ranks' own pages on a server.
+    `opened(rank)` is called for one rank after the other. There may be no `room` for all, and there is none for more
+    than MOST_PROFILES: the lowest rank comes first, then stragglers; the page says which are not in it. `room`: bytes
+    of all profiles together; None: as a file may have. `runs`: names of the ranks' own pages on a server.
     """
     files = {line.rank: line.file for line in ranks.ranks}
     left = room or ROOM
-    share = max(1, left // len(set(files.values())))
+    share = max(1, left // min(MOST_PROFILES, len(set(files.values()))))
     order = [*dict.fromkeys((min(files), *(one.rank for one in ranks.stragglers), *files))]
     parts: dict[str, int] = {}  # a session of Nsight Systems has several ranks in one file
     made: list[_Part] = []
     for rank in order:
         if files[rank] in parts:
             continue
+        if len(made) == MOST_PROFILES:
+            break
         one = opened(rank)
         part = _part(one.profile, one.document, share if room else min(share, room_of(one.profile)))
         left -= len(part.packed)

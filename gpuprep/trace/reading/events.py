@@ -108,6 +108,10 @@ class MemoryArgs(msgspec.Struct, gc=False):
     device_type: Number = msgspec.field(default=-1, name="Device Type")
 
 
+class _Time(msgspec.Struct):
+    ts: Raw = Raw(b"0")
+
+
 class NameArgs(msgspec.Struct, gc=False):
     """Of metadata: the name of a process or thread."""
 
@@ -133,6 +137,9 @@ OTHER = {
 AnyEvent = Union[Event, ExactEvent]
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_exact = msgspec.json.Decoder(list[ExactEvent]).decode
+decode_one = msgspec.json.Decoder(Event).decode
+decode_one_exact = msgspec.json.Decoder(ExactEvent).decode
+decode_raw = msgspec.json.Decoder(list[Raw]).decode
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -183,11 +190,15 @@ class ArgsOf(Generic[A]):
         return self._kind(**known)
 
 
-def lenient(found: Any, exact: bool) -> AnyEvent | None:
+def lenient(raw: Raw, exact: bool) -> AnyEvent | None:
     """An event whose fields have odd types, as far as it makes sense; None where it does not.
 
     Without a time that is a number an event cannot be placed, so there is none.
     """
+    try:
+        found = msgspec.json.decode(raw)
+    except FAULTS:
+        return None
     if not isinstance(found, dict):
         return None
     ts, dur = _number(found.get("ts", 0)), _number(found.get("dur", 0))
@@ -201,7 +212,8 @@ def lenient(found: Any, exact: bool) -> AnyEvent | None:
         "args": Raw(msgspec.json.encode(found["args"])) if "args" in found else NO_ARGS,
     }
     if exact:
-        return ExactEvent(ts=Raw(str(ts).encode()), **common)
+        # Its own text, which may stand in quotes: as a float it would have lost its last decimals.
+        return ExactEvent(ts=msgspec.json.decode(raw, type=_Time).ts, **common)
     return Event(ts=ts, **common)
 
 

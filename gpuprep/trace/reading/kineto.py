@@ -74,6 +74,7 @@ ACCELERATORS = {
 GPU_ARGS, CALL_ARGS, OP_ARGS = ArgsOf(GpuArgs), ArgsOf(CallArgs), ArgsOf(OpArgs)
 MEMORY_ARGS, NAME_ARGS = ArgsOf(MemoryArgs), ArgsOf(NameArgs)
 MOST_THREADS = 1_000_000
+NO_TIME = -(2**62)  # ns; sanity leaves it out
 FIRST = {"Operator", "Kernel", "Runtime"}
 
 
@@ -373,6 +374,10 @@ class Reader:
         self.notes.update({note: count for note, count in beyond.items() if count})
         gpu, calls, ops, memory = (table.columns() for table in (self.gpu, self.calls, self.ops, self.memory))
         found = outside.read(self.outside, self.notes)
+        if not self.notes["amd_gpu"] and any(
+            self.names.texts[name].startswith("hip") for name in np.unique(calls["name"])
+        ):
+            self.notes["amd_gpu"] += 1  # a bare list has nothing but events
         calls["process"] = self.threads.process_of(calls["thread"])
         ops["process"] = self.threads.process_of(ops["thread"])
         gpu["process"] = _process_of_kernels(gpu, calls, self.notes)
@@ -412,6 +417,11 @@ class Reader:
         if count := self.notes["unreadable_events"]:
             why = f"a trace without one event that can be read: of {count:,} the time, the duration or the name is none"
             return UsageError(f"{shown(self.path)}: {why}", strangers.READABLE)
+        if self.notes["torn"]:
+            return UsageError(
+                f"{shown(self.path)}: the file ends before its first event does: its writer was stopped",
+                "record again, and let the profiler finish writing",
+            )
         return UsageError(
             f"{shown(self.path)}: the trace holds no events", "record at least one step; see docs/traces.md"
         )
@@ -487,15 +497,15 @@ def _rounded(times: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _exact(text: bytes) -> int:
-    """Decimals of µs, as text, as whole nanoseconds; 0 for what is no number."""
+    """Decimals of µs, as text, as whole nanoseconds; what is no number, or too large, is a time that cannot be."""
     whole, _, decimals = text.partition(b".")
-    if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3:
-        return int(whole[:30]) * 1000 + int((decimals + b"000")[:3])
+    if whole.isdigit() and (decimals.isdigit() or not decimals) and len(decimals) <= 3 and len(whole) <= 15:
+        return int(whole) * 1000 + int((decimals + b"000")[:3])
     try:
         found = Decimal(text.decode("ascii", "replace").strip().strip('"')) * 1000
-        return int(found.to_integral_value()) if abs(found) < 2**63 else 0
+        return int(found.to_integral_value()) if abs(found) < -NO_TIME else NO_TIME
     except (InvalidOperation, ValueError, OverflowError):
-        return 0
+        return NO_TIME
 
 
 def _ids(stated: list[Any], row: list[Any]) -> np.ndarray[Any, Any]:

@@ -401,6 +401,9 @@ class _NoColumn(Exception):
 def _threads(gpu: dict[str, Array], calls: dict[str, Array], ops: dict[str, Array]) -> tuple[list[Thread], list[str]]:
     """Puts thread and process columns in place of the global ids: process 24 bits from bit 24, thread the lowest 24."""
     tids, pids = (calls.pop("tid"), ops.pop("tid")), gpu.pop("pid")
+    callers = np.unique(tids[0] >> 24)
+    if len(callers) == 1:  # an export may not tell the process of its kernels; where one process calls, it is that
+        pids = np.where(pids < 0, callers[0], pids)
     known, place = np.unique(np.concatenate(tids), return_inverse=True)
     processes, process = np.unique(np.concatenate([known >> 24, pids]), return_inverse=True)
     of_thread = process[: len(known)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ VERSIONS = (
     "hip_runtime_version", "hip_driver_version", "roctracer_version", "rocprofiler-sdk_version",
 )  # fmt: skip
 DISTRIBUTED = ("backend", "nccl_version", "pg_count")
+_AMD = re.compile(r"\bAMD\b|\bRadeon\b|\bInstinct\b|^gfx\d", re.I)  # of profiles that tell no version of HIP
 _MOST_DEVICES = 1024
 _LONGEST = 200
 # Times below this are counted from a base, or from nothing known: 1 January 2001 in ns.
@@ -48,7 +50,7 @@ def read(found: dict[str, Any], notes: Counter[str]) -> Outside:
         world_size=_whole(distributed.get("world_size")),
         base_ns=base if (base := _whole(found.get("baseTimeNanoseconds"))) >= 0 else None,
     )
-    if any(key.startswith(("hip_", "roc")) for key in versions):
+    if any(key.startswith(("hip_", "roc")) for key in versions) or any(_AMD.search(one.name) for one in read.devices):
         notes["amd_gpu"] += 1
     return read
 

@@ -18,13 +18,23 @@ import msgspec
 
 from gpuprep.errors import UsageError
 from gpuprep.trace.reading import repair, strangers
-from gpuprep.trace.reading.events import FAULTS, AnyEvent, decode_events, decode_exact, lenient
+from gpuprep.trace.reading.events import (
+    FAULTS,
+    AnyEvent,
+    decode_events,
+    decode_exact,
+    decode_one,
+    decode_one_exact,
+    decode_raw,
+    lenient,
+)
 from gpuprep.trace.reading.source import Source
 
 PIECE = 4 << 20  # bytes decoded at once
 MOST_EVENT = 64 << 20  # bytes of one event, and of what stands before and after the events
 MOST_BRACKETS = 1 << 22  # of what is decoded at once and longer than PIECE: each is an object in memory
 EXACT_BELOW = 2**43  # µs, 101 days: up to here a double keeps three decimals, for half its last bit is below 0.5 ns
+_NO_TIME = 2**52  # µs, 140 years since 1970: beyond that it is garbage, and tells nothing of the others
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -32,6 +42,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character: msgspec take
 _ARRAYS = 64  # places that may begin the events
 _MENDED = 8 << 20  # bytes of what stands outside of the events, where it is mended
 _SAMPLE = 16
+_FEW = 4096  # events that are all looked at: names of threads, without decimals, may come first
 _EARLIER = 16  # borders tried backwards before a piece goes the slow way
 
 
@@ -221,27 +232,43 @@ class Pieces:
             return self._kept((decode_exact if self.exact else decode_events)(text), text), ""
         except msgspec.ValidationError:
             try:
-                found = msgspec.json.decode(text)
+                raw = decode_raw(text)
             except FAULTS:
                 return None, "malformed"
-            return self._leniently(found), ""
+            return self._leniently(raw), ""
         except FAULTS as error:
             return None, str(error)
 
     def _kept(self, events: Any, text: bytes) -> list[AnyEvent]:
         """`events` of `text`; read again, with times as text, where those are finer than a double.
 
-        A profiler that writes decimals writes them for all times, so some are looked at.
+        A profiler that writes decimals writes them for all times, so of many events some are looked at.
         """
-        if not self.exact and any(type(event.ts) is float and event.ts > EXACT_BELOW for event in events[::_SAMPLE]):
+        if self._finer(events):
             self.exact = True
             return cast("list[AnyEvent]", decode_exact(text))
         return cast("list[AnyEvent]", events)
 
-    def _leniently(self, found: list[Any]) -> list[AnyEvent]:
-        events = [lenient(event, self.exact) for event in found]
-        kept = [event for event in events if event is not None]
-        self._count("unreadable_events", len(events) - len(kept))
+    def _finer(self, events: list[AnyEvent]) -> bool:
+        some = events if len(events) < _FEW else events[::_SAMPLE]
+        return not self.exact and any(type(event.ts) is float and EXACT_BELOW < event.ts < _NO_TIME for event in some)
+
+    def _leniently(self, raw: list[msgspec.Raw]) -> list[AnyEvent]:
+        """Events of which some have odd types. The others are read as always: one odd event must not cost the decimals
+        of all times of the piece."""
+        decode = decode_one_exact if self.exact else decode_one
+        kept: list[AnyEvent] = []
+        for one in raw:
+            try:
+                kept.append(decode(one))
+            except FAULTS:
+                found = lenient(one, self.exact)
+                if found is not None:
+                    kept.append(found)
+        if self._finer(kept):
+            self.exact = True
+            return self._leniently(raw)
+        self._count("unreadable_events", len(raw) - len(kept))
         return kept
 
     def _count(self, note: str, count: int) -> None:

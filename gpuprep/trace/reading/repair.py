@@ -15,11 +15,17 @@ from typing import TypeVar
 T = TypeVar("T")
 Decode = Callable[[bytes], "list[T] | None"]
 
-_BETWEEN = re.compile(rb'(?<=\})(\s*,\s*)(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:)')
+# In JSON that was put together by hand there may be no comma between two events, or two.
+_BETWEEN = re.compile(rb'(?<=\})([\s,]*)(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:)')
+_END = re.compile(rb"\}[\s,]*\]")
+_END_OF_ARGS = re.compile(rb"\}\s*\}[\s,]*\]")
+_PHASE = re.compile(rb'"ph"\s*:')
 _JOINED = 4  # parts that are put together again where a border stood inside an event
 _BLANK = bytes(0x20 if code < 0x20 else code for code in range(256))
 _BARE = re.compile(
-    rb"([:\[,]\s*)(?:N/A|[-+]?inf(?:inity)?|[-+]?nan(?:\([^)]{0,20}\))?|None|undefined)(?=\s*[,\]}])", re.I
+    rb"([:\[,]\s*)(?:N/A|[-+]?inf(?:inity)?|[-+]?nan(?:\([^)]{0,20}\))?|[-+]?1\.#(?:INF|IND|QNAN|SNAN)\d{0,4}|None|undefined)"
+    rb"(?=\s*[,\]}])",
+    re.I,
 )
 _BACKSLASH = re.compile(
     rb'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|["\\/bfnrt])|\\'
@@ -59,7 +65,7 @@ def mended(part: bytes, decode: Decode[T], notes: Counter[str]) -> list[T]:
     if found is None:
         found = decode(quotes(whole(part)))
     if found is None:
-        notes["unreadable_events"] += 1
+        notes["unreadable_events"] += max(1, len(_PHASE.findall(part)))
         return []
     notes["mended_events"] += len(found)
     return found
@@ -98,17 +104,24 @@ def _escaped(text: bytes, place: int) -> bool:
 def last(buffer: bytes, decode: Decode[T], notes: Counter[str]) -> tuple[list[T], bytes, bool]:
     """The events of a buffer that is torn, or that does not decode, what follows them, and whether their end was seen.
 
-    The array's end is looked for at each `}]` or `]` at the start, until the part before decodes, mended or not.
+    The array's end is looked for at each `}]` or `]` at the start, until the part before decodes, mended or not. Of a
+    torn file the last event may be whole, although a comma or some letters of the next one follow.
     """
+    events, buffer = each(buffer, decode, notes, last=True)
     if buffer.lstrip()[:1] == b"]":
-        return [], buffer.lstrip()[1:], True
-    for end in itertools.islice(re.finditer(rb"\}\s*\]", buffer[:_LONGEST_TEXT]), _ENDS):
+        return events, buffer.lstrip()[1:], True
+    for end in itertools.islice(_END.finditer(buffer[:_LONGEST_TEXT]), _ENDS):
         part = buffer[: end.start() + 1]
         for attempt in (part, whole(part), quotes(whole(part))):
             found = decode(attempt)
             if found is not None:
                 if attempt is not part:
                     notes["mended_events"] += 1
-                return found, buffer[end.end() :], True
-    found = decode(buffer.rstrip().rstrip(b","))
-    return found or [], b"", False
+                return events + found, buffer[end.end() :], True
+    if b"{" not in buffer and b"]" in buffer:  # a list of something else
+        return events, buffer[buffer.index(b"]") + 1 :], True
+    found = decode(buffer[: buffer.rfind(b"}") + 1])
+    if found is None and (end_of_args := _END_OF_ARGS.search(buffer[:_LONGEST_TEXT])):
+        notes["unreadable_events"] += 1
+        return events, buffer[end_of_args.end() :], True
+    return events + (found or []), b"", False

@@ -14,6 +14,7 @@ from gpuprep.catalogue import Board
 from gpuprep.catalogue import board as catalogue_board
 from gpuprep.records import Missing, RunRecord
 from gpuprep.trace import work
+from gpuprep.trace.columns import OTHER_VENDORS
 from gpuprep.trace.document import Note, OpLine, RoofLine, TraceDocument
 from gpuprep.trace.profile import Profile
 from gpuprep.trace.roofs import ceiling, faster, reasons
@@ -125,7 +126,7 @@ def _line(
 
 def missing(document: TraceDocument, board: Board | None, lines: tuple[RoofLine, ...]) -> str:
     """Why there is no line, where there is none."""
-    if lines or not document.ops or any(note.id == "amd_gpu" for note in document.file.notes):
+    if lines or not document.ops or any(note.id in OTHER_VENDORS for note in document.file.notes):
         return ""
     if board is None:
         names = " and the ".join(dict.fromkeys(one.name for one in document.file.devices if one.name and one.kernels))
