@@ -172,7 +172,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     gpus = [board for board in boards if board is not None]
     refusals += host_rules.wish(profile, snapshot, [gpu.model for gpu in gpus])
     here = Nearest(profile, snapshot, [gpu.model for gpu in gpus])
-    release = host_rules.offer(profile, snapshot, obstacles)
+    release = host_rules.offer(here, obstacles)
     obstacles += host_rules.codec_libraries(profile, release)
     choice = _choose(profile, snapshot, gpus, release, obstacles, judging=judging)
     if judging and _installed_by_others(profile, snapshot, choice):  # as on a system that gpuprep has no packages for
