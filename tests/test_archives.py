@@ -16,7 +16,7 @@ import pytest
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.roles import driver_packages, fabric_packages, repository_key
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, repository_key
 from gpuprep.sim.archive import repository, stubs
 
 ROOT = Path(__file__).parents[1]
@@ -131,12 +131,11 @@ def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[OsRelease, Any]) -
     stubbed = dataclasses.replace(
         offer,
         drivers=tuple(driver for driver in offer.drivers if driver.version in here),
-        cuda=tuple(version for version in offer.cuda if version in ("12.8", "13.0", "13.3")),
     )
     assert CANARY.lacking(root, dataclasses.replace(release, sources={"nvidia": stubbed}), "nvidia") == []
-    more = dataclasses.replace(offer, cuda=(*offer.cuda, "12.2"))
+    more = dataclasses.replace(offer, cuda=(*offer.cuda, "12.7"))
     said = CANARY.lacking(root, dataclasses.replace(release, sources={"nvidia": more}), "nvidia")
-    assert any(line.startswith("CUDA 12.2: no cuda-toolkit-12-2") for line in said)
+    assert any(line.startswith("CUDA 12.7: no cuda-toolkit-12-7") for line in said)
 
 
 def test_fabric_manager_is_there_in_the_drivers_version(nvidia: tuple[OsRelease, Any]) -> None:
@@ -164,6 +163,9 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
             for flavour in driver.modules:
                 parts = driver_packages(release, source, flavour, driver.version)
                 assert {(part, driver.version) for part in parts} <= there
+        if source == "nvidia":  # of the systems' own toolkits Debian's is the real one, and Ubuntu's has no stub
+            for version in offer.cuda:
+                assert set(cuda_packages(release, source, version)) <= {name for name, _ in there}, version
 
 
 def test_every_stub_is_of_a_known_kind() -> None:
