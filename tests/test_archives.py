@@ -17,7 +17,7 @@ import pytest
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, repository_key
-from gpuprep.sim.archive import repository, stubs
+from gpuprep.sim.archive import repository, serving, stubs
 
 ROOT = Path(__file__).parents[1]
 RELEASES = {
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
 def canary() -> ModuleType:
+    sys.path.append(str(ROOT / ".ci"))  # canary_rpm
     spec = importlib.util.spec_from_file_location("canary", ROOT / ".ci/canary.py")
     assert spec is not None
     assert spec.loader is not None
@@ -48,19 +49,26 @@ CANARY = canary()
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 
 @pytest.fixture(scope="module", params=[*DAILY, pytest.param("debian13", marks=pytest.mark.only_all)])
-def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[OsRelease, Any]:
-    """A release, and apt with NVIDIA's repository for it."""
+def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OsRelease, Any]]:
+    """A release, and apt with NVIDIA's repository for it, by HTTP as machines have it."""
     folder = repository.folder(request.param)
     assert folder is not None
+    serving.offer(request.param, folder)
+    server = serving.begin()
+    assert server is not None
     release = catalogue.archives()[RELEASES[request.param]]
-    sources = CANARY.sources_of(release, "nvidia", (folder / "nvidia").as_uri(), folder / "key.asc")
+    address = f"http://{serving.HOST}:{server.server_port}/{request.param}/compute/cuda/repos"
+    sources = CANARY.sources_of(release, "nvidia", address, folder / "key.asc")
     root = CANARY.AptRoot(tmp_path_factory.mktemp("root") / "apt", sources)
     assert root.update() == ""
-    return release, root
+    yield release, root
+    server.shutdown()
+    server.server_close()
 
 
 def test_an_archive_that_another_key_signed_is_not_believed(nvidia: tuple[OsRelease, Any], tmp_path: Path) -> None:

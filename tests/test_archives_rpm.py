@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_archives import CANARY
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
@@ -255,3 +256,14 @@ def test_a_base_of_rpm_systems_shows_no_tools_of_debian() -> None:
     assert {"dnf", "yum", "rpm", "alternatives", "update-alternatives", "python3"} <= shown
     done = subprocess.run(["chroot", root, "alternatives", "--display", "awk"], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", ["rocky9", pytest.param("rocky8", marks=pytest.mark.only_all)])
+def test_the_canary_finds_all_that_the_catalogue_says(name: str, tmp_path: Path) -> None:
+    """In a repository that the real createrepo_c and modifyrepo_c made."""
+    folder = rpmpresented.archives(name)
+    address = (folder / f"nvidia/{rpmsystems.systems()[name].nvidia}/x86_64").as_uri()
+    root = CANARY.RpmRoot(tmp_path, address, folder / "key.asc", "", "")
+    assert root.update() == ""
+    assert CANARY.lacking(root, catalogue.archives()[name[:-1] + "-" + name[-1]], "nvidia") == []

@@ -68,6 +68,10 @@ CELLS = {
     ("rhel9", "t4", "nvidia", "auto"): ("580.178.04", "open"),
     ("almalinux9", "a100", "nvidia", "570"): ("570.211.01", "open"),
     ("centos9", "t4", "nvidia", "570.133.20"): ("570.133.20", "open"),
+    ("rocky8", "t4", "nvidia", "615"): ("615.71.09", "open"),
+    ("almalinux8", "t4", "nvidia", "auto"): ("580.178.04", "open"),
+    ("rhel8", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
+    ("centos8", "a100+nvswitch", "nvidia", "580.105.08"): ("580.105.08", "open"),
     ("amzn2023", "t4", "nvidia", "auto"): ("580.178.04", "open"),
     ("amzn2023", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
     ("amzn2023", "t4", "distribution", "auto"): ("580.178.04", "open"),
@@ -83,6 +87,8 @@ FABRIC = {
     True: "grep -c '^nvidia-fabric' /etc/dnf/plugins/versionlock.list; rpm -qa --qf '%{NAME} %{VERSION}\\n' |"
     " awk '/nvidia-fabric/ {print $2}'; systemctl is-active nvidia-fabricmanager",
 }
+# NVIDIA's repository, served by HTTP as NVIDIA's is.
+SOURCES = {False: "/etc/apt/sources.list.d/gpuprep-nvidia.sources", True: "/etc/yum.repos.d/gpuprep-nvidia.repo"}
 UNHOLD = {
     False: "apt-mark unhold $(apt-mark showhold | grep -m1 -e compute -e libcuda1)",
     True: "dnf -q -C versionlock delete libnvidia-ml",
@@ -134,6 +140,8 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     assert ("Open" in loaded) == (flavour == "open")
     foreign = inside(machine, VERSIONS[is_rpm(machine)]).stdout.split()
     assert foreign == [version]  # nothing of another branch, not even of the repository's newest
+    repository = inside(machine, f"cat {SOURCES[is_rpm(machine)]} 2>/dev/null || true").stdout
+    assert not repository or re.search(r"http://127[.]0[.]0[.]1:\d+/\w+/compute/cuda/repos/", repository)
 
 
 @pytest.fixture(scope="module")
@@ -335,11 +343,16 @@ def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tm
 
 @pytest.mark.only_all
 def test_a_repository_that_apt_does_not_believe_is_taken_away_again(tmp_path: Path) -> None:
-    """Its entry would end every later `apt-get update` on the machine."""
+    """Its entry would end every later `apt-get update` on the machine.
+
+    The archive on the machine itself, as where a proxy is set: what is served by HTTP is that of all machines.
+    """
     machine = up("e2e-unbelieved", "debian13", ["t4"])
+    proxy = {"http_proxy": "http://127.0.0.1:9"}
     try:
         inside(machine, "sed -i s/Origin/0rigin/ /usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/InRelease")
-        refused = gpuprep("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "595"))
+        host = ("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "595"))
+        refused = gpuprep(*host, environment=proxy)
         assert refused.exit_code == 4
         said = " ".join(refused.text.split())
         assert "apt cannot use file:///usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/" in said
