@@ -205,8 +205,8 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
     if result.exit_code == 127 and "python3" in result.stderr:
         raise AgentFailed(
             f"{host.name}: there is no python3 on the host, which its facts are read with",
-            "install it there (`sudo apt-get install python3` or `sudo dnf install python3`; on Red Hat's 8"
-            " `sudo dnf install python3.12`, then `sudo alternatives --set python3 /usr/bin/python3.12`), then run again",
+            "install it there (`sudo apt-get install python3` or `sudo dnf install python3`; on Red Hat's 8 `sudo dnf"
+            " install python3.12`, then `sudo alternatives --set python3 /usr/bin/python3.12`), then run again",
             where=host.name,
         )
     if result.exit_code != 0:

@@ -400,6 +400,38 @@ def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
         gpuprep("sim", "down", machine)
 
 
+# The real compiler of CUDA 13.0, from the Python index, in the place of the stub's. Older ones have no nvcc there.
+NVCC = (
+    "apt-get -qq update && apt-get -y -qq install g++ python3-venv && python3 -m venv /opt/nvcc &&"
+    " /opt/nvcc/bin/pip install --quiet nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88"
+    " nvidia-cuda-runtime==13.0.96 &&"
+    " cp -a /opt/nvcc/lib/python3*/site-packages/nvidia/cu13/. /usr/local/cuda-13.0/ &&"
+    " cp -an /usr/local/cuda-13.0/lib/. /usr/local/cuda-13.0/lib64/"
+)
+
+
+@pytest.mark.only_all
+def test_a_real_compiler_behind_the_stubs_of_the_toolkit(tmp_path: Path) -> None:
+    """In the folders and with the PATH that the roles made for NVIDIA's packages it compiles and links for the GPU."""
+    machine = up("e2e-nvcc", "ubuntu2404", ["t4"])
+    try:
+        wish = profile(tmp_path, "nvidia", "580", cuda="13.0")
+        must("provision", f"sim:{machine}", "--profile", wish, exit_code=UNMEASURED)
+        question = ("validate", f"sim:{machine}", "--profile", wish, "--only", "toolkit", "--json")
+
+        def compiles() -> str:
+            found = only(gpuprep(*question))["findings"]
+            (status,) = (f["status"] for f in found if (f["subject"], f["property"]) == ("cuda", "compiles"))
+            return str(status)
+
+        assert compiles() != "PASS"  # the stub
+        inside(machine, NVCC)
+        assert compiles() == "PASS"
+        assert "V13.0.88" in inside(machine, "bash -lc 'nvcc --version'").stdout
+    finally:
+        gpuprep("sim", "down", machine)
+
+
 @pytest.mark.only_all
 @pytest.mark.parametrize("cell", CELLS, ids=" ".join)
 def test_a_cell_of_the_matrix(cell: tuple[str, str, str, str], tmp_path: Path) -> None:
