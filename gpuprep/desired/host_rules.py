@@ -342,8 +342,8 @@ def _offered(snapshot: Snapshot) -> bool:
     """
     kernel = snapshot.kernel
     if not isinstance(kernel.headers_available, Missing):
-        # Rocky Linux keeps old kernels elsewhere, where the role looks.
-        return kernel.headers_available or snapshot.os.id == "rocky"
+        # These keep old kernels elsewhere, where the role looks.
+        return kernel.headers_available or snapshot.os.id in ("rocky", "almalinux")
     image = f"linux-image-{kernel.running}"
     return (
         snapshot.os.id not in ("debian", "ubuntu")

@@ -78,5 +78,5 @@ def mirrors(os_name: str) -> dict[str, str]:
     found |= {"container_toolkit": f"{place}/container-toolkit", "container_toolkit_key": key}
     if os_name in rpmsystems.names() and rpmsystems.systems()[os_name].dist in stubs.VAULTS:
         # Of EPEL the package that adds it, epel-release-latest-9.noarch.rpm; of the vault a folder for a minor release.
-        found |= {"epel": f"{place}/epel", "rocky_vault": f"{place}/vault"}
+        found |= {"epel": f"{place}/epel", "rocky_vault": f"{place}/vault", "almalinux_vault": f"{place}/vault"}
     return found

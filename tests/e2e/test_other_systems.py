@@ -267,21 +267,42 @@ def test_the_other_kernel_modules_of_the_same_version_and_back(rocky: str, tmp_p
         assert ("Open" in loaded, "kmod-nvidia-open-dkms" in loaded) == (flavour == "open",) * 2
 
 
+# A kernel of an earlier minor release, and where its package is.
+OLD_KERNELS = {
+    "el9": ("5.14.0-570.12.1.el9_6", "vault/9.6/BaseOS"),
+    "el8": ("4.18.0-513.5.1.el8_9", "vault/8.9/BaseOS"),
+}
+
+
+def gets_the_module_of_an_old_kernel(machine: str, dist: str, wish: str) -> None:
+    """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
+    old, folder = OLD_KERNELS[dist]
+    archive = f"file:///usr/lib/gpuprep-sim/archive/{folder}/x86_64/os"
+    inside(machine, f"dnf -y -q --repofrompath=old,{archive} install kernel-{old}")
+    inside(machine, f"grubby --set-default /boot/vmlinuz-{old}.x86_64")
+    found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
+    assert {"driver.next_boot_module", "kernel.headers_next_boot"} <= open_findings(found)
+    must("provision", f"sim:{machine}", "--profile", wish)
+    assert f"{old}.x86_64, x86_64: installed" in inside(machine, "dkms status").stdout
+    assert "vault" not in inside(machine, "dnf -q repolist").stdout
+    inside(machine, f"dnf -y -q remove kernel-core-{old}")
+
+
 @pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: Path) -> None:
-    """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
-    old = "5.14.0-570.12.1.el9_6"
-    archive = "file:///usr/lib/gpuprep-sim/archive/vault/9.6/BaseOS/x86_64/os"
-    inside(rocky, f"dnf -y -q --repofrompath=old,{archive} install kernel-{old}")
-    inside(rocky, f"grubby --set-default /boot/vmlinuz-{old}.x86_64")
-    wish = profile(tmp_path, "nvidia", "580")
-    found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
-    assert {"driver.next_boot_module", "kernel.headers_next_boot"} <= open_findings(found)
-    must("provision", f"sim:{rocky}", "--profile", wish)
-    assert f"{old}.x86_64, x86_64: installed" in inside(rocky, "dkms status").stdout
-    assert "vault" not in inside(rocky, "dnf -q repolist").stdout
-    inside(rocky, f"dnf -y -q remove kernel-core-{old}")
+    gets_the_module_of_an_old_kernel(rocky, "el9", profile(tmp_path, "nvidia", "580"))
+
+
+@pytest.mark.only_all
+def test_a_kernel_that_only_almalinuxs_vault_has_gets_its_module(tmp_path: Path) -> None:
+    machine = up("e2e-vault-almalinux8", "almalinux8", ["t4"])
+    try:
+        wish = profile(tmp_path, "nvidia", "580")
+        must("provision", f"sim:{machine}", "--profile", wish)
+        gets_the_module_of_an_old_kernel(machine, "el8", wish)
+    finally:
+        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
