@@ -146,6 +146,14 @@ def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[OsRelease, Any]) -
     assert any(line.startswith("CUDA 12.7: no cuda-toolkit-12-7") for line in said)
 
 
+def test_apt_can_install_each_toolkit_that_a_plan_can_choose(nvidia: tuple[OsRelease, Any]) -> None:
+    """With all that it depends on, in the versions that it asks for."""
+    release, root = nvidia
+    for version in release.sources["nvidia"].cuda:
+        done = root.run("apt-get", "--simulate", "install", *cuda_packages(release, "nvidia", version))
+        assert done.returncode == 0, (version, done.stderr)
+
+
 def test_fabric_manager_is_there_in_the_drivers_version(nvidia: tuple[OsRelease, Any]) -> None:
     release, root = nvidia
     names = fabric_packages(release, "nvidia", older(release))

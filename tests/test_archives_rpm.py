@@ -100,6 +100,22 @@ def test_no_package_that_a_role_installs_is_a_name_that_rpm_does_not_know(dist: 
     assert wanted <= there
 
 
+@pytest.mark.parametrize("dist", NVIDIA)
+def test_whatever_a_toolkit_requires_is_there_in_that_version(dist: str) -> None:
+    """cuda-toolkit-13-0 wants its parts in 13.0.2 or newer."""
+    for archive, found in every(dist).items():
+        there: dict[str, list[tuple[int, ...]]] = {}
+        for stub in found:
+            there.setdefault(stub.name, []).append(numbers(stub.upstream))
+        wanted = {word for stub in found if stub.name.startswith("cuda-") for word in stub.relations.get("depends", ())}
+        for name, _, least in (word.split(" ") for word in wanted if " >= " in word):
+            assert max(there[name]) >= numbers(least), (archive.folder, name, least)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 def test_a_stream_has_its_own_module_in_the_newest_version_alone() -> None:
     found = streams("el9")
     assert {"580", "580-dkms", "580-open", "570-open", "550-dkms", "latest-dkms", "open-dkms"} <= found.keys()
