@@ -2,9 +2,10 @@
 
     python .ci/canary.py [--repository URL --key FILE] [RELEASE...]
 
-For whoever reaches them: NVIDIA's repository, Debian's archive and Ubuntu's. Uses the real apt in a folder of its own;
-this machine's packages and sources are not touched. Ends with 1 if something is missing, with 0 otherwise. An archive
-that cannot be reached or proved is named; that is no failure of the catalogue.
+For whoever reaches them: NVIDIA's repositories, Debian's archive and Ubuntu's. Uses the real apt in a folder of its
+own, and reads the lists of rpm packages itself; this machine's packages and sources are not touched. Ends with 1 if
+something is missing, with 0 otherwise. An archive that cannot be reached or proved is named; that is no failure of the
+catalogue.
 """
 
 from __future__ import annotations
@@ -18,11 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from canary_rpm import RpmRoot
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_pin_text, repository_key
+from gpuprep.catalogue.roles import (
+    cuda_packages,
+    driver_packages,
+    driver_pin_text,
+    driver_stream,
+    fabric_packages,
+    repository_key,
+)
 from gpuprep.sim import controller
 from gpuprep.sim.archive.stubs import upstream
 
@@ -122,8 +131,8 @@ def sources_of(release: OsRelease, source: str, repository: str, key: Path) -> l
     ]
 
 
-def lacking(root: AptRoot, release: OsRelease, source: str) -> list[str]:
-    """What the catalogue says that this source does not offer, one sentence each; proves the pin on the way."""
+def lacking(root: AptRoot | RpmRoot, release: OsRelease, source: str) -> list[str]:
+    """What the catalogue says that this source does not offer, one sentence each; proves apt's pin on the way."""
     wrong = []
     offer = release.sources[source]
     for driver in offer.drivers:
@@ -134,8 +143,12 @@ def lacking(root: AptRoot, release: OsRelease, source: str) -> list[str]:
             absent = [name for name in names if name not in own and driver.version not in map(upstream, found[name])]
             if absent:
                 wrong.append(f"driver {driver.version} {flavour}: no {', '.join(absent)}")
-            elif source == "nvidia":
+            elif source == "nvidia" and isinstance(root, AptRoot):
                 wrong += _unpinned(root, names, driver.version, found)
+            stream = driver_stream(release, source, flavour, driver.version)
+            if isinstance(root, RpmRoot) and stream and stream not in root.streams:
+                wrong.append(f"driver {driver.version} {flavour}: no stream {stream} of the module nvidia-driver")
+        wrong += _without_fabric(root, release, source, driver)
     for version in offer.cuda:
         absent = [
             name for name, versions in root.offers(cuda_packages(release, source, version)).items() if not versions
@@ -145,12 +158,31 @@ def lacking(root: AptRoot, release: OsRelease, source: str) -> list[str]:
     return wrong
 
 
+def _without_fabric(
+    root: AptRoot | RpmRoot, release: OsRelease, source: str, driver: catalogue.ArchiveDriver
+) -> list[str]:
+    if not driver.fabric_manager or not catalogue.has_fabric_manager(release.key.rpartition("-")[0], source):
+        return []
+    found = root.offers(fabric_packages(release, source, driver.version))
+    absent = [name for name, versions in found.items() if driver.version not in map(upstream, versions)]
+    return [f"driver {driver.version}: no {', '.join(absent)} of this version"] if absent else []
+
+
 def _unpinned(root: AptRoot, names: Sequence[str], version: str, found: Mapping[str, set[str]]) -> list[str]:
     root.pin(version)
     moved = [
         f"{name} to {to}" for name, to in root.candidates(names).items() if upstream(to) != version and found[name]
     ]
     return [f"driver {version}: the pin has no effect on {', '.join(moved)}"] if moved else []
+
+
+def root_of(folder: Path, release: OsRelease, source: str, repository: str, key: Path | None) -> AptRoot | RpmRoot:
+    if not release.rpm:
+        return AptRoot(folder, sources_of(release, source, repository, key or repository_key(release)))
+    variables = yaml.safe_load((role_folder("gpu_driver") / "vars/main.yml").read_text(encoding="utf-8"))
+    address = f"{repository}/{catalogue.nvidia_folder(release)}/x86_64/"
+    fingerprint = variables["gpu_driver_rpm_key_fingerprint"]
+    return RpmRoot(folder, address, key, fingerprint, variables["gpu_driver_rpm_key_file"])
 
 
 def main() -> int:
@@ -162,12 +194,11 @@ def main() -> int:
     code = 0
     for release in catalogue.archives().values():
         for source in release.sources if not chosen.release or release.key in chosen.release else ():
-            if release.rpm:
-                print(f"{release.title}, {source}: not asked: only archives of deb packages are")
+            if release.rpm and source != "nvidia":
+                print(f"{release.title}, {source}: not asked: a machine of its own finds that address")
                 continue
             with tempfile.TemporaryDirectory(prefix="gpuprep-canary-") as folder:
-                key = chosen.key or repository_key(release)
-                root = AptRoot(Path(folder), sources_of(release, source, chosen.repository.rstrip("/"), key))
+                root = root_of(Path(folder), release, source, chosen.repository.rstrip("/"), chosen.key)
                 why = root.update()
                 wrong = [] if why else lacking(root, release, source)
             state = f"not asked: {why}" if why else "as the catalogue says" if not wrong else "differs"

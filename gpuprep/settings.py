@@ -21,7 +21,7 @@ from gpuprep.paths import config_dir
 from gpuprep.yamlfile import reader
 from gpuprep.yamlfile.nodes import Node, Problem, join, shorten
 
-MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault", "container_toolkit")
+MIRRORS = ("ffmpeg", "nv_codec_headers", "nvidia", "epel", "rocky_vault", "almalinux_vault", "container_toolkit")
 MIRROR_KEYS = ("nvidia_key", "container_toolkit_key")
 BUILDS = ("from", "signers")
 KEYS = ("mirrors", "store", "forks", "builds")

@@ -16,8 +16,8 @@ import pytest
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.roles import driver_packages, fabric_packages, repository_key
-from gpuprep.sim.archive import repository, stubs
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, repository_key
+from gpuprep.sim.archive import repository, serving, stubs
 
 ROOT = Path(__file__).parents[1]
 RELEASES = {
@@ -32,6 +32,7 @@ pytestmark = pytest.mark.xdist_group("archives")  # built once
 
 
 def canary() -> ModuleType:
+    sys.path.append(str(ROOT / ".ci"))  # canary_rpm
     spec = importlib.util.spec_from_file_location("canary", ROOT / ".ci/canary.py")
     assert spec is not None
     assert spec.loader is not None
@@ -48,19 +49,26 @@ CANARY = canary()
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 
 @pytest.fixture(scope="module", params=[*DAILY, pytest.param("debian13", marks=pytest.mark.only_all)])
-def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[OsRelease, Any]:
-    """A release, and apt with NVIDIA's repository for it."""
+def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OsRelease, Any]]:
+    """A release, and apt with NVIDIA's repository for it, by HTTP as machines have it."""
     folder = repository.folder(request.param)
     assert folder is not None
+    serving.offer(request.param, folder)
+    server = serving.begin()
+    assert server is not None
     release = catalogue.archives()[RELEASES[request.param]]
-    sources = CANARY.sources_of(release, "nvidia", (folder / "nvidia").as_uri(), folder / "key.asc")
+    address = f"http://{serving.HOST}:{server.server_port}/{request.param}/compute/cuda/repos"
+    sources = CANARY.sources_of(release, "nvidia", address, folder / "key.asc")
     root = CANARY.AptRoot(tmp_path_factory.mktemp("root") / "apt", sources)
     assert root.update() == ""
-    return release, root
+    yield release, root
+    server.shutdown()
+    server.server_close()
 
 
 def test_an_archive_that_another_key_signed_is_not_believed(nvidia: tuple[OsRelease, Any], tmp_path: Path) -> None:
@@ -131,12 +139,19 @@ def test_the_canary_names_what_an_archive_lacks(nvidia: tuple[OsRelease, Any]) -
     stubbed = dataclasses.replace(
         offer,
         drivers=tuple(driver for driver in offer.drivers if driver.version in here),
-        cuda=tuple(version for version in offer.cuda if version in ("12.8", "13.0", "13.3")),
     )
     assert CANARY.lacking(root, dataclasses.replace(release, sources={"nvidia": stubbed}), "nvidia") == []
-    more = dataclasses.replace(offer, cuda=(*offer.cuda, "12.2"))
+    more = dataclasses.replace(offer, cuda=(*offer.cuda, "12.7"))
     said = CANARY.lacking(root, dataclasses.replace(release, sources={"nvidia": more}), "nvidia")
-    assert any(line.startswith("CUDA 12.2: no cuda-toolkit-12-2") for line in said)
+    assert any(line.startswith("CUDA 12.7: no cuda-toolkit-12-7") for line in said)
+
+
+def test_apt_can_install_each_toolkit_that_a_plan_can_choose(nvidia: tuple[OsRelease, Any]) -> None:
+    """With all that it depends on, in the versions that it asks for."""
+    release, root = nvidia
+    for version in release.sources["nvidia"].cuda:
+        done = root.run("apt-get", "--simulate", "install", *cuda_packages(release, "nvidia", version))
+        assert done.returncode == 0, (version, done.stderr)
 
 
 def test_fabric_manager_is_there_in_the_drivers_version(nvidia: tuple[OsRelease, Any]) -> None:
@@ -164,6 +179,9 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
             for flavour in driver.modules:
                 parts = driver_packages(release, source, flavour, driver.version)
                 assert {(part, driver.version) for part in parts} <= there
+        if source == "nvidia":  # of the systems' own toolkits Debian's is the real one, and Ubuntu's has no stub
+            for version in offer.cuda:
+                assert set(cuda_packages(release, source, version)) <= {name for name, _ in there}, version
 
 
 def test_every_stub_is_of_a_known_kind() -> None:

@@ -6,11 +6,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
+from test_archives import CANARY
 
+from gpuprep import catalogue
+from gpuprep.catalogue import OsRelease
+from gpuprep.catalogue.agent import role_folder
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_stream, fabric_packages
 from gpuprep.sim import base, boot, rpmbase, rpmpresented, rpmsystems
 from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.payload import Payload
@@ -19,13 +25,17 @@ from gpuprep.sim.archive.stubs import Archive, Stub
 from gpuprep.sim.within import Disk
 
 NVIDIA = {"el9": "rhel9", "el8": "rhel8", "amzn2023": "amzn2023"}
+# One of each: its kin are one system to the roles.
+RELEASES = [catalogue.archives()[key] for key in ("rocky-9", "rocky-8", "amzn-2023")]
 EL9 = stubs.rpm_archives("el9", "rhel9")
 
 
+@cache
 def every(dist: str) -> dict[Archive, list[Stub]]:
     return {archive: list(stubs.stubs(archive)) for archive in stubs.rpm_archives(dist, NVIDIA[dist])}
 
 
+@cache
 def streams(dist: str) -> dict[str, set[str]]:
     """Module stream ► its packages."""
     archive = stubs.rpm_archives(dist, NVIDIA[dist])[0]
@@ -42,6 +52,68 @@ def test_whatever_a_package_requires_is_there(dist: str) -> None:
     there |= {word.split(" ")[0] for stub in found for word in stub.relations.get("provides", ())}
     wanted = {word.split(" ")[0] for stub in found for word in stub.relations.get("depends", ()) if word[0] != "("}
     assert wanted - there == set()
+
+
+SYSTEMS = {"EL-9": ("el9", "rhel9"), "EL-8": ("el8", "rhel8"), "Amazon-2023": ("amzn2023", "amzn2023")}
+# Where each source of a system lies in the stub archives; the others are the system's own repositories.
+FOLDERS = {"nvidia": "nvidia/", "distribution": "amazonlinux-nvidia"}
+
+
+def offered(release: OsRelease, source: str) -> set[tuple[str, str]]:
+    """(name, upstream version) of every stub of a source."""
+    found = every(SYSTEMS[release.roles][0]).items()
+    return {
+        (stub.name, stub.upstream)
+        for archive, packages in found
+        for stub in packages
+        if archive.folder.startswith(FOLDERS[source])
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.key)
+def test_a_machine_has_each_driver_that_its_plan_can_choose(release: OsRelease) -> None:
+    """In one version with Fabric Manager, in the stream that the role enables, and each toolkit."""
+    for source, offer in release.sources.items():
+        there = offered(release, source)
+        names = {name for name, _ in there}
+        for driver in offer.drivers:
+            fabric = {(part, driver.version) for part in fabric_packages(release, source, driver.version)}
+            assert (fabric <= there) == driver.fabric_manager, (source, driver.version)
+            for flavour in driver.modules:
+                parts = driver_packages(release, source, flavour, driver.version)
+                assert {(part, driver.version) for part in parts} <= there, (source, driver.version)
+                stream = driver_stream(release, source, flavour, driver.version)
+                assert bool(stream) == (source == "nvidia")
+                assert not stream or stream in streams(SYSTEMS[release.roles][0])
+        for version in offer.cuda:
+            assert set(cuda_packages(release, source, version)) <= names, (source, version)
+
+
+@pytest.mark.parametrize("dist", NVIDIA)
+def test_no_package_that_a_role_installs_is_a_name_that_rpm_does_not_know(dist: str) -> None:
+    """No package of Enterprise Linux 8 is named `python3`: rpm says that it is absent, and each run installs it."""
+    there = {stub.name for packages in every(dist).values() for stub in packages}
+    system = next(system for system, (name, _) in SYSTEMS.items() if name == dist)
+    preflight = yaml.safe_load((role_folder("gpu_preflight") / f"vars/{system}.yml").read_text())
+    wanted = {*preflight["gpu_preflight_python_packages"], *preflight["gpu_preflight_hold_packages"]}
+    wanted |= {name for tool in ("python3", "gcc", "tmux") for name in catalogue.tools(rpm=True)[tool].packages}
+    assert wanted <= there
+
+
+@pytest.mark.parametrize("dist", NVIDIA)
+def test_whatever_a_toolkit_requires_is_there_in_that_version(dist: str) -> None:
+    """cuda-toolkit-13-0 wants its parts in 13.0.2 or newer."""
+    for archive, found in every(dist).items():
+        there: dict[str, list[tuple[int, ...]]] = {}
+        for stub in found:
+            there.setdefault(stub.name, []).append(numbers(stub.upstream))
+        wanted = {word for stub in found if stub.name.startswith("cuda-") for word in stub.relations.get("depends", ())}
+        for name, _, least in (word.split(" ") for word in wanted if " >= " in word):
+            assert max(there[name]) >= numbers(least), (archive.folder, name, least)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def test_a_stream_has_its_own_module_in_the_newest_version_alone() -> None:
@@ -200,3 +272,14 @@ def test_a_base_of_rpm_systems_shows_no_tools_of_debian() -> None:
     assert {"dnf", "yum", "rpm", "alternatives", "update-alternatives", "python3"} <= shown
     done = subprocess.run(["chroot", root, "alternatives", "--display", "awk"], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", ["rocky9", pytest.param("rocky8", marks=pytest.mark.only_all)])
+def test_the_canary_finds_all_that_the_catalogue_says(name: str, tmp_path: Path) -> None:
+    """In a repository that the real createrepo_c and modifyrepo_c made."""
+    folder = rpmpresented.archives(name)
+    address = (folder / f"nvidia/{rpmsystems.systems()[name].nvidia}/x86_64").as_uri()
+    root = CANARY.RpmRoot(tmp_path, address, folder / "key.asc", "", "")
+    assert root.update() == ""
+    assert CANARY.lacking(root, catalogue.archives()[name[:-1] + "-" + name[-1]], "nvidia") == []

@@ -247,6 +247,7 @@ NOT_CHECKED = {
     "signatures",  # with Secure Boot on: tests/test_signatures.py
     "sudo_path",  # a note of the plan: tests/test_wanted.py
     "nvidia_repositories",  # refused before anything is judged: tests/test_wrongmachines.py
+    "blank_disks",  # a note of the plan: tests/test_local_disks.py
     "cores", "ecc_default",  # the catalogue's word counts where these are not read
 }  # fmt: skip
 

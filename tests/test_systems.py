@@ -99,7 +99,12 @@ def test_what_holds_in_every_cell(cell: tuple[str, str, str, str]) -> None:
 NEAREST = {
     ("debian13", "v100", "nvidia", "590"): "driver.source: distribution with driver.version: auto or 550",
     ("debian12", "v100", "nvidia", "595"): "branch 580 or 570, or auto",
-    ("debian13", "a100+nvswitch", "distribution", "550"): "driver.source: nvidia with driver.version: auto, 615",
+    (
+        "debian13",
+        "a100+nvswitch",
+        "distribution",
+        "550",
+    ): "driver.source: nvidia with driver.version: auto and cudnn.version: 9.14.0.64",
     ("debian13", "a100+nvswitch", "nvidia", "550"): "branch 595, 610 or 615, or auto",
     ("rocky9", "v100", "nvidia", "615"): "branch 580 or 570, or auto",
     ("rocky8", "a100", "nvidia", "550"): "branch 570, 580 or 615, or auto",
@@ -112,7 +117,8 @@ def test_what_a_refusal_offers_can_be_had_there(cell: tuple[str, str, str, str])
     system, gpu, source, version = cell
     with pytest.raises(PlanRefused) as refused:
         wanted(*cell)
-    (works,) = {reason.partition("; works: ")[2] for reason in refused.value.reasons if "driver.version" in reason}
+    about = ("driver.version:", "host.nvswitches:")
+    (works,) = {reason.partition("; works: ")[2] for reason in refused.value.reasons if reason.startswith(about)}
     assert NEAREST[cell] in works
     offered = re.search(r"driver[.]source: (\w+)", works)
     source = offered[1] if offered else source

@@ -257,6 +257,18 @@ def test_headers_of_the_next_kernel_are_enough() -> None:
     assert resolve(load(), waiting).driver.version == "550"
 
 
+@pytest.mark.parametrize("system", ["rocky", "almalinux", "centos", "rhel"])
+def test_headers_that_only_a_vault_has(system: str) -> None:
+    """Rocky Linux and AlmaLinux keep those of earlier minor releases, where the role looks."""
+    bare = machine(bare_snapshot("rocky9"), "kernel", headers_available=False)
+    host = dataclasses.replace(bare, os=dataclasses.replace(bare.os, id=system))
+    if system in ("rocky", "almalinux"):
+        assert resolve(load("t4"), host).driver.version == "580"
+        return
+    with pytest.raises(PlanRefused, match=r"host\.kernel: no headers for the running kernel"):
+        resolve(load("t4"), host)
+
+
 def test_what_cannot_be_read_is_not_refused() -> None:
     unread = machine(
         bare_snapshot(), "kernel", headers_available=Missing("not_installed"), secure_boot=Missing("not_supported")

@@ -15,6 +15,7 @@ from gpuprep.agent import (
     codec,
     containers,
     cuda,
+    disks,
     driver,
     host_paths,
     managed,
@@ -99,6 +100,7 @@ def snapshot(request: FactsRequest) -> Snapshot:
         cloud=cloud.facts(simulated=source() is Source.SIMULATED),
         containers=containers.facts(),
         nvidia_repositories=repositories.nvidia(),
+        blank_disks=disks.blank(simulated=source() is Source.SIMULATED),
     )
     digests.keep()
     return facts

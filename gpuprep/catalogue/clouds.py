@@ -28,6 +28,7 @@ class CloudMachine:
     vgpu: bool  # it has a part of a GPU
     source: str
     unverified: tuple[str, ...]
+    firmware_off: bool = False  # the cloud's own images turn the GPU's firmware off
 
     @property
     def title(self) -> str:
@@ -68,6 +69,7 @@ def _machines() -> Mapping[tuple[str, str], CloudMachine]:
             row.get("vgpu", False),
             data["sources"][row["source"]],
             tuple(row.get("unverified", ())),
+            row.get("firmware_off", False),
         )
         for row in data["machines"]
         for one in row["types"]

@@ -35,7 +35,8 @@ def _gpus_of(name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
     metavar="OS",
     default="debian13",
     show_default=True,
-    help="debian12, debian13, ubuntu2204, ubuntu2404, rocky9, almalinux9, rhel9, centos9, rocky8 or amzn2023.",
+    help="debian12, debian13, ubuntu2204, ubuntu2404, rocky9, almalinux9, rhel9, centos9, rocky8, almalinux8, rhel8,"
+    " centos8 or amzn2023.",
 )
 @click.option(
     "--gpu",

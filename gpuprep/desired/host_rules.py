@@ -14,7 +14,7 @@ from gpuprep import catalogue
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
 from gpuprep.catalogue.roles import codec_libraries_absent
-from gpuprep.desired.nearest import ANOTHER_SYSTEM, Nearest, release_for
+from gpuprep.desired.nearest import ANOTHER_SYSTEM, Nearest
 from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.profile_rules import (
     OPEN,
@@ -108,7 +108,10 @@ def wish(profile: Profile, snapshot: Snapshot, models: Sequence[Model]) -> list[
     works = Works(here.driver(profile.driver.version), here.cuda(profile.cuda.version)) if known else Works()
     refusals = silicon(profile, distinct, works)
     wished = None if profile.driver.version == "auto" else profile.driver.version
-    refusals += driver_rules(profile, wished, None if profile.cuda.version == "auto" else profile.cuda.version)
+    cuda_wish = None if profile.cuda.version == "auto" else profile.cuda.version
+    refusals += driver_rules(
+        profile, wished, cuda_wish, works if here.has(here.source, profile.driver.version) else None
+    )
     return refusals + codec_rules(profile) + parts_that_need_others(profile)
 
 
@@ -140,10 +143,10 @@ def with_source(profile: Profile, snapshot: Snapshot) -> Profile:
     return dataclasses.replace(profile, driver=dataclasses.replace(profile.driver, source=source))
 
 
-def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRelease | None:
+def offer(here: Nearest, refusals: list[Refusal]) -> OsRelease | None:
     """What the archive of the host's OS release has; refused if the roles do not support the release."""
-    os = snapshot.os
-    release = release_for(snapshot)
+    os, source = here.snapshot.os, here.source
+    release = here.release
     if release is None:
         *most, last = [entry.title for entry in catalogue.archives().values()]
         supported = f"{', '.join(most)} and {last}"
@@ -153,9 +156,9 @@ def offer(profile: Profile, snapshot: Snapshot, refusals: list[Refusal]) -> OsRe
     if os.architecture not in release.architectures:
         reason = f"unsupported architecture {os.architecture}"
         refusals.append(refuse("host.os", reason, f"{release.title} on {listed(release.architectures)}"))
-    if profile.driver.source not in release.sources:
-        reason = f"the catalogue has no packages of source {profile.driver.source} for {release.title}"
-        refusals.append(refuse("driver.source", reason, listed(release.sources)))
+    if source not in release.sources:
+        reason = f"the catalogue has no packages of source {source} for {release.title}"
+        refusals.append(refuse("driver.source", reason, ", or ".join(here.other_sources(listing=False))))
         return None
     return release
 
@@ -179,7 +182,7 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
         return served[0]
     other = OPEN if flavour == PROPRIETARY else PROPRIETARY
     ways = [f"driver.flavour {other}"] if other in here.common_flavours() & set(fitting[0].modules) else []
-    if branches := here.branches(profile.driver.source):
+    if branches := here.fitting(here.branches(profile.driver.source)):
         ways.append(f"driver.version {listed(map(str, branches))}")
     where = place(release, profile.driver.source)
     reason = f"{where} has no {flavour} kernel modules of driver {fitting[0].version}"
@@ -339,8 +342,8 @@ def _offered(snapshot: Snapshot) -> bool:
     """
     kernel = snapshot.kernel
     if not isinstance(kernel.headers_available, Missing):
-        # Rocky Linux keeps old kernels elsewhere, where the role looks.
-        return kernel.headers_available or snapshot.os.id == "rocky"
+        # These keep old kernels elsewhere, where the role looks.
+        return kernel.headers_available or snapshot.os.id in ("rocky", "almalinux")
     image = f"linux-image-{kernel.running}"
     return (
         snapshot.os.id not in ("debian", "ubuntu")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuprep import catalogue
-from gpuprep.catalogue import Archive, Limits, Model, OsRelease
+from gpuprep.catalogue import Archive, ArchiveDriver, Limits, Model, OsRelease
 from gpuprep.desired.profile import Profile
-from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, listed
+from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, above, listed
 from gpuprep.records import Snapshot
 
 ANOTHER_SYSTEM = "another release of the operating system"
+# What a way to another source of packages may change besides, the least first.
+CHANGES = (
+    (), ("version",), ("cudnn",), ("cuda",), ("version", "cudnn"), ("version", "cuda"), ("cuda", "cudnn"),
+    ("version", "cuda", "cudnn"),
+)  # fmt: skip
+KEYS = {"version": "driver.version", "cuda": "cuda.version", "cudnn": "cudnn.version"}
 
 
 def release_for(snapshot: Snapshot) -> OsRelease | None:
@@ -25,6 +31,15 @@ def release_for(snapshot: Snapshot) -> OsRelease | None:
         for name, offer in release.sources.items()
     }
     return dataclasses.replace(release, sources=sources)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a profile says of the parts that must fit each other; "none" where it leaves one out."""
+
+    version: str
+    cuda: str
+    cudnn: str
 
 
 @dataclass(frozen=True)
@@ -60,54 +75,129 @@ class Nearest:
 
     def branches(self, source: str) -> list[int]:
         """Branches of this source that the host can have, newest first."""
-        offer = self._offers().get(source)
-        if offer is None or (self.snapshot.nvswitches and not self._has_fabric_manager(source)):
-            return []
-        served = (driver for driver in offer.drivers if self.flavours() & set(driver.modules))
-        found = dict.fromkeys(catalogue.branch(driver.version) for driver in served)
-        return [branch for branch in found if self.suits(branch)]
+        return list(dict.fromkeys(catalogue.branch(driver.version) for driver in self._drivers(source)))
+
+    def fitting(self, branches: Sequence[int]) -> list[int]:
+        """Those of these branches of the profile's source that go with the rest of the profile."""
+        return [branch for branch in branches if self._fits(self.source, self._wishes(version=str(branch)))]
 
     def driver(self, wanted: str) -> str:
         """What to put in driver.version or driver.source for a wish that cannot be, in words; the nearest first."""
         ways = []
         if here := self.branches(self.source):
             near = sorted(here, key=lambda branch: abs(branch - _branch(wanted, here[0])))
-            ways = [f"branch {listed(map(str, near))}", *(["auto"] if self._auto_suits(self.source, here) else [])]
-        offers = self._offers()
-        others = [name for name in offers if name != self.source and self.branches(name)]
-        exact = [name for name in others if self._has(offers[name], wanted, self.branches(name))]
-        ways += [f"driver.source: {name}" for name in exact]
+            fitting = self.fitting(near) or near
+            auto = self._auto_suits(self.source) and self._fits(self.source, self._wishes(version="auto"))
+            ways = [f"branch {listed(map(str, fitting))}", *(["auto"] if auto else [])]
+        having = [name for name in self._others() if self.has(name, wanted)]
+        ways += filter(None, (self._way(name, self._wishes(version=wanted), listing=False) for name in having))
         return ", or ".join(ways or self.other_sources())
 
-    def other_sources(self) -> list[str]:
+    def other_sources(self, *, listing: bool = True) -> list[str]:
         """The other sources of this release with what the host can have of them; never empty."""
-        found = []
-        for name in self._offers():
-            here = self.branches(name)
-            if name != self.source and here:
-                auto = ["auto"] if self._auto_suits(name, here) else []
-                found.append(f"driver.source: {name} with driver.version: {listed([*auto, *map(str, here)])}")
-        return found or [ANOTHER_SYSTEM]
+        ways = (self._way(name, self._wishes(), listing=listing) for name in self._others())
+        return list(filter(None, ways)) or [ANOTHER_SYSTEM]
 
     def cuda(self, wish: str = "auto") -> str:
         """What to put in cuda.version or driver.source for a wish that cannot be, in words; the nearest first."""
         wanted = None if wish in ("auto", "none") else wish
-        offers, ways = self._offers(), []
+        ways = []
         here = self._toolkits(self.source, wanted)
-        if here:
-            auto = offers[self.source].cuda[0] in here
-            ways = [listed(here), *(["auto"] if auto else [])]
+        fitting = [version for version in here if self._has_wheel(self.profile.cudnn.version, str(_major(version)))]
+        if fitting:
+            auto = self._offers()[self.source].cuda[0] in fitting
+            ways = [listed(fitting), *(["auto"] if auto else [])]
+        elif here:
+            wheels = (v for v in catalogue.cudnn_checksums() if self._has_wheel(v, str(_major(here[0]))))
+            wheel = next(wheels, "none")
+            ways = [f"{here[0]} with cudnn.version: {wheel}"]
         driver = self.profile.driver.version
-        served = self.source in offers and self._has(offers[self.source], driver, self.branches(self.source))
-        for name in offers:
-            there = self._toolkits(name, wanted) if name != self.source else []
-            if not there or (served and not self._has(offers[name], driver, self.branches(name))):
+        served = self.has(self.source, driver)
+        for name in self._others():
+            there = self._toolkits(name, wanted)
+            if not there or (served and not self.has(name, driver)):
                 continue
-            if wanted in there:
-                ways.append(f"driver.source: {name}")
-            elif not here or (wanted and _major(there[0]) == _major(wanted) != _major(here[0])):
-                ways.append(f"driver.source: {name} with cuda.version: {there[0]}")
+            nearer = wanted and _major(there[0]) == _major(wanted) != _major(here[0]) if here else True
+            if wanted in there or nearer:
+                way = self._way(name, self._wishes(cuda=there[0]), listing=False, exact_cuda=wanted not in there)
+                ways += filter(None, [way])
         return ", or ".join(ways or ["cuda.version: none"])
+
+    def _others(self) -> list[str]:
+        return [name for name in self._offers() if name != self.source and self.branches(name)]
+
+    def _wishes(self, **changed: str) -> Wishes:
+        profile = self.profile
+        wishes = Wishes(profile.driver.version, profile.cuda.version, profile.cudnn.version)
+        return dataclasses.replace(wishes, **changed)
+
+    def _way(self, name: str, wishes: Wishes, *, listing: bool, exact_cuda: bool = False) -> str:
+        """The way to another source, with what else must change for it: the least that does; "" if nothing does.
+
+        `listing`: every driver that would do. `exact_cuda`: the toolkit of `wishes` is another than the profile's.
+        """
+        said = ("cuda",) if exact_cuda else ()
+        for keys in ((("version",),) if listing else ()) + CHANGES:
+            if exact_cuda and "cuda" in keys:
+                continue
+            found = [changed for changed in self._changed(name, wishes, keys) if self._fits(name, changed)]
+            if not found:
+                continue
+            values = {key: [getattr(found[0], key)] for key in KEYS if key in (*keys, *said)}
+            if listing and keys == ("version",):
+                values["version"] = [changed.version for changed in found]
+            parts = [f"{KEYS[key]}: {listed(value)}" for key, value in values.items()]
+            return f"driver.source: {name}" + (f" with {' and '.join(parts)}" if parts else "")
+        return ""
+
+    def _changed(self, name: str, wishes: Wishes, keys: Sequence[str]) -> Iterator[Wishes]:
+        """These wishes with all that `keys` may be instead, the best first."""
+        branches = list(map(str, self.branches(name)))
+        auto = ["auto"] if self._auto_suits(name) else []
+        versions = [*auto, *branches] if "version" in keys else [wishes.version]
+        toolkits = self._toolkits(name, None) if "cuda" in keys else [wishes.cuda]
+        wheels = [*catalogue.cudnn_checksums()] if "cudnn" in keys else [wishes.cudnn]
+        for version in versions:
+            for cuda in toolkits:
+                for cudnn in wheels:
+                    yield Wishes(version, cuda, cudnn)
+
+    def _fits(self, source: str, wishes: Wishes) -> bool:
+        """Whether driver, toolkit and cuDNN can be had together. What cannot be had at all is refused by itself."""
+        driver = self._chosen(source, wishes.version)
+        if driver is None:
+            return False
+        if wishes.cuda == "none":
+            return True
+        offered = self._offers()[source].cuda
+        toolkit = offered[0] if wishes.cuda == "auto" else wishes.cuda
+        if toolkit not in offered:
+            return source == self.source  # refused by itself there
+        runs = (catalogue.cuda_minimum_branch(toolkit) or 0) <= catalogue.branch(driver)
+        usable = all(_within(toolkit, limits) for limits in self.limits())
+        return usable and runs and self._has_wheel(wishes.cudnn, str(_major(toolkit)))
+
+    def _chosen(self, source: str, wish: str) -> str | None:
+        """The driver that this wish gets from a source."""
+        auto = self._offers()[source].auto or None
+        wanted = auto if wish == "auto" else wish
+        every = self._drivers(source)
+        return next((d.version for d in every if wanted is None or catalogue.matches(d.version, wanted)), None)
+
+    def _has_wheel(self, cudnn: str, cuda_major: str) -> bool:
+        known, architecture = catalogue.cudnn_checksums(), self.snapshot.os.architecture
+        last = [limits.maximum_cudnn for limits in self.limits() if limits.maximum_cudnn]
+        if cudnn == "none" or any(above(cudnn, limit) for limit in last):
+            return True  # that one is refused by itself
+        return architecture in known.get(cudnn, {}).get(cuda_major, {})
+
+    def _drivers(self, source: str) -> list[ArchiveDriver]:
+        """Drivers of this source that the host can have, newest first."""
+        offer = self._offers().get(source)
+        if offer is None or (self.snapshot.nvswitches and not self._has_fabric_manager(source)):
+            return []
+        served = (driver for driver in offer.drivers if self.flavours() & set(driver.modules))
+        return [driver for driver in served if self.suits(catalogue.branch(driver.version))]
 
     def _toolkits(self, source: str, wanted: str | None) -> list[str]:
         """CUDA versions of this source that the GPUs and the wished driver can use, the nearest to `wanted` first."""
@@ -115,7 +205,7 @@ class Nearest:
         if not branches:
             return []
         offer = self._offers()[source]
-        known = driver != "auto" and self._has(offer, driver, branches)
+        known = driver != "auto" and self.has(source, driver)
         branch = catalogue.branch(driver) if known else branches[0]
         found = [
             version
@@ -128,19 +218,16 @@ class Nearest:
     def _offers(self) -> Mapping[str, Archive]:
         return self.release.sources if self.release is not None else {}
 
-    def _auto_suits(self, source: str, branches: Sequence[int]) -> bool:
-        offer = self._offers()[source]
-        return catalogue.branch(offer.auto or offer.drivers[0].version) in branches
+    def _auto_suits(self, source: str) -> bool:
+        return self._chosen(source, "auto") is not None
 
     def _has_fabric_manager(self, source: str) -> bool:
         return catalogue.has_fabric_manager(self.snapshot.os.id, source)
 
-    @staticmethod
-    def _has(offer: Archive, wanted: str, branches: Sequence[int]) -> bool:
-        return wanted == "auto" or any(
-            catalogue.matches(driver.version, wanted) and catalogue.branch(driver.version) in branches
-            for driver in offer.drivers
-        )
+    def has(self, source: str, wanted: str) -> bool:
+        """Whether this source has this driver for the host."""
+        drivers = self._drivers(source)
+        return bool(drivers) and (wanted == "auto" or any(catalogue.matches(d.version, wanted) for d in drivers))
 
 
 def _branch(wanted: str, otherwise: int) -> int:

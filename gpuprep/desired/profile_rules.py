@@ -124,8 +124,9 @@ def nearest_cudnn(maximum: str) -> str:
     return max(fitting, key=catalogue.parse) if fitting else "none"
 
 
-def driver_rules(profile: Profile, driver: str | None, cuda: str | None) -> list[Refusal]:
+def driver_rules(profile: Profile, driver: str | None, cuda: str | None, works: Works | None = None) -> list[Refusal]:
     """Things that need a newer driver than `driver` (exact or branch; None: not known yet)."""
+    works = works or Works()
     refusals: list[Refusal] = []
     headers = profile.codec.headers
     if driver is None:
@@ -144,7 +145,7 @@ def driver_rules(profile: Profile, driver: str | None, cuda: str | None) -> list
         lowest = catalogue.cuda_minimum_branch(cuda)
         if lowest is not None and catalogue.branch(driver) < lowest:
             reason = f"CUDA {cuda} needs driver branch {lowest} or newer, and the driver is {driver}"
-            refusals.append(refuse("cuda.version", reason, _cuda_for(driver)))
+            refusals.append(refuse("cuda.version", reason, works.cuda or _cuda_for(driver)))
     return refusals
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuprep import __version__, catalogue
 from gpuprep.agent.host_paths import CUDNN_PREFIX, NCCL_PREFIX, PROGRAM_LINKS
-from gpuprep.catalogue import Board, OsRelease, Tool
+from gpuprep.catalogue import Board, OsRelease, Tool, clouds
 from gpuprep.catalogue.agent import agent_libraries
 from gpuprep.catalogue.roles import (
     container_packages,
@@ -26,10 +26,11 @@ from gpuprep.desired.nearest import Nearest
 from gpuprep.desired.profile import CodecWish, MountWish, Profile, SigningWish, TuningWish
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rules
 from gpuprep.errors import PlanRefused
-from gpuprep.records import ClockPair, PciDevice, Snapshot
+from gpuprep.records import ClockPair, Missing, PciDevice, Snapshot
 
 __all__ = ["Wanted", "WantedGpu", "build_key", "check_profile", "resolve", "tuning_document"]
 
+MOST_DISKS = 4  # that a sentence names
 ANY = "any"
 
 
@@ -172,7 +173,7 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     gpus = [board for board in boards if board is not None]
     refusals += host_rules.wish(profile, snapshot, [gpu.model for gpu in gpus])
     here = Nearest(profile, snapshot, [gpu.model for gpu in gpus])
-    release = host_rules.offer(profile, snapshot, obstacles)
+    release = host_rules.offer(here, obstacles)
     obstacles += host_rules.codec_libraries(profile, release)
     choice = _choose(profile, snapshot, gpus, release, obstacles, judging=judging)
     if judging and _installed_by_others(profile, snapshot, choice):  # as on a system that gpuprep has no packages for
@@ -210,7 +211,12 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
         mount=profile.extras.mount,
         min_free_mib=min_free_mib,
         installs=choice.archive is not None,
-        decisions=(*_decisions(profile, gpus, choice), *_sudo(profile, snapshot)),
+        decisions=(
+            *_decisions(profile, gpus, choice),
+            *_sudo(profile, snapshot),
+            *_firmware(profile, snapshot),
+            *_local_disks(profile, snapshot),
+        ),
     )
 
 
@@ -371,6 +377,31 @@ def _sudo(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
     return (
         f"`sudo ffmpeg` will not find FFmpeg: sudo looks in {path} alone (secure_path); type `sudo "
         f"{PROGRAM_LINKS}/ffmpeg`, or add {PROGRAM_LINKS} to secure_path (`sudo visudo`)",
+    )
+
+
+def _firmware(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
+    """A T4 of AWS: the firmware of the GPU can be the cause of an Xid there. Never chosen for the user."""
+    known = clouds.machine_of(snapshot)
+    if known is None or not known.firmware_off or not profile.driver.gpu_firmware:
+        return ()
+    return (
+        f"the GPU's firmware stays on, and {known.cloud}'s own images for {known.type} turn it off:"
+        " `driver.gpu_firmware: false` with `driver.flavour: proprietary` does that, too",
+    )
+
+
+def _local_disks(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
+    """The disks that a cloud machine has besides, offered for the mount; gpuprep makes no file system itself."""
+    disks = snapshot.blank_disks
+    if isinstance(disks, Missing) or not disks or profile.extras.mount is not None:
+        return ()
+    sizes = ", ".join(f"{disk.device} ({disk.size_bytes / 1e9:.0f} GB)" for disk in disks[:MOST_DISKS])
+    more = f" and {len(disks) - MOST_DISKS} more" if len(disks) > MOST_DISKS else ""
+    return (
+        f"local NVMe that holds nothing: {sizes}{more}, blank again after each stop of the machine. To use it:"
+        f" `sudo mkfs.ext4 -L scratch {disks[0].device}`, and in the profile"
+        " extras.mount: {device: LABEL=scratch, path: /scratch, fstype: ext4}",
     )
 
 

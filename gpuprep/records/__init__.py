@@ -80,6 +80,7 @@ __all__ = [
     "IdentityFacts",
     "Int",
     "KernelFacts",
+    "LocalDisk",
     "LockedClocks",
     "Missing",
     "ModprobeLine",
@@ -326,6 +327,15 @@ class AptFacts:
 
 
 @dataclass(frozen=True)
+class LocalDisk:
+    """A disk inside of the cloud's computer that holds nothing: it is blank again after each stop of the machine."""
+
+    device: str  # "/dev/nvme1n1"; another one after a reboot
+    model: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class NvidiaRepository:
     """An entry of apt's or dnf's sources that is one of NVIDIA's repositories of drivers and CUDA."""
 
@@ -463,6 +473,7 @@ class Snapshot:
     containers: Union[ContainerFacts, Missing] = NOT_READ
     signatures: Union[SignatureFacts, Missing] = NOT_READ
     nvidia_repositories: Union[tuple[NvidiaRepository, ...], Missing] = NOT_READ
+    blank_disks: Union[tuple[LocalDisk, ...], Missing] = NOT_READ
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from gpuprep.errors import AgentFailed, NoPrivilege
 from gpuprep.records import DecodeError, FactsRequest, ProbeResult, Snapshot, to_json
 from gpuprep.records.codec import from_last_line
 from gpuprep.remote import CommandResult, Host
+from gpuprep.remote.lock import INSTALL_PYTHON, NEWER_PYTHON
 from gpuprep.remote.probereports import Doing, SoFar
 from gpuprep.untrusted.plaintext import one_line
 
@@ -205,14 +206,13 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
     if result.exit_code == 127 and "python3" in result.stderr:
         raise AgentFailed(
             f"{host.name}: there is no python3 on the host, which its facts are read with",
-            "install it there (`sudo apt-get install python3` or `sudo dnf install python3`), then run again",
+            f"{INSTALL_PYTHON}, then run again",
             where=host.name,
         )
     if result.exit_code != 0:
         raise AgentFailed(
             f"{host.name}: the agent ended with exit code {result.exit_code}: {_last_lines(result.stderr)}",
-            "run again with -v; python3 on the host must be 3.9 or newer (on Red Hat's 8:"
-            " `sudo dnf install python3.12`, then `sudo alternatives --set python3 /usr/bin/python3.12`)",
+            f"run again with -v; python3 on the host must be 3.9 or newer ({NEWER_PYTHON})",
             where=host.name,
         )
     try:

@@ -32,7 +32,12 @@ HEARTBEAT_SECONDS = 15.0
 HEARTBEAT_LIMIT = 90
 ANSWER_TIMEOUT = 30.0
 RETRY_SECONDS = 2.0
-NO_PYTHON = "python"
+NO_PYTHON, OLD_PYTHON = "python", "old"
+# What to do on a host without a python3 that Ansible runs with. Red Hat's 8 has 3.6 under that name, or none.
+NEWER_PYTHON = (
+    "on Red Hat's 8: `sudo dnf install python3.12`, then `sudo alternatives --set python3 /usr/bin/python3.12`"
+)
+INSTALL_PYTHON = f"install it there (`sudo apt-get install python3` or `sudo dnf install python3`; {NEWER_PYTHON})"
 
 
 class HostLock:
@@ -78,7 +83,13 @@ class HostLock:
         if word == NO_PYTHON:
             return HostError(
                 f"cannot lock {self._where}: there is no python3",
-                "install it there (`sudo apt-get install python3` or `sudo dnf install python3`), then run again",
+                f"{INSTALL_PYTHON}, then run again",
+                where=self._where,
+            )
+        if word == OLD_PYTHON:
+            return HostError(
+                f"cannot lock {self._where}: python3 there is {one_line(rest, 20)}, and gpuprep needs 3.9 or newer",
+                f"install a newer one ({NEWER_PYTHON}), then run again",
                 where=self._where,
             )
         said = rest if word == "refused" else (process.read_error().strip().splitlines() or ["no message"])[-1]

@@ -3,11 +3,11 @@
 The first line is the result: `held`, `busy` and the other owner as JSON text, or `refused` and why. Then the program
 stays until its input ends or is silent for SECONDS. The file's content is only for people: the flock decides.
 
+An older Python than gpuprep needs reads this, too (no future imports), and answers `old` and its version.
+
 Only root may enter the folder (0700), so no other user can open, replace or create the file first. A folder or file of
 another user is refused: not followed, not waited for, and never written.
 """
-
-from __future__ import annotations
 
 import contextlib
 import errno
@@ -19,6 +19,7 @@ import stat
 import sys
 from pathlib import Path
 
+OLDEST = (3, 9)
 MOST = 4096  # bytes of the other's words
 CAREFUL = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # A link, a socket, a folder where a file should be, a file where a folder should be.
@@ -88,4 +89,7 @@ def main(path: Path, owner: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
+    if sys.version_info[:2] < OLDEST:
+        say(f"old {sys.version.split()[0]}")
+        sys.exit(3)
     sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))

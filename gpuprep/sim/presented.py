@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuprep.sim import layer, rpmpresented, rpmsystems
-from gpuprep.sim.archive import repository, stubs
+from gpuprep.sim.archive import repository, serving, stubs
 
 Progress = Callable[[str], None]
 
@@ -52,9 +52,11 @@ def give(os_name: str, given: Path, progress: Progress = lambda _: None) -> None
     """Puts the system's name and its stub archives into the layer below the machine's own disk."""
     if os_name in rpmsystems.names():
         rpmpresented.give(os_name, given, progress)
+        serving.offer(os_name, rpmpresented.archives(os_name))
         return
     archives = repository.folder(os_name)
     if archives is not None:
+        serving.offer(os_name, archives)
         for file in archives.rglob("*"):
             if file.is_file():
                 layer.write(given, f"{repository.INSIDE}/{file.relative_to(archives)}", file.read_bytes())
@@ -66,13 +68,15 @@ def give(os_name: str, given: Path, progress: Progress = lambda _: None) -> None
 
 
 def mirrors(os_name: str) -> dict[str, str]:
-    """NVIDIA's repository as a machine of this OS has it, and the key that signs it."""
+    """NVIDIA's repository as a machine of this OS finds it, by HTTP where that is served, and the key that signs it."""
     if not stubs.ARCHIVES.get(os_name) and os_name not in rpmsystems.names():
         return {}
     key = str(repository.public_key())
-    found = {"nvidia": f"file:///{repository.INSIDE}/nvidia", "nvidia_key": key}
-    found |= {"container_toolkit": f"file:///{repository.INSIDE}/container-toolkit", "container_toolkit_key": key}
+    served = serving.address(os_name)
+    place = served or f"file:///{repository.INSIDE}"
+    found = {"nvidia": f"{place}/{'/'.join(serving.NVIDIA)}" if served else f"{place}/nvidia", "nvidia_key": key}
+    found |= {"container_toolkit": f"{place}/container-toolkit", "container_toolkit_key": key}
     if os_name in rpmsystems.names() and rpmsystems.systems()[os_name].dist in stubs.VAULTS:
         # Of EPEL the package that adds it, epel-release-latest-9.noarch.rpm; of the vault a folder for a minor release.
-        found |= {"epel": f"file:///{repository.INSIDE}/epel", "rocky_vault": f"file:///{repository.INSIDE}/vault"}
+        found |= {"epel": f"{place}/epel", "rocky_vault": f"{place}/vault", "almalinux_vault": f"{place}/vault"}
     return found

@@ -20,6 +20,7 @@ from typing import IO
 from gpuprep.agent.host_paths import SIMULATED_GPUS
 from gpuprep.errors import GpuprepError
 from gpuprep.sim import boot, cgroup, ids, mounts, store, sysfs
+from gpuprep.sim.archive import serving
 
 # systemd-nspawn --keep-unit ends with this code when the machine asked for a reboot
 REBOOT = 133
@@ -44,6 +45,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._stop)
         self.first_id = _first_id(self.folder)
         self._mount(store.read(self.name))
+        serving.begin()
         while not self.stopping:
             description = store.read(self.name)
             boot.prepare(description, self.root, self.folder, self.first_id or 0)

@@ -15,6 +15,7 @@ WHOLE = {
     "nvidia": "gpu_driver_nvidia_url",
     "epel": "gpu_driver_epel_url",
     "rocky_vault": "gpu_preflight_vault_url",
+    "almalinux_vault": "gpu_preflight_almalinux_vault_url",
     "container_toolkit": "gpu_containers_url",
 }
 # The file with the key that signs a mirror.

@@ -47,6 +47,7 @@ from gpuprep.records import (
 from gpuprep.records.baseline import Baseline
 from gpuprep.records.ids import MOMENT, at_host, of_host
 from gpuprep.remote import Host, Target
+from gpuprep.remote.lock import INSTALL_PYTHON
 from gpuprep.store import Store
 from gpuprep.untrusted.plaintext import command, one_line
 from gpuprep.workflows.provision import play
@@ -124,7 +125,7 @@ def _refuse(host: Host, there: Found) -> None:
     if not found:
         raise PlanRefused(
             [f"{host.name}: there is no python3"],
-            "install it there (`sudo apt-get install python3` or `sudo dnf install python3`), then run again",
+            f"{INSTALL_PYTHON}, then run again",
         )
     oldest = ".".join(map(str, OLDEST_PYTHON))
     if not catalogue.is_version(found):

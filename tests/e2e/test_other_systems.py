@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.machines import Done, gpuprep, inside, must, up
+from gpuprep.sim import controller
 
 # CUDA's stub has an nvcc that compiles nothing, so that cells without a toolkit can pass whole.
 PROFILE = """\
@@ -68,6 +69,10 @@ CELLS = {
     ("rhel9", "t4", "nvidia", "auto"): ("580.178.04", "open"),
     ("almalinux9", "a100", "nvidia", "570"): ("570.211.01", "open"),
     ("centos9", "t4", "nvidia", "570.133.20"): ("570.133.20", "open"),
+    ("rocky8", "t4", "nvidia", "615"): ("615.71.09", "open"),
+    ("almalinux8", "t4", "nvidia", "auto"): ("580.178.04", "open"),
+    ("rhel8", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
+    ("centos8", "a100+nvswitch", "nvidia", "580.105.08"): ("580.105.08", "open"),
     ("amzn2023", "t4", "nvidia", "auto"): ("580.178.04", "open"),
     ("amzn2023", "v100", "nvidia", "570"): ("570.211.01", "proprietary"),
     ("amzn2023", "t4", "distribution", "auto"): ("580.178.04", "open"),
@@ -83,6 +88,8 @@ FABRIC = {
     True: "grep -c '^nvidia-fabric' /etc/dnf/plugins/versionlock.list; rpm -qa --qf '%{NAME} %{VERSION}\\n' |"
     " awk '/nvidia-fabric/ {print $2}'; systemctl is-active nvidia-fabricmanager",
 }
+# NVIDIA's repository, served by HTTP as NVIDIA's is.
+SOURCES = {False: "/etc/apt/sources.list.d/gpuprep-nvidia.sources", True: "/etc/yum.repos.d/gpuprep-nvidia.repo"}
 UNHOLD = {
     False: "apt-mark unhold $(apt-mark showhold | grep -m1 -e compute -e libcuda1)",
     True: "dnf -q -C versionlock delete libnvidia-ml",
@@ -134,6 +141,9 @@ def is_provisioned(machine: str, wish: str, version: str, flavour: str, *, deep:
     assert ("Open" in loaded) == (flavour == "open")
     foreign = inside(machine, VERSIONS[is_rpm(machine)]).stdout.split()
     assert foreign == [version]  # nothing of another branch, not even of the repository's newest
+    repository = inside(machine, f"cat {SOURCES[is_rpm(machine)]} 2>/dev/null || true").stdout
+    served = re.search(r"http://127[.]0[.]0[.]1:\d+/\w+/compute/cuda/repos/", repository)
+    assert not repository or served or controller.proxies()  # behind a proxy machines have files
 
 
 @pytest.fixture(scope="module")
@@ -259,21 +269,42 @@ def test_the_other_kernel_modules_of_the_same_version_and_back(rocky: str, tmp_p
         assert ("Open" in loaded, "kmod-nvidia-open-dkms" in loaded) == (flavour == "open",) * 2
 
 
+# A kernel of an earlier minor release, and where its package is.
+OLD_KERNELS = {
+    "el9": ("5.14.0-570.12.1.el9_6", "vault/9.6/BaseOS"),
+    "el8": ("4.18.0-513.5.1.el8_9", "vault/8.9/BaseOS"),
+}
+
+
+def gets_the_module_of_an_old_kernel(machine: str, dist: str, wish: str) -> None:
+    """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
+    old, folder = OLD_KERNELS[dist]
+    archive = f"file:///usr/lib/gpuprep-sim/archive/{folder}/x86_64/os"
+    inside(machine, f"dnf -y -q --repofrompath=old,{archive} install kernel-{old}")
+    inside(machine, f"grubby --set-default /boot/vmlinuz-{old}.x86_64")
+    found = only(gpuprep("drift", f"sim:{machine}", "--profile", wish, "--json"))
+    assert {"driver.next_boot_module", "kernel.headers_next_boot"} <= open_findings(found)
+    must("provision", f"sim:{machine}", "--profile", wish)
+    assert f"{old}.x86_64, x86_64: installed" in inside(machine, "dkms status").stdout
+    assert "vault" not in inside(machine, "dnf -q repolist").stdout
+    inside(machine, f"dnf -y -q remove kernel-core-{old}")
+
+
 @pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_a_kernel_that_only_the_vault_has_gets_its_module(rocky: str, tmp_path: Path) -> None:
-    """Somebody chose an old kernel for the next boot: its headers are no longer in the repositories."""
-    old = "5.14.0-570.12.1.el9_6"
-    archive = "file:///usr/lib/gpuprep-sim/archive/vault/9.6/BaseOS/x86_64/os"
-    inside(rocky, f"dnf -y -q --repofrompath=old,{archive} install kernel-{old}")
-    inside(rocky, f"grubby --set-default /boot/vmlinuz-{old}.x86_64")
-    wish = profile(tmp_path, "nvidia", "580")
-    found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
-    assert {"driver.next_boot_module", "kernel.headers_next_boot"} <= open_findings(found)
-    must("provision", f"sim:{rocky}", "--profile", wish)
-    assert f"{old}.x86_64, x86_64: installed" in inside(rocky, "dkms status").stdout
-    assert "vault" not in inside(rocky, "dnf -q repolist").stdout
-    inside(rocky, f"dnf -y -q remove kernel-core-{old}")
+    gets_the_module_of_an_old_kernel(rocky, "el9", profile(tmp_path, "nvidia", "580"))
+
+
+@pytest.mark.only_all
+def test_a_kernel_that_only_almalinuxs_vault_has_gets_its_module(tmp_path: Path) -> None:
+    machine = up("e2e-vault-almalinux8", "almalinux8", ["t4"])
+    try:
+        wish = profile(tmp_path, "nvidia", "580")
+        must("provision", f"sim:{machine}", "--profile", wish)
+        gets_the_module_of_an_old_kernel(machine, "el8", wish)
+    finally:
+        gpuprep("sim", "down", machine)
 
 
 @pytest.mark.only_all
@@ -335,11 +366,16 @@ def test_a_branch_and_the_next_and_back_on_each_family(case: tuple[str, str], tm
 
 @pytest.mark.only_all
 def test_a_repository_that_apt_does_not_believe_is_taken_away_again(tmp_path: Path) -> None:
-    """Its entry would end every later `apt-get update` on the machine."""
+    """Its entry would end every later `apt-get update` on the machine.
+
+    The archive on the machine itself, as where a proxy is set: what is served by HTTP is that of all machines.
+    """
     machine = up("e2e-unbelieved", "debian13", ["t4"])
+    proxy = {"http_proxy": "http://127.0.0.1:9"}
     try:
         inside(machine, "sed -i s/Origin/0rigin/ /usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/InRelease")
-        refused = gpuprep("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "595"))
+        host = ("provision", f"sim:{machine}", "--profile", profile(tmp_path, "nvidia", "595"))
+        refused = gpuprep(*host, environment=proxy)
         assert refused.exit_code == 4
         said = " ".join(refused.text.split())
         assert "apt cannot use file:///usr/lib/gpuprep-sim/archive/nvidia/debian13/x86_64/" in said
@@ -383,6 +419,38 @@ def test_one_source_of_packages_and_the_other_and_back(tmp_path: Path) -> None:
             assert ("-server" in own) == (source == "distribution")
             if source == "distribution":
                 inside(machine, PREBUILT)  # part of a driver: it goes with that driver
+    finally:
+        gpuprep("sim", "down", machine)
+
+
+# The real compiler of CUDA 13.0, from the Python index, in the place of the stub's. Older ones have no nvcc there.
+NVCC = (
+    "apt-get -qq update && apt-get -y -qq install g++ python3-venv && python3 -m venv /opt/nvcc &&"
+    " /opt/nvcc/bin/pip install --quiet nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88"
+    " nvidia-cuda-runtime==13.0.96 &&"
+    " cp -a /opt/nvcc/lib/python3*/site-packages/nvidia/cu13/. /usr/local/cuda-13.0/ &&"
+    " cp -an /usr/local/cuda-13.0/lib/. /usr/local/cuda-13.0/lib64/"
+)
+
+
+@pytest.mark.only_all
+def test_a_real_compiler_behind_the_stubs_of_the_toolkit(tmp_path: Path) -> None:
+    """In the folders and with the PATH that the roles made for NVIDIA's packages it compiles and links for the GPU."""
+    machine = up("e2e-nvcc", "ubuntu2404", ["t4"])
+    try:
+        wish = profile(tmp_path, "nvidia", "580", cuda="13.0")
+        must("provision", f"sim:{machine}", "--profile", wish, exit_code=UNMEASURED)
+        question = ("validate", f"sim:{machine}", "--profile", wish, "--only", "toolkit", "--json")
+
+        def compiles() -> str:
+            found = only(gpuprep(*question))["findings"]
+            (status,) = (f["status"] for f in found if (f["subject"], f["property"]) == ("cuda", "compiles"))
+            return str(status)
+
+        assert compiles() != "PASS"  # the stub
+        inside(machine, NVCC)
+        assert compiles() == "PASS"
+        assert "V13.0.88" in inside(machine, "bash -lc 'nvcc --version'").stdout
     finally:
         gpuprep("sim", "down", machine)
 

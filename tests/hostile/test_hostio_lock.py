@@ -410,8 +410,23 @@ def test_of_many_who_come_at_once_one_has_it(run: Path) -> None:
         process.close()
 
 
-def test_the_program_is_one_that_an_old_python_reads() -> None:
-    """3.9 is the oldest that hosts have."""
-    source = Path(locking.__file__).with_name("lockprogram.py").read_text()
-    compile(source, "lockprogram.py", "exec", dont_inherit=True)
-    assert sys.version_info >= (3, 9)
+OLD = """\
+#!{python}
+import os, sys
+at = sys.argv.index("-c") + 1
+code = "import sys\\nsys.version_info = (3, 6, 8)\\nsys.version = '3.6.8 (default)'\\n" + sys.argv[at]
+os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", code, *sys.argv[at + 1:]])
+"""
+
+
+def test_a_python_that_is_too_old_is_named(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enterprise Linux 8 has 3.6, which ends at `from __future__ import annotations` before it reads anything else."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").write_text(OLD.format(python=sys.executable))
+    (tmp_path / "bin/python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    words = "cannot lock box: python3 there is 3.6.8, and gpuprep needs 3.9"
+    with pytest.raises(HostError, match=words) as caught, lock_of(run, ALICE):
+        pass
+    assert "sudo alternatives --set python3 /usr/bin/python3.12" in caught.value.hint
+    assert not (run / "gpuprep").exists()

@@ -52,16 +52,16 @@ class Stub:
 _CONTAINERS = Archive("container-toolkit/deb/amd64", ("container-toolkit",), label="NVIDIA container toolkit")
 VAULTS = {"el9": "9.6", "el8": "8.9"}  # an earlier minor release, whose kernels the vault has
 ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
-    "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit")), _CONTAINERS),
+    "debian12": (Archive("nvidia/debian12/x86_64", ("nvidia-debian12", "toolkit", "toolkit-older")), _CONTAINERS),
     "debian13": (Archive("nvidia/debian13/x86_64", ("nvidia-debian13", "toolkit-13")), _CONTAINERS),
     "ubuntu2204": (
         _CONTAINERS,
-        Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit")),
+        Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
         Archive("ubuntu", ("ubuntu-22.04",), "jammy", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
     ),
     "ubuntu2404": (
         _CONTAINERS,
-        Archive("nvidia/ubuntu2404/x86_64", ("nvidia-ubuntu", "toolkit")),
+        Archive("nvidia/ubuntu2404/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
         Archive("ubuntu", ("ubuntu-24.04",), "noble", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
     ),
 }
@@ -69,7 +69,7 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
 
 def rpm_archives(dist: str, nvidia: str) -> tuple[Archive, ...]:
     """Those of an RPM system: NVIDIA's repository, its own ones, and the vault with what it had before."""
-    files = ("nvidia-rpm", "toolkit-rpm", "container-toolkit-rpm")
+    files = ("nvidia-rpm", "toolkit-rpm", "toolkit-rpm-older", "container-toolkit-rpm")
     found = [Archive(f"nvidia/{nvidia}/x86_64", files, dist=dist, modules="nvidia-rpm-modules")]
     found.append(Archive("container-toolkit/rpm/x86_64", ("container-toolkit-rpm",), dist=dist))
     own: dict[str, tuple[str, ...]]
