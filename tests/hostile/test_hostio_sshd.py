@@ -244,17 +244,17 @@ RUNNING = {
     ),
     "leaves-in-the-middle": (lose, HostUnreachable, LOST),
     "hangs-up-in-the-middle": (close_all_but_status, HostUnreachable, LOST),
-    "closes-without-a-status": (lambda s: s.channel.close(), HostError, "did not run our command and said nothing"),
-    "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and said nothing"),
+    "closes-without-a-status": (lambda s: s.channel.close(), HostError, "did not run our command and printed nothing"),
+    "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and printed nothing"),
     "claims-the-mark-of-another-run": (
         lambda s: (s.say(b"gpuprep " + b"0" * 32 + b"\n{}", marked=False), s.end(0)),
         HostError,
-        "did not run our command; it said: gpuprep 0000",
+        "did not run our command; its output: gpuprep 0000",
     ),
     "account-closed": (
         lambda s: (s.say(b"This account is currently not available.\n" + ESCAPES, marked=False), s.end(1)),
         HostError,
-        "login shell of me did not run our command; it said: This account is currently not available",
+        "login shell of me did not run our command; its output: This account is currently not available",
     ),
 }
 
