@@ -72,10 +72,10 @@ def at(folder: Path, page: str) -> str:
     return path.as_uri()
 
 
-# Where the focus is: of what, whether a reader sees that it is there, whether it is in sight, and whether it is covered.
+# What has the focus; whether a reader sees that; whether it is in sight; whether nothing covers it.
 STOP = """() => {
   const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
-  const over = document.elementFromPoint((box.left + box.right) / 2, Math.max(box.top, Math.min(box.top + 9, box.bottom)));
+  const over = document.elementFromPoint((box.left + box.right) / 2, Math.min(box.top + 9, box.bottom));
   return [
     `${one.tagName} ${(one.getAttribute('href') || one.textContent || '').trim().slice(0, 40)}`,
     style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,

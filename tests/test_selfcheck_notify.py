@@ -471,7 +471,8 @@ def test_a_command_gets_the_document(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_tried_by_the_next_run(tmp_path: Path) -> None:
     log = script(tmp_path, f"cat >> LOG; echo >> LOG; exec test -e {tmp_path}/works")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
-    assert host.night(Status.FAIL) == ["command not notified, the next run tries again: the command ended with exit code 1"]
+    again = "command not notified, the next run tries again: the command ended with exit code 1"
+    assert host.night(Status.FAIL) == [again]
     (tmp_path / "works").touch()
     assert host.night(Status.FAIL) == ["command notified"]
     assert host.night(Status.FAIL) == []
