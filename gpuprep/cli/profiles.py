@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import tables
-from gpuprep.cli.console import emit
+from gpuprep.cli.console import emit, table_columns
 from gpuprep.untrusted.plaintext import command, visible
 
 MOST_MODELS = 5  # that the table names of one profile
@@ -40,9 +40,7 @@ def list_profiles(as_json: bool) -> None:
         emit(tables.document(profiles=rows), None)
         return
     table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], _few(r["gpus"]), r["description"]) for r in rows)]
-    widths = [max(len(row[column]) for row in table) for column in (0, 1)]
-    for name, gpus, description in table:
-        emit(f"{name:<{widths[0]}}  {gpus:<{widths[1]}}  {description}", None)
+    emit("\n".join(tables.lines(table, columns=table_columns(None))), None)
 
 
 def _few(gpus: list[str]) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # By exit code, of a run that ended before a verdict: the same words as in history and reports.
 WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
 WORST_FIRST = ("FAIL", "FAILED", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
+OPTIONAL = ("WHEN", "COMMAND", "PROFILE")  # columns that a narrow terminal may not show, the most important first
+SUMMARY = 28  # columns of a summary, before others are shown beside it
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 OLD_DAYS = 2.0  # two nights: what is older may have changed since
 
@@ -104,10 +106,11 @@ def _told(seconds: float | None) -> str:
 
 
 def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
-    rows = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
+    rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
     for run in found:
         simulated = "simulated: " if run.source.value == "simulated" else ""
         rows.append((run.host, _result(run), run.command, _told(_age(run, now)), run.profile, simulated + run.summary))
+    rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
     counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]
     total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(one for one in counts if one[:2] != '0 ')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuprep.records import RunRecord, Status
@@ -110,7 +110,7 @@ def _state(record: RunRecord, gpu: Gpu) -> Status | None:
 
 
 def _row(
-    name: str, unit: str, labels: tuple[str, ...], values: dict[str, Figure | None], *, marked: bool = True
+    name: str, unit: str, labels: tuple[str, ...], values: Mapping[str, Figure | None], *, marked: bool = True
 ) -> Row:
     return Row(name, unit, tuple(values.get(label) for label in labels), marked)
 
