@@ -328,7 +328,7 @@ def test_the_tab_key_reaches_everything_there_and_back_and_nothing_covers_it(
     def walk(page: Any) -> Any:
         page.evaluate(OPEN)
         wanted = page.evaluate(STOPS)
-        stops = {}
+        stops: dict[str, list[Any]] = {}
         for key in ("Tab", "Shift+Tab"):
             stops[key] = []
             for _ in range(wanted - (key != "Tab")):
