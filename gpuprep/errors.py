@@ -100,6 +100,10 @@ class NoPrivilege(HostError):
     pass
 
 
+class TookTooLong(HostError):
+    """A command did not end in its time, and was ended; others may still run there."""
+
+
 class AgentFailed(HostError):
     pass
 

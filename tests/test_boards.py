@@ -328,7 +328,7 @@ def test_proprietary_modules_are_refused_where_only_open_ones_work() -> None:
 
 def test_a_stranger_is_sent_to_a_profile_that_exists() -> None:
     said = refused(shipped("t4"), bare_snapshot(gpus=["2684"]))
-    assert "the host has a RTX 4090, and profile t4 is for T4; works: --profile base" in said
+    assert "the host's GPU is RTX 4090, and profile t4 is for T4; works: --profile base" in said
 
 
 # ---------------------------------------------------------------- records and the bus

@@ -19,7 +19,7 @@ from fakehost import Script
 from pages import too_wide
 from records_for_tests import record
 
-from gpuprep.cli import cli, edge
+from gpuprep.cli import cli, edge, meant
 from gpuprep.cli.console import Console
 from gpuprep.cli.lazy import COMMANDS
 from gpuprep.desired import loading, state
@@ -169,7 +169,16 @@ def test_the_command_that_a_missing_profile_names_has_the_host_that_was_typed(gp
     ("words", "part"),
     [
         (["provsion"], "Did you mean 'provision'"),
+        (["trend", "web1"], "Did you mean 'history trend'"),  # a subcommand without its group
+        (["dashboard"], "Did you mean 'serve'"),
+        (["help", "schedule"], "Did you mean 'drift schedule'"),
         (["provision", "--nope"], "--nope"),
+        # what click finds spelt alike is wrong for these: --store, --quiet
+        (["serve", "--port", "80"], "Write --listen ADDRESS:PORT instead"),
+        (["validate", "web1", "--user", "ubuntu"], "Write USER@HOST instead"),
+        (["validate", "web1", "--port", "22"], "Write USER@HOST:PORT instead"),
+        (["init", "-i", "key.pem", "web1"], "Write --ssh-key FILE instead"),
+        (["history", "--hosts", "web1"], "Did you mean '--host'"),
         (["provision", "local", "-p", "t4", "--only", "drivers"], "no step 'drivers'"),
         (["provision", "a b", "-p", "t4"], "HOST 'a b' has a blank in it"),
         (["provision", "local", "-p", "t4", "--limit", "x"], "--limit needs an inventory"),
@@ -463,3 +472,17 @@ def test_the_commands_that_the_playground_prints_can_be_typed() -> None:
             name, command, rest = context.command.resolve_command(context, words)
             assert command is not None
             context = command.make_context(name, rest, parent=context)
+
+
+def test_each_option_that_is_named_in_place_of_another_exists() -> None:
+    named = {means.partition(" ")[0] for means in meant.OPTIONS.values() if means.startswith("-")}
+    has: set[str] = set()
+    left: list[click.Command] = [cli]
+    while left:
+        command = left.pop()
+        has.update(name for each in command.params for name in each.opts)
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            left += [one for name in command.list_commands(context) if (one := command.get_command(context, name))]
+    assert named <= has
+    assert set(meant.COMMANDS) <= set(cli.list_commands(click.Context(cli)))

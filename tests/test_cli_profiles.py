@@ -166,6 +166,8 @@ def test_a_profile_may_extend_a_file_of_the_user(tmp_path: Path) -> None:
         (["own", "--gpu", "rtx"], "no such GPU"),
         (["own", "--from", "t5"], "there is no profile 't5'"),
         (["own", "--from", "./nowhere.yml"], "there is no such file"),
+        (["own", "--from", "t4", "--gpu", "v100"], "this profile and its limits are for T4, not for V100"),
+        (["own", "--from", "t4", "--gpu", "t4", "--gpu", "v100"], "are for T4, not for V100"),
         (["t4", "--gpu", "t4"], "is a profile of gpuprep's own"),
         (["../own", "--gpu", "t4"], "is no name of a profile"),
         (["-own", "--gpu", "t4"], "No such option"),

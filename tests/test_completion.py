@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 from records_for_tests import record
-from shellsfortests import SHELLS, Shell, environment, needed
+from shellsfortests import PROMPT, SHELLS, Shell, environment, needed
 
 from gpuprep.catalogue import boards, models
 from gpuprep.cli import candidates, cli
@@ -450,6 +451,10 @@ def test_tab_in_a_real_shell(shell: Shell, place: Path) -> None:
     shell.becomes("gpuprep report 20261120-100001", "gpuprep report 20261120-100001-abcdef")
     shell.lists("gpuprep explain --gpu a100_pcie_", "100_pcie_40", "100_pcie_80")  # fish shortens its list
     shell.lists("gpuprep history trend gpu-0", "gpu-01", "gpu-02")
+    # in gpuprep's order: the newest run first, formats as the help has them
+    formats = shell.lists("gpuprep report last --format ", "text", "junit", "sbom")
+    below = " ".join(row for row in formats if PROMPT.strip() not in row)  # fish has the first on the line already
+    assert re.findall("text|junit|sbom", below) == ["text", "junit", "sbom"]
     screen = shell.lists("gpuprep drift ", "unschedule", "gpu-only", "gpu-01")
     assert not any("touch" in row for row in screen)
     assert not any("pwned" in path.name for path in place.rglob("*"))

@@ -236,7 +236,7 @@ def test_a_profile_for_another_machine_is_refused_though_one_was_certified(stage
     made = stage(of=loading.load("a100"))
     assert made.exit_code == 2
     assert made.error is not None
-    assert "the host has a T4" in made.error
+    assert "the host's GPU is T4" in made.error
 
 
 # ---------------------------------------------------------------- one round trip

@@ -130,7 +130,7 @@ def test_simulated_stays_simulated(tmp_path: Path) -> None:
 
 def test_a_profile_for_another_gpu_is_refused(tmp_path: Path) -> None:
     for document in (WHOLE, FIGURES):
-        with pytest.raises(PlanRefused, match="has a A100, and profile t4 is for T4"):
+        with pytest.raises(PlanRefused, match="GPU is A100, and profile t4 is for T4"):
             rejudge.judge_file(write(tmp_path, document), loading.load("t4"))
 
 
@@ -320,6 +320,7 @@ def test_the_command(tmp_path: Path) -> None:
     shown = run(path, "--profile", "a100")
     assert (shown.return_value, shown.exception) == (0, None)
     assert shown.output.splitlines()[-1].startswith("PASS  gpu-1, a100: ")
+    assert ", run " not in shown.output.splitlines()[-1]  # nothing has it: it was not kept
     assert not (tmp_path / "state").exists()
     slow = run(str(write(tmp_path, to_json_value(recorded(measured=products(0.3))))), "--profile", "a100", "--json")
     assert slow.return_value == 1
@@ -465,15 +466,20 @@ def test_a_table_of_several_hosts_and_gpus(tmp_path: Path) -> None:
         ("gpu,dtype,m,n,k,tflops\nT4,fp17,1,1,1,3\n", ":2: dtype: 'fp17', want one of fp64"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,,3\n", ":2: k: is empty"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1.5,1,1,3\n", ":2: m: '1.5', want a whole number"),
-        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,\n", ":2: tflops: is empty"),
+        ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,\n", ":2: tflops: the line has no figure"),
+        ("gpu,dtype,m,n,k,tflops,copy_gb_per_s\nT4,fp16,1,1,1,,5\n", ":2: tflops: is empty"),
         ('gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,"3,5"\n', ":2: tflops: '3,5' is no number"),
         ("gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,nan\n", ":2: tflops: 'nan' is no number"),
-        ("gpu,dtype,m,n,k,tflops\nT4,,,,,\n", ":2: tflops: the line has no figure"),
+        ("gpu,dtype,m,n,k,tflops\nT4,,,,,\n", ":2: tflops: the line has no figure: write one"),
+        (
+            "gpu,dtype,m,n,k,tflops\nT4,fp16,1,1,1,3\n,fp32,1,1,1,\n\n,fp64,1,1,1,\n",
+            ":3: tflops: lines 3, 5 have no figure",
+        ),
         ("gpu,copy_gb_per_s\nT4,200\nT4,201\n", ":3: copy_gb_per_s: is there twice for GPU 0"),
         ("gpu,copy_gb_per_s\nT4,200\nL4,201\n", ":3: gpu: 'L4', and GPU 0 of this host is 'T4' above"),
         ("gpu,copy_gb_per_s\nT4,200,3\n", ":2: has 3 cells, and the first line has 2"),
         ('gpu,copy_gb_per_s\nT4,"200\n', ": is no CSV"),
-        ("gpu,copy_gb_per_s\n" + "T4,200\n" * 30000, ":3: copy_gb_per_s: is there twice"),
+        pytest.param("gpu,copy_gb_per_s\n" + "T4,200\n" * 15000, ":3: copy_gb_per_s: is there twice", id="long"),
     ],
 )
 def test_mistakes_of_a_table_name_line_and_column(tmp_path: Path, text: str, what: str) -> None:
@@ -532,7 +538,7 @@ def test_a_template_is_refused_as_it_is_and_judged_when_it_is_filled_in(tmp_path
     assert "Tesla T4" in text
     empty = run(str(path), "--profile", "t4")
     if form == "csv":
-        assert "figures.csv:2: tflops: is empty" in str(empty.exception)
+        assert "figures.csv:2: tflops: lines 2, 3, 4, 5, 6 have no figure" in str(empty.exception)
         lines = [line for line in text.splitlines() if "8192" in line]
         speeds = {"fp32": "5.1", "fp16": "25", "fp64": "0.2", "int8": "40"}
         filled = [line.replace("8192,8192,8192,", f"8192,8192,8192,{speeds[line.split(',')[2]]}") for line in lines]

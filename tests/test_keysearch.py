@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from sshserver import SSHD, Sshd, make_key
+from tokenkey import Token
 
 from gpuprep.catalogue import logins
 from gpuprep.errors import AuthenticationRefused, HostError, HostKeyRefused, UsageError
@@ -372,3 +373,44 @@ def test_behind_a_jump_host_both_host_keys_are_shown_and_asked_for(serve: Serve,
     assert asked == [f"[127.0.0.1]:{jump.port}", f"[127.0.0.1]:{inner.port}"]
     with Host(found.target) as host:
         assert host.run("echo in").stdout == "in\n"
+
+
+# ---------------------------------------------------------------- a key on a security token
+
+
+@pytest.fixture
+def token(serve: Serve, tmp_path: Path) -> tuple[Token, Sshd, Path]:
+    """A token, a server that takes its key alone, and the key's file."""
+    made, server = Token(), serve()
+    server.trust()
+    (server.folder / "authorized_keys").write_text(f"{made.public}\n", encoding="ascii")
+    made.write(tmp_path / "id_ed25519_sk")
+    return made, server, tmp_path / "id_ed25519_sk"
+
+
+def test_a_key_of_a_token_is_used_through_the_agent(
+    token: tuple[Token, Sshd, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, server, file = token
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    with made.serve(tmp_path / "agent", holds=True):
+        with Host(server.target(identity_file=str(file))) as host:
+            assert host.run("echo in").stdout == "in\n"
+        found = keysearch.find(bare(server, user=server.user, identity_file=str(file)), never, quiet)
+        assert (found.user, found.target.identity_file) == (server.user, str(file))
+
+
+@pytest.mark.parametrize("agent", [True, False])
+def test_a_key_of_a_token_that_no_agent_holds_names_the_command_that_adds_it(
+    token: tuple[Token, Sshd, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: bool
+) -> None:
+    made, server, file = token
+    if agent:  # without it there is none: the fixture `home` takes the variable away
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    with made.serve(tmp_path / "agent", holds=False):
+        with pytest.raises(AuthenticationRefused) as caught, Host(server.target(identity_file=str(file))) as host:
+            host.run("true")
+        assert "is a key on a security token" in caught.value.what
+        assert f"`ssh-add {file}`" in caught.value.hint
+        with pytest.raises(AuthenticationRefused, match="is a key on a security token"):
+            keysearch.find(bare(server, user=server.user, identity_file=str(file)), never, quiet)

@@ -16,7 +16,7 @@ import pytest
 
 from gpuprep.agent import host_paths, turn
 from gpuprep.desired import probes
-from gpuprep.errors import AgentFailed, HostError, Interrupted
+from gpuprep.errors import AgentFailed, HostError, Interrupted, TookTooLong
 from gpuprep.records import Missing, ProbeResult, Source
 from gpuprep.remote import agent_client
 from gpuprep.remote.probereports import Doing
@@ -180,10 +180,13 @@ def test_clips_that_hang_hold_the_probes_back_for_a_bounded_time(
     assert not any(isinstance(result.values, Missing) for result in run.draft.measurements)
 
 
-def test_a_probe_that_breaks_is_evidence_that_is_missing_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [AgentFailed("it broke"), TookTooLong("a command took longer than 600 s")])
+def test_a_probe_that_breaks_is_evidence_that_is_missing_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, error: HostError
+) -> None:
     def work(name: str) -> None:
         if name in ("gemm", "clips of throughput"):
-            raise AgentFailed("it broke")
+            raise error
 
     run = measured(monkeypatch, Stage(work), "gemm", "bandwidth", "throughput")
     assert run.names == ["gemm", "bandwidth", "throughput"]

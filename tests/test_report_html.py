@@ -72,6 +72,21 @@ def at(folder: Path, page: str) -> str:
     return path.as_uri()
 
 
+# What has the focus; whether a reader sees that; whether it is in sight; whether nothing covers it.
+STOP = """() => {
+  const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+  const over = document.elementFromPoint((box.left + box.right) / 2, Math.min(box.top + 9, box.bottom));
+  return [
+    `${one.tagName} ${(one.getAttribute('href') || one.textContent || '').trim().slice(0, 40)}`,
+    style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+    box.left >= 0 && box.right <= innerWidth && box.top >= 0 && box.top < innerHeight,
+    !!over && (one.contains(over) || over.contains(one)),
+  ];
+}"""
+STOPS = """() => [...document.querySelectorAll('a[href], button, summary, input, select, [tabindex="0"]')]
+  .filter(one => one.checkVisibility()).length"""
+
+
 # ---------------------------------------------------------------- looks
 
 
@@ -303,6 +318,30 @@ def test_the_contents_stay_in_sight_and_open_what_they_lead_to(
 
     seen = chromium.visit(at(tmp_path, pages()["t4"]), width=width, height=SCREEN, do=go, check=False)
     assert seen.answer == [True, True] or seen.answer == (True, True)
+
+
+@pytest.mark.parametrize("width", [browser.NARROW, browser.WIDE])
+@pytest.mark.parametrize("name", ["t4", "fleet"])
+def test_the_tab_key_reaches_everything_there_and_back_and_nothing_covers_it(
+    chromium: browser.Chromium, tmp_path: Path, name: str, width: int
+) -> None:
+    def walk(page: Any) -> Any:
+        page.evaluate(OPEN)
+        wanted = page.evaluate(STOPS)
+        stops: dict[str, list[Any]] = {}
+        for key in ("Tab", "Shift+Tab"):
+            stops[key] = []
+            for _ in range(wanted - (key != "Tab")):
+                page.keyboard.press(key)
+                stops[key].append(page.evaluate(STOP))
+        return wanted, stops
+
+    url = at(tmp_path, pages()[name])
+    wanted, stops = chromium.visit(url, width=width, height=SCREEN, do=walk, check=False).answer
+    assert wanted > 10
+    for key, found in stops.items():
+        assert not [stop for stop in found if stop[0].startswith("BODY")], key
+        assert [stop for stop in found if not all(stop[1:])] == [], key
 
 
 def test_all_checks_can_be_searched(chromium: browser.Chromium, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_change_is_told_once(host: Host, receiver: Receiver) -> None:
     nights = [Status.PASS, Status.PASS, Status.FAIL, Status.FAIL, Status.UNKNOWN, Status.PASS, Status.PASS]
     said = [host.night(status) for status in nights]
     assert receiver.verdicts == [("PASS", "FAIL"), ("FAIL", "UNKNOWN"), ("UNKNOWN", "PASS")]
-    assert said == [[], [], ["webhook told"], [], ["webhook told"], ["webhook told"], []]
+    assert said == [[], [], ["webhook notified"], [], ["webhook notified"], ["webhook notified"], []]
     assert host.slept == []
 
 
@@ -175,7 +175,7 @@ def test_a_night_without_a_verdict_is_told_as_unknown(host: Host, receiver: Rece
 
 def test_a_receiver_that_recovers_is_told_after_a_while(host: Host, receiver: Receiver) -> None:
     receiver.answers = [503, 500, 429]
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert [one["run_id"] for one in receiver.got] == ["20261121-020100-00000"] * 4
     assert host.slept == [1.0, 4.0, 16.0]
     assert host.night(Status.FAIL) == []
@@ -185,9 +185,9 @@ def test_retries_are_bounded_and_the_next_run_goes_on(host: Host, receiver: Rece
     receiver.answers = [503] * 4
     (said,) = host.night(Status.FAIL)
     where = receiver.url.removesuffix("/hook/path-secret")
-    assert said == f"webhook not told, the next run tries again: {where} answered 503 Service Unavailable"
+    assert said == f"webhook not notified, the next run tries again: {where} answered 503 Service Unavailable"
     assert len(receiver.got) == 4
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
     assert host.night(Status.FAIL) == []
     assert len(receiver.got) == 5
@@ -199,7 +199,7 @@ def test_changes_while_nobody_listens_come_in_order(host: Host, receiver: Receiv
     for status in nights:
         host.night(status)
     assert receiver.verdicts == [("", "FAIL")] * notify.TRIES * len(nights)
-    assert host.night(Status.WARN) == ["webhook told"]
+    assert host.night(Status.WARN) == ["webhook notified"]
     assert receiver.verdicts[-3:] == [("", "FAIL"), ("FAIL", "PASS"), ("PASS", "WARN")]
 
 
@@ -228,7 +228,7 @@ def test_a_refusal_of_the_sender_is_not_repeated_within_the_run(host: Host, rece
     assert f"answered {code}" in said
     assert len(receiver.got) == 1
     assert host.slept == []
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
 
 
 def long_night(host: Host, findings: int, status: Status = Status.FAIL, length: int = 20) -> list[str]:
@@ -246,7 +246,7 @@ def test_a_document_that_is_refused_goes_once_more_with_a_few_findings(
     host: Host, receiver: Receiver, code: int
 ) -> None:
     receiver.answers = [code]
-    assert long_night(host, 10) == ["webhook told"]
+    assert long_night(host, 10) == ["webhook notified"]
     whole, few = receiver.got
     assert [(len(one["findings"]), one.get("findings_left_out")) for one in receiver.got] == [(10, None), (3, 7)]
     assert few["findings"] == whole["findings"][:3]
@@ -260,8 +260,8 @@ def test_a_document_that_is_refused_for_good_does_not_keep_back_the_next(host: H
     long_night(host, 2)
     where = receiver.url.removesuffix("/hook/path-secret")
     assert host.night(Status.PASS) == [
-        "webhook told",
-        f"webhook not told, given up: run 20261121-020100-00000 ({where} answered 413 {HTTPStatus(413).phrase})",
+        "webhook notified",
+        f"webhook not notified, given up: run 20261121-020100-00000 ({where} answered 413 {HTTPStatus(413).phrase})",
     ]
     assert [len(one["findings"]) for one in receiver.got[notify.TRIES :]] == [2, 0, 0]
     assert receiver.verdicts[-1] == ("FAIL", "PASS")
@@ -273,20 +273,20 @@ def test_a_document_without_findings_that_is_refused_is_given_up_at_once(host: H
     host.night(Status.PASS)
     receiver.answers = [400]
     (said,) = host.night(Status.UNKNOWN, error="the agent did not answer", verdict=None)
-    assert said.startswith("webhook not told, given up: run 20261121-020200-00000 (")
+    assert said.startswith("webhook not notified, given up: run 20261121-020200-00000 (")
     assert len(receiver.got) == 1
 
 
 def test_a_webhook_that_is_down_after_its_refusal_is_told_by_the_next_run(host: Host, receiver: Receiver) -> None:
     receiver.answers = [400, *[503] * notify.TRIES]
     (said,) = long_night(host, 5)
-    assert said.startswith("webhook not told, the next run tries again: ")
-    assert long_night(host, 5) == ["webhook told"]
+    assert said.startswith("webhook not notified, the next run tries again: ")
+    assert long_night(host, 5) == ["webhook notified"]
     assert len(receiver.got[-1]["findings"]) == 5
 
 
 def test_a_document_is_bounded_and_the_gravest_findings_stay(host: Host, receiver: Receiver) -> None:
-    assert long_night(host, 3000, length=100_000) == ["webhook told"]
+    assert long_night(host, 3000, length=100_000) == ["webhook notified"]
     (document,) = receiver.got
     assert len(json.dumps(document)) <= notify.MOST_BYTES
     kept = document["findings"]
@@ -303,25 +303,25 @@ def test_what_cannot_be_kept_is_told_all_the_same(host: Host, receiver: Receiver
         notifier = Notifier(host.wish, host.folder)
         notifier.catch_up(result(Status.FAIL, run_id="20261121-020000-00000"))
         notifier.note(result(Status.FAIL, run_id="20261121-020100-00000"))
-        assert notifier.tell() == ["webhook told"]
+        assert notifier.tell() == ["webhook notified"]
         assert notifier.not_kept.startswith("sent reports could not be noted, and may be sent again: [Errno ")
     assert {one["run_id"] for one in receiver.got} == {"20261121-020100-00000"}
     (host.folder / "state.json").rmdir()
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert host.night(Status.FAIL) == []
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504, 599])
 def test_a_passing_trouble_is_tried_again(host: Host, receiver: Receiver, code: int) -> None:
     receiver.answers = [code]
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert host.slept == [1.0]
 
 
 def test_a_receiver_says_how_long_to_wait(host: Host, receiver: Receiver) -> None:
     soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=40), usegmt=True)
     receiver.answers = [(429, {"Retry-After": "7"}), (503, {"Retry-After": soon}), (503, {"Retry-After": "86400"})]
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     first, second, third = host.slept
     assert (first, third) == (7.0, 60.0)
     assert 4.0 < second <= 40.0
@@ -375,7 +375,7 @@ def test_a_token_that_is_renewed_is_read_again(host: Host, receiver: Receiver, t
     receiver.answers = [401]
     host.night(Status.FAIL)
     token_file.write_text("renewed")
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert receiver.headers[-1]["authorization"] == "Bearer renewed"
 
 
@@ -413,14 +413,14 @@ def test_a_url_that_is_none(tmp_path: Path, url: str) -> None:
 
 def test_a_password_in_the_url_is_not_shown(tmp_path: Path) -> None:
     (said,) = Host(tmp_path, "http://user:pass-secret@127.0.0.1:1/").night(Status.FAIL)
-    assert said.startswith("webhook not told")
+    assert said.startswith("webhook not notified")
     assert "secret" not in said + (tmp_path / "state.json").read_text()
 
 
 def test_a_receiver_that_is_new_starts_anew(host: Host, other: Receiver) -> None:
     host.night(Status.FAIL)
     host.wish = NotifyWish(other.url, "", "")
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert other.verdicts == [("", "FAIL")]
     host.wish = NotifyWish("", "", "")
     assert host.night(Status.PASS) == []
@@ -432,7 +432,7 @@ def test_a_damaged_state_is_named_and_counts_as_absent(host: Host) -> None:
     for content in (b"{", b"[]", b"\xff", b'{"channels": {"webhook": 1}}'):
         (host.folder / "state.json").write_bytes(content)
         assert "state.json counts as absent: " in Notifier(host.wish, host.folder).trouble
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert Notifier(host.wish, host.folder).trouble == ""
 
 
@@ -441,7 +441,7 @@ def test_a_run_that_was_killed_before_it_could_say_a_word_is_told_by_the_next(ho
     late = Notifier(host.wish, host.folder)
     late.catch_up(result(Status.FAIL, run_id="20261121-020130-00000"))
     late.note(result(Status.PASS, run_id="20261121-020200-00000"))
-    assert late.tell() == ["webhook told"]
+    assert late.tell() == ["webhook notified"]
     assert receiver.verdicts == [("PASS", "FAIL"), ("FAIL", "PASS")]
     again = Notifier(host.wish, host.folder)
     again.catch_up(result(Status.FAIL, run_id="20261121-020130-00000"))  # is older than what was told
@@ -462,7 +462,7 @@ def test_a_command_gets_the_document(tmp_path: Path) -> None:
     log = script(tmp_path, "cat >> LOG; echo >> LOG")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
     assert host.night(Status.PASS) == []
-    assert host.night(Status.FAIL) == ["command told"]
+    assert host.night(Status.FAIL) == ["command notified"]
     assert host.night(Status.FAIL) == []
     (line,) = log().splitlines()
     assert json.loads(line)["run_id"] == "20261121-020200-00000"
@@ -471,9 +471,10 @@ def test_a_command_gets_the_document(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_tried_by_the_next_run(tmp_path: Path) -> None:
     log = script(tmp_path, f"cat >> LOG; echo >> LOG; exec test -e {tmp_path}/works")
     host = Host(tmp_path, command=f"sh {tmp_path}/command")
-    assert host.night(Status.FAIL) == ["command not told, the next run tries again: the command ended with exit code 1"]
+    again = "command not notified, the next run tries again: the command ended with exit code 1"
+    assert host.night(Status.FAIL) == [again]
     (tmp_path / "works").touch()
-    assert host.night(Status.FAIL) == ["command told"]
+    assert host.night(Status.FAIL) == ["command notified"]
     assert host.night(Status.FAIL) == []
     assert [json.loads(line)["run_id"] for line in log().splitlines()] == ["20261121-020100-00000"] * 2
     assert host.slept == []
@@ -490,7 +491,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monk
 
 
 def test_a_command_that_reads_nothing_is_no_failure(tmp_path: Path) -> None:
-    assert Host(tmp_path, command="exec <&-; true").night(Status.FAIL) == ["command told"]
+    assert Host(tmp_path, command="exec <&-; true").night(Status.FAIL) == ["command notified"]
 
 
 def test_webhook_and_command_do_not_depend_on_each_other(tmp_path: Path, receiver: Receiver) -> None:
@@ -498,7 +499,7 @@ def test_webhook_and_command_do_not_depend_on_each_other(tmp_path: Path, receive
     log = script(tmp_path, "cat >> LOG; echo >> LOG")
     host = Host(tmp_path, receiver.url, command=f"sh {tmp_path}/command")
     refused, told = host.night(Status.FAIL)
-    assert refused.startswith("webhook not told")
-    assert told == "command told"
-    assert host.night(Status.FAIL) == ["webhook told"]
+    assert refused.startswith("webhook not notified")
+    assert told == "command notified"
+    assert host.night(Status.FAIL) == ["webhook notified"]
     assert len(log().splitlines()) == 1

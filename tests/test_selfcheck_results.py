@@ -201,7 +201,7 @@ def test_last_of_a_damaged_file_says_so_and_shows_the_one_before(
     assert "last.json counts as absent: not JSON" in shown.err
     assert "Error: the present state of this machine is not known: the newest result is damaged" in shown.err
     assert shown.out.startswith("gpu-1.example.org: UNKNOWN: the newest result is damaged")
-    assert "what it said then: PASS: profile t4" in shown.out
+    assert "its result was: PASS: profile t4" in shown.out
 
 
 def test_an_older_result_that_is_damaged_changes_nothing(results: Results) -> None:

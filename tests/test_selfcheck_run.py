@@ -362,8 +362,8 @@ def test_a_night_whose_plan_has_no_baseline_says_so(host: Nights) -> None:
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("exit 3", "facts ended with exit code 3; it said: nothing"),
-        ("echo Traceback >&2; echo no driver >&2; exit 1", "it said: Traceback | no driver"),
+        ("exit 3", "facts ended with exit code 3; its output: nothing"),
+        ("echo Traceback >&2; echo no driver >&2; exit 1", "its output: Traceback | no driver"),
         ("kill -SEGV $$", "facts ended with signal 11"),
         ("echo hello", "answered no Snapshot"),
         ("printf '[%.0s' $(seq 9999)", "answered no Snapshot"),
@@ -526,7 +526,7 @@ def test_on_a_full_disk_a_change_is_told_and_yesterdays_pass_is_nobodys_answer(h
         "drift: FAIL",
         "; the result is not kept: ",
         "the results of the previous run are damaged: ",
-        "; command told",
+        "; command notified",
         "may be sent again",
     ):
         assert said in done.stdout
@@ -553,7 +553,7 @@ def test_where_the_newest_result_is_not_kept_the_one_before_is_shown_and_not_bel
 def test_a_change_is_told_and_the_journal_says_so(host: Nights, tmp_path: Path) -> None:
     told = tmp_path / "told"
     wish = DriftWish("02:30", 30, "none", 60, "", NotifyWish("", "", f"cat >> {told}; echo >> {told}"))
-    for snapshot, said in ((facts(), ""), (facts(**OFF), "; command told"), (facts(**OFF), "")):
+    for snapshot, said in ((facts(), ""), (facts(**OFF), "; command notified"), (facts(**OFF), "")):
         assert host.night(host.agent(snapshot), a_plan(drift=wish)).line.rstrip().endswith(f"){said}")
     (line,) = told.read_text().splitlines()
     assert json.loads(line)["previous"] == "PASS"

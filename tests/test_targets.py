@@ -104,6 +104,16 @@ def test_patterns_are_ansibles_own(inventory: str) -> None:
     assert names == ["gpu2", "gpu3"]
 
 
+def test_a_private_key_is_no_inventory_and_the_option_for_keys_is_named(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"  # `-i` is ssh's option for it
+    for begin in ("-----BEGIN OPENSSH PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----"):
+        key.write_text(f"{begin}\nAAAA\n", encoding="ascii")
+        with pytest.raises(UsageError) as caught:
+            targets.parse(["web1"], str(key))
+        assert "is a private SSH key" in caught.value.what
+        assert caught.value.hint == f"--ssh-key {key}"
+
+
 def test_inventories_that_do_not_help(inventory: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no host of .* matches nosuch"):
         targets.parse(["nosuch"], inventory)

@@ -332,7 +332,7 @@ def test_a_host_that_fails_is_unknown_beside_one_that_answers(machine: Machine) 
     ("instead", "said"),
     [
         ("echo hello; exit 0", "what answers is no agent: hello"),
-        ("exit 0", "the agent ended; it said: nothing"),
+        ("exit 0", "the agent ended; its output: nothing"),
         ("echo 'no python here' >&2; exit 1", "no python here"),
         ("head -c 200000 /dev/zero | tr '\\0' x; exit 0", "a line of more than 64 KiB"),
         ("echo 'gpuprep-live 1'; while read x; do echo '{}'; done; exit 0", "no sample"),

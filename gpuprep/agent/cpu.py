@@ -35,7 +35,7 @@ def _since_last() -> Union[Any, Missing]:
     try:
         import psutil
     except ImportError:
-        return Missing("not_installed", "psutil, which tells it, is not installed beside the agent")
+        return Missing("not_installed", "psutil, which reads it, is not installed with the agent")
     try:
         times = psutil.cpu_times_percent()
     except (OSError, TypeError, ValueError) as error:  # a container may hide /proc/stat, or show an empty one

@@ -12,7 +12,7 @@ from typing import Tuple
 from gpuprep.agent.run import read_text
 from gpuprep.records import Int, Missing, Str
 
-NO_PSUTIL = Missing("not_installed", "psutil, which tells it, is not installed beside the agent")
+NO_PSUTIL = Missing("not_installed", "psutil, which reads it, is not installed with the agent")
 
 
 def look(pid: int) -> Tuple[str, Str, Int]:

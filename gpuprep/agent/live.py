@@ -144,7 +144,7 @@ def _line(made: LiveSample) -> str:
     """As JSON on one line of a bearable length: without the processes where these are too many."""
     text = to_json(made)
     if len(text) > MOST_BYTES and not isinstance(made.gpus, Missing):
-        left_out = Missing("too_long", "there are too many to tell")
+        left_out = Missing("too_long", "there are too many to list")
         bare: List[Any] = [replace(gpu, processes=left_out) for gpu in made.gpus]
         text = to_json(replace(made, gpus=tuple(bare)))
     return text

@@ -120,7 +120,7 @@ def shell_facts(paths: Paths) -> ShellFacts:
 def sudo_path() -> OptStr:
     """secure_path, as sudo itself reads its settings. It tells them to root alone."""
     if os.geteuid() != 0:
-        return Missing("no_permission", "sudo tells its settings to root alone")
+        return Missing("no_permission", "sudo shows its settings only to root")
     text = run(["sudo", "-V"])
     if isinstance(text, Missing):
         return text

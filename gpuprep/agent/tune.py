@@ -108,7 +108,7 @@ def _ecc(gpu: Device, before: GpuFacts, wanted: bool, apply: bool) -> Row:
     if isinstance(current, Missing):
         # a GPU without ECC is as good as one with ECC off
         without = current.reason == "not_supported" and not wanted
-        error = "" if without else f"the GPU does not tell its ECC mode: {shown(current)}"
+        error = "" if without else f"the GPU does not report its ECC mode: {shown(current)}"
         return Row(gpu.index, before.uuid, "ecc", _on(wanted), _on(current), _on(current), False, without, "", error)
     error = ""
     if apply and pending != wanted:
@@ -147,7 +147,7 @@ def _power_limit(gpu: Device, before: GpuFacts, wish: Union[str, int], apply: bo
     if isinstance(wanted, Missing):
         # without power management nothing can be off its default
         fine = wanted.reason in UNABLE and isinstance(was, Missing)
-        error = "" if fine else f"the GPU does not tell its default limit: {shown(wanted)}"
+        error = "" if fine else f"the GPU does not report its default limit: {shown(wanted)}"
         text = _watts(was)
         return Row(gpu.index, before.uuid, "power_limit", "default", text, text, False, fine, "", error)
     low, high = power.min_watts, power.max_watts

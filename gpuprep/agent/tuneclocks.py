@@ -62,7 +62,7 @@ def _by_application(
     was = now = before.application_clocks
     error = ""
     if isinstance(wanted, Missing):
-        error = f"the GPU does not tell its default clocks: {shown(wanted)}"
+        error = f"the GPU does not report its default clocks: {shown(wanted)}"
     elif apply:
         if before.uuid in locks.by_uuid:  # a lock of an earlier wish would win over application clocks
             error = _unlock(gpu, before, locks)

@@ -84,7 +84,7 @@ def _uncompared(subject: str, key: BaselineKey, now: Mapping[str, float], profil
     best = max(now, key=lambda name: now[name])
     reason = (
         f"there is no baseline of a quick measurement with these versions ({key.versions}): the profile's floors have"
-        " judged the speed, but nobody knows whether this host has become slower"
+        " judged the speed, but it is not known whether this host has become slower"
     )
     remedy = (
         f"`gpuprep validate HOST --profile {profile} --quick`: its figures become the baseline if it passes; then"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def baseline() -> None:
     """Show, set and clear the certified run and the figures of a host.
 
-    `gpuprep drift` compares a host with its certified run and its baseline figures. Without `set`, the certified run is
-    the newest provision or validate that passed, measured no less than the one before and found nothing worse. A
-    figure comes from the first passing run that measured it.
+    `gpuprep drift` compares a host with its certified run and its baseline figures. If you do not use `set`, each
+    provision or validate that passes becomes the certified run, unless it measured less than the certified run before
+    it or found something worse. A baseline figure comes from the first passing run that measured it.
     """
 
 
@@ -81,7 +81,12 @@ def show(
 @baseline.command("set")
 @click.argument("host")
 @click.argument("run", required=False)
-@click.option("--reason", metavar="TEXT", default="", help="Why; needed for a run that something spoke against.")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    default="",
+    help="Why you choose this run; needed if it measured less or found something worse.",
+)
 @options.output
 @options.store
 def set_(
@@ -98,9 +103,9 @@ def set_(
     """Make a run that passed the certified run of a host, and its figures the baseline.
 
     RUN is a run id of `gpuprep history`, the beginning of a run id, or `last`: the newest provision or validate of HOST
-    that passed. Without RUN: the newest of these that nothing spoke against. A run that measured less than the
-    certified run, found something worse, or followed an open FAIL of drift needs --reason. The choice is valid until
-    you set or clear it again, whatever passes later.
+    that passed. A run that measured less than the certified run, found something worse, or followed an open FAIL of
+    drift needs --reason; without RUN, such runs are passed over. Your choice stays until you set or clear it again,
+    whatever runs pass later.
     """
     from gpuprep.records.ids import now
     from gpuprep.workflows import certify

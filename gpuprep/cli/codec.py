@@ -61,10 +61,11 @@ def build(target: str, profile: str, output: Path, quiet: bool) -> None:
 def check(
     host: str | None, run: str | None, profile: str | None, as_json: bool, store: str | None, words: tuple[str, ...]
 ) -> int:
-    """Say what an ffmpeg command needs that a build lacks or the GPU cannot do. Runs nothing, opens no file.
+    """Show what an ffmpeg command needs that a build lacks or the GPU cannot do. Runs nothing, opens no file.
 
-    The parts are those of HOST's last record that has them (`gpuprep validate HOST --only codec` makes one). Exit code
-    0: all is there. 1: something lacks, with the key of a profile that adds it. 3: something is not known.
+    The parts of the build come from the last record of HOST that has them (`gpuprep validate HOST --only codec` makes
+    one). Exit code 0: the build has all parts. 1: a part is missing; the output names the key of a profile that adds
+    it. 3: for a part it is not known.
     """
     from gpuprep.reports import codeccheck as shown
     from gpuprep.workflows import codeccheck

@@ -166,5 +166,5 @@ def _after_break(one: Candidate, incomplete: str, breaks: str) -> Candidate:
 
 def _plain_help(text: str) -> str:
     """On one line, in ASCII, and nothing that a shell's menu would read as its own."""
-    line = one_line(text, MOST_HELP)
+    line = one_line(text, MOST_HELP).replace("…", "...")
     return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in line)

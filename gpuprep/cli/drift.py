@@ -38,8 +38,8 @@ def drift() -> None:
 def check(probe: str, deep: bool, fix: bool, last: bool, **shared: Any) -> int:
     """Compare machines with their profile, their certified run and their last check.
 
-    Reads the facts of each host in one round trip. Changes nothing, unless you give --fix. Of several hosts each is one
-    row, the worst first. With -i and without HOST: all hosts of the inventory.
+    Reads the facts of each host in one round trip. Changes nothing, unless you give --fix. Several hosts are a table,
+    the worst host first. With -i and without HOST: all hosts of the inventory.
     """
     request = Request(**shared)
     if last:

@@ -40,7 +40,8 @@ def run(cli: click.Group, arguments: list[str]) -> int:
         code = cli.main(args=arguments, prog_name="gpuprep", obj=session, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except click.ClickException as error:
+    except click.ClickException as raised:
+        error = _explained(raised)
         _show_usage(error)
         _json_error(session, masked(error.format_message()), "", error.exit_code)
         return error.exit_code
@@ -63,6 +64,15 @@ def run(cli: click.Group, arguments: list[str]) -> int:
 def _asks_for_json(arguments: list[str]) -> bool:
     """Before click has read the options, for what is wrong with them."""
     return "--json" in arguments or "--format=json" in arguments or "--format json" in " ".join(arguments)
+
+
+def _explained(error: click.ClickException) -> click.ClickException:
+    """With what the user may have meant, where click only knows what is spelt alike."""
+    if not isinstance(error, click.NoSuchOption):
+        return error
+    from gpuprep.cli import meant
+
+    return click.UsageError(meant.option(error), error.ctx)
 
 
 def _show_usage(error: click.ClickException) -> None:

@@ -27,7 +27,6 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([+-]\d\d:\d\d|Z)?)?"
 STREAM_FPS = 30
 # Columns that a narrow terminal may not show, the most important first. The moment is in the id of a run, too.
 OPTIONAL = ("FP16", "TOOK", "TREND", "TIME (UTC)", "STREAMS", "GB/s", "BF16")
-HOST = 2  # place of the column
 
 
 def since(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -129,7 +128,7 @@ def _listed(store: Store, found: Sequence[RunSummary]) -> Listed:
 
 def table(listed: Listed, color: bool, verbose: int, columns: int | None = None) -> str:
     """Rows; columns that no row fills are left out, and on a narrow terminal those of LEFT_OUT."""
-    rows = _fitting(_rows(listed), None if verbose else columns)
+    rows = tables.fitting(_rows(listed), None if verbose else columns, OPTIONAL, "HOST")
     if not verbose:
         return "\n".join(tables.lines(rows, color=color, columns=columns))
     head, *lines = tables.lines(rows, color=color)
@@ -172,20 +171,6 @@ def _rows(listed: Listed) -> list[tuple[str, ...]]:
             )
         )
     return rows
-
-
-def _fitting(rows: list[tuple[str, ...]], columns: int | None) -> list[tuple[str, ...]]:
-    """Without columns that are empty; where not all fit, those of OPTIONAL that do."""
-    heads = rows[0]
-    filled = [place for place, _ in enumerate(heads) if any(row[place] for row in rows[1:])]
-    widths = [max(len(row[place]) for row in rows) + 2 for place, _ in enumerate(heads)]
-    # A long name goes on in the next line (cli/drawing.py folds the widest cell): it does not push figures out.
-    widths[HOST] = min(widths[HOST], max(width for place, width in enumerate(widths) if place != HOST) + 1)
-    keep = {place for place in filled if heads[place] not in OPTIONAL}
-    for place in sorted(set(filled) - keep, key=lambda place: OPTIONAL.index(heads[place])):
-        if columns is None or sum(widths[one] for one in (*keep, place)) <= columns:
-            keep.add(place)
-    return [tuple(row[place] for place in sorted(keep)) for row in rows]
 
 
 def _took(seconds: float | None) -> str:

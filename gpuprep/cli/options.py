@@ -42,7 +42,7 @@ _destination = _stack(
         type=click.Path(dir_okay=False, path_type=Path),
         help="Write the result to FILE instead of stdout.",
     ),
-    click.option("-v", "--verbose", count=True, help="Show more: every task, also tasks that changed nothing."),
+    click.option("-v", "--verbose", count=True, help="Show more: all checks, and tasks that changed nothing."),
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr; errors are still shown."),
     click.option("--no-color", is_flag=True, help="No colour. The NO_COLOR variable does the same."),
 )

@@ -18,7 +18,7 @@ from gpuprep.reports import PLANS
 def plan(**shared: Any) -> int:
     """Show what provision would do and why; change nothing.
 
-    Shows the same list as `gpuprep provision --check`. Without --profile a profile is proposed for the GPUs that each
-    host has, and the plan is by it. A plan is not stored in the history.
+    Shows the same list as `gpuprep provision --check`. Without --profile, gpuprep proposes a profile for the GPUs of
+    each host, and plans with it. A plan is not stored in the history.
     """
     return execute("plan", Request(**shared), stored=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuprep.cli import tables
-from gpuprep.cli.console import emit
+from gpuprep.cli.console import emit, table_columns
 from gpuprep.untrusted.plaintext import command, visible
 
 MOST_MODELS = 5  # that the table names of one profile
@@ -40,9 +40,7 @@ def list_profiles(as_json: bool) -> None:
         emit(tables.document(profiles=rows), None)
         return
     table = [("NAME", "GPUS", "DESCRIPTION"), *((r["name"], _few(r["gpus"]), r["description"]) for r in rows)]
-    widths = [max(len(row[column]) for row in table) for column in (0, 1)]
-    for name, gpus, description in table:
-        emit(f"{name:<{widths[0]}}  {gpus:<{widths[1]}}  {description}", None)
+    emit("\n".join(tables.lines(table, columns=table_columns(None))), None)
 
 
 def _few(gpus: list[str]) -> str:
@@ -115,6 +113,7 @@ def new(name: str, gpus: tuple[str, ...], parent: str | None, output: Path | Non
     path = ownprofile.place(name) if output is None else output
     models = ownprofile.models_named(gpus)
     extends = ownprofile.parent_of(models) if parent is None else ownprofile.parent_named(parent)
+    ownprofile.refuse_strangers(extends, models)
     content = ownprofile.text(extends, models)
     if not ownprofile.write(path, content, force=force, check=ownprofile.problems):
         emit(f"{path} is there already, just like this", None)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # By exit code, of a run that ended before a verdict: the same words as in history and reports.
 WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
 WORST_FIRST = ("FAIL", "FAILED", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
+OPTIONAL = ("WHEN", "COMMAND", "PROFILE")  # columns that a narrow terminal may not show, the most important first
+SUMMARY = 28  # columns of a summary, before others are shown beside it
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 OLD_DAYS = 2.0  # two nights: what is older may have changed since
 
@@ -39,7 +41,7 @@ def status(
 ) -> None:
     """Show how each host was when it was last checked, the worst first.
 
-    One row a host: its newest provision, validate or drift in the store, and how long ago that was. With HOST: only
+    One row per host: its newest provision, validate or drift in the store, and how long ago that was. With HOST: only
     these, with the command that shows the report. Contacts no host: `gpuprep drift HOST` checks one now, `gpuprep drift
     last HOST` asks it for its last night check, `gpuprep history` lists all runs. The exit code is 0, whatever the
     results are.
@@ -104,10 +106,11 @@ def _told(seconds: float | None) -> str:
 
 
 def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | None, *, whole: bool) -> str:
-    rows = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
+    rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
     for run in found:
         simulated = "simulated: " if run.source.value == "simulated" else ""
         rows.append((run.host, _result(run), run.command, _told(_age(run, now)), run.profile, simulated + run.summary))
+    rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
     counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]
     total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(one for one in counts if one[:2] != '0 ')}"

@@ -43,6 +43,27 @@ def lines(
     return found
 
 
+def fitting(
+    rows: Sequence[tuple[str, ...]], columns: int | None, optional: Sequence[str], folded: str, least: int = 0
+) -> list[tuple[str, ...]]:
+    """Without columns that are empty; where not all fit, those of `optional` that do, the first ones first.
+
+    Cells of the column `folded` go on in their next line (cli/drawing.py): a long one does not push others out. It has
+    `least` columns before others are shown.
+    """
+    heads = rows[0]
+    filled = [place for place, _ in enumerate(heads) if any(row[place] for row in rows[1:])]
+    widths = [max(len(row[place]) for row in rows) + 2 for place, _ in enumerate(heads)]
+    wide = heads.index(folded)
+    widest = max(width for place, width in enumerate(widths) if place != wide)
+    widths[wide] = min(widths[wide], max(widest + 1, least))
+    keep = {place for place in filled if heads[place] not in optional}
+    for place in sorted(set(filled) - keep, key=lambda place: optional.index(heads[place])):
+        if columns is None or sum(widths[one] for one in (*keep, place)) <= columns:
+            keep.add(place)
+    return [tuple(row[place] for place in sorted(keep)) for row in rows]
+
+
 def document(**values: Any) -> str:
     """One JSON document with the schema version of records."""
     from gpuprep.records import SCHEMA_VERSION

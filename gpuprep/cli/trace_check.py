@@ -34,7 +34,7 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
     metavar="RULE",
     multiple=True,
     callback=_rules,
-    help="Rules that must not speak: ids of docs/traces.md, or all. May be repeated. Default: all.",
+    help="Rules to check: ids of docs/traces.md, or all. May be repeated. Default: all.",
 )
 @click.option(
     "--baseline",
@@ -73,10 +73,10 @@ def check(
 ) -> int:
     """Pass or fail a profile, for CI.
 
-    PATH is a profile, or a folder with a file of each rank: then each rank is judged, and the step of the job is that
-    of its slowest rank. It fails where a rule speaks that did not speak in --baseline, or where a step is slower than
-    there. The exit code is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule could not be
-    judged from this profile.
+    PATH is a profile, or a folder with one file per rank: then each rank is judged, and the step time of the job is
+    that of its slowest rank. The check fails if a rule finds a problem that --baseline does not have, or if a step is
+    slower than there. The exit code is 0 if everything passed, 1 if a check failed, and 3 if nothing failed but a rule
+    could not be judged from this profile.
     """
     import sys
 

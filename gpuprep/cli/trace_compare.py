@@ -37,9 +37,9 @@ def compare(
 ) -> None:
     """Show what changed between two profiles: steps, ops, kernels, recommendations.
 
-    The first PATH is of before a change, the second of after it: two profiles, or two folders with a file of each rank,
-    of which ranks of one number are compared. Times and calls are those of one step. The exit code
-    is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
+    The first PATH was recorded before a change, the second after it. Both are profiles, or folders with one file per
+    rank: then each rank is compared with the rank of the same number. Times and calls are those of one step. The exit
+    code is 0 whether they differ or not: `gpuprep trace check PATH --baseline FILE` is for CI.
     """
     form = options.chosen(style, as_json, False)
     check_output(output)

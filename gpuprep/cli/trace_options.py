@@ -27,7 +27,7 @@ record = click.option(
     "--record",
     "run",
     metavar="RUN",
-    help="A recorded run of the machine that the profile is of: its roofs and its findings join in.",
+    help="A recorded run of the machine that the profile is of: the report then also has its roofs and findings.",
 )
 
 keep_paths = click.option(

@@ -78,10 +78,10 @@ def record(
 ) -> int:
     """Record a profile of a program, unchanged: `gpuprep trace record -- python train.py`.
 
-    A PyTorch program runs under PyTorch's profiler for some of its steps; torchrun and other launchers are fine, each
-    rank writes its own trace. Beside a trace stands what it does not tell itself: CPU, driver, versions, with --record
-    the record of the machine. The environment of the program is never written down. The exit code is the program's; 3
-    if it ended well and nothing was recorded.
+    A PyTorch program runs under PyTorch's profiler for some of its steps; torchrun and other launchers work, and each
+    rank writes its own trace. A file beside the trace has the CPU, the driver and the versions, and with --record the
+    record of the machine. The environment of the program is never stored. The exit code is the program's; 3 if the
+    program ended with 0 and nothing was recorded.
     """
     import time
 

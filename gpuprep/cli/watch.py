@@ -34,12 +34,12 @@ UNKNOWN = 3
 def watch(interval: float, **shared: Any) -> int:
     """Watch the GPUs of machines on the terminal, as they are now; change nothing.
 
-    A row a GPU, the worst first: clocks and power against what was certified, temperature, how busy SMs, NVENC and
-    NVDEC are, memory, errors, what slows it down, and whose programs run. A host that fails is one UNKNOWN row and is
-    tried again. Ctrl-C ends it.
+    One row per GPU, the worst first: clocks and power compared with the certified run, temperature, load of SMs, NVENC
+    and NVDEC, memory, errors, what slows the GPU down, and whose programs run. A host that cannot be read is one
+    UNKNOWN row, and is tried again. Ctrl-C ends the view.
 
-    Without a terminal, with --json or with --output it prints the state once and ends; the exit code is 3 if a host
-    could not be read. Watch judges nothing: `gpuprep drift` does. It takes no lock, so runs and night checks go on.
+    Without a terminal, with --json or with --output, watch prints the state once and ends; the exit code is 3 if a host
+    could not be read. Watch judges nothing: `gpuprep drift` does. Runs and night checks go on meanwhile.
     """
     from gpuprep import settings
     from gpuprep.cli.console import check_output, emit, table_columns, want_color

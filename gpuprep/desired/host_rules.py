@@ -97,7 +97,7 @@ def _stranger(profile: Profile, model: Model, present: Sequence[str]) -> Refusal
         works = f"a profile that lists all of this host's models: gpus: [{', '.join(together)}]"
     else:
         works = f"--profile {model.profile}, or a profile of your own with gpus: [{model.key}]"
-    return refuse("gpus", f"the host has a {model.title}, and profile {profile.name} is for {titles}", works)
+    return refuse("gpus", f"the host's GPU is {model.title}, and profile {profile.name} is for {titles}", works)
 
 
 def wish(profile: Profile, snapshot: Snapshot, models: Sequence[Model]) -> list[Refusal]:

@@ -53,7 +53,7 @@ class Agent:
         except DecodeError as error:
             said = last_line(answer) or "nothing"
             raise AgentFailed(
-                f"gpuprep-agent {what} answered no {record.__name__} ({error}); it said: {said:.200}", REPROVISION
+                f"gpuprep-agent {what} answered no {record.__name__} ({error}); its output: {said:.200}", REPROVISION
             ) from error
 
 
@@ -79,7 +79,7 @@ def _answer(argv: list[str], request: bytes, timeout: float, what: str) -> bytes
     if process.returncode != 0:
         said = " | ".join(errors.decode(errors="replace").strip().splitlines()[-LAST_LINES:]) or "nothing"
         ended = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-        raise AgentFailed(f"gpuprep-agent {what} ended with {ended}; it said: {said:.300}", REPROVISION)
+        raise AgentFailed(f"gpuprep-agent {what} ended with {ended}; its output: {said:.300}", REPROVISION)
     return output
 
 

@@ -61,7 +61,7 @@ def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
         said = f"UNKNOWN: {error[0] if error else 'the check came to no verdict'}"
     else:
         said = record.verdict.summary
-    lines = [f"{record.host}: UNKNOWN: {why_unknown}", f"what it said then: {said}"] if why_unknown else []
+    lines = [f"{record.host}: UNKNOWN: {why_unknown}", f"its result was: {said}"] if why_unknown else []
     lines = lines or [f"{record.host}: {said}"]
     lines += [f"  {line}" for line in error[1:]]
     profile = f", profile {record.profile.name}" if record.profile else ""

@@ -203,9 +203,9 @@ class Notifier:
             channel = dataclasses.replace(channel, waiting=waiting, trouble=failed.why if failed else "")
             self._keep(State({**self._state.channels, name: channel}))
         said = {
-            f"{name} told": told,
-            f"{name} not told, given up: {', '.join(given_up)}": given_up,
-            f"{name} not told, the next run tries again: {trouble}": trouble,
+            f"{name} notified": told,
+            f"{name} not notified, given up: {', '.join(given_up)}": given_up,
+            f"{name} not notified, the next run tries again: {trouble}": trouble,
         }
         return [sentence for sentence, so in said.items() if so]
 

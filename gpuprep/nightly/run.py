@@ -79,11 +79,11 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
     kept = _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
     _try(troubles, "no metrics", lambda: _metrics(plan, record))
     told: list[str] = []
-    _try(troubles, "nobody is told", lambda: told.extend(_notify(notifier, newest, record)))
+    _try(troubles, "nobody is notified", lambda: told.extend(_notify(notifier, newest, record)))
     if notifier.not_kept:
         troubles.append(notifier.not_kept)
     priority = PRIORITIES.get(status_of(record), ERROR)
-    failed = [*troubles, *(one for one in told if "not told" in one)]
+    failed = [*troubles, *(one for one in told if "not notified" in one)]
     say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *told]), sys.stdout)
     if night.ended is not None:
         raise night.ended

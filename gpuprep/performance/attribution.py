@@ -200,7 +200,7 @@ def _clock(
 ) -> tuple[float | None, str]:
     clock = _mhz(gemm.graphics_clock_mhz)
     if clock is None:
-        notes.append("the clock was not recorded: what a low clock lost cannot be told from other causes")
+        notes.append("the clock was not recorded: the loss by a low clock cannot be separated from other causes")
         return None, "the clock (not recorded)"
     if clock < peak.clock_mhz:
         cause = clock_cause(gemm, gpu, around)

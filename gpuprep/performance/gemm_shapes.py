@@ -49,7 +49,7 @@ class Wish:
 def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | None) -> Tiling:
     """From the algorithm's tile and wave count (docs/records.md); without a wave count, from the tiles."""
     if isinstance(algorithm, Missing):
-        note = "the algorithm was not recorded: what tiles and waves lost cannot be told from other causes"
+        note = "the algorithm was not recorded: the loss by tiles and waves cannot be separated from other causes"
         return Tiling(1.0, 1.0, None, None, None, sms, "partly empty tiles", "a last wave partly full", (note,))
     tile_m, tile_n, tile_k = algorithm.tile_m, algorithm.tile_n, algorithm.tile_k
     notes = []
@@ -58,7 +58,7 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
         tile = m / _up(m, tile_m) * n / _up(n, tile_n) * (k / _up(k, tile_k) if tile_k else 1.0)
         said = f"partly empty tiles of {tile_m}x{tile_n}"
     else:
-        notes.append("the tile was not recorded: what partly empty tiles lost cannot be told from other causes")
+        notes.append("the tile was not recorded: the loss by partly empty tiles cannot be separated from other causes")
     read = algorithm.waves
     waves = None if isinstance(read, Missing) or read <= 0 else read
     tiles = None
@@ -68,7 +68,7 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
         waves = tiles / sms
         notes.append(f"waves were counted from the tiles: {tiles} on {sms} SMs")
     if waves is None:
-        notes.append("the waves were not recorded: what a last wave lost cannot be told from other causes")
+        notes.append("the waves were not recorded: the loss by a last wave cannot be separated from other causes")
         return Tiling(tile, 1.0, None, tile_m, tile_n, sms, said, "a last wave partly full", tuple(notes))
     wave, rounds, wave_words = _waves(waves, tiles, sms)
     return Tiling(tile, wave, rounds, tile_m, tile_n, sms, said, wave_words, tuple(notes))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuprep.errors import HostError
+from gpuprep.errors import HostError, TookTooLong
 from gpuprep.remote.limits import ERROR_BYTES, MIB
 
 Errors = Callable[[bytes], bytes]
@@ -88,8 +88,8 @@ class Tail:
             self._dropped += more
 
 
-def took_too_long(where: str, command: str, timeout: float, more: str = "") -> HostError:
-    return HostError(
+def took_too_long(where: str, command: str, timeout: float, more: str = "") -> TookTooLong:
+    return TookTooLong(
         f"{where}: a command took longer than {timeout:g} s: {command:.120}",
         f"look at what the machine is busy with, then run again{more}",
         where=where,

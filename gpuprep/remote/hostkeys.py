@@ -252,7 +252,8 @@ class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # 
         line = next((line for line in lines if line.key.get_name() == shown.get_name()), lines[0])
         return HostKeyRefused(
             f"{self.where}: THE HOST KEY HAS CHANGED: known {line.key.get_name()} {line.key.fingerprint},"
-            f" shown {shown.get_name()} {shown.fingerprint}; somebody may be listening in, or the machine was replaced",
+            f" shown {shown.get_name()} {shown.fingerprint}; somebody may intercept the connection, or the machine was"
+            " replaced",
             "only if you know that the machine was rebuilt: remove the old key with"
             f" `{command('ssh-keygen', '-f', str(line.file), '-R', self.known.asked.names[0])}`, then accept the new"
             f" one with `{self.accepting}`",

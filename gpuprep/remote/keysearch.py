@@ -22,6 +22,7 @@ from paramiko.auth_strategy import AuthStrategy
 from gpuprep.catalogue import logins
 from gpuprep.errors import AuthenticationRefused, HostError
 from gpuprep.paths import user_name
+from gpuprep.remote import tokenkeys
 from gpuprep.remote.hostkeys import HostKeyUnknown, ShownKey
 from gpuprep.remote.ssh import SshConnection
 from gpuprep.remote.sshconfig import read_ssh_config
@@ -241,7 +242,8 @@ def _of_file(path: Path, held: dict[str, Any]) -> tuple[Any, str]:
         public = _public(path)
         return (held.get(public), public)
     except Exception:  # noqa: BLE001  whatever a file that is no key makes paramiko and its libraries raise
-        return None, BROKEN
+        mark = tokenkeys.fingerprint(path)
+        return (held[mark], mark) if mark in held else (None, BROKEN)
     return key, key.fingerprint
 
 

@@ -100,7 +100,7 @@ class Live:
         said = self._process.read_line(seconds).decode(errors="backslashreplace")
         if not said:
             told = one_line(self._process.read_error(), TOLD) or "nothing"
-            raise self._failed(f"the agent ended; it said: {told}")
+            raise self._failed(f"the agent ended; its output: {told}")
         return said
 
     def _failed(self, what: str) -> AgentFailed:

@@ -25,7 +25,7 @@ with warnings.catch_warnings():  # paramiko names ciphers that cryptography has 
     import fabric
     import paramiko
 
-    from gpuprep.remote import hostkeys, transport
+    from gpuprep.remote import hostkeys, tokenkeys, transport
     from gpuprep.remote.sshchannel import GONE, Marked, SshProcess, converse, lost
     from gpuprep.remote.sshconfig import read_ssh_config
     from gpuprep.remote.sshfailures import check_key_file, explain, no_answer
@@ -178,7 +178,9 @@ class SshConnection:
         keys = []
         if target.identity_file:
             check_key_file(target)
-            keys.append(str(Path(target.identity_file).expanduser()))
+            path = Path(target.identity_file).expanduser()
+            if not tokenkeys.fingerprint(path):  # the agent has such a key
+                keys.append(str(path))
         return fabric.Connection(
             target.address or target.name,
             user=target.user,

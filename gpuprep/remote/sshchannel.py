@@ -83,7 +83,7 @@ class Marked:
             )
         return HostError(
             f"{self._where}: the login shell of {self._user} did not run our command"
-            + (f"; it said: {said}" if said else " and said nothing"),
+            + (f"; its output: {said}" if said else " and printed nothing"),
             f"can {self._user} log in there and run commands? `ssh {self._user}@HOST true` shows it",
             where=self._where,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import socket
@@ -12,6 +13,7 @@ from typing import Any
 import paramiko
 
 from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable
+from gpuprep.remote import tokenkeys
 from gpuprep.remote.limits import TOLD_LETTERS
 from gpuprep.remote.transport import QUESTIONS, NoAnswer
 from gpuprep.remote.types import Target, login
@@ -45,7 +47,14 @@ def check_key_file(target: Target) -> None:
     other = _other_keys(target)
     if not path.is_file():
         what = f"there is no key file {path}"
-    elif (why := _no_private_key(path)) is None:
+    elif (mark := tokenkeys.fingerprint(path)) or (why := _no_private_key(path)) is None:
+        if mark and not _is_held(mark):
+            raise AuthenticationRefused(
+                f"{target.name}: {path} is a key on a security token, and the SSH agent does not hold it",
+                f"`{command('ssh-add', str(path))}`, then run the same command again (no SSH agent? `eval $(ssh-agent)`"
+                " starts one)",
+                where=target.name,
+            )
         return
     else:
         what = f"{path} is no private SSH key: {why}"
@@ -53,6 +62,12 @@ def check_key_file(target: Target) -> None:
         if path.suffix == ".pub" and private.is_file():
             what, other = f"{path} is the public half of a key", f"name the private half: `--ssh-key {private}`"
     raise AuthenticationRefused(f"{target.name}: {what}", other, where=target.name)
+
+
+def _is_held(mark: str) -> bool:
+    """Whether the SSH agent has the key with this fingerprint."""
+    with contextlib.closing(paramiko.Agent()) as agent:
+        return any(key.fingerprint == mark for key in agent.get_keys())
 
 
 def _no_private_key(path: Path) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuprep.records import RunRecord, Status
+from gpuprep.records.evidence.decode import Figure
 from gpuprep.records.findings import findings_of
 from gpuprep.reports import measured
-from gpuprep.reports.readings import figure, known
+from gpuprep.reports.readings import NOTHING, figure, known
 from gpuprep.reports.rows import Gemm, Gpu
 
 MOST = 32  # GPUs; a record with more is shown GPU by GPU
@@ -22,7 +23,7 @@ LEGEND = f"{MARKED}; last column: the lowest in per cent of the highest"
 class Row:
     name: str  # "bf16 8192³"
     unit: str  # "TFLOPS"
-    values: tuple[float | None, ...]  # a GPU each
+    values: tuple[Figure | None, ...]  # a GPU each
     marked: bool = True  # whether less is worse
 
     @property
@@ -32,20 +33,24 @@ class Row:
     @property
     def low(self) -> list[bool]:
         """Which are the lowest; none where all are the same to half a per cent."""
-        read = [value for value in self.values if value is not None]
         if not self.marked or self.share is None or self.share > ALIKE_PERCENT:
             return [False] * len(self.values)
-        return [cell == figure(min(read)) for cell in self.cells]
+        return [cell == figure(min(self.read)) for cell in self.cells]
 
     @property
     def share(self) -> float | None:
         """The lowest in per cent of the highest."""
-        read = [value for value in self.values if value is not None]
+        read = self.read
         return 100.0 * min(read) / max(read) if len(read) > 1 and max(read) > 0 else None
 
     @property
-    def known(self) -> int:
-        return sum(value is not None for value in self.values)
+    def read(self) -> list[float]:
+        return [number for value in self.values if (number := known(value)) is not None]
+
+    @property
+    def is_empty(self) -> bool:
+        """No GPU has anything to show: neither a number nor a figure that cannot be true."""
+        return all(cell == NOTHING for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,9 @@ def _state(record: RunRecord, gpu: Gpu) -> Status | None:
     return next((status for status in measured.GRAVEST if status in said), None)
 
 
-def _row(name: str, unit: str, labels: tuple[str, ...], values: dict[str, float | None], *, marked: bool = True) -> Row:
+def _row(
+    name: str, unit: str, labels: tuple[str, ...], values: Mapping[str, Figure | None], *, marked: bool = True
+) -> Row:
     return Row(name, unit, tuple(values.get(label) for label in labels), marked)
 
 
@@ -123,21 +130,21 @@ def _products(record: RunRecord, labels: tuple[str, ...]) -> tuple[list[Row], di
 
 
 def _rank(row: Row) -> tuple[int, float]:
-    return row.known, max((value for value in row.values if value is not None), default=0.0)
+    return len(row.read), max(row.read, default=0.0)
 
 
 def _unit(rows: dict[str, Gemm]) -> str:
     return "TOPS" if any(row.dtype == "int8" for row in rows.values()) else "TFLOPS"
 
 
-def _each(rows: dict[str, Gemm], field: str) -> dict[str, float | None]:
-    return {label: known(getattr(row, field)) for label, row in rows.items()}
+def _each(rows: dict[str, Gemm], field: str) -> dict[str, Figure | None]:
+    return {label: getattr(row, field) for label, row in rows.items()}
 
 
 def _load(told: dict[str, dict[str, Gemm]], labels: tuple[str, ...]) -> Iterator[Row]:
     for name, rows in told.items():
         lasting = _row(f"{name}, long run", _unit(rows), labels, _each(rows, "sustained_tflops"))
-        if lasting.known:
+        if not lasting.is_empty:
             yield lasting
         yield _row(name, "MHz", labels, _each(rows, "graphics_clock_mhz"))
         yield _row(name, "W", labels, _each(rows, "power_watts"), marked=False)
@@ -147,23 +154,23 @@ def _together(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
     rows = measured.together(record)
     for dtype in dict.fromkeys(row.dtype for row in rows):
         of = [row for row in rows if row.dtype == dtype]
-        yield _row(dtype, "TFLOPS", labels, {row.label: known(row.tflops) for row in of})
-        yield _row(dtype, "MHz", labels, {row.label: known(row.graphics_clock_mhz) for row in of})
+        yield _row(dtype, "TFLOPS", labels, {row.label: row.tflops for row in of})
+        yield _row(dtype, "MHz", labels, {row.label: row.graphics_clock_mhz for row in of})
 
 
 def _moved(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
     rows = [row for row in measured.bandwidths(record) if row.crosses != "peer"]
     for what in dict.fromkeys(row.what for row in rows):
-        of = {row.gpu.label: known(row.gb_per_s) for row in rows if row.what == what}
+        of = {row.gpu.label: row.gb_per_s for row in rows if row.what == what}
         yield _row(what, "GB/s", labels, of)
 
 
 def _peers(record: RunRecord, labels: tuple[str, ...]) -> Iterable[Row]:
     """A row a GPU that is copied to; the columns are the GPUs that are copied from."""
-    found: dict[str, dict[str, float | None]] = {}
+    found: dict[str, dict[str, Figure | None]] = {}
     for row in measured.bandwidths(record):
         if row.crosses == "peer":
-            found.setdefault(row.what.partition(" to ")[2], {})[row.gpu.label] = known(row.gb_per_s)
+            found.setdefault(row.what.partition(" to ")[2], {})[row.gpu.label] = row.gb_per_s
     order = {label: place for place, label in enumerate(labels)}
     ends = sorted(found, key=lambda end: order.get(end, len(order)))
     return [_row(f"to {end}", "GB/s", labels, found[end]) for end in ends]
@@ -171,7 +178,7 @@ def _peers(record: RunRecord, labels: tuple[str, ...]) -> Iterable[Row]:
 
 def _video(record: RunRecord, labels: tuple[str, ...]) -> Iterator[Row]:
     """The size of the pictures is named only where there are several."""
-    found: dict[tuple[str, str], dict[str, float | None]] = {}
+    found: dict[tuple[str, str], dict[str, Figure | None]] = {}
     for row in measured.throughputs(record):
         if row.best:
             found.setdefault((row.name, row.size), {})[row.gpu.label] = row.best.fps

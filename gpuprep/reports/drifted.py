@@ -8,7 +8,7 @@ from gpuprep.records import Finding, Missing, RunRecord
 from gpuprep.records.moments import minute, moment
 
 FIRST = "none: this is the first check"
-NOT_CERTIFIED = "no run has passed yet: compared with the profile alone"
+NOT_CERTIFIED = "no run is certified yet: compared with the profile alone"
 
 
 @dataclass(frozen=True)

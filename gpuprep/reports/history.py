@@ -67,7 +67,7 @@ def trend_table(
     if count[Direction.UNKNOWN]:
         notes.append(f"UNKNOWN: measured in fewer than {FEWEST_NIGHTS} nights with the same versions")
     if count[Direction.DOWN]:
-        notes.append(f"DOWN: falls in a way that chance makes rarer than 1 in 100, and by more than {percent:g} %")
+        notes.append(f"DOWN: falls by more than {percent:g} %, and the fall is no chance (p below 0.01)")
     if old:
         notes.append("superseded: its versions were replaced since, or it is no longer measured; does not count")
     if any(one.source is Source.SIMULATED for one in found):

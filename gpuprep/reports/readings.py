@@ -16,6 +16,7 @@ from gpuprep.records.evidence.decode import Figure, is_no_number
 
 _T = TypeVar("_T")
 IMPOSSIBLE = Missing("impossible")
+NOTHING = "–"  # what is shown where there is no reading
 
 
 def probe(record: RunRecord, name: str) -> ProbeResult | None:
@@ -120,7 +121,7 @@ def figure(value: Figure | None, digits: int | None = None) -> str:
     if value == IMPOSSIBLE or is_no_number(value):
         return IMPOSSIBLE.reason
     if value is None or isinstance(value, Missing):
-        return "–"
+        return NOTHING
     if digits is None:
         digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{digits}f}"

@@ -67,7 +67,8 @@ def render(
         page.blank()
     else:
         _short(page, record, stored, told)
-    text_short.ending(page, record, *outcome(record), named=stored or not told, told=told)
+    named = stored or not (told or record.command == "judge")  # nobody can ask for a verdict that was not kept
+    text_short.ending(page, record, *outcome(record), named=named, told=told)
     return page.done()
 
 

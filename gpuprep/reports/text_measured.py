@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpuprep.checks.common import INTERRUPTED
 from gpuprep.records import RunRecord, Source
 from gpuprep.reports import capacity, causes, columns, glance, measured, text_columns
-from gpuprep.reports.readings import figure, known
+from gpuprep.reports.readings import IMPOSSIBLE, figure, known
 from gpuprep.reports.rows import Gemm, Step
 from gpuprep.reports.text_columns import Page
 
@@ -48,10 +48,11 @@ def short(page: Page, record: RunRecord) -> None:
 
 
 def _spread(row: columns.Row, labels: Sequence[str]) -> str:
-    """ "265" of GPUs that are alike; else "240 (GPU 1) to 265"."""
-    pairs = [(value, label) for value, label in zip(row.values, labels, strict=True) if value is not None]
+    """ "265" of GPUs that are alike; else "240 (GPU 1) to 265"; "impossible" if no figure can be true."""
+    read = zip(map(known, row.values), labels, strict=True)
+    pairs = [(value, label) for value, label in read if value is not None]
     if not pairs:
-        return ""
+        return "" if row.is_empty else IMPOSSIBLE.reason
     low, high = min(pairs, key=lambda pair: pair[0]), max(pairs, key=lambda pair: pair[0])
     if not any(row.low):
         return figure(high[0]) + (f" ({high[1]})" if len(pairs) == 1 else "")

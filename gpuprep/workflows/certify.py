@@ -110,7 +110,8 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
         raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", NEWEST)
     if record.history is not None and record.history.certifies is False and not reason:
         said = record.history
-        why = f"it {'; '.join(said.doubts)}" if said.doubts else (*said.notes, "something spoke against it")[0]
+        worse = "it measured less or found something worse"
+        why = f"it {'; '.join(said.doubts)}" if said.doubts else (*said.notes, worse)[0]
         raise UsageError(
             f"{named} did not become the certified run by itself: {why}",
             f"to choose this run anyway, give a reason: {command('gpuprep', 'baseline', 'set', about=host)}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ from gpuprep.workflows.gpus_by_name import board_named, subsystem
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
 PRODUCT = ("dtype", "m", "n", "k", "tflops")
 SPEEDS = ("copy_gb_per_s", "read_gb_per_s", "triad_gb_per_s", "write_gb_per_s", "h2d_gb_per_s", "d2h_gb_per_s")
+FIGURES = ("tflops", *SPEEDS)
 COLUMNS = ("host", "gpu", "index", "source", *PRODUCT, *SPEEDS)
 MOST_LINES = 20_000
+MOST_NAMED = 20  # lines in one message
 LARGEST = 1e9
 HINT = "`gpuprep judge --template csv` prints a table to fill in; docs/records.md describes it"
 SQUARE = 8192  # m, n and k of a template: large enough for every GPU
@@ -38,8 +40,11 @@ Row = Mapping[str, str]
 def document(path: Path, text: str) -> dict[str, Any]:
     """{"runs": [figures of a host, ...]}. Raises UsageError."""
     hosts: dict[str, _Host] = {}
-    for line, row in _rows(path, text):
-        _take(hosts, _Cells(path, line, row))
+    lines = [_Cells(path, line, row) for line, row in _rows(path, text)]
+    if empty := [cells for cells in lines if cells.is_empty]:
+        raise _without_figure(empty)
+    for cells in lines:
+        _take(hosts, cells)
     if not hosts:
         raise UsageError(f"{path}: has no line of figures", HINT)
     return {"runs": [host.document(path) for host in hosts.values()]}
@@ -87,7 +92,12 @@ class _Cells:
     """One line of the table."""
 
     def __init__(self, path: Path, line: int, row: Row) -> None:
-        self._path, self._line, self._row = path, line, row
+        self._path, self.line, self._row = path, line, row
+
+    @property
+    def is_empty(self) -> bool:
+        """As a template has it, without a figure."""
+        return not any(self.text(column) for column in FIGURES)
 
     def text(self, column: str) -> str:
         return (self._row.get(column) or "").strip()
@@ -110,7 +120,7 @@ class _Cells:
         return int(text)
 
     def wrong(self, column: str, what: str) -> UsageError:
-        return UsageError(f"{self._path}:{self._line}: {column}: {what}", HINT)
+        return UsageError(f"{self._path}:{self.line}: {column}: {what}", HINT)
 
 
 def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
@@ -125,9 +135,7 @@ def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
         raise cells.wrong(
             "gpu", f"{shown(named)}, and GPU {index} of this host is {shown(known[0])} above; give `index`"
         )
-    used = False
     if any(cells.text(column) for column in PRODUCT):
-        used = True
         dtype = cells.text("dtype")
         if dtype not in DTYPES:
             raise cells.wrong("dtype", f"{shown(dtype) if dtype else 'is empty'}, want one of {', '.join(DTYPES)}")
@@ -136,14 +144,20 @@ def _take(hosts: dict[str, _Host], cells: _Cells) -> None:
         host.products.setdefault(index, []).append(product)
     for column in SPEEDS:
         if cells.text(column):
-            used = True
             figures = host.speeds.setdefault(index, {})
             if column in figures:
                 raise cells.wrong(column, f"is there twice for GPU {index} of this host")
             figures[column] = cells.number(column)
-    if not used:
-        raise cells.wrong("tflops", f"the line has no figure: fill in a column of {', '.join((*PRODUCT, *SPEEDS))}"
-                          ", or remove the line")  # fmt: skip
+
+
+def _without_figure(empty: Sequence[_Cells]) -> UsageError:
+    """All of them at once: a template that is filled in for some data types has many."""
+    numbers = [str(cells.line) for cells in empty]
+    which = f"lines {', '.join(numbers[:MOST_NAMED])}" if len(numbers) > 1 else "the line"
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    has, it = ("has", "it") if len(numbers) == 1 else ("have", "them")
+    what = f"{which}{more} {has} no figure: write one into a column of {', '.join(FIGURES)}, or remove {it}"
+    return empty[0].wrong("tflops", what)
 
 
 def _identified(cells: _Cells, named: str, index: int) -> dict[str, Any]:

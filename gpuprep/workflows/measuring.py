@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuprep.agent import turn
 from gpuprep.desired import probes
-from gpuprep.errors import AgentFailed, HostError
+from gpuprep.errors import AgentFailed, HostError, TookTooLong
 from gpuprep.records import Missing, ProbeResult, Source
 from gpuprep.remote import Host, agent_client
 from gpuprep.remote.probereports import Doing
@@ -119,7 +119,7 @@ def ask(
         result = agent_client.probe(
             host, kind.name, asked, become=True, timeout=seconds, heard=heard, so_far=begun.so_far
         )
-    except AgentFailed as error:
+    except (AgentFailed, TookTooLong) as error:
         run.stop_if_cancelled()
         late = bool(began) and time.monotonic() - began[0] > kind.timeout_seconds - ON_THE_WAY_SECONDS
         why = f"it did not end within {kind.timeout_seconds:g} s of its turn" if late else error.what

@@ -68,6 +68,21 @@ def parent_named(word: str) -> str:
     return str(path.absolute()) if path == Path(word) else word
 
 
+def refuse_strangers(parent: str, models: Sequence[str]) -> None:
+    """Raises UsageError for models that the parent is not for: its limits are those of its own GPUs."""
+    if not find(parent).is_file() or problems(parent):
+        return  # the check of the new file says what is wrong there
+    own = build(resolve(parent)).gpus
+    others = [key for key in models if key not in own]
+    if others:
+        known = catalogue.models()
+        titles = [" and ".join(known[key].title for key in keys) for keys in (own, others)]
+        raise UsageError(
+            f"--from {one_line(parent, 200)}: this profile and its limits are for {titles[0]}, not for {titles[1]}",
+            f"--from {parent_of(models)}",
+        )
+
+
 def as_path(path: Path) -> str:
     """`path` as --profile takes it for a file, not for a name."""
     return str(path) if path.suffix in (".yml", ".yaml") or "/" in str(path) else f"./{path}"

@@ -28,6 +28,7 @@ PORT = re.compile("[0-9]{1,5}")
 BARE_V6 = re.compile(r"^(?:(?P<user>[^@\s]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$")
 FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or sim:NAME"
 
+KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----")
 MOST_BYTES = 64 << 20  # of what Ansible says of an inventory
 LOOKED_AT = 64 << 10  # at the end of its errors
 MOST_SHOWN = 80  # letters of a name that is refused
@@ -95,6 +96,7 @@ def _from_inventory(
         check_text("pattern", pattern, "patterns are Ansible's: names, groups, and : ! & * between and in them")
     if not inventory.endswith(",") and "," not in inventory and not Path(inventory).exists():
         raise UsageError(f"there is no inventory {inventory}", "-i takes a file, a folder or a host list with a comma")
+    _refuse_key(inventory)
     ansible_program("ansible")  # the first look-up fills tables of sysconfig, which two threads must not do at once
     with ThreadPoolExecutor(1) as other:  # each of Ansible's programs takes half a second to start
         read = other.submit(_host_variables, inventory)
@@ -102,6 +104,18 @@ def _from_inventory(
         variables = read.result()
     make = _inventory_target if len(names) == 1 else _inventory_host
     return [make(name, variables.get(name, {}), note) for name in names]
+
+
+def _refuse_key(inventory: str) -> None:
+    """`-i` is ssh's option for a key: whoever writes it so is told gpuprep's."""
+    path = Path(inventory).expanduser()
+    try:
+        with path.open("rb") as file:
+            is_key = KEY.match(file.read(LOOKED_AT)) is not None
+    except (OSError, ValueError):
+        return  # a folder, a list of hosts, or what Ansible cannot read either
+    if is_key:
+        raise UsageError(f"-i {inventory} is a private SSH key, and -i takes an inventory", f"--ssh-key {inventory}")
 
 
 def _inventory_host(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:

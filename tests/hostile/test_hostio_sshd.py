@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import paramiko
 import pytest
 
-from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable, Interrupted
+from gpuprep.errors import AuthenticationRefused, GpuprepError, HostError, HostUnreachable, Interrupted, TookTooLong
 from gpuprep.remote import Host, HostLock, LockOwner, ssh, sshchannel, sshfailures, transport, watch
 from gpuprep.remote.hostkeys import HostKeyUnknown
 from gpuprep.remote.ssh import SshConnection
@@ -226,14 +226,14 @@ LATE = "took longer than 0.7 s: true"
 MUCH = "printed more than 1 MiB"
 LOST = "connection was lost while a command ran"
 RUNNING = {
-    "says-nothing": (Session.hang, HostError, LATE),
-    "marks-and-says-nothing": (hang, HostError, LATE),
-    "one-byte-at-a-time": (lambda s: (s.say(b""), s.drip(b"x", 0.05)), HostError, LATE),
-    "one-byte-more-whenever-asked": (lambda s: (s.say(b""), s.drip(b"x", 0.0001)), HostError, LATE),
-    "errors-for-ever": (lambda s: (s.say(b""), s.flood(4000, stderr=True)), HostError, LATE),
-    "output-ends-the-command-does-not": (no_status, HostError, LATE),
-    "exit-status-and-no-end": (status_alone, HostError, LATE),
-    "new-keys-never": (new_keys_never, HostError, LATE),
+    "says-nothing": (Session.hang, TookTooLong, LATE),
+    "marks-and-says-nothing": (hang, TookTooLong, LATE),
+    "one-byte-at-a-time": (lambda s: (s.say(b""), s.drip(b"x", 0.05)), TookTooLong, LATE),
+    "one-byte-more-whenever-asked": (lambda s: (s.say(b""), s.drip(b"x", 0.0001)), TookTooLong, LATE),
+    "errors-for-ever": (lambda s: (s.say(b""), s.flood(4000, stderr=True)), TookTooLong, LATE),
+    "output-ends-the-command-does-not": (no_status, TookTooLong, LATE),
+    "exit-status-and-no-end": (status_alone, TookTooLong, LATE),
+    "new-keys-never": (new_keys_never, TookTooLong, LATE),
     "floods": (lambda s: (s.say(b""), s.flood(400)), HostError, MUCH),
     "floods-beyond-its-window": (lambda s: (s.say(b""), s.flood(400, rules=False)), HostError, MUCH),
     "floods-before-the-mark": (lambda s: s.flood(400), HostError, "prints more than 64 KiB at login"),
@@ -244,17 +244,17 @@ RUNNING = {
     ),
     "leaves-in-the-middle": (lose, HostUnreachable, LOST),
     "hangs-up-in-the-middle": (close_all_but_status, HostUnreachable, LOST),
-    "closes-without-a-status": (lambda s: s.channel.close(), HostError, "did not run our command and said nothing"),
-    "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and said nothing"),
+    "closes-without-a-status": (lambda s: s.channel.close(), HostError, "did not run our command and printed nothing"),
+    "ends-well-without-the-command": (lambda s: s.end(0), HostError, "did not run our command and printed nothing"),
     "claims-the-mark-of-another-run": (
         lambda s: (s.say(b"gpuprep " + b"0" * 32 + b"\n{}", marked=False), s.end(0)),
         HostError,
-        "did not run our command; it said: gpuprep 0000",
+        "did not run our command; its output: gpuprep 0000",
     ),
     "account-closed": (
         lambda s: (s.say(b"This account is currently not available.\n" + ESCAPES, marked=False), s.end(1)),
         HostError,
-        "login shell of me did not run our command; it said: This account is currently not available",
+        "login shell of me did not run our command; its output: This account is currently not available",
     ),
 }
 
@@ -329,7 +329,7 @@ def test_of_endless_errors_the_end_stays_with_a_note(hostile: Serve) -> None:
 def test_input_that_is_never_taken(hostile: Serve) -> None:
     """The window stays shut: nothing of the rest of our input can be sent."""
     server = hostile(script=hang, window=1000)
-    with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
+    with soon(6), pytest.raises(TookTooLong, match="took longer"), Host(server.target, connect_timeout=1) as host:
         host.run("cat", stdin=b"x" * 1_000_000, timeout=0.7)
 
 
@@ -341,7 +341,7 @@ def test_a_socket_that_is_never_read(hostile: Serve) -> None:
         session.hang()
 
     server = hostile(script=script, window=1 << 30)
-    with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
+    with soon(6), pytest.raises(TookTooLong, match="took longer"), Host(server.target, connect_timeout=1) as host:
         host.run("cat", stdin=b"x" * 30_000_000, timeout=1.0)
 
 
@@ -349,7 +349,7 @@ def test_a_socket_that_is_never_read(hostile: Serve) -> None:
 def test_a_file_has_its_time_too(hostile: Serve, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
     monkeypatch.setattr("gpuprep.remote.core.FILE_SECONDS", 0.7)
     server = hostile(script=hang)
-    with soon(6), pytest.raises(HostError, match="took longer"), Host(server.target, connect_timeout=1) as host:
+    with soon(6), pytest.raises(TookTooLong, match="took longer"), Host(server.target, connect_timeout=1) as host:
         host.put(b"x", "/x") if act == "put" else host.get("/x")
 
 

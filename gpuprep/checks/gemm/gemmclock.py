@@ -77,7 +77,7 @@ def unclocked(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
     if told is None or told[0] >= least(told[1]):
         return None
     share = f"{100 * told[0]:.0f} % of what healthy boards reach at the boost clock"
-    why = f"{explained.words}; that is {share}, and without the clock nobody can tell a low clock from a slow GPU"
+    why = f"{explained.words}; that is {share}, and without the clock a low clock and a slow GPU look the same"
     return Slow(Status.UNKNOWN, why, MEASURE_AGAIN)
 
 

@@ -39,7 +39,7 @@ def _against_best(evidence: Evidence, gpu: Gpu, gpus: Sequence[Gpu]) -> Finding:
     percent, varied, shown = max(behind, key=lambda found: found[0] - found[1])
     status = Status(below(max(0.0, percent - varied), warn, fail))
     if status is Status.PASS and below(percent, warn, fail) == "FAIL":
-        why = f"it is {percent:.1f} % slower, and the figures varied by {varied:.1f} %: which it is cannot be told"
+        why = f"it is {percent:.1f} % slower, but the figures varied by {varied:.1f} %: the cause is not known"
         return Finding(gpu.subject, "gemm_against_best", Status.UNKNOWN, expected, shown, why, "measure again")
     if status is Status.PASS:
         return Finding(gpu.subject, "gemm_against_best", status, expected, shown)

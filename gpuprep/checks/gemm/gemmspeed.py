@@ -123,7 +123,7 @@ def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor
     advice = "".join(f"; {line}" for line in explained.advice)
     adjusted, sound = explained.clock_adjusted_percent, explained.soundness
     if adjusted is None:
-        return f"{explained.words}; the clock was not read, so throttling and a defect cannot be told apart", DEFECT
+        return f"{explained.words}; the clock was not read, so throttling and a defect look the same", DEFECT
     if adjusted >= limit.percent and (sound is None or sound >= gemmclock.least(explained)):
         told = f"throttled, not defective: at the clock it ran at it reaches {adjusted:.0f} %"
         return f"{explained.words}; {told}", _unthrottle(gemm, gpu)

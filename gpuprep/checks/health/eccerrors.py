@@ -58,7 +58,7 @@ def protection(subject: str, gpu: GpuFacts, board: Board | None, wish: str) -> F
     why = "ECC is off, and the board ships with it on: errors of the memory are neither noticed nor corrected"
     if wish == "disabled":
         return judged(subject, "memory_protection", None, expected, "ECC off", f"{why}; the profile wants it so")
-    remedy = f"nvidia-smi -i {gpu.index} -e 1, then reboot; or tuning.ecc: disabled in the profile, if it is meant"
+    remedy = f"nvidia-smi -i {gpu.index} -e 1, then reboot; or tuning.ecc: disabled in the profile, to leave it off"
     return judged(subject, "memory_protection", (Status.WARN, why, remedy), expected, "ECC off")
 
 
@@ -74,7 +74,7 @@ def errors(
 ) -> Finding | None:
     total = gpu.ecc_errors
     if gpu.ecc_current is False and not _any(gpu):
-        reason = "ECC is off: nobody counts errors of the memory"
+        reason = "ECC is off: memory errors are not counted"
         return skip(subject, "ecc_errors", expected=EXPECTED, actual="not counted", reason=reason)
     if isinstance(total, Missing) and total.reason == "not_supported" and gpu.ecc_current is not True:
         return _absent(subject, gpu, total, board)

@@ -146,7 +146,7 @@ def _absent(
     if gpu.mig_current is True:
         why = "a GPU that is divided (MIG) does not report it"
     elif gpu.ecc_current is False or not_protected(gpu, board):
-        why = f"{gpu.name} has no ECC, or it is off: nobody looks for defects"
+        why = f"{gpu.name} has no ECC, or it is off: memory defects are not detected"
     elif repairs(model) == "":
         why = f"neither the driver nor the catalogue says whether {gpu.name} has them"
     elif repairs(model) != how:

@@ -120,7 +120,7 @@ def _headers_files(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Nothing where the record does not know, or where other headers are installed: nv-codec-headers.version says."""
     facts, expected = snapshot.codec, "as installed"
     if isinstance(facts.headers_version, Missing):
-        why = "which headers these are could not be told: nv-codec-headers.version reports why"
+        why = "which headers these are is not known: nv-codec-headers.version reports why"
         return [skip("nv-codec-headers", "files", expected=expected, actual="not compared", reason=why)]
     if facts.headers_version != wanted.codec.headers or facts.headers_intact == NOT_READ:
         return []

@@ -48,7 +48,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     have = {(case.dtype, case.layout) for case in values.convolutions}
     listed = Counter((case.dtype, case.layout) for case in values.convolutions)
     if again := [f"{dtype} {layout}" for (dtype, layout), count in listed.items() if count > 1]:
-        why = f"there is more than one result of {', '.join(again)}: which of them is true cannot be told"
+        why = f"there is more than one result of {', '.join(again)}: it is not known which is true"
         found.append(Finding("cudnn", "entries", Status.UNKNOWN, "one of each", "several", why, AGAIN))
     absent = [f"{dtype} {layout}" for dtype in ("fp16", "fp32") for layout in ("NHWC", "NCHW")
               if (dtype, layout) not in have]  # fmt: skip

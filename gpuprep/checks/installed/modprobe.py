@@ -54,7 +54,7 @@ def blocked(snapshot: Snapshot) -> list[Finding]:
             not against,
             expected="may be loaded",
             shown=said or "may be loaded",
-            why=f"modprobe is told not to load the driver's module: the GPU is gone after the next boot: {said}",
+            why=f"modprobe is configured not to load the driver's module: the GPU is gone after the next boot: {said}",
             remedy=f"take the line out of {', '.join(dict.fromkeys(line.file for line in against))}",
         )
     ]

@@ -20,7 +20,7 @@ def toolkit_libraries(snapshot: Snapshot) -> list[Finding]:
     if cuda.nvcc_path is None or cuda.nvcc_version is None:
         return []
     if isinstance(cuda.nvcc_version, Missing):
-        why = "which toolkit this is could not be told: cuda.version reports why"
+        why = "the toolkit's version is not known: cuda.version reports why"
         return [skip("cuda", "libraries", expected=expected, actual="not compared", reason=why)]
     for reading in (cuda.nvcc_path, cuda.library_folders):
         if isinstance(reading, Missing):

@@ -56,7 +56,7 @@ def _outcome(judged: Judged) -> Iterator[str]:
     if outcome == "completed" and not delivered:
         yield f"it ended as completed{line}, and no session delivered a frame"
     if outcome in ("not_built", "not_run", "no_time") and judged.steps:
-        yield f"it is said not to have run ({outcome}), and yet there are figures of it"
+        yield f"the probe reports that it did not run ({outcome}), but there are figures of it"
     if outcome == "completed" and delivered and judged.decisive and not died:
         yield f"no session died, and yet there is a line why{line}"
 
@@ -86,7 +86,7 @@ def _step(judged: Judged, step: Step) -> Iterator[str]:
         if not judged.published:
             yield "how many sessions ran is not recorded"
     elif not isinstance(step.died, Missing) and step.died is not None and not 0 <= step.died <= step.sessions:
-        yield f"{step.died} sessions are said to have died"
+        yield f"{step.died} sessions are reported as ended early"
     if step.died == 0 and step.died_because:
         yield f"no session died, and yet there is a line why ({step.died_because})"
     if fps:
@@ -127,7 +127,7 @@ def _engines(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         name, used = f"{WORDS[engines.part]}s", engines.used(step)
         most = engines.most(clock, step.sessions) if clock else None
         if not isinstance(used, Missing) and not 0 <= used <= 100:
-            yield f"the {name} are said to have been {used:g} % busy"
+            yield f"the {name} are reported as {used:g} % busy"
         if most is None or engines.count == 0:
             continue
         reached = fps * judged.pixels

@@ -152,7 +152,7 @@ def _failed(
     lacking: Sequence[str],
 ) -> Finding:
     title = _title(model)
-    line = case.decisive_line or "FFmpeg said nothing"
+    line = case.decisive_line or "FFmpeg printed nothing"
     explained = cause(line)
     refused = [name for name in own.capabilities if explained is not None and denies(explained, name)]
     if refused and known is None:
@@ -173,7 +173,7 @@ def _failed(
     if lacking:
         return Finding(
             subject, COMPLETED, Status.UNKNOWN, EXPECTED, "not confirmed",
-            f'{title} has no {in_words(lacking)} (catalogue), but the driver said something else: "{line}"{meaning}',
+            f'{title} has no {in_words(lacking)} (catalogue), but the driver answered otherwise: "{line}"{meaning}',
             explained.remedy if explained else RETRY,
         )  # fmt: skip
     actual = "stopped: it did not end" if case.outcome == "timed_out" else f"exit code {case.exit_code}"
@@ -216,7 +216,7 @@ def _twice(values: Transcode) -> list[Finding]:
     again = sorted({name for name in names if names.count(name) > 1})
     if not again:
         return []
-    why = f"the record has more than one entry of {', '.join(again)}: which of them is true cannot be told"
+    why = f"the record has more than one entry of {', '.join(again)}: it is not known which is true"
     return [Finding("transcode", "entries", Status.UNKNOWN, "one entry a case", "several", why, "measure again")]
 
 

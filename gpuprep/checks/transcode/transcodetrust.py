@@ -85,17 +85,17 @@ def _ending(case: Case, own: Planned) -> Iterator[str]:
     code, outcome, line = case.exit_code, case.outcome, case.decisive_line
     if outcome == "completed" and code != 0:
         ended = "no exit code is recorded" if code is None else f"FFmpeg ended with {code}"
-        yield f"it is said to have completed, and {ended}"
+        yield f"the probe reports that it completed, but {ended}"
     if outcome == "completed" and (line or case.missing_parts):
-        yield f"it is said to have completed, and yet there is a reason why not ({line or case.missing_parts[0]})"
+        yield f"the probe reports that it completed, but there is a reason why not ({line or case.missing_parts[0]})"
     if outcome == "failed" and code == 0:
-        yield "it is said to have failed, and FFmpeg ended with 0"
+        yield "the probe reports that it failed, but FFmpeg ended with 0"
     if outcome == "failed" and code is None and (said := cause(line)) is not None and said.denies:
-        yield f"FFmpeg's words are recorded ({line}), and not with which exit code it ended"
+        yield f"FFmpeg's message is recorded ({line}), but not its exit code"
     if outcome in ("not_built", "not_run", "refused") and code is not None:
-        yield f"it is said not to have run ({outcome}), and yet to have ended with {code}"
+        yield f"the probe reports that it did not run ({outcome}), but FFmpeg ended with {code}"
     if outcome == "not_built" and not case.missing_parts:
-        yield "a part of FFmpeg is said to be missing, and not which"
+        yield "a part of FFmpeg is reported as missing, but not which"
     if outcome in RAN and isinstance(case.seconds, Missing):
         yield "how long it took is not recorded"
     elif outcome == "completed" and not isinstance(case.seconds, Missing):
@@ -104,9 +104,9 @@ def _ending(case: Case, own: Planned) -> Iterator[str]:
 
 def _lasted(seconds: float, most: float) -> Iterator[str]:
     if seconds < SHORTEST_SECONDS:
-        yield f"it is said to have taken {seconds:g} s, and FFmpeg has not even opened the GPU by then"
+        yield f"it is reported to have taken {seconds:g} s; FFmpeg needs longer to open the GPU"
     if seconds > most + PATIENCE_SECONDS:
-        yield f"it is said to have taken {seconds:g} s, and the probe stops a case after {most:g} s"
+        yield f"it is reported to have taken {seconds:g} s, but the probe stops a case after {most:g} s"
 
 
 def _refused(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[str]:
@@ -154,11 +154,11 @@ def _output(output: Output, asked: Expected) -> Iterator[str]:
         yield f"an SSIM of {ssim:g} is recorded, and more than 1 is impossible"
     if psnr is not None and psnr >= IDENTICAL_DB:
         if floor is None or floor < EXACT_DB:
-            yield "its pictures are said to be identical with the source's, and an encoder or scaler changes them"
+            yield "its pictures are reported as identical with the source's, but an encoder or scaler changes them"
         if ssim is not None and ssim < 1:
-            yield f"identical pictures (PSNR) are said to have an SSIM of {ssim:g}"
+            yield f"identical pictures (PSNR) are reported with an SSIM of {ssim:g}"
         if xpsnr is not None and xpsnr < IDENTICAL_DB:
-            yield f"identical pictures (PSNR) are said to have an XPSNR of {xpsnr:g}"
+            yield f"identical pictures (PSNR) are reported with an XPSNR of {xpsnr:g}"
     elif psnr is not None and xpsnr is not None and abs(psnr - xpsnr) > APART_DB:
         yield f"PSNR {psnr:g} and XPSNR {xpsnr:g} dB are of different pictures"
     if psnr is not None and ssim is not None and psnr > FAR_DB and ssim < NEAR_SSIM:
@@ -175,10 +175,10 @@ def _lengths(output: Output) -> Iterator[str]:
         if written < 0.9 * rate * seconds:
             yield f"{size:.0f} bytes are less than {rate:g} kbit/s for {seconds:g} s"
         if written > BITS_SLACK * (rate + SOUND_KBPS) * seconds + CONTAINER_KBIT:
-            yield f"{size:.0f} bytes are more than {rate:g} kbit/s and sound for {seconds:g} s"
+            yield f"{size:.0f} bytes are more than {rate:g} kbit/s and audio for {seconds:g} s"
     for name, value in (("black", _number(output.black_seconds)), ("frozen", _number(output.frozen_seconds))):
         if value is not None and (value < 0 or (seconds and value > seconds + 1)):
-            yield f"{value:g} s are said to be {name}"
+            yield f"{value:g} s are reported as {name}"
 
 
 def _proof(case: Case) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _proof(case: Case) -> Iterator[str]:
         ("decoders", case.gpu_proof.decoder_utilization_percent),
     ):
         if percent is not None and not 0 <= percent <= 100:
-            yield f"the {name} are said to have been {percent:g} % busy"
+            yield f"the {name} are reported as {percent:g} % busy"
 
 
 def _number(value: Number | Figure) -> float | None:

@@ -42,6 +42,15 @@ for (const word of all('.word')) {
   for (const back of ['pointerenter', 'focusin']) word.addEventListener(back, () => word.classList.remove('closed'))
 }
 
+// On a narrow page the contents are one row that scrolls: a link that is half out of sight is brought into it.
+for (const link of all('.toc a')) {
+  link.addEventListener('focus', () => {
+    const bar = link.closest('.toc'), row = bar.getBoundingClientRect(), box = link.getBoundingClientRect()
+    if (box.left < row.left) bar.scrollLeft -= row.left - box.left + 16
+    else if (box.right > row.right) bar.scrollLeft += box.right - row.right + 16
+  })
+}
+
 const links = new Map(all('.toc a').map(link => [link.hash.slice(1), link]))
 if (links.size && 'IntersectionObserver' in window) {
   const seen = new Set()
