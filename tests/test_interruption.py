@@ -48,6 +48,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowMachine]:
     made.sshd.stop()
 
 
+def limit() -> float:
+    """MOST_SECONDS of a machine whose cores other tests want as well: each gets its share of a second."""
+    return MOST_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def begin(machine: SlowMachine, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         machine.words("validate", "--only", "toolkit,codec,transcode,throughput", *more),
@@ -105,8 +110,8 @@ def test_at_any_moment_a_validate_ends_in_time_with_all_that_it_started(
         stopped = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
-        assert time.monotonic() - stopped <= MOST_SECONDS, said
-        gone(machine, stopped + MOST_SECONDS)
+        assert time.monotonic() - stopped <= limit(), said
+        gone(machine, stopped + limit())
         if newest_id(machine) == began:  # before a run began there is nothing to record
             assert process.returncode == 130, said
             assert share < 0.5, said
@@ -178,7 +183,7 @@ def test_a_second_one_ends_at_once_and_the_host_tidies_up_by_itself(machine: Slo
     assert time.monotonic() - stopped < 1.0
     assert process.returncode == 130
     assert "ended at once" in said
-    gone(machine, stopped + MOST_SECONDS)
+    gone(machine, stopped + limit())
     assert newest_id(machine) == before
 
 
@@ -253,7 +258,7 @@ def test_a_host_that_does_not_end_is_not_waited_for_and_its_figures_are_kept(tmp
     stopped = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert time.monotonic() - stopped <= MOST_SECONDS, said
+    assert time.monotonic() - stopped <= limit(), said
     assert process.returncode == 130
     store = Store.open(f"sqlite:///{tmp_path}/history.db")
     made: RunRecord = store.get("last")

@@ -242,6 +242,9 @@ def slowly(tmp_path: Path, words: list[str]) -> str:
     return SLOWLY.format(tests=TESTS, silent=SILENT, seconds=SECONDS, words=stored)
 
 
+TRIES = 3  # other tests may keep the machine busy for a moment; a command that is silent is so each time
+
+
 def longest(read: Callable[[], bytes], ended: Callable[[bytes], bool]) -> tuple[float, bytes]:
     """The longest silence from the first word to the end."""
     said, most, last = b"", 0.0, None
@@ -256,20 +259,38 @@ def longest(read: Callable[[], bytes], ended: Callable[[bytes], bool]) -> tuple[
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
 def test_no_command_is_silent_in_a_log(tmp_path: Path, words: list[str]) -> None:
+    for number in range(TRIES):
+        most, said = _in_a_log(tmp_path / str(number), words)
+        assert re.search(rb"reading facts, 0:0[1-9]", said), said
+        if most < SECONDS * 0.75:
+            return
+    pytest.fail(f"silent for {most:.1f} s: {said.decode()}")
+
+
+def _in_a_log(folder: Path, words: list[str]) -> tuple[float, bytes]:
+    folder.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", slowly(tmp_path, words)], env={**os.environ, **folders(tmp_path)},
+        [sys.executable, "-c", slowly(folder, words)], env={**os.environ, **folders(folder)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stderr is not None
         number = process.stderr.fileno()
-        most, said = longest(lambda: os.read(number, 65536), lambda data: not data)
-    assert re.search(rb"reading facts, 0:0[1-9]", said), said
-    assert most < SECONDS * 0.75, said.decode()
+        return longest(lambda: os.read(number, 65536), lambda data: not data)
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
 def test_no_command_is_silent_on_a_terminal(tmp_path: Path, words: list[str]) -> None:
-    with Program(slowly(tmp_path, words), tmp_path / "out", folders(tmp_path)) as running:
+    for number in range(TRIES):
+        most, said = _on_a_terminal(tmp_path / str(number), words)
+        assert "━" in said.decode(errors="replace")
+        if most < SECONDS * 0.75:
+            return
+    pytest.fail(f"silent for {most:.1f} s")
+
+
+def _on_a_terminal(folder: Path, words: list[str]) -> tuple[float, bytes]:
+    folder.mkdir()
+    with Program(slowly(folder, words), folder / "out", folders(folder)) as running:
         running.until(lambda screen: bool(screen.raw))
 
         def read() -> bytes:
@@ -277,9 +298,7 @@ def test_no_command_is_silent_on_a_terminal(tmp_path: Path, words: list[str]) ->
             ended = not running._read(time.monotonic() + 30.0)
             return b"" if ended else running.screen.raw[before:] or b" "
 
-        most, said = longest(read, lambda data: not data)
-    assert "━" in said.decode(errors="replace")
-    assert most < SECONDS * 0.75
+        return longest(read, lambda data: not data)
 
 
 # ---------------------------------------------------------------- commands that work on this computer

@@ -88,7 +88,7 @@ def test_frames_of_the_steady_state(ffmpeg: Path) -> None:
     assert done.steady is not None
     assert 0.5 < done.steady.seconds < 1.3
     # 1000 frames a second each at most; a busy machine makes them fewer.
-    assert all(300 < fps < 1050 for fps in done.steady.fps_each)
+    assert all(50 < fps < 1050 for fps in done.steady.fps_each)
     assert done.frames > done.steady.frames
 
 
