@@ -10,6 +10,7 @@ What a measurement lacks is the judges' matter.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Iterator, Mapping
@@ -77,11 +78,17 @@ def _object(kind: Any, value: object, where: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{where}: want an object, got {shown(value)}"
         return
+    for key, hint in _keys(kind).items():
+        if key in value:
+            yield from _value(hint, value[key], f"{where}.{key}" if where else key, kind is Expected)
+
+
+@functools.cache
+def _keys(kind: Any) -> Mapping[str, Any]:
+    """Key ► type, of what is checked. Kept: Python evaluates annotations anew each time."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    for spec in dataclasses.fields(kind):
-        key = key_of(spec)
-        if key in value and key not in NOT_CHECKED:
-            yield from _value(hints[spec.name], value[key], f"{where}.{key}" if where else key, kind is Expected)
+    keys = {key_of(spec): hints[spec.name] for spec in dataclasses.fields(kind)}
+    return {key: hint for key, hint in keys.items() if key not in NOT_CHECKED}
 
 
 def _value(hint: Any, value: object, where: str, wished: bool) -> Iterator[str]:
