@@ -18,7 +18,7 @@ NO_DATA_TYPE = ("gemm_results", "gemm_errors", "gemm_at_its_clock")
 
 
 def alone(values: dict[str, Any], model: SimulatedGpu) -> dict[str, Any]:
-    """NVML of these tests shows two other processes, a T4's clocks, watts and limit: here they are the model's."""
+    """NVML of these tests shows an idle GPU, two other processes, a T4's clocks, watts and limit: here the model's."""
     for gpu in values["gpus"]:
         gpu["other_processes"] = []
         gpu["power_limit_watts"] = None
@@ -27,6 +27,7 @@ def alone(values: dict[str, Any], model: SimulatedGpu) -> dict[str, Any]:
             gemm["graphics_clock_mhz"] = float(model.graphics_clock_mhz(gemm["dtype"]))
             gemm["memory_clock_mhz"] = float(model.memory_clock_mhz())
             gemm["power_watts"] = model.power_watts(gemm["dtype"])
+            gemm["event_reasons"] = model.event_reasons(gemm["dtype"])
     return values
 
 
