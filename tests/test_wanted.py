@@ -179,8 +179,8 @@ def broken(name: str) -> Snapshot:
     ("case", "key", "says", "works"),
     [
         ("no gpu", "host.gpus", "no NVIDIA GPU", "g4dn"),
-        ("another model", "gpus", "has a V100", "--profile v100"),
-        ("two models", "gpus", "has a V100", "gpus: [t4, v100]"),
+        ("another model", "gpus", "GPU is V100", "--profile v100"),
+        ("two models", "gpus", "GPU is V100", "gpus: [t4, v100]"),
         ("os", "host.os", "unsupported OS fedora 42 (Fedora Linux 42 (Cloud Edition)): supported are", "Debian"),
         ("architecture", "host.os", "aarch64", "x86_64"),
         ("runfile", "host.driver", "/usr/bin/nvidia-uninstall", "nvidia-uninstall"),
