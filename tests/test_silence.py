@@ -259,16 +259,22 @@ def longest(read: Callable[[], bytes], ended: Callable[[bytes], bool]) -> tuple[
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
 def test_no_command_is_silent_in_a_log(tmp_path: Path, words: list[str]) -> None:
+    _is_never_silent(lambda folder: _in_a_log(folder, words), tmp_path, rb"reading facts, 0:0[1-9]")
+
+
+def _is_never_silent(run: Callable[[Path], tuple[float, bytes]], folder: Path, pattern: bytes) -> None:
+    """`run` gives the longest silence and what was written, in a folder of its own."""
     for number in range(TRIES):
-        most, said = _in_a_log(tmp_path / str(number), words)
-        assert re.search(rb"reading facts, 0:0[1-9]", said), said
+        own = folder / str(number)
+        own.mkdir()
+        most, said = run(own)
+        assert re.search(pattern, said), said
         if most < SECONDS * 0.75:
             return
-    pytest.fail(f"silent for {most:.1f} s: {said.decode()}")
+    pytest.fail(f"silent for {most:.1f} s: {said.decode(errors='replace')}")
 
 
 def _in_a_log(folder: Path, words: list[str]) -> tuple[float, bytes]:
-    folder.mkdir()
     with subprocess.Popen(
         [sys.executable, "-c", slowly(folder, words)], env={**os.environ, **folders(folder)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -280,16 +286,10 @@ def _in_a_log(folder: Path, words: list[str]) -> tuple[float, bytes]:
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
 def test_no_command_is_silent_on_a_terminal(tmp_path: Path, words: list[str]) -> None:
-    for number in range(TRIES):
-        most, said = _on_a_terminal(tmp_path / str(number), words)
-        assert "━" in said.decode(errors="replace")
-        if most < SECONDS * 0.75:
-            return
-    pytest.fail(f"silent for {most:.1f} s")
+    _is_never_silent(lambda folder: _on_a_terminal(folder, words), tmp_path, "━".encode())
 
 
 def _on_a_terminal(folder: Path, words: list[str]) -> tuple[float, bytes]:
-    folder.mkdir()
     with Program(slowly(folder, words), folder / "out", folders(folder)) as running:
         running.until(lambda screen: bool(screen.raw))
 

@@ -98,7 +98,7 @@ def predict(board: Board, operation: Operation, dtype: str) -> Prediction | Miss
     if bytes_aligned < FULL_ALIGNMENT:
         better = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
         aligned = formula if isinstance(better, Missing) else better
-    found = _corrected(board, operation, dtype, peak, memory, formula)
+    found = _corrected(board, operation, dtype, peak, memory, formula, aligned)
     tiled = found.tiled
     filled = operation.m * operation.n / (tiles.up(operation.m, tiled.tile_m) * tiles.up(operation.n, tiled.tile_n))
     percent, shapes, words = _error(board, operation, dtype, found.seconds, bytes_aligned)
@@ -132,28 +132,38 @@ def learned_features(board: Board, operation: Operation, dtype: str) -> tuple[li
     peak, memory = roofline.roof(board, dtype), roofline.bandwidth(board)
     assert isinstance(peak, Roof)
     assert not isinstance(memory, Missing)
-    least = kernel_class(operation, dtype)
-    formula = _timed(board, operation, dtype, peak, memory, least)
+    formula = _timed(board, operation, dtype, peak, memory, kernel_class(operation, dtype))
     aligned = _timed(board, operation, dtype, peak, memory, FULL_ALIGNMENT)
     assert isinstance(formula, _Timed)
     assert isinstance(aligned, _Timed)
-    kernels = _kernels(board, dtype, least, peak)
+    return _features(board, operation, dtype, peak, formula, aligned), 1e6 * formula.seconds
+
+
+def _features(
+    board: Board, operation: Operation, dtype: str, peak: Roof, formula: _Timed, aligned: _Timed
+) -> list[float]:
+    kernels = _kernels(board, dtype, kernel_class(operation, dtype), peak)
     assert kernels is not None
     assert board.sms is not None
     told = learned.Formula(
         1e6 * formula.seconds, 1e6 * formula.math, 1e6 * formula.memory, 1e6 * aligned.seconds, formula.tiled
     )
-    features = learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), told)
-    return features, told.microseconds
+    return learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), told)
 
 
-def _corrected(board: Board, operation: Operation, dtype: str, peak: Roof, memory: float, formula: _Timed) -> _Timed:
+def _corrected(
+    board: Board, operation: Operation, dtype: str, peak: Roof, memory: float, formula: _Timed, aligned: _Timed
+) -> _Timed:
     """With what was learned, but never above a roof."""
     there = boards()[catalogue.measured().board]
     twin = _units(board) == _units(there) and formula.bound != "memory"
     if not learned.known(operation) or not (board.key == there.key or twin):
         return formula
-    ratio = learned.ratio(learned_features(there, operation, dtype)[0], dtype)
+    if board.key == there.key:
+        features = _features(board, operation, dtype, peak, formula, aligned)
+    else:
+        features, _ = learned_features(there, operation, dtype)
+    ratio = learned.ratio(features, dtype)
     roof = peak.tflops * 1e12 * formula.clock_mhz / peak.clock_mhz
     least = max(operation.operations / roof, operation.bytes_moved(dtype) / (memory * 1e9))
     ratio = max(ratio, BELOW_ROOF * least / formula.seconds)

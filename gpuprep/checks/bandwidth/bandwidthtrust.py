@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from gpuprep.checks import gpuprocesses
-from gpuprep.checks.conditions import mask
-from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, SYNC_BOOST, named
+from gpuprep.checks.conditions import GRAVE, MANY_SAMPLES, SHOW_PROVIDER, mask
+from gpuprep.performance.clock_events import SW_THERMAL, SYNC_BOOST, named
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.bandwidth import BandwidthGpu
 
-GRAVE = HW_SLOWDOWN | HW_THERMAL | POWER_BRAKE
-MANY_SAMPLES = 20  # one sample of so many is a passing moment
 AGAIN = "measure again"
-SHOW_PROVIDER = "look at the machine's cooling and power supply; in a cloud, show the provider this report"
 
 
 def occupied(gpu: BandwidthGpu) -> str:
