@@ -113,6 +113,25 @@ def holds(subject: str, names: tuple[str, ...], hold: bool, snapshot: Snapshot, 
     ]
 
 
+def pin(
+    subject: str, snapshot: Snapshot, path: str, version: str, expected: str, why: str, role: str,
+    *, any_version: bool = False,
+) -> Finding:  # fmt: skip
+    """Whether a file of apt's preferences pins to the expected version. `version` is the pattern of it."""
+    text: object = snapshot.files.get(path, Missing("not_installed", f"{path} was not looked at"))
+    found = re.search(rf"(?m)^Pin: version {version}$", text) if isinstance(text, str) else None
+    return check(
+        subject,
+        "pinned",
+        text,
+        found is not None and (any_version or found[1] == expected),
+        expected=f"to {expected}",
+        shown=f"to {found[1]}" if found else f"no pin in {path}",
+        why=f"{why}: " + (f"the pin in {path} is to {found[1]}" if found else f"{path} has no pin"),
+        role=role,
+    )
+
+
 def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Nothing on systems without apt: dnf-automatic obeys the same locks as dnf."""
     if not wanted.driver.hold or snapshot.apt is None:
@@ -145,22 +164,10 @@ def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """NVIDIA's repository has many branches, and some packages have one name for all of them."""
     if wanted.driver.source != "nvidia" or snapshot.apt is None:
         return []
-    text: object = snapshot.files.get(PIN, Missing("not_installed", f"{PIN} was not looked at"))
-    found = re.search(r"(?m)^Pin: version ([0-9.]{1,40})-\*$", text) if isinstance(text, str) else None
     here = catalogue.host_version(snapshot.driver.module_version)
-    return [
-        check(
-            "driver",
-            "pinned",
-            text,
-            found is not None and (here is None or found[1] == here),
-            expected=f"to {here or wanted.driver.version}",
-            shown=f"to {found[1]}" if found else f"no pin in {PIN}",
-            why="apt may take parts of the driver from another branch of NVIDIA's repository: "
-            + (f"the pin in {PIN} is to {found[1]}" if found else f"{PIN} has no pin"),
-            role=ROLE,
-        )
-    ]
+    why = "apt may take parts of the driver from another branch of NVIDIA's repository"
+    expected = str(here or wanted.driver.version)
+    return [pin("driver", snapshot, PIN, r"([0-9.]{1,40})-\*", expected, why, ROLE, any_version=here is None)]
 
 
 def _stream(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import CUDA_PIN
 from gpuprep.checks.common import check, skip
-from gpuprep.checks.installed.driver import holds
+from gpuprep.checks.installed.driver import holds, pin
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, Missing, Snapshot
 
@@ -41,24 +39,10 @@ def cuda(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
 
 def _pinned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """What has one name for all versions of the toolkit decides where /usr/local/cuda leads to."""
-    pin = wanted.cuda.pin
-    if not pin or snapshot.apt is None:
+    if not wanted.cuda.pin or snapshot.apt is None:
         return []
-    text: object = snapshot.files.get(CUDA_PIN, Missing("not_installed", f"{CUDA_PIN} was not looked at"))
-    found = re.search(r"(?m)^Pin: version (\S{1,40})$", text) if isinstance(text, str) else None
-    return [
-        check(
-            "cuda",
-            "pinned",
-            text,
-            found is not None and found[1] == pin,
-            expected=f"to {pin}",
-            shown=f"to {found[1]}" if found else f"no pin in {CUDA_PIN}",
-            why="apt may take parts of another toolkit, and /usr/local/cuda would lead there: "
-            + (f"the pin in {CUDA_PIN} is to {found[1]}" if found else f"{CUDA_PIN} has no pin"),
-            role=CUDA_ROLE,
-        )
-    ]
+    why = "apt may take parts of another toolkit, and /usr/local/cuda would lead there"
+    return [pin("cuda", snapshot, CUDA_PIN, r"(\S{1,40})", wanted.cuda.pin, why, CUDA_ROLE)]
 
 
 def found(wanted: Wanted, snapshot: Snapshot) -> tuple[Finding, Finding]:
