@@ -23,6 +23,7 @@ from gpuprep.checks.installed.driver import enabled_stream
 from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, Fix, Missing, Package, Snapshot, Status, UnitFacts
 from gpuprep.remote import CommandResult, Host, Target
+from gpuprep.reports.commands import FIX
 from gpuprep.workflows import fixes
 
 WANTED = resolved()
@@ -310,6 +311,12 @@ def test_what_can_be_put_back_says_so() -> None:
     assert first.remedy == "`gpuprep drift HOST --profile PROFILE --fix` puts it back; or: provision"
     assert second == found[1]
     assert list(fixes.offered(WANTED, FINISHED, found, fixing=True)) == found  # --fix itself has just tried
+
+
+def test_a_program_that_may_be_gone_is_not_promised() -> None:
+    (found,) = fixes.offered(WANTED, FINISHED, failed("ffmpeg.path"))
+    assert "--fix` links it again, if its files are still whole on the host" in found.remedy
+    assert not found.remedy.startswith(FIX)  # else the command to paste would be drift --fix
 
 
 KEYS = [one.key for one in checks.compare(WANTED, FINISHED)]

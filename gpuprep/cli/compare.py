@@ -66,7 +66,7 @@ def _page(
 ) -> list[str]:
     from gpuprep.reports import history as pages
 
-    lines = tables.lines([pages.compared_run("one", one), pages.compared_run("two", two)], color=color, columns=columns)
+    lines = tables.lines([pages.compared_run("first", one), pages.compared_run("second", two)], color=color, columns=columns)
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"Facts: {len(found.facts)} changed"]
     lines += tables.lines(pages.facts_table(found), indent="  ", columns=columns)

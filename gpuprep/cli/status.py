@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # By exit code, of a run that ended before a verdict: the same words as in history and reports.
 WITHOUT_VERDICT = {0: "DONE", 2: "REFUSED", 4: "FAILED", 130: "STOPPED"}
-WORST_FIRST = ("FAIL", "FAILED", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
+# As on the fleet page: a host that could not be checked comes first.
+WORST_FIRST = ("FAILED", "FAIL", "UNKNOWN", "STOPPED", "REFUSED", "WARN", "DONE", "PASS")
 OPTIONAL = ("WHEN", "COMMAND", "PROFILE")  # columns that a narrow terminal may not show, the most important first
 SUMMARY = 28  # columns of a summary, before others are shown beside it
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"))

@@ -134,6 +134,10 @@ def baseline_table(figures: Baseline) -> Rows:
     ]
 
 
+# In the words of the page, whose two runs are "first" and "second".
+ONLY_IN = {"only in one": "only in the first", "only in two": "only in the second"}
+
+
 def compared_run(which: str, record: RunRecord) -> tuple[str, ...]:
     word, _ = outcome(record)
     simulated = "simulated" if record.source is Source.SIMULATED else ""
@@ -154,7 +158,7 @@ def findings_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
     ]
     rows: Rows = [
         (
-            change.kind,
+            ONLY_IN.get(change.kind, change.kind),
             change.key,
             _word(change.one),
             "►",

@@ -36,6 +36,7 @@ class Planned:
     findings: tuple[str, ...]  # keys of the findings that it is for
     what: str  # "turn persistence mode on"
     command: str  # for the host's /bin/sh, as root
+    does: str = "puts it back"  # or LINKS
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Row:
     command: Callable[[Wanted, Snapshot], str]
     touches: tuple[str, ...] = ()  # further findings that the command may change
     applies: str = ""  # the finding on the file that the command applies
+    does: str = "puts it back"
 
 
 def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> list[Planned]:
@@ -66,7 +68,7 @@ def offered(
         if forbidden:
             word = f"`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches {forbidden}"
         else:
-            word = "" if fixing else "`gpuprep drift HOST --profile PROFILE --fix` puts it back"
+            word = "" if fixing else f"`gpuprep drift HOST --profile PROFILE --fix` {planned.does}"
         says |= dict.fromkeys(planned.findings, word)
     return tuple(
         dataclasses.replace(finding, remedy="; or: ".join(filter(None, [says[finding.key], finding.remedy])))
@@ -84,7 +86,7 @@ def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -
         keys = tuple(one.key for one in findings if one.status is Status.FAIL and _fits(one.key, row.findings))
         command = row.command(wanted, snapshot) if keys else ""
         if command:
-            yield Planned(keys, row.what, command), _forbidden(row, command, findings)
+            yield Planned(keys, row.what, command, row.does), _forbidden(row, command, findings)
 
 
 def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
@@ -271,6 +273,8 @@ NO_LOCKS = (
     " plugins=0 in /etc/dnf/dnf.conf or enabled=0 in /etc/dnf/plugins/versionlock.conf; put that right, then run this"
     " again"
 )
+# The facts have only what is linked. A page's command is then `provision`, which also helps where the files are gone.
+LINKS = "links it again, if its files are still whole on the host"
 KEPT = "(a file of somebody else there is kept beside it)"
 SETTINGS, TUNE_ENABLED = "gpuprep-tune.settings", "gpuprep-tune.enabled"
 TUNED = ("gpu *.persistence_mode", "gpu *.clocks", "gpu *.power_limit", "gpu *.compute_mode")
@@ -310,13 +314,20 @@ TABLE = (
         ("ffmpeg.path", "ffmpeg.version", "ffmpeg.build", "ffprobe.path"),
         f"link ffmpeg and ffprobe to the wanted build {KEPT}",
         _ffmpeg,
+        does=LINKS,
     ),
-    Row(("nv-codec-headers.version",), f"link ffnvcodec.pc to the wanted headers {KEPT}", _headers),
+    Row(
+        ("nv-codec-headers.version",),
+        f"link ffnvcodec.pc to the wanted headers {KEPT}",
+        _headers,
+        does=LINKS,
+    ),
     Row(
         CUDNN,
         f"link cuDNN to the wanted version {KEPT}, and tell the loader",
         _cudnn,
         touches=(*LOADED, "libraries.paths"),
+        does=LINKS,
     ),
     Row(LOADED, "rebuild the loader's cache", _loader_cache, touches=(*CUDNN, "libraries.paths")),
 )
