@@ -3,5 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 ALL = os.environ.get("GPUPREP_TEST_ALL") == "1"
+
+
+def few(cases: Iterable[Any], number: int) -> list[Any]:
+    """Cases of one parameter: the first `number` of them in `make test`, all in `make test-all`."""
+    return [
+        case if place < number else pytest.param(case, marks=pytest.mark.only_all) for place, case in enumerate(cases)
+    ]

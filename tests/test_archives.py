@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import amount
 import pytest
 
 from gpuprep import catalogue
@@ -53,7 +54,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=[*DAILY, pytest.param("debian13", marks=pytest.mark.only_all)])
+@pytest.fixture(scope="module", params=amount.few([*DAILY, "debian13"], 1))
 def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OsRelease, Any]]:
     """A release, and apt with NVIDIA's repository for it, by HTTP as machines have it."""
     folder = repository.folder(request.param)

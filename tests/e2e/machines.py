@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -44,29 +44,27 @@ class Done:
 
 @dataclass(frozen=True)
 class Finished:
-    """A machine that `gpuprep provision` finished, what it said, and what --check --deep had foreseen before."""
+    """A machine that `gpuprep provision` finished, and what it printed."""
 
     machine: str
     profile: str
     run: Done
-    foreseen: Done
+    foreseen: Done | None = None  # what --check --deep had printed before, of a machine from nothing
 
     @property
     def host(self) -> str:
         return f"sim:{self.machine}"
 
     def made_by(self) -> dict[str, Any]:
-        """The record of the run that made the machine: the first that was judged after the check that foresaw it.
-
-        A computer that ran the tests before still has the runs of its earlier machines under the same names.
-        """
-        runs = must("history", self.host, "--limit", "10000", "--json").json()["runs"]
-        (foreseen,) = self.foreseen.json()["runs"]
-        newer = itertools.takewhile(lambda run: run["run_id"] != foreseen["run_id"], runs)
-        made = [run["run_id"] for run in newer if run["command"] == "provision" and run["verdict"]][-1]
+        """The record of the run that made the machine, by the id that the run printed."""
+        (made,) = set(re.findall(r"gpuprep report (\d{8}\S+)", self.run.text))
         record: dict[str, Any] = must("report", made, "--format", "json").json()
         assert record["run_id"] == made
         return record
+
+    def checked(self) -> Done:
+        assert self.foreseen, "only a machine from nothing was checked before"
+        return self.foreseen
 
 
 def gpuprep(*arguments: str, timeout: float = 1800, environment: dict[str, str] | None = None) -> Done:

@@ -333,6 +333,7 @@ def test_a_second_run_changes_nothing(stage: Stage, first: First) -> None:
     assert not re.search(r"^(---|\+\+\+) ", checked.text, re.M)
 
 
+@pytest.mark.only_all  # the next one stops at the same place
 def test_a_name_that_ffmpeg_does_not_know_is_named(stage: Stage, first: First) -> None:
     said = stage.play(FIRST, gpu_codec_parts={**FEW, "encoders": ["h264_nvenk"]}).refused()
     assert first.resumed.exit_code == 0
@@ -378,6 +379,7 @@ def test_none_leaves_everything_alone(stage: Stage, second: Played) -> None:
     assert stage.play(SECOND, gpu_codec_ffmpeg_version="none", gpu_codec_prefix="/opt/elsewhere").good().changed == []
 
 
+@pytest.mark.only_all  # test_builds_role.py: what the role does with a damaged artifact
 def test_a_damaged_build_and_artifact_are_built_again_and_a_killed_build_leaves_the_old_ffmpeg_at_work(
     stage: Stage, second: Played
 ) -> None:

@@ -1,7 +1,7 @@
 """Systems other than Debian with its own archive: machines that present Ubuntu or Red Hat's family, by stub packages.
 
-`make test` has a cell of each family, and a switch of the branch with dnf; `make test-all` has it with apt, the way
-back, and the rest.
+`make test` has a cell of each family; `make test-all` has a switch of the branch and the way back on each, and the
+rest.
 What such a machine cannot show is listed in docs/systems.md.
 """
 
@@ -192,6 +192,7 @@ def test_what_a_hand_undid_is_found_and_put_right(noble: str, tmp_path: Path) ->
     assert only(must(*words, "--deep", "--json", exit_code=UNMEASURED))["playbook"]["changed"] == 0
 
 
+@pytest.mark.only_all
 @pytest.mark.xdist_group("noble")
 def test_a_package_that_is_no_drivers_is_not_removed_for_a_driver(noble: str, tmp_path: Path) -> None:
     """What somebody else built on the old branch stays; provisioning says so and changes nothing.
@@ -222,6 +223,7 @@ def rocky() -> Iterator[str]:
     gpuprep("sim", "down", "e2e-rocky")
 
 
+@pytest.mark.only_all
 @pytest.mark.xdist_group("rocky")
 def test_a_branch_and_the_next_with_dnf(rocky: str, tmp_path: Path) -> None:
     """NVIDIA's repository has 615, too, and its default stream is another than the wished."""
@@ -238,6 +240,13 @@ def test_what_a_hand_undid_on_an_rpm_system_is_found_and_put_right(rocky: str, t
     wish = profile(tmp_path, "nvidia", "580", cuda="12.8")
     words = ("provision", f"sim:{rocky}", "--profile", wish)
     must(*words, exit_code=UNMEASURED)
+    assert only(must(*words, "--json", exit_code=UNMEASURED))["playbook"]["status"] == "not needed"
+    assert inside(rocky, "cat /proc/driver/nvidia/version").stdout.count("580.178.04") == 1
+    assert inside(rocky, VERSIONS[True]).stdout.split() == ["580.178.04"]
+    # NVIDIA's repository has 615, too: without stream and locks it would come.
+    free = "dnf -q --disableplugin=versionlock --setopt=*.module_hotfixes=true check-update libnvidia-ml"
+    assert "615." in inside(rocky, free, check=False).stdout
+    inside(rocky, "dnf -q check-update libnvidia-ml nvidia-modprobe kmod-nvidia-open-dkms")  # nothing to update
     assert inside(rocky, "readlink -f /usr/local/cuda").stdout.strip() == "/usr/local/cuda-12.8"
     inside(rocky, "dnf -q versionlock delete libnvidia-ml cuda-toolkit-12-8; dnf -q -y module reset nvidia-driver")
     found = only(gpuprep("drift", f"sim:{rocky}", "--profile", wish, "--json"))
