@@ -29,8 +29,8 @@ def lines(
         if isinstance(text, Missing):
             return text
         found += of_file(str(files[name]), text or "")
-    told = read_text(command_line)
-    return (*found, *of_command_line(told if isinstance(told, str) else "", command_line))
+    parameters = read_text(command_line)
+    return (*found, *of_command_line(parameters if isinstance(parameters, str) else "", command_line))
 
 
 def of_file(file: str, text: str) -> List[ModprobeLine]:

@@ -234,7 +234,7 @@ def _encoder(series: Series, rate: str) -> List[str]:
 
 
 def engines_from(arguments: Mapping[str, Any], pci_device_id: str) -> Engines:
-    """What the controller's catalogue said of this GPU; forms of `gpus` as probing.arguments gives them."""
+    """What the controller's catalogue has of this GPU; forms of `gpus` as probing.arguments gives them."""
     known: Any = arguments.get("gpus")
     entry: Dict[str, Any] = known.get(pci_device_id, {}) if isinstance(known, dict) else {}
     model: Any = entry.get("model") or {}

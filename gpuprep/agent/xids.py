@@ -123,8 +123,8 @@ def from_records(records: List[str], booted: float) -> List[Xid]:
 def _parsed(message: str, when: Str) -> Iterator[Xid]:
     match = LINE.match(message)
     if match:
-        address, code, said = match.groups()
-        yield Xid(int(code), _address(address), said.strip(), when)
+        address, code, text = match.groups()
+        yield Xid(int(code), _address(address), text.strip(), when)
 
 
 def _address(text: str) -> str:

@@ -40,8 +40,8 @@ def findings(
     results.update({result.probe: result.values for result in probed})
     evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
     found = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
-    told = {finding.subject for finding in found if finding.property == "figures"}
-    others = {probe: values for probe, values in results.items() if probe not in told}
+    subjects = {finding.subject for finding in found if finding.property == "figures"}
+    others = {probe: values for probe, values in results.items() if probe not in subjects}
     return found + impossible(others) + forms.findings(results) + history.findings(evidence)
 
 

@@ -102,7 +102,7 @@ def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Pa
 
 
 def _points(values: Dict[str, Any], quick: bool) -> int:
-    """How many there will be; 0 until the GPUs have said how much memory they have."""
+    """How many there will be; 0 until the GPUs have reported how much memory they have."""
     most = values.get("most_bytes", 0)
     return len(ncclplan.OPERATIONS) * len(ncclplan.sizes(quick, most))
 
@@ -141,13 +141,13 @@ def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
     """What NCCL's log tells: how many channels, with multicast (NVLS) or not, over what; its last warnings."""
     if isinstance(log, Missing) or not log:
         return {}
-    told: Dict[str, Any] = {}
+    choices: Dict[str, Any] = {}
     if found := CHANNELS.search(log):
-        told.update(channels=int(found[1]), nvls_channels=int(found[2]))
+        choices.update(channels=int(found[1]), nvls_channels=int(found[2]))
     counted = Counter(TRANSPORT.findall(log)).most_common(MOST_TRANSPORTS)
-    told["transports"] = [{"name": name, "count": count} for name, count in counted]
+    choices["transports"] = [{"name": name, "count": count} for name, count in counted]
     warnings = [one.strip()[: 3 * MOST_LETTERS] for one in WARNING.findall(log)]
-    return {"chosen": told, "warnings": warnings[-MOST_WARNINGS:]}
+    return {"chosen": choices, "warnings": warnings[-MOST_WARNINGS:]}
 
 
 # ---------------------------------------------------------------- simulated

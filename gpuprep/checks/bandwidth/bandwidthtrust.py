@@ -33,8 +33,8 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
     if seen & GRAVE:
         hits = sum(1 for one in samples if (one or 0) & GRAVE)
         passing = len(samples) >= MANY_SAMPLES and hits <= 1
-        said = f" in {hits} of {len(samples)} samples" if samples else ""
-        why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{said}"
+        share = f" in {hits} of {len(samples)} samples" if samples else ""
+        why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{share}"
         return Finding(subject, prop, Status.WARN if passing else Status.FAIL, expected, shown, why, SHOW_PROVIDER)
     if whole is None or None in samples:
         why = "NVML's event reasons, which explain the clocks, could not be read"

@@ -76,16 +76,16 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
 
 def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
     """Pairs of which a GPU is not among those that were measured, and pairs that are there twice."""
-    said = [
+    pairs = [
         f"{named(one.start)} to {named(one.end)}"
         for one in peers
         if one.start not in gpus or one.end not in gpus or one.start == one.end
     ]
     counted = Counter((one.start, one.end) for one in peers)
-    said += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
-    if not said:
+    pairs += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
+    if not pairs:
         return []
-    why = f"the record lists impossible pairs: {', '.join(said[:5])}"
+    why = f"the record lists impossible pairs: {', '.join(pairs[:5])}"
     return [Finding("gpus", "pairs", Status.UNKNOWN, "pairs of the GPUs that are there", "others", why, AGAIN)]
 
 
@@ -229,12 +229,12 @@ def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
 
 def _limits(pair: Pair) -> Limits:
     if pair.links:
-        sound = pair.family.sound_percent if pair.family else None
-        return limits(PEER_FLOOR, sound, "NVLink between two")
+        healthy_percent = pair.family.healthy_percent if pair.family else None
+        return limits(PEER_FLOOR, healthy_percent, "NVLink between two")
     generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
     near = pair.peer.topology in NEAR and all(generations)
     lowest = min((one for one in generations if one), default=0)
-    return limits(PEER_FLOOR, topologies.sound_host(lowest, "h2d") if near else None, "PCIe below one CPU")
+    return limits(PEER_FLOOR, topologies.healthy_pcie_percent(lowest, "h2d") if near else None, "PCIe below one CPU")
 
 
 def _generation(gpu: BandwidthGpu) -> int | None:
@@ -266,8 +266,8 @@ def _behind(pair: Pair, reached: float, best: float, fastest: Pair) -> Finding |
         return None
     shown = f"{reached:.0f} of {best:.0f} GB/s ({fastest.subject})"
     why = f"copies are {percent:.0f} % slower than those of the best pair with the same kind of link"
-    told = bool(pair.links or pair.peer.topology)  # else one pair may cross the CPU and the other not
-    status = Status.FAIL if told and percent >= PAIR_FAIL_PERCENT else Status.WARN
+    comparable = bool(pair.links or pair.peer.topology)  # else one pair may cross the CPU and the other not
+    status = Status.FAIL if comparable and percent >= PAIR_FAIL_PERCENT else Status.WARN
     remedy = XID_74 if pair.links else TOPOLOGY
     expected = f"less than {PAIR_WARN_PERCENT:g} % below the best pair"
     return Finding(pair.subject, "peer_against_best", status, expected, shown, why, remedy)

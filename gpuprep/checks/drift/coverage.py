@@ -64,13 +64,13 @@ def lacking(
         for probe in probes
         if probe in have and was.get(Part(probe, "", True)) and not is_now.get(Part(probe, "", True))
     ]
-    said = [f"did not measure {', '.join(gone)}"] if gone else []
-    said += [f"measured {', '.join(briefly)} only briefly (--quick)"] if briefly else []
+    sentences = [f"did not measure {', '.join(gone)}"] if gone else []
+    sentences += [f"measured {', '.join(briefly)} only briefly (--quick)"] if briefly else []
     for probe in probes:
         if probe not in gone and probe not in briefly:
-            said += _parts_lacking(probe, was, is_now)
+            sentences += _parts_lacking(probe, was, is_now)
     before, today = (0 if isinstance(one.gpus, Missing) else len(one.gpus) for one in facts)
-    return [*said, *([f"saw {today} of {before} GPUs"] if today < before else [])]
+    return [*sentences, *([f"saw {today} of {before} GPUs"] if today < before else [])]
 
 
 def _parts_lacking(probe: str, was: Parts, now: Parts) -> Iterator[str]:

@@ -35,7 +35,7 @@ def measure(
     probe: Callable[[probes.Kind, Source], ProbeResult],
     give_way: Callable[[Snapshot, str], Finding],
 ) -> Quick:
-    """`look` reads the facts again and is told why, `give_way` is told why the rest is not measured, as of in_use()."""
+    """`look` reads the facts again and gets the reason, `give_way` why the rest is not measured, as of in_use()."""
     results: tuple[ProbeResult, ...] = ()
     for kind in chosen(wanted):
         if results:

@@ -166,7 +166,7 @@ def _held_down(
             held.append((status, f"{seconds:.1f} s by {cause}", remedy))
     if not held:
         return []
-    text = ", ".join(said for _, said, _ in held)
+    text = ", ".join(sentence for _, sentence, _ in held)
     elsewhere = spoken(by_profile, f"{subject}.slowdown_now", f"{subject}.held_down", status=held[0][0])
     if elsewhere is not None:
         reason = f"{elsewhere.key} reports it:  {text} since {at}"

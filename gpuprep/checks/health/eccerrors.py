@@ -13,11 +13,11 @@ from gpuprep.checks.health.healthwords import (
     RESET,
     RMA,
     Problem,
+    checked_reading,
     counted,
     first_missing,
     judged,
     refused,
-    sound,
     worst,
 )
 from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, Status
@@ -80,9 +80,9 @@ def errors(
         return _absent(subject, gpu, total, board)
     if isinstance(total, Missing):
         return refused(subject, "ecc_errors", total, EXPECTED, absent=NOT_THERE if gpu.mig_current is True else ())
-    corrected = sound(total.corrected_volatile, "ecc_errors", "corrected errors")
-    uncorrected = sound(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
-    counts = [sound(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
+    corrected = checked_reading(total.corrected_volatile, "ecc_errors", "corrected errors")
+    uncorrected = checked_reading(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
+    counts = [checked_reading(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
     rest = [one for one in (*counts, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
     problems: list[Problem] = []
     if not isinstance(uncorrected, Missing) and uncorrected > 0:
@@ -150,7 +150,7 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
             (part.corrected_volatile, Status.FAIL, "since the driver was loaded"),
             (part.corrected_aggregate, Status.WARN, "in its life"),
         ):
-            read = sound(count, "ecc_errors", "corrected errors")
+            read = checked_reading(count, "ecc_errors", "corrected errors")
             if not isinstance(read, Missing) and read > most:
                 why = (
                     f"the {where} had {read:,.0f} corrected errors {since}; Azure takes a GPU out of use at {most:,.0f}"
@@ -159,7 +159,7 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
                 break
     for part, where in ((gpu.sram_errors, "caches"), (gpu.dram_errors, "memory")):
         uncorrected = part.uncorrected_volatile if isinstance(part, EccErrors) else 0
-        there = sound(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
+        there = checked_reading(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
         if not isinstance(there, Missing) and there > 0:
             why = f"{counted(there, 'error')} of the {where} could not be corrected since the driver was loaded"
             found.append((Status.FAIL, why, AGAIN))

@@ -55,7 +55,7 @@ def refused(
     return unknown(subject, prop, reading, expected=expected, what=named, remedy=remedy)
 
 
-def sound(reading: float | Missing, kind: str, what: str) -> float | Missing:
+def checked_reading(reading: float | Missing, kind: str, what: str) -> float | Missing:
     """The reading, or Missing("impossible") for one that no GPU can have: negative, NaN, beyond all bounds.
 
     `kind` is a name under `plausible` in health.yml, `what` what was read: "corrected errors".

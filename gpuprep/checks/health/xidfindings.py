@@ -35,9 +35,9 @@ def _of(subject: str, seen: Sequence[Xid]) -> Finding:
     shown = ", ".join(f"Xid {one.code}{f' ×{counts[one.code]}' if counts[one.code] > 1 else ''}" for one in meanings)
     last = [one for one in seen if one.code == worst.code][-1]
     when = "" if isinstance(last.time, Missing) else f" at {last.time}"
-    why = f"Xid {worst.code}{when}: {_said(worst, last)}"
+    why = f"Xid {worst.code}{when}: {_explanation(worst, last)}"
     return Finding(subject, "xids", status, "no severe Xid", shown, why, worst.remedy if status in GRAVE else "")
 
 
-def _said(meaning: XidMeaning, line: Xid) -> str:
+def _explanation(meaning: XidMeaning, line: Xid) -> str:
     return f"{meaning.what} ({line.message:.160})" if line.message else meaning.what

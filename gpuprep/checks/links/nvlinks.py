@@ -44,13 +44,13 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
     same = [sum(one) for one in links]
     if up == 0:
         return _none_up(subject, family, total, shown, same, nvswitches, several=several)
-    said = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
+    reason = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
     if family and family.joined == "mesh" and family.machines:
-        return _mesh(subject, family, up, total, shown, said, same)
+        return _mesh(subject, family, up, total, shown, reason, same)
     if family and family.joined == "bridge":
-        return _bridged(subject, family, up, shown, said)
+        return _bridged(subject, family, up, shown, reason)
     lone = not several and not (family and family.joined == "switch")
-    return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, said, LOOK)
+    return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, reason, LOOK)
 
 
 def _none_up(
@@ -75,10 +75,10 @@ def _none_up(
     return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, FABRIC)
 
 
-def _mesh(subject: str, family: Family, up: int, total: int, shown: str, said: str, others: Sequence[int]) -> Finding:
+def _mesh(subject: str, family: Family, up: int, total: int, shown: str, reason: str, others: Sequence[int]) -> Finding:
     """In a mesh a GPU shows the links to those GPUs that are there: half of a cube mesh is a machine of its own."""
     if others and up < max(others):
-        why = f"{said}; another GPU of this machine has {max(others)}"
+        why = f"{reason}; another GPU of this machine has {max(others)}"
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
     count = len(others) + 1
     machine = next((one for one in family.machines if one.gpus == count and sum(one.row) == up), None)
@@ -87,16 +87,16 @@ def _mesh(subject: str, family: Family, up: int, total: int, shown: str, said: s
     whole = any(one.gpus == count and sum(one.row) == total for one in family.machines)
     others_name = "a part of a machine may show no more"
     if whole and others:
-        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, said, LOOK)
-    return Finding(subject, PROP, Status.WARN, EXPECTED, shown, f"{said}; {others_name}", LOOK)
+        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, reason, LOOK)
+    return Finding(subject, PROP, Status.WARN, EXPECTED, shown, f"{reason}; {others_name}", LOOK)
 
 
-def _bridged(subject: str, family: Family, up: int, shown: str, said: str) -> Finding:
+def _bridged(subject: str, family: Family, up: int, shown: str, reason: str) -> Finding:
     """Whole bridges may be left out; a bridge of which a link is down makes bad contact."""
     if family.bridge_links and up % family.bridge_links == 0:
-        why = f"{said}: the cards have fewer bridges than they could have"
+        why = f"{reason}: the cards have fewer bridges than they could have"
         return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, BRIDGE)
-    return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, f"{said}: a bridge has no full contact", BRIDGE)
+    return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, f"{reason}: a bridge has no full contact", BRIDGE)
 
 
 def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
@@ -136,8 +136,11 @@ def of_pair(
     """
     most = family.links
     if links < 0 or links != int(links) or (most is not None and links > most):
-        said = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
-        why = f"{links:g} NVLinks are recorded, and the board has {said}: the record is wrong, or this is another board"
+        of_board = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
+        why = (
+            f"{links:g} NVLinks are recorded, and the board has {of_board}: "
+            "the record is wrong, or this is another board"
+        )
         return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
     if family.joined == "none":
         return None

@@ -119,8 +119,8 @@ def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Se
     if not gone and not unreadable:
         return []
     more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
-    said = f"{', '.join(gone[:NAMED])}{more}" if gone else "an entry that is not a figure"
-    why = f"not measured: {said}"
+    missing = f"{', '.join(gone[:NAMED])}{more}" if gone else "an entry that is not a figure"
+    why = f"not measured: {missing}"
     shown = f"{len(wanted) - len(gone)} of {len(wanted)} measured"
     return [Finding("nccl", "sizes", Status.UNKNOWN, f"{len(wanted)} collectives and sizes", shown, why, AGAIN)]
 

@@ -22,7 +22,7 @@ from gpuprep.checks.throughput.throughputspeed import FPS, speed
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Clip, Series, Throughput, ThroughputGpu
 
-# The command itself is what the host said: nobody shall paste it from a report.
+# The command itself is text from the host: nobody shall paste it from a report.
 RETRY = "run the series' command by hand on the host; it is in the record"
 AGAIN = "measure again"
 # What a codec of a series is called among the capabilities of an engine, where that is another name.
@@ -113,7 +113,7 @@ def _absent(
     have = {one.key for one in its}
     older = not any(isinstance(one.clip, Clip) for one in values.series)
     short = throughputplan.plan(True, engines)
-    # A run that is said to be quick and has other series was a whole one.
+    # A run that is recorded as quick and has other series was a whole one.
     quick = values.quick is True and have <= {(one.kind, one.codec, one.preset or "") for one in short}
     wanted = short if quick or place > 0 else throughputplan.plan(False, engines)
     absent = [

@@ -24,7 +24,7 @@ STREAM_FPS = 30
 FULL = 90.0  # per cent of the time an engine was at work: NVML's reading never reaches 100 for long
 LINK_FULL = 80.0  # per cent of what generation and width carry: copies reach no more
 MEMORY_FULL = 95.0
-BELOW = 0.9  # of the catalogue's streams: fewer are told
+BELOW = 0.9  # of the catalogue's streams: fewer are reported
 # GB/s a lane and direction after line coding, by PCIe generation.
 PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 ORDER = ("decode", "encode", "transcode", "ladder", "download", "software")

@@ -79,15 +79,15 @@ def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
     subject, prop = f"gpu {gpu.index}", "video_clock"
     board = next((one.board for one in series if one.board), None)
     lowest = min(steps, key=lambda step: positive(step.video_clock_mhz))
-    clock, said = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
+    clock, reported = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
     known = float(board.video_mhz or 0) if board and "video_mhz" not in board.unverified else 0.0
-    highest = said or known
+    highest = reported or known
     if not highest:
         reason = "NVML names no highest clock of the video engines on this driver"
         return [skip(subject, prop, expected="near its highest", actual=f"{clock:.0f} MHz", reason=reason)]
     expected = f"at least {CLOCK_FLOOR:g} % of {highest:.0f} MHz"
-    if said and known and abs(said - known) > CLOCK_SLACK * known:
-        why = f"NVML says that its highest video clock is {said:.0f} MHz, and boards of its kind have {known:.0f}"
+    if reported and known and abs(reported - known) > CLOCK_SLACK * known:
+        why = f"NVML says that its highest video clock is {reported:.0f} MHz, and boards of its kind have {known:.0f}"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{clock:.0f} MHz", why, AGAIN)]
     if clock >= highest * CLOCK_FLOOR / 100:
         return [Finding(subject, prop, Status.PASS, expected, f"{clock:.0f} MHz")]

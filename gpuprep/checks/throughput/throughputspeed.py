@@ -61,13 +61,15 @@ class _Limits:
         self.expected = f"{share}: {count} x {self.one:.0f} at {clock:.0f} MHz"
         if rate.share < 1:
             self.expected += f" ({100 * rate.share:.0f} % of NVIDIA's rate come through FFmpeg)"
-        self.sound = f"{DEFAULT_FLOOR:g} % of NVIDIA's rate"
+        self.limit_text = f"{DEFAULT_FLOOR:g} % of NVIDIA's rate"
         if shipped and rate.own_clip and judged.own_clip:
-            sound = rate.own_clip * self.total / rate.share
-            self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * sound)
-            self.sound = f"{OWN_CLIP_PERCENT:g} % of the {sound:.0f} fps that healthy boards reach with this clip"
+            healthy_fps = rate.own_clip * self.total / rate.share
+            self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * healthy_fps)
+            self.limit_text = (
+                f"{OWN_CLIP_PERCENT:g} % of the {healthy_fps:.0f} fps that healthy boards reach with this clip"
+            )
         if self.tell > self.fail:
-            self.expected += f", and {self.tell:.0f} fps, {self.sound}"
+            self.expected += f", and {self.tell:.0f} fps, {self.limit_text}"
 
 
 def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measured: str, disturbed: str) -> Finding:
@@ -104,7 +106,7 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
         )
     loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.one)
     if fps >= limits.fail:
-        why = f"that is less than {limits.sound}: {loss.reason}"
+        why = f"that is less than {limits.limit_text}: {loss.reason}"
         return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
     if bound.is_sure or fps < limits.fail / limits.total * limits.one:
         return Finding(subject, FPS, Status.FAIL, expected, actual, loss.reason, loss.remedy)

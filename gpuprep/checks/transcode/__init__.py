@@ -192,26 +192,26 @@ def denies(explained: Cause, capability: str) -> bool:
     """Whether the driver's words are about this capability: "nvenc.*.10bit" and nvenc.hevc.10bit."""
     if not explained.denies:
         return False
-    said, asked = explained.denies.split("."), capability.split(".")
-    if len(said) == 1:
-        return said[0] == asked[0]
-    if said[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
+    denied, asked = explained.denies.split("."), capability.split(".")
+    if len(denied) == 1:
+        return denied[0] == asked[0]
+    if denied[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
         return asked[0] == "nvdec"
-    return len(said) == len(asked) and all(one in ("*", other) for one, other in zip(said, asked, strict=True))
+    return len(denied) == len(asked) and all(one in ("*", other) for one, other in zip(denied, asked, strict=True))
 
 
 def in_words(names: Sequence[str]) -> str:
     """ "NVENC for H.264, NVDEC for HEVC 10 bit"; what follows from another of them is left out."""
     chief = [name for name in names if name.rpartition(".")[0] not in names]
-    said = []
+    texts = []
     for name in chief:
         engine, codec, *feature = name.split(".")
-        said.append(" ".join([f"{engine.upper()} for {WORDS.get(codec, codec)}", *(WORDS.get(f, f) for f in feature)]))
-    return ", ".join(said)
+        texts.append(" ".join([f"{engine.upper()} for {WORDS.get(codec, codec)}", *(WORDS.get(f, f) for f in feature)]))
+    return ", ".join(texts)
 
 
 def _twice(values: Transcode) -> list[Finding]:
-    """The first entry of a case is judged; a second one is told."""
+    """The first entry of a case is judged; a second one is reported."""
     names = [case.id for case in values.cases]
     again = sorted({name for name in names if names.count(name) > 1})
     if not again:
@@ -223,7 +223,7 @@ def _twice(values: Transcode) -> list[Finding]:
 def _left_out(values: Transcode) -> list[Finding]:
     """Commands of the guide of which there is no word, in a run that was to try all of them."""
     tried = {case.id for case in values.cases}
-    # A run that is said to be quick and has other cases was a whole one.
+    # A run that is recorded as quick and has other cases was a whole one.
     quick = values.quick is True and tried <= {case.id for case in CASES if case.quick}
     wanted = [case.id for case in CASES if case.quick or not quick]
     absent = [name for name in wanted if name not in tried]
