@@ -74,14 +74,14 @@ def check_job(
     baseline: RanksDocument | None = None,
     within_percent: float = 5.0,
 ) -> Checked:
-    """`judged`: what check() said of each rank, with that rank of the baseline. The slowest rank's step is the job's.
+    """`judged`: check()'s result of each rank, with that rank of the baseline. The slowest rank's step is the job's.
 
     A rank without a profile, or that the baseline has not, is UNKNOWN: the others say nothing of it.
     """
     lines = []
     lowest = min(judged, default=0)
     for rank, found in judged.items():
-        # Who is a straggler, and how long a step takes, is told of the job once.
+        # Who is a straggler, and how long a step takes, is reported of the job once.
         lines += [replace(line, rank=rank) for line in found.lines if line.name not in (STRAGGLER, STEP_TIME)]
         if rank == lowest:
             lines += [_straggler(line, ranks, baseline) for line in found.lines if line.name == STRAGGLER]
@@ -115,16 +115,16 @@ def _chosen(asked: Sequence[str]) -> tuple[list[Rule], frozenset[str]]:
 
 
 def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, named: frozenset[str]) -> Line:
-    said = _said(rule.id, document)
-    fresh = said if baseline is None else _fresh(said, _said(rule.id, baseline))
+    advice = _advice_of(rule.id, document)
+    fresh = advice if baseline is None else _fresh(advice, _advice_of(rule.id, baseline))
     if fresh:
         text = " ".join(map(_words, fresh))
         if baseline is not None and (missing := _missing(rule, baseline)):
             text = f"{text} The baseline could not be judged: {missing}"
         counts = rule.id in named or any(one.severity != "hint" for one in fresh)
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
-    if said:
-        return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, said))}")
+    if advice:
+        return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, advice))}")
     if missing := _missing(rule, document):
         if baseline is not None and _missing(rule, baseline):
             # The user chose what it is compared with: what that one lacks, too, is no news.
@@ -133,16 +133,16 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
     return Line(rule.id, Status.PASS, "")
 
 
-def _said(rule: str, document: TraceDocument) -> list[Advice]:
+def _advice_of(rule: str, document: TraceDocument) -> list[Advice]:
     return [one for one in document.advice if one.rule == rule]
 
 
-def _fresh(said: list[Advice], before: list[Advice]) -> list[Advice]:
+def _fresh(advice: list[Advice], before: list[Advice]) -> list[Advice]:
     """Nothing where the rule spoke before; of the machine's findings, which are several of one rule, the others."""
     if before and not any(one.rule == MACHINE for one in before):
         return []
     known = {one.problem for one in before}
-    return [one for one in said if one.problem not in known]
+    return [one for one in advice if one.problem not in known]
 
 
 def _words(one: Advice) -> str:
@@ -186,7 +186,7 @@ def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument 
     here = {one.rank for one in ranks.ranks}
     before = {one.rank for one in baseline.ranks} if baseline else here
     known = set(baseline.missing) if baseline else set()
-    said = [
+    reasons = [
         f"{words}: {_numbers(found)}"
         for words, found in (
             ("no profile of rank", set(ranks.missing) - known),
@@ -195,9 +195,9 @@ def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument 
         )
         if found
     ]
-    said += [note.text for note in ranks.notes if note.id == "no_profile"]
-    if said:
-        return Line(RANKS, Status.UNKNOWN, "; ".join(said))
+    reasons += [note.text for note in ranks.notes if note.id == "no_profile"]
+    if reasons:
+        return Line(RANKS, Status.UNKNOWN, "; ".join(reasons))
     if same := set(ranks.missing) & known:
         return Line(RANKS, Status.WARN, f"no profile of rank: {_numbers(same)}, as in the baseline")
     return Line(RANKS, Status.PASS, f"{len(set(judged))} judged")

@@ -57,7 +57,7 @@ class Comparison:
     figures: tuple[Figure, ...]
     ops: tuple[Changed, ...]  # the largest change first
     kernels: tuple[Changed, ...]
-    rules_gone: tuple[Advice, ...]  # said of the first profile alone
+    rules_gone: tuple[Advice, ...]  # advice on the first profile alone
     rules_new: tuple[Advice, ...]
     rules_kept: tuple[Advice, ...]  # as the second profile has them
     remarks: tuple[str, ...]  # why the comparison may mislead
@@ -150,8 +150,8 @@ def _job_remarks(before: RanksDocument, after: RanksDocument) -> Iterator[str]:
     one, other = ({line.rank for line in job.ranks} for job in (before, after))
     for which, ranks in (("first", one - other), ("second", other - one)):
         if ranks:
-            told = ", ".join(map(str, sorted(ranks)[:MOST_RANKS])) + (", ..." if len(ranks) > MOST_RANKS else "")
-            yield f"In the {which} job alone, so not compared: rank {told}."
+            listed = ", ".join(map(str, sorted(ranks)[:MOST_RANKS])) + (", ..." if len(ranks) > MOST_RANKS else "")
+            yield f"In the {which} job alone, so not compared: rank {listed}."
     if before.world_size != after.world_size and before.world_size and after.world_size:
         yield f"The jobs are of different size: {before.world_size} and {after.world_size} ranks."
     if before.backend != after.backend and before.backend and after.backend:

@@ -180,7 +180,7 @@ class Advice:
     """A recommendation. `rule` is an id of advice/rules.yml."""
 
     rule: str
-    severity: str  # "problem", "hint", "missing": cannot be told from this profile
+    severity: str  # "problem", "hint", "missing": cannot be judged from this profile
     problem: str  # with its figures
     recommendation: str
     link: str

@@ -100,10 +100,10 @@ def advise(
     nsys = profile.trace.format == Format.NSYS
     found = []
     for rule, judge in RULES.items():
-        said = judge(evidence)
-        if said is not None:
-            found.append(_weighed(advice(rules()[rule], said, nsys=nsys), document))
-    found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
+        found_by_rule = judge(evidence)
+        if found_by_rule is not None:
+            found.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
+    found += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
     # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
     evidence.replayed = None
     return tuple(sorted(found, key=_order))

@@ -135,7 +135,7 @@ class Evidence:
         return intervals.gaps(self.busy(device=self.main_device), *self.window)
 
     @cached_property
-    def launches_told(self) -> bool:
+    def launches_known(self) -> bool:
         """Whether a call that launched work of the main device is known: else nothing tells what it waits for."""
         gpu = self.trace.gpu
         return bool(((gpu.device == self.main_device) & (self.profile.gpu.call >= 0)).any())
@@ -161,7 +161,7 @@ class Evidence:
         return self.trace.names
 
     @cached_property
-    def _told(self) -> Ints:
+    def _searched_names(self) -> Ints:
         """Of Trace.names: those of operators, annotations and calls. Python functions have by far the most names."""
         ops = self.trace.ops
         plain = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
@@ -172,7 +172,9 @@ class Evidence:
         found = self._name_ids.get(pattern)
         if found is None:
             found = self._name_ids[pattern] = np.zeros(len(self.names), bool)
-            found[self._told] = [bool(pattern.search(self.names[one][:LETTERS])) for one in self._told.tolist()]
+            found[self._searched_names] = [
+                bool(pattern.search(self.names[one][:LETTERS])) for one in self._searched_names.tolist()
+            ]
         return found
 
     def ranges(self, pattern: re.Pattern[str], *, ops_alone: bool = False) -> Ints:

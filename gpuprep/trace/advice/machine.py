@@ -25,7 +25,7 @@ def findings(e: Evidence) -> list[Found]:
     found = []
     for one in in_order(findings_of(e.record), PROBLEMS):
         if SUBJECT.match(one.subject) and SLOWING.search(one.property):
-            found.append(_said(one))
+            found.append(_from_finding(one))
     link = _narrow(e.record.after or e.record.before)
     if link and not any("pcie_link" in one.texts["finding"] for one in found):
         found.append(Found({"share": link[1]}, {"finding": link[0], "remedy": LANES}, gain=_of_link(e, link[1])))
@@ -35,7 +35,7 @@ def findings(e: Evidence) -> list[Found]:
 LANES = "Look at the slot, the riser and the BIOS, or at the type of the cloud machine."
 
 
-def _said(one: Finding) -> Found:
+def _from_finding(one: Finding) -> Found:
     words = f"{one.subject}: {one.property}: expected {one.expected}, found {one.actual}"
     if one.reason:
         words += f" ({one.reason})"

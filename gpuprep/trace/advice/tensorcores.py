@@ -86,7 +86,7 @@ def _scaled(e: Evidence, ratios: dict[int, float]) -> Times:
     return np.where(is_product, scaled, new)
 
 
-def _tells(rows: list[Product], ratios: dict[int, float]) -> bool:
+def _mostly_known(rows: list[Product], ratios: dict[int, float]) -> bool:
     """Whether the shapes of most of this work are known: the oldest traces do not have those of convolutions."""
     return sum(one.ns for one in rows if one.op in ratios) > KNOWN * sum(one.ns for one in rows)
 
@@ -158,7 +158,7 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
             if sizes:
                 cast_bytes += 2 * CAST_BYTES * min(sizes) * many
                 new_casts += 2 * many
-    if not _tells(rows, ratios):
+    if not _mostly_known(rows, ratios):
         return None
     for op in np.flatnonzero(e.op_time > 0).tolist():
         if CASTS_AROUND.match(e.profile.ops[op].type):
@@ -221,7 +221,7 @@ def eligible_not_used(e: Evidence) -> Found | None:
                 then = found.seconds * 1e9 * known[1] * max(1, int(calls[one.op]))
                 ratios[one.op] = min(1.0, then / max(1, one.ns))
     how = "each product takes the predicted time of its shape on Tensor Cores"
-    made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if _tells(rows, ratios) else None
+    made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if _mostly_known(rows, ratios) else None
     return Found({"ops": len(rows), "ms": e.a_step(ns)}, ops=[one.op for one in rows], gain=made)
 
 

@@ -28,9 +28,9 @@ def _job_text(found: JobComparison, full: bool, width: int) -> str:
     lines = [*_head(found), *_figures(found.figures)]
     lines += ["", f"  {'step of each rank (ms)':<28} {'before':>11} {'after':>11} {'change':>9}"]
     lines += [_row(f"rank {one.rank}", one.step) for one in found.ranks]
-    for title, told in _job_advice(found):
+    for title, rows in _job_advice(found):
         lines += ["", title]
-        lines += [f"  {one_line(f'{advice.rule} ({ranks}): {advice.problem}')}" for ranks, advice in told]
+        lines += [f"  {one_line(f'{advice.rule} ({ranks}): {advice.problem}')}" for ranks, advice in rows]
     for one in found.ranks:
         if not full and one.rank != found.slowest_rank:
             continue
@@ -91,9 +91,9 @@ def markdown(found: Comparison | JobComparison) -> str:
         return "\n\n".join(parts) + "\n"
     steps = _figure_table([(f"rank {one.rank}", one.step) for one in found.ranks])
     parts.append(f"## Step of each rank (ms)\n\n{steps}")
-    for title, told in _job_advice(found):
+    for title, rows in _job_advice(found):
         parts.append(f"## {title}")
-        parts += [paragraph(f"{ranks}: {one.problem} {one.recommendation}") for ranks, one in told]
+        parts += [paragraph(f"{ranks}: {one.problem} {one.recommendation}") for ranks, one in rows]
     for each in found.ranks:
         if each.rank == found.slowest_rank:
             parts.append(f"## Rank {each.rank}, the slowest")
@@ -134,14 +134,14 @@ def _job_advice(found: JobComparison) -> Iterator[tuple[str, list[tuple[str, Adv
         ("Recommendations that are gone", "rules_gone"),
         ("Recommendations that stay", "rules_kept"),
     ):
-        said: dict[tuple[str, str], list[tuple[int, Advice]]] = {}
+        by_text: dict[tuple[str, str], list[tuple[int, Advice]]] = {}
         for each in found.ranks:
             for one in getattr(each.comparison, which):
                 # Findings of the machine are several of one rule.
                 key = one.rule, one.problem if one.rule == MACHINE else ""
-                said.setdefault(key, []).append((each.rank, one))
-        if said:
-            yield title, [(ranks_in_words([rank for rank, _ in told]), told[0][1]) for told in said.values()]
+                by_text.setdefault(key, []).append((each.rank, one))
+        if by_text:
+            yield title, [(ranks_in_words([rank for rank, _ in rows]), rows[0][1]) for rows in by_text.values()]
 
 
 def _named(one: Figure) -> str:

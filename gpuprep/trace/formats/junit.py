@@ -45,12 +45,12 @@ def _name(document: TraceDocument) -> str:
 
 
 def _lines(document: TraceDocument) -> Iterable[Line]:
-    said = {one.rule: one for one in document.advice}
+    advice = {one.rule: one for one in document.advice}
     for rule in rules().values():
-        missing = next((said[need] for need in rule.needs if need in said), None)
-        if rule.id in said:
-            status = Status.FAIL if said[rule.id].severity == "problem" else Status.WARN
-            yield Line(rule.id, status, _words(said[rule.id]))
+        missing = next((advice[need] for need in rule.needs if need in advice), None)
+        if rule.id in advice:
+            status = Status.FAIL if advice[rule.id].severity == "problem" else Status.WARN
+            yield Line(rule.id, status, _words(advice[rule.id]))
         elif missing is not None:
             yield Line(rule.id, Status.UNKNOWN, _words(missing))
         else:
@@ -73,7 +73,7 @@ def _whole(of: str, suites: Sequence[ET.Element]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(of: str, told: Iterable[tuple[str, str]], lines: Sequence[Line]) -> ET.Element:
+def _suite(of: str, settings: Iterable[tuple[str, str]], lines: Sequence[Line]) -> ET.Element:
     counts = {status: sum(line.status is status for line in lines) for status in Status}
     suite = ET.Element(
         "testsuite",
@@ -84,7 +84,7 @@ def _suite(of: str, told: Iterable[tuple[str, str]], lines: Sequence[Line]) -> E
         },
     )  # fmt: skip
     properties = ET.SubElement(suite, "properties")
-    for key, value in told:
+    for key, value in settings:
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
     for line in lines:
         title = line.name if line.rank is None else f"rank {line.rank}: {line.name}"

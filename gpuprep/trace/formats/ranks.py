@@ -117,9 +117,9 @@ def _findings(document: RanksDocument) -> Iterator[str]:
     if not document.stragglers and any(line.late_us is not None for line in document.ranks):
         yield "No straggler: no rank is last in most steps by 5 % of a step."
     if missing := document.missing:
-        told = ", ".join(map(str, missing[:MOST_MISSING]))
+        listed = ", ".join(map(str, missing[:MOST_MISSING]))
         more = f" and {len(missing) - MOST_MISSING} more" if len(missing) > MOST_MISSING else ""
-        yield f"No profile of rank {told}{more}: nothing is known of what they wait for."
+        yield f"No profile of rank {listed}{more}: nothing is known of what they wait for."
 
 
 def _rank(document: RanksDocument, place: int) -> tuple[Cell, ...]:
@@ -130,8 +130,8 @@ def _rank(document: RanksDocument, place: int) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _columns(*told: tuple[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(title, unit) for title, unit in told)
+def _columns(*titles: tuple[str, str]) -> tuple[Column, ...]:
+    return tuple(Column(title, unit) for title, unit in titles)
 
 
 _RANKS = _columns(

@@ -43,10 +43,10 @@ class Sheet:
     rows: Iterator[tuple[Cell, ...]]
 
 
-def _columns(told: str) -> tuple[Column, ...]:
+def _columns(titles: str) -> tuple[Column, ...]:
     """ "Calls, GPU time (us)" """
     made = []
-    for each in told.split(", "):
+    for each in titles.split(", "):
         title, _, unit = each.partition(" (")
         made.append(Column(title, unit.removesuffix(")")))
     return tuple(made)

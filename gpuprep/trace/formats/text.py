@@ -80,20 +80,20 @@ def _gpus(document: TraceDocument) -> str:
     named: dict[str, int] = {}
     worked = [one for one in document.file.devices if one.kernels or one.memory_operations]
     for device in worked or document.file.devices:
-        told = device.name or "a GPU without a name"
-        told += f" ({device.compute_capability})" if device.compute_capability else ""
-        named[told] = named.get(told, 0) + 1
+        name = device.name or "a GPU without a name"
+        name += f" ({device.compute_capability})" if device.compute_capability else ""
+        named[name] = named.get(name, 0) + 1
     return ", ".join(f"{often} x {name}" if often > 1 else name for name, often in named.items()) or "no GPU"
 
 
 def _changes(document: TraceDocument, width: int) -> Iterator[str]:
-    """The first screen's: what gains most, or what is missing where nothing can be told."""
-    told = [one for one in document.advice if one.severity != "missing"] or list(document.advice)
-    if not told:
+    """The first screen's: what gains most, or what is missing where nothing can be judged."""
+    advice = [one for one in document.advice if one.severity != "missing"] or list(document.advice)
+    if not advice:
         return
-    shown = told[:MOST_ADVICE]
+    shown = advice[:MOST_ADVICE]
     yield ""
-    left = f" ({len(shown)} of {len(told)}, then {', '.join(_ids(told))})" if len(shown) < len(told) else ""
+    left = f" ({len(shown)} of {len(advice)}, then {', '.join(_ids(advice))})" if len(shown) < len(advice) else ""
     yield _cut(f"What to change{left}", width)
     for one in shown:
         yield _cut(f"  {_gain(one):>14}  {rules()[one.rule].title}", width)
@@ -104,9 +104,9 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
             yield rest if len(wrapped) == MOST_LINES else _cut(f"{rest} …", width)
 
 
-def _ids(told: Sequence[Advice]) -> list[str]:
+def _ids(advice: Sequence[Advice]) -> list[str]:
     """Of what the first screen has no room for."""
-    return list(dict.fromkeys(one.rule for one in told[MOST_ADVICE:]))
+    return list(dict.fromkeys(one.rule for one in advice[MOST_ADVICE:]))
 
 
 def _advice(document: TraceDocument, width: int) -> Iterator[str]:

@@ -46,7 +46,7 @@ def book(name: str, tables: Iterable[Sheet]) -> bytes:
     with xlsxwriter.Workbook(buffer, OPTIONS) as made:
         # The same document gives the same file.
         made.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
-        styles = {unit: made.add_format({"num_format": told}) for unit, told in FORMATS.items()}
+        styles = {unit: made.add_format({"num_format": number_format}) for unit, number_format in FORMATS.items()}
         bold = made.add_format({"bold": True, "text_wrap": True, "valign": "top"})
         for one in tables:
             _fill(made.add_worksheet(one.title), one, name, styles, bold)

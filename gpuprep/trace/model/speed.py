@@ -34,9 +34,10 @@ def proven(
         if not yes and _proves(trace, ops[op], found, calls, int(total.sum())):
             times = np.bincount(kernel, weights=total, minlength=len(kernels))
             sure.add(max(unknown & set(kernel.tolist()), key=lambda each: float(times[each])))
-    told = UsesTensorCores.YES
+    proven_use = UsesTensorCores.YES
     return [
-        dataclasses.replace(row, tensor_cores=told, rule=SPEED) if at in sure else row for at, row in enumerate(kernels)
+        dataclasses.replace(row, tensor_cores=proven_use, rule=SPEED) if at in sure else row
+        for at, row in enumerate(kernels)
     ]
 
 

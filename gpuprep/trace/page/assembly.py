@@ -113,20 +113,20 @@ def _page(parts: Sequence[_Part], title: str, job: Mapping[str, Any] | None = No
             style_hash=_hash(style),
             script_hashes=[_hash(one) for one in scripts],
             job=_squeezed(job) if job else "",
-            parts=[(_told(part.document), _base64(part.packed)) for part in parts],
+            parts=[(_part_json(part.document), _base64(part.packed)) for part in parts],
             version=metadata.version("gpuprep"),
         )
     )
 
 
-def _told(document: TraceDocument) -> str:
+def _part_json(document: TraceDocument) -> str:
     return _squeezed(
         {"file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs}
     )
 
 
-def _squeezed(told: Mapping[str, Any]) -> str:
-    return _base64(gzip.compress(msgspec.json.encode(told, enc_hook=_plain), LEVEL, mtime=0))
+def _squeezed(document: Mapping[str, Any]) -> str:
+    return _base64(gzip.compress(msgspec.json.encode(document, enc_hook=_plain), LEVEL, mtime=0))
 
 
 def _plain(value: Any) -> Any:

@@ -342,8 +342,8 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     del place
     columns.add("kernel.instance", instance, "delta")
     # Its op is that of the range around its launch, where that range is in the page.
-    told = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
-    columns.add("kernel.op", links.op[order] - told, "signed")
+    of_instance = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
+    columns.add("kernel.op", links.op[order] - of_instance, "signed")
     columns.add("kernel.bytes", np.clip(gpu.bytes[order], 0, MOST))
     # The different launches, and which of them each event is.
     shape = (*gpu.grid.T, *gpu.block.T, gpu.registers, gpu.shared)
@@ -388,7 +388,7 @@ def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any]
             some, is_op = rows[part], row[part] >= 0
             length = ops.end[some] - ops.start[some]
             cpu_self = np.where(is_op, links.cpu_self[some], length)
-            # The page knows the ops inside of an op, as far as it has them: what they take is not told again.
+            # The page knows the ops inside of an op, as far as it has them: what they take is not written again.
             children.append(narrow(length - cpu_self - inside[part]))
             calls.append(narrow(np.where(is_op, cpu_self - links.overhead[some], 0)))
         del inside

@@ -35,7 +35,7 @@ def summary(profiles: Sequence[Profile], job: str = "") -> RanksDocument:
 
 
 def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
-    """Ranks in any order. What is of another job, or there twice, is left out and said."""
+    """Ranks in any order. What is of another job, or there twice, is left out and reported."""
     notes: list[Note] = []
     ranks, world_size = _one_job(found, notes)
     common = _common_steps(ranks, notes)
@@ -79,8 +79,8 @@ def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank]
     for other, strangers in sorted(jobs.items()):
         if other != size:
             for stranger in strangers:
-                told = f"of {other} ranks" if other != NONE else "that does not tell its ranks"
-                notes.append(Note("other_job", 1, f"{stranger.file}: of a job {told}; left out"))
+                job_size = f"of {other} ranks" if other != NONE else "that does not tell its ranks"
+                notes.append(Note("other_job", 1, f"{stranger.file}: of a job {job_size}; left out"))
     known = [one for one in chosen if one.rank != NONE]
     free = iter(sorted(set(range(len(chosen))) - {one.rank for one in known}))
     numbered = known + [replace(one, rank=next(free)) for one in chosen if one.rank == NONE]
@@ -131,17 +131,17 @@ class _Waits:
 
     def __init__(self, matched: Matched, clocks: Clocks, ranks: list[OneRank], common: list[str]) -> None:
         rows = matched.complete & ((matched.call < 0) | clocks.aligned).all(axis=1)
-        self.told = bool(rows.any())
+        self.known = bool(rows.any())
         self.call = matched.call[rows]
         there = self.call >= 0
         kept = Matched(self.call, matched.complete[rows], ranks)
         start, end = kept.times("start", clocks.offsets), kept.times("end", clocks.offsets)
         low = np.iinfo(np.int64).min
         entered = np.sort(np.where(there, start, low), axis=1)
-        last = entered[:, -1] if self.told else np.zeros(0, np.int64)
+        last = entered[:, -1] if self.known else np.zeros(0, np.int64)
         self.waited = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
-        self.last = np.where(there, start, low).argmax(axis=1) if self.told else np.zeros(0, np.int64)
-        self.late = (last - entered[:, -2]) if self.told else np.zeros(0, np.int64)
+        self.last = np.where(there, start, low).argmax(axis=1) if self.known else np.zeros(0, np.int64)
+        self.late = (last - entered[:, -2]) if self.known else np.zeros(0, np.int64)
         self.step = self._steps(ranks, common)
 
     def _steps(self, ranks: list[OneRank], common: list[str]) -> NDArray[np.int64]:
@@ -162,15 +162,15 @@ class _Waits:
 def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: _Waits) -> RankLine:
     place = {name: number for number, name in enumerate(rank.steps)}
     chosen = [place[name] for name in common]
-    there = waits.call[:, column] >= 0 if waits.told else np.zeros(0, bool)
-    inside = there & (waits.step >= 0) if waits.told else there
+    there = waits.call[:, column] >= 0 if waits.known else np.zeros(0, bool)
+    inside = there & (waits.step >= 0) if waits.known else there
 
     def mean(of: NDArray[np.int64]) -> float | None:
         return float(of[chosen].mean()) / 1000 if chosen else None
 
     step, busy, collective, exposed = mean(rank.wall), mean(rank.busy), mean(rank.collective), mean(rank.exposed)
     on_gpu = rank.device != NONE
-    told = waits.told and bool(there.any()) and bool(chosen)
+    known = waits.known and bool(there.any()) and bool(chosen)
     return RankLine(
         rank=rank.rank,
         file=rank.file,
@@ -184,9 +184,9 @@ def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: 
         collective_us=collective,
         exposed_us=exposed,
         overlapped_us=None if collective is None or exposed is None else collective - exposed,
-        waiting_us=float(waits.waited[inside, column].sum()) / 1000 / len(chosen) if told else None,
-        late_us=float(waits.late_by_step(column, len(common)).mean()) / 1000 if told else None,
-        last_percent=100 * float((waits.last[inside] == column).mean()) if told and inside.any() else None,
+        waiting_us=float(waits.waited[inside, column].sum()) / 1000 / len(chosen) if known else None,
+        late_us=float(waits.late_by_step(column, len(common)).mean()) / 1000 if known else None,
+        last_percent=100 * float((waits.last[inside] == column).mean()) if known and inside.any() else None,
         clock_offset_us=float(clocks.offsets[column]) / 1000,
     )
 
@@ -204,7 +204,7 @@ def _steps(ranks: list[OneRank], common: list[str], waits: _Waits) -> tuple[Rank
                 wall_us=_each(ranks, rows, "wall"),
                 busy_us=_each(ranks, rows, "busy"),
                 exposed_us=_each(ranks, rows, "exposed"),
-                late_us=tuple((late[:, number] / 1000).tolist()) if waits.told else (None,) * len(ranks),
+                late_us=tuple((late[:, number] / 1000).tolist()) if waits.known else (None,) * len(ranks),
                 last_rank=ranks[worst].rank if late[worst, number] > 0 else None,
             )
         )
@@ -219,7 +219,7 @@ def _stragglers(
     ranks: list[OneRank], steps: tuple[RankStep, ...], waits: _Waits, clocks: Clocks
 ) -> tuple[Straggler, ...]:
     """Only what is well above the error of the clocks counts."""
-    if not steps or not waits.told:
+    if not steps or not waits.known:
         return ()
     found = []
     length = float(np.mean([step.wall_us for step in steps]))
@@ -288,7 +288,7 @@ def _collective(
     time, open_ = np.concatenate(lengths), np.concatenate(exposed)
     transfer = float(np.median(transfers)) if transfers else None
     factor = kinds.bus_factor(kind.name, kind.group_size if kind.group_size != NONE else 0)
-    told = kind.bytes > 0 and factor is not None and transfer
+    known = kind.bytes > 0 and factor is not None and transfer
     return CollectiveLine(
         name=kind.name,
         group=kind.group,
@@ -302,6 +302,6 @@ def _collective(
         exposed_us=float(open_.mean()) / 1000,
         overlapped_us=float((time - open_).mean()) / 1000,
         transfer_us=None if transfer is None else transfer / 1000,
-        bus_gb_s=kind.bytes / transfer * (factor or 0) if told and transfer else None,  # bytes/ns = GB/s
+        bus_gb_s=kind.bytes / transfer * (factor or 0) if known and transfer else None,  # bytes/ns = GB/s
         total_us=float(time.sum()) / 1000 / len(calls),
     )

@@ -114,8 +114,8 @@ class Library:
 
     def _one(self, asked: Asked, path: Path, one_of: OneOf) -> Page:
         opened = open_trace(path, self._wish(asked), self._record)
-        told = dict(zip(("job", "profiles"), one_of, strict=True)) if one_of else None
-        text = html(opened.profile, opened.document, room=pack.SERVED_ROOM, one_of=told)
+        links = dict(zip(("job", "profiles"), one_of, strict=True)) if one_of else None
+        text = html(opened.profile, opened.document, room=pack.SERVED_ROOM, one_of=links)
         return Page(text.encode(), json.render(opened.document).encode())
 
     def _job(self, asked: Asked, runs: Mapping[str, Path]) -> Page:

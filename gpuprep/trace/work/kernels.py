@@ -28,7 +28,7 @@ class Rule:
 
 @lru_cache(maxsize=4096)
 def tensor_cores(kernel_name: str) -> tuple[UsesTensorCores, str]:
-    """(answer, id of the rule that told); unknown is (UNKNOWN, "")."""
+    """(answer, id of the rule that decided); unknown is (UNKNOWN, "")."""
     base, inside = parts(kernel_name)
     base, inside = base[:LONGEST_BASE], inside[:LONGEST_INSIDE]
     for rule in rules():
