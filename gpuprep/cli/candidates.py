@@ -170,9 +170,9 @@ def _inventory(inventory: str) -> Iterator[Candidate]:
         if file.name.startswith(".") or file.name.endswith(NOT_INVENTORY) or file.is_dir() or os.access(file, os.X_OK):
             continue
         lines = list(_lines(file))
-        told = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        is_yaml = file.suffix in (".yml", ".yaml") or (told and re.fullmatch(r"(---|\w[\w-]*:)\s*", told[0]))
-        yield from _of_yaml("\n".join(lines), str(file)) if is_yaml else _of_ini(told)
+        content = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        is_yaml = file.suffix in (".yml", ".yaml") or (content and re.fullmatch(r"(---|\w[\w-]*:)\s*", content[0]))
+        yield from _of_yaml("\n".join(lines), str(file)) if is_yaml else _of_ini(content)
 
 
 def _of_ini(lines: Sequence[str]) -> Iterator[Candidate]:
@@ -265,7 +265,7 @@ def _store(asked: Asked) -> Iterator[sqlite3.Connection | None]:
     import sqlite3
     from urllib.parse import quote
 
-    # SQLite makes files beside a store that is written ahead, also for a reader, unless it is told that nobody writes.
+    # SQLite makes files beside a store that is written ahead, also for a reader, unless it knows that nobody writes.
     # Where both files are there already, somebody writes now, and they are used as they are.
     beside = all(path.with_name(f"{path.name}-{end}").exists() for end in ("wal", "shm"))
     how = "mode=ro" if beside else "mode=ro&immutable=1"

@@ -2,7 +2,7 @@
 
 The shell's script (cli/shells/) starts gpuprep with _GPUPREP_COMPLETE=SHELL_complete and the line in the environment.
 The answer is a line a candidate: kind, value and help with tabs between them. Whatever goes wrong, the answer is
-shorter and nothing is said: a message would stand in the middle of the line that the user types.
+shorter and nothing is printed: a message would stand in the middle of the line that the user types.
 """
 
 from __future__ import annotations

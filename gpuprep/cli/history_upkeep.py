@@ -63,11 +63,11 @@ def prune(
 
         emit(documents.document(documents.Pruned(before, dry_run, tuple(gone), len(folders))), output)
         return
-    told = list(gone) if verbose else []
+    lines = list(gone) if verbose else []
     would = "would be deleted" if dry_run else "deleted"
-    told.append(f"{len(gone)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
+    lines.append(f"{len(gone)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
     if not quiet or output is not None:
-        emit("\n".join(told), output)
+        emit("\n".join(lines), output)
 
 
 @click.command("export", short_help="Write runs to stdout or a file, oldest first")

@@ -73,9 +73,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from gpuprep.cli import meant
+            from gpuprep.cli import suggestions
 
-            near = meant.command(self, ctx, args[0])
+            near = suggestions.command(self, ctx, args[0])
             ask = f" Did you mean {near!r}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{ask} Commands: {', '.join(COMMANDS)}.")
         return super().resolve_command(ctx, args)

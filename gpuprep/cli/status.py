@@ -97,7 +97,7 @@ def _age(run: RunSummary, now: datetime) -> float | None:
     return None if seconds is None or seconds < -60 else max(0.0, seconds)
 
 
-def _told(seconds: float | None) -> str:
+def _age_text(seconds: float | None) -> str:
     if seconds is None:
         return "?"
     for size, unit in UNITS:
@@ -110,7 +110,9 @@ def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | No
     rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
     for run in found:
         simulated = "simulated: " if run.source.value == "simulated" else ""
-        rows.append((run.host, _result(run), run.command, _told(_age(run, now)), run.profile, simulated + run.summary))
+        rows.append(
+            (run.host, _result(run), run.command, _age_text(_age(run, now)), run.profile, simulated + run.summary)
+        )
     rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
     counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]

@@ -83,9 +83,9 @@ class Board:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._ahead, name="reads ahead", daemon=True)
 
-    def start(self, said: Callable[[int], None] = lambda _: None) -> None:
-        """Read the newest run of each host, then go on in a thread. `said` is told how many hosts there are."""
-        said(len(self.fleet().hosts))
+    def start(self, report_count: Callable[[int], None] = lambda _: None) -> None:
+        """Read the newest run of each host, then go on in a thread. `report_count` gets how many hosts there are."""
+        report_count(len(self.fleet().hosts))
         self._thread.start()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
     fastest(kernels, product("4096x4096x4096"), "bf16", sms=132, rate=2048.0)     the best of all tiles and splits
     tiled(..., tile=(128, 128))                                                   one tile: whole, and best split
 
-The formula is said in predict.py.
+The formula is in predict.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpuprep.performance.roofline import INPUT_BYTES
 LEAST_STEPS = 32  # of k that each part has at least
 BIG_TILE = 256 * 128
 MOST_RESIDENT = 8  # tiles that share an SM
-SIDES = 256  # rows and columns of the tile for which `step_sides` is said
+SIDES = 256  # rows and columns of the tile for which `step_sides` is given
 PART_BYTES = 4  # of an element of a part's result
 STORED = 32  # bytes that an SM stores in a cycle
 

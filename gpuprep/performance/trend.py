@@ -142,8 +142,8 @@ def verdict(found: Sequence[Trend]) -> Direction:
     if any(one.direction is Direction.DOWN for one in current):
         return Direction.DOWN
     asked = {(one.gpu_uuid, one.probe, one.source) for one in current}
-    told = {(one.gpu_uuid, one.probe, one.source) for one in current if one.direction is not Direction.UNKNOWN}
-    return Direction.STEADY if asked and asked == told else Direction.UNKNOWN
+    judged = {(one.gpu_uuid, one.probe, one.source) for one in current if one.direction is not Direction.UNKNOWN}
+    return Direction.STEADY if asked and asked == judged else Direction.UNKNOWN
 
 
 def night(started_at: str) -> date | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import IO
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, said_too_much, took_too_long
+from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, output_too_large, took_too_long
 from gpuprep.remote.limits import (
     COMMAND_SECONDS,
     ERROR_BYTES,
@@ -67,7 +67,7 @@ class LocalConnection:
                     raise TimeoutError
                 talk.step(min(LOOK_SECONDS, deadline - now))
                 if len(talk.stdout) > most:
-                    raise said_too_much(self.where, command, most)
+                    raise output_too_large(self.where, command, most)
             process.wait(max(deadline - time.monotonic(), 0))
             _close_pipes(process)
         except (TimeoutError, subprocess.TimeoutExpired):

@@ -100,28 +100,28 @@ def notes(record: RunRecord) -> list[str]:
     every = rows(record)
     if not every:
         return []
-    said = [HEADROOM]
+    lines = [HEADROOM]
     reasons: dict[str, list[str]] = {}
     for row in every:
         if row.streams is None:
             reasons.setdefault(row.why, []).append(f"{row.name} {row.size}")
-    said += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
-    said += [
+    lines += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    lines += [
         f"! {row.name} {row.size}: {row.streams} streams, and {row.expected} by the catalogue at the highest clock"
         for row in every
         if row.below
     ]
     if any(row.expected is not None for row in every):
-        said.append(CATALOGUE)
+        lines.append(CATALOGUE)
     values = answer(record, throughput.Throughput, "throughput")
-    said += _absent(values)
+    lines += _absent(values)
     if how := next((one.how for one in values.latency if one.how), ""):
-        said.append(f"ms: the median time of one picture, {how}")
+        lines.append(f"ms: the median time of one picture, {how}")
     if rate := next((known(one.asked_kbps) for one in values.quality if known(one.asked_kbps)), None):
-        said.append(f"PSNR and XPSNR in dB: of a clip encoded at {rate:.0f} kbit/s, compared with that clip by FFmpeg")
+        lines.append(f"PSNR and XPSNR in dB: of a clip encoded at {rate:.0f} kbit/s, compared with that clip by FFmpeg")
     if not values.capacity:
-        said.append("4K, the other presets, ladder, quality and latency: gpuprep capacity measures them")
-    return said
+        lines.append("4K, the other presets, ladder, quality and latency: gpuprep capacity measures them")
+    return lines
 
 
 def _absent(values: throughput.Throughput) -> list[str]:

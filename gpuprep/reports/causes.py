@@ -39,7 +39,7 @@ class Group:
         return self.findings[0]
 
     @property
-    def alike(self) -> bool:
+    def same_values(self) -> bool:
         """Whether they differ in their name only."""
         return len({(one.expected, one.actual, one.reason) for one in self.findings}) == 1
 

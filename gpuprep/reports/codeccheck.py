@@ -25,8 +25,8 @@ def as_text(checked: Checked) -> str:
         kinds: dict[str, list[str]] = {}
         for answer in passed:
             kinds.setdefault(SPOKEN.get(answer.need.kind, answer.need.kind), []).append(answer.need.name)
-        told = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
-        lines.append(f"PASS    {told}")
+        passed_checks = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
+        lines.append(f"PASS    {passed_checks}")
     lines += [f"note: {one_line(note)}" for note in checked.asked.notes]
     lines.append(_verdict(checked))
     return "\n".join(lines) + "\n"

@@ -91,8 +91,8 @@ def compare(one: RunRecord, two: RunRecord) -> Comparison:
     notes = list(_notes(one, two, here, there))
     facts = _facts(here, there) if here and there else ()
     figures, why_not = _figures(one, two, here, there)
-    said = tuple(f"{one.gpu} {one.probe}".strip() + (": " if one.gpu else "") + one.words for one in why_not)
-    return Comparison(tuple(notes), tuple(facts), tuple(_findings(one, two)), tuple(figures), said, tuple(why_not))
+    reasons = tuple(f"{one.gpu} {one.probe}".strip() + (": " if one.gpu else "") + one.words for one in why_not)
+    return Comparison(tuple(notes), tuple(facts), tuple(_findings(one, two)), tuple(figures), reasons, tuple(why_not))
 
 
 def _notes(one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapshot | None) -> Iterator[str]:
@@ -319,14 +319,14 @@ def _other_versions(was: str, now: str) -> tuple[tuple[str, ...], str]:
     """Why two measurements with these versions are not compared: as REASONS, and in words."""
     before, after = _parted(was), _parted(now)
     differ = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
-    reasons, said = [], []
+    reasons, versions = [], []
     if DEPTH in differ:
         reasons.append(QUICK_AND_FULL)
-        said.append(f"{before[DEPTH]} in one, {after[DEPTH]} in two")
+        versions.append(f"{before[DEPTH]} in one, {after[DEPTH]} in two")
     if others := [name for name in differ if name != DEPTH]:
         reasons.append(OTHER_VERSIONS)
-        said += [f"{name} {before.get(name, ABSENT)} in one, {after.get(name, ABSENT)} in two" for name in others]
-    return tuple(reasons), "; ".join(said)
+        versions += [f"{name} {before.get(name, ABSENT)} in one, {after.get(name, ABSENT)} in two" for name in others]
+    return tuple(reasons), "; ".join(versions)
 
 
 def _parted(versions: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ def page(answer: Answer, width: int, *, whole: bool = False) -> str:
     """Plain text of `width` columns. `whole`: also what nobody asks for first."""
     blocks = []
     if answer.board is not None and (answer.products or answer.attentions):
-        blocks.append(_which(answer.board, answer.meant, width))
+        blocks.append(_which(answer.board, answer.candidates, width))
     blocks += [_product(one, width) for one in answer.products]
     blocks += [_attention(one, width) for one in answer.attentions]
     if answer.sheet is not None:
@@ -31,7 +31,7 @@ def document(answer: Answer) -> dict[str, Any]:
     """The values of the JSON document: always the same names, null or [] where nothing was asked."""
     return {
         "gpu": None if answer.board is None else {"board": answer.board.key, "name": answer.board.name},
-        "meant": [one.key for one in answer.meant],
+        "meant": [one.key for one in answer.candidates],
         "products": [_product_values(one) for one in answer.products],
         "attentions": [_attention_values(one) for one in answer.attentions],
         "board": None if answer.sheet is None else explained_board.values(answer.sheet),
@@ -39,8 +39,8 @@ def document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _which(board: Board, meant: tuple[Board, ...], width: int) -> list[str]:
-    others = ", ".join(one.key for one in meant if one.key != board.key)
+def _which(board: Board, candidates: tuple[Board, ...], width: int) -> list[str]:
+    others = ", ".join(one.key for one in candidates if one.key != board.key)
     return [board.name, *paragraphs.named([("also meant", others)], width)]
 
 
@@ -152,8 +152,10 @@ def _better(one: Product) -> str:
 
 def _better_words(found: bettershape.Better) -> str:
     shape, unit = "x".join(map(str, found.shape)), _unit(found.prediction.dtype)
-    said = f"{shape} ({found.direction}): {amount(found.prediction.tflops)} {unit}, {found.gain:.2f} times the speed"
-    return said + (f", done in {100 * found.time_ratio:.0f} % of the time" if found.direction == "larger" else "")
+    sentence = (
+        f"{shape} ({found.direction}): {amount(found.prediction.tflops)} {unit}, {found.gain:.2f} times the speed"
+    )
+    return sentence + (f", done in {100 * found.time_ratio:.0f} % of the time" if found.direction == "larger" else "")
 
 
 def _attention(one: Attended, width: int) -> list[str]:

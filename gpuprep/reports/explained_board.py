@@ -31,8 +31,8 @@ def page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
         ("not known", ", ".join(sheet.not_known)),
         ("remembered", f"{', '.join(sheet.unverified)} (read in no source)" if sheet.unverified else ""),
     ]
-    told = paragraphs.named(gaps, width)
-    return [*lines, "", *told] if told else lines
+    missing = paragraphs.named(gaps, width)
+    return [*lines, "", *missing] if missing else lines
 
 
 def _or(value: float | None) -> str:
@@ -75,13 +75,13 @@ def _temperatures(sheet: Sheet) -> str:
 
 
 def _precision(one: PrecisionRow) -> str:
-    said = {True: "yes", False: "no", None: "unknown"}
+    shown = {True: "yes", False: "no", None: "unknown"}
     peak = one.words if one.roof is None else f"{figure(one.roof.tflops)}"
     if one.roof is None:
-        return f"  {one.dtype:<6} {said[one.tensor]:<8} {said[one.cuda]:<8} {'–':>8}  {peak}"
+        return f"  {one.dtype:<6} {shown[one.tensor]:<8} {shown[one.cuda]:<8} {'–':>8}  {peak}"
     ridge = "–" if one.ridge is None else figure(one.ridge)
     floor = "–" if one.floor_percent is None else f"{one.floor_percent:g} %"
-    return f"  {one.dtype:<6} {said[one.tensor]:<8} {said[one.cuda]:<8} {peak:>8}  {ridge:>8}  {floor:>8}"
+    return f"  {one.dtype:<6} {shown[one.tensor]:<8} {shown[one.cuda]:<8} {peak:>8}  {ridge:>8}  {floor:>8}"
 
 
 def _streams(sheet: Sheet, whole: bool) -> list[str]:

@@ -15,7 +15,7 @@ Rows = list[tuple[str, ...]]
 
 # Of a text beside another one.
 WIDEST = 60
-# Figures that differ by less are alike: two runs of one machine do.
+# Figures that differ by less count as equal: two runs of one machine do.
 ALIKE_PERCENT = 1.0
 UUID_SHOWN = 12
 BARS = "▁▂▃▄▅▆▇█"
@@ -39,8 +39,8 @@ def trend_table(
     old = len(found) - len(current)
     count = {direction: sum(one.direction is direction for one in current) for direction in Direction}
     counted = [f"{count[direction]} {direction.value}" for direction in Direction if count[direction]]
-    told = ", ".join([*counted, f"{old} superseded"] if old else counted)
-    head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {told}"
+    counts_text = ", ".join([*counted, f"{old} superseded"] if old else counted)
+    head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {counts_text}"
     if current and count[Direction.UNKNOWN] == len(current):
         most = max(one.nights for one in current)
         head += f"; {most} of {FEWEST_NIGHTS} nights that a trend needs"
@@ -99,8 +99,8 @@ def trend_summary(found: Sequence[Trend]) -> str:
     """ "1 DOWN, 2 STEADY of 3 figures", superseded ones not counted."""
     current = [one for one in found if not one.superseded]
     counts = [(direction.value, sum(one.direction is direction for one in current)) for direction in Direction]
-    told = ", ".join(f"{count} {word}" for word, count in counts if count)
-    return f"{told} of {len(current)} figures" if current else "no figures"
+    counted = ", ".join(f"{count} {word}" for word, count in counts if count)
+    return f"{counted} of {len(current)} figures" if current else "no figures"
 
 
 def word(verdict: Status | None, exit_code: int) -> str:

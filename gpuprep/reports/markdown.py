@@ -18,7 +18,7 @@ MARKS = {
     Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔",
     Status.WAIVED: "🤝",
 }  # fmt: skip
-# Nothing that a host said may become a link, a mention, a heading, a formula or a new column.
+# No text of a host may become a link, a mention, a heading, a formula or a new column.
 SPECIAL = re.compile(r"([\\`*_\[\]#|~@$]|:(?=\S)|(?<=\bwww)\.)", re.IGNORECASE)
 # What GitHub and GitLab still find in the page once it is made: @all, #1, GH-1, :tada:. A comment shows nothing and
 # parts it. `0000:3b:00.0` is the address of a GPU and no picture.
@@ -132,7 +132,7 @@ def findings_table(record: RunRecord, findings: Iterable[Finding], now: str = ""
 
 def _finding(record: RunRecord, group: causes.Group, now: str) -> tuple[str, ...]:
     one = group.first
-    seen = (one.expected, one.actual) if group.alike else ("", "")
+    seen = (one.expected, one.actual) if group.same_values else ("", "")
     since = drifted.since(one, now) if now else ""
     why = "; ".join(filter(None, [group.cause, since]))
     remedy = commands.expanded(one.remedy, record)

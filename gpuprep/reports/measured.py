@@ -160,8 +160,8 @@ def several_gpus(series: Sequence[Series]) -> bool:
 
 def _judged(record: RunRecord, subject: str) -> Status | None:
     """The most severe status of the findings on `subject`."""
-    said = {one.status for one in findings_of(record) if one.subject == subject}
-    return next((status for status in GRAVEST if status in said), None)
+    statuses = {one.status for one in findings_of(record) if one.subject == subject}
+    return next((status for status in GRAVEST if status in statuses), None)
 
 
 def _transcode(case: transcode.Case, source: Source, status: Status | None) -> Transcode:

@@ -66,7 +66,7 @@ class HostBaseline:
     run_at: str  # when it began, UTC; "" where there is none
     set_at: str  # when `baseline set` named it; "": it is the newest run that passed
     figures: Baseline
-    reason: str = ""  # why, as the user said with `baseline set`
+    reason: str = ""  # why, as the user wrote with `baseline set`
     names: tuple[str, ...] = ()  # other names of the same host
 
 
@@ -226,8 +226,8 @@ class Store:
             ordered = newest.order_by(began.desc(), runs.c.batch_id.desc()).limit(1)
             found = connection.execute(ordered).scalars().all()
         else:
-            alike = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
-            query = sa.select(runs.c.batch_id).where(*alike).distinct().order_by(runs.c.batch_id).limit(6)
+            same_prefix = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
+            query = sa.select(runs.c.batch_id).where(*same_prefix).distinct().order_by(runs.c.batch_id).limit(6)
             found = connection.execute(query).scalars().all()
         if batch in found:
             found = [batch]
@@ -248,12 +248,12 @@ class Store:
         """
         run_id = storable(run_id)
         # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
-        alike = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
+        same_prefix = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
         with self._transaction(write=False) as connection:
             if run_id == "last":
                 found = _newest_id(connection)
             else:
-                found = connection.execute(alike.order_by(runs.c.run_id).limit(6)).scalars().all()
+                found = connection.execute(same_prefix.order_by(runs.c.run_id).limit(6)).scalars().all()
             if run_id in found:
                 found = [run_id]
             if not found:

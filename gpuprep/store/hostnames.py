@@ -1,7 +1,7 @@
 """Which names are one host? Inside the caller's transaction. Use it through store/__init__.py.
 
 Rows of runs, figures and choices keep the name that the user gave; who asks for one name gets those of all names of
-its host. The identity of a name is what the host said when the controller connected to that name;
+its host. The identity of a name is what the host reported when the controller connected to that name;
 checks/drift/samehost.py says when two of them are one host.
 """
 
@@ -171,15 +171,15 @@ def has_row(connection: Connection, name: str) -> bool:
 
 
 def _claims(name: str, now: Identity, others: Iterable[Named]) -> list[str]:
-    """A host that says what another says, and is not that host: told, never merged."""
-    said: dict[str, list[str]] = {}
+    """A host that reports the identity of another, and is not that host: reported, never merged."""
+    names_by_reason: dict[str, list[str]] = {}
     for one in others:
         if why := samehost.not_merged(one.identity, now):
-            said.setdefault(why, []).append(one.name)
+            names_by_reason.setdefault(why, []).append(one.name)
     return [
         f"{name} {why} ({_few(names)}): it counts as another host; if it is the same host, type:"
         f" {command('gpuprep', 'history', 'join', about=(name, names[0]))}"
-        for why, names in said.items()
+        for why, names in names_by_reason.items()
     ]
 
 

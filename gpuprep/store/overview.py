@@ -154,8 +154,8 @@ def with_problem(connection: Connection, subject: str, name: str, since: str) ->
 
 def beginning_with(connection: Connection, prefix: str, limit: int) -> list[Run]:
     prefix = storable(prefix)
-    alike = (runs.c.run_id >= prefix, runs.c.run_id < prefix + LAST_CHARACTER)
-    return _runs(connection, sa.select(*WHOLE).where(*alike).order_by(runs.c.run_id).limit(limit))
+    same_prefix = (runs.c.run_id >= prefix, runs.c.run_id < prefix + LAST_CHARACTER)
+    return _runs(connection, sa.select(*WHOLE).where(*same_prefix).order_by(runs.c.run_id).limit(limit))
 
 
 def _runs(connection: Connection, query: sa.Select[Any]) -> list[Run]:

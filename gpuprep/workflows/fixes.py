@@ -62,17 +62,17 @@ def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> lis
 def offered(
     wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding], *, fixing: bool = False
 ) -> tuple[Finding, ...]:
-    """`fixing`: this is --fix itself, which need not be offered; what forbids it is said all the same."""
-    says: dict[str, str] = {}
+    """`fixing`: this is --fix itself, which need not be offered; what forbids it is reported all the same."""
+    words: dict[str, str] = {}
     for planned, forbidden in _possible(wanted, snapshot, findings):
         if forbidden:
             word = f"`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches {forbidden}"
         else:
             word = "" if fixing else f"`gpuprep drift HOST --profile PROFILE --fix` {planned.does}"
-        says |= dict.fromkeys(planned.findings, word)
+        words |= dict.fromkeys(planned.findings, word)
     return tuple(
-        dataclasses.replace(finding, remedy="; or: ".join(filter(None, [says[finding.key], finding.remedy])))
-        if finding.status is Status.FAIL and says.get(finding.key)
+        dataclasses.replace(finding, remedy="; or: ".join(filter(None, [words[finding.key], finding.remedy])))
+        if finding.status is Status.FAIL and words.get(finding.key)
         else finding
         for finding in findings
     )
@@ -111,8 +111,8 @@ def _fits(key: str, patterns: Iterable[str]) -> bool:
 def apply(host: Host, planned: Planned) -> list[Fix]:
     """Raises what Host.run raises; a command that fails is a Fix that says so."""
     done = host.run(planned.command, become=True, timeout=TIMEOUT_SECONDS)
-    said = "" if done.exit_code == 0 else (done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]
-    return [Fix(key, planned.what, planned.command, done.exit_code, said) for key in planned.findings]
+    output = "" if done.exit_code == 0 else (done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]
+    return [Fix(key, planned.what, planned.command, done.exit_code, output) for key in planned.findings]
 
 
 def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:

@@ -89,8 +89,8 @@ def _json(path: Path, text: str, where: str = "") -> Any:
     try:
         return json_document(text)
     except BeyondLimit as error:
-        said = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
-        raise UsageError(said, "judge fewer runs at a time") from error
+        problem = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
+        raise UsageError(problem, "judge fewer runs at a time") from error
     except ValueError as error:
         raise UsageError(f"{path}: {where}is not JSON: {error}", HINT) from error
 
@@ -161,8 +161,8 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
             raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {gpus_by_name.WHICH}")
     except DecodeError as error:
         # The codec names fields from the class on: "RunRecord.after.os".
-        said = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
-        raise UsageError(f"{path}: {where}{said}", HINT) from error
+        problem = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
+        raise UsageError(f"{path}: {where}{problem}", HINT) from error
     return found
 
 
@@ -180,7 +180,7 @@ def _figures(document: dict[str, Any]) -> Recorded:
         raise DecodeError(f"measurements: want a list, got {_kind(listed)}")
     timed = [{"seconds": 0.0, **one} if isinstance(one, dict) else one for one in listed]
     if not document.get("after") and not document.get("before"):
-        timed = [_told(one, f"measurements[{index}].values") for index, one in enumerate(timed)]
+        timed = [_with_pci_ids(one, f"measurements[{index}].values") for index, one in enumerate(timed)]
     record = from_json_value(
         RunRecord,
         {
@@ -206,7 +206,7 @@ def _figures(document: dict[str, Any]) -> Recorded:
     return Recorded(record, snapshot, whole=False)
 
 
-def _told(measurement: Any, where: str) -> Any:
+def _with_pci_ids(measurement: Any, where: str) -> Any:
     """A measurement whose GPUs have their PCI ids, also where it gives a name alone."""
     if not isinstance(measurement, dict) or "values" not in measurement:
         return measurement

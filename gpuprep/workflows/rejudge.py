@@ -110,8 +110,8 @@ def _lacking(findings: Sequence[Finding], keys: Sequence[str]) -> Iterator[Findi
     if keys and any(finding.status is Status.UNKNOWN for finding in findings):
         more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
         why = f"the file does not have {', '.join(keys[:MOST_KEYS])}{more}"
-        said = f"{len(keys)} missing"
-        yield Finding("record", "keys", Status.UNKNOWN, "all keys that a verdict needs", said, why, FILL_IN)
+        actual = f"{len(keys)} missing"
+        yield Finding("record", "keys", Status.UNKNOWN, "all keys that a verdict needs", actual, why, FILL_IN)
 
 
 def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:

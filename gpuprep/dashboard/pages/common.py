@@ -142,15 +142,15 @@ def _figures_document(found: Speeds | None) -> list[dict[str, Any]]:
 
 
 def falling_row(one: Falling) -> dict[str, Any]:
-    told = one.trend
+    trend = one.trend
     return {
-        "one": told,
-        "gpu": told.gpu_uuid[:12],
-        "newest": figure(told.newest),
-        "loss": f"{told.loss_percent:.1f} %" if told.loss_percent is not None else "–",
-        "weekly": f"{told.percent_per_week:+.2f} %" if told.percent_per_week is not None else "–",
-        "p": f"{told.p:.2g}" if told.p is not None else "–",
-        "spark": charts.spark(one.nights, f"{told.figure}: from {figure(one.nights[0][1])} to {figure(told.newest)}"),
+        "one": trend,
+        "gpu": trend.gpu_uuid[:12],
+        "newest": figure(trend.newest),
+        "loss": f"{trend.loss_percent:.1f} %" if trend.loss_percent is not None else "–",
+        "weekly": f"{trend.percent_per_week:+.2f} %" if trend.percent_per_week is not None else "–",
+        "p": f"{trend.p:.2g}" if trend.p is not None else "–",
+        "spark": charts.spark(one.nights, f"{trend.figure}: from {figure(one.nights[0][1])} to {figure(trend.newest)}"),
     }
 
 

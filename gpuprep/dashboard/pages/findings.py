@@ -55,15 +55,15 @@ def findings(board: Board, query: Query) -> Page:
 
 
 def _finding_row(word: str, key: str, listed: Sequence[tuple[Host, Finding]]) -> dict[str, Any]:
-    said = Counter(one.actual for _, one in listed)
+    values = Counter(one.actual for _, one in listed)
     moments = [read for _, one in listed if (read := moment(one.since)) is not None]
     first = listed[0][1]
     return {
         "word": word,
         "name": drifted.words(key),
         "count": len(listed),
-        "said": said.most_common(3),
-        "kinds": len(said),
+        "said": values.most_common(3),
+        "kinds": len(values),
         "expected": first.expected,
         "reason": first.reason,
         "remedy": first.remedy,
@@ -92,11 +92,11 @@ def finding(board: Board, key: str, query: Query) -> Page:
             f"no check {one_line(key, MOST_LETTERS)} failed in the last {NIGHTS} nights", "/findings has all"
         )
     example = next((one for host in now for one in host.problems if one.key == key), None)
-    told = f"On how many hosts {drifted.words(key)} did not pass, by night"
+    description = f"On how many hosts {drifted.words(key)} did not pass, by night"
     rows = cut(now, query)
     variables = {
         "name": drifted.words(key),
-        "chart": charts.both(charts.stacked, counted, told),
+        "chart": charts.both(charts.stacked, counted, description),
         "any": bool(runs),
         "legend": [word for word in charts.STACK if word != "PASS"],
         "example": example,

@@ -89,9 +89,9 @@ def _cell(run: Run) -> dict[str, str]:
 
 
 def _over_time(one: Headline, certified: float | None) -> dict[str, Any]:
-    told = f"{one.label} of {one.nights[0][0]} to {one.nights[-1][0]}, newest {figure(one.newest)} {one.unit}"
+    description = f"{one.label} of {one.nights[0][0]} to {one.nights[-1][0]}, newest {figure(one.newest)} {one.unit}"
     more = f", certified with {figure(certified)}" if certified else ""
-    drawn = charts.both(charts.over_time, one.nights, one.unit, certified, told + more)
+    drawn = charts.both(charts.over_time, one.nights, one.unit, certified, description + more)
     return {**drawn, "one": one, "value": figure(one.newest), "certified": figure(certified) if certified else ""}
 
 
@@ -110,17 +110,17 @@ def _findings_over_time(board: Board, checks: Sequence[Run]) -> list[dict[str, A
         last = max(number for number, word in enumerate(words) if word)
         first = next(number for number in range(last, -1, -1) if not number or not words[number - 1])
         still = last == len(runs) - 1
-        told = sum(map(bool, words))
+        failed = sum(map(bool, words))
         rows.append(
             {
                 "name": drifted.words(key),
                 "word": words[last],
                 "still": still,
-                "told": f"{told} of {len(runs)}",
+                "told": f"{failed} of {len(runs)}",
                 "actual": actual[key][1],
                 "since": runs[first].started_at[:10] if first else f"{runs[0].started_at[:10]} or earlier",
                 "until": "" if still else runs[last].started_at[:10],
-                "drawn": charts.checks(words, f"{drifted.words(key)}: did not pass in {told} of {len(runs)} checks"),
+                "drawn": charts.checks(words, f"{drifted.words(key)}: did not pass in {failed} of {len(runs)} checks"),
                 "order": (not still, WORD_ORDER.get(words[last], 9), -last, key),
             }
         )

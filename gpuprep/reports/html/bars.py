@@ -43,7 +43,7 @@ class Bar:
     unit: str
     percent: float | None  # of the whole bar; None: nobody knows how long it may be
     floor: float | None = None  # the same
-    says: str = ""  # "77 % of peak, floor 55 %"
+    comparison: str = ""  # "77 % of peak, floor 55 %"
     below: bool = False  # whether the check did not pass it
     losses: tuple[Lost, ...] = ()
 
@@ -122,8 +122,8 @@ def _lowest(
 def _which(row: _T, of: list[_T], value: Callable[[_T], float | None]) -> str:
     """ "GPU 7, the lowest of 8" where several GPUs differ."""
     lowest, highest = value(row) or 0.0, max(value(one) or 0.0 for one in of)
-    alike = highest <= 0 or 100 * lowest / highest > ALIKE_PERCENT
-    return "" if alike else f"{row.gpu.label}, the lowest of {len(of)}"
+    similar = highest <= 0 or 100 * lowest / highest > ALIKE_PERCENT
+    return "" if similar else f"{row.gpu.label}, the lowest of {len(of)}"
 
 
 def _note(pairs: list[tuple[_T, list[_T]]]) -> str:
@@ -137,7 +137,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
     shape = row.shape.replace("×", "×\u200b")
     parts = [shape, which, f"long run {figure(lasting)}" if lasting > 0 else ""]
     whole = max(why.peak_tflops, speed) if why else None
-    says = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
+    comparisons = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
     return Bar(
         name=row.title,
         detail=", ".join(filter(None, parts)),
@@ -145,7 +145,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
         unit="TOPS" if row.dtype == "int8" else "TFLOPS",
         percent=_share(speed, whole),
         floor=_share(floor.value, whole) if floor else None,
-        says=", ".join([*says, *_floor(floor, whole)]),
+        comparison=", ".join([*comparisons, *_floor(floor, whole)]),
         below=_is_below(floor),
         losses=_losses(why, whole) if why and whole else (),
     )
@@ -167,7 +167,7 @@ def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
 def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
     speed, peak = known(row.gb_per_s) or 0.0, row.peak_gb_per_s
     whole = max(peak, speed) if peak else None
-    says = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
+    parts = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
     return Bar(
         name=row.what,
         detail=which,
@@ -175,7 +175,7 @@ def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
         unit="GB/s",
         percent=_share(speed, whole),
         floor=_share(floor.value, whole) if floor else None,
-        says=", ".join([*says, *_floor(floor, whole)]),
+        comparison=", ".join([*parts, *_floor(floor, whole)]),
         below=_is_below(floor),
     )
 
@@ -191,8 +191,8 @@ def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
 
 def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> Bar:
     fps, sessions = _fps(row) or 0.0, row.best.sessions if row.best else 0
-    says = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
-    says += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
+    parts = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
+    parts += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
     return Bar(
         name=row.name.replace(LARGER, ""),  # the chart's title has the size
         detail=_which(row, of, _fps),
@@ -200,7 +200,7 @@ def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> 
         unit="streams",
         percent=_share(fps, top),
         floor=_share(floor.value, top) if floor else None,
-        says=", ".join(says),
+        comparison=", ".join(parts),
         below=_is_below(floor),
     )
 

@@ -105,13 +105,13 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "packages": _packages(record.after or record.before),
         **_measured(record),
     }
-    said = _said(found, findings)
+    summaries = _summaries(found, findings)
     shown = [name for name in TITLES if _is_shown(name, found)]
     titles = {**TITLES, "bad": "The most severe finding"} if groups[1:] else TITLES
     return {
         **found,
         "titles": titles,
-        "said": said,
+        "said": summaries,
         "open": _opened(found),
         "toc": [(name, TITLES[name]) for name in shown],
     }
@@ -193,7 +193,7 @@ def _is_shown(name: str, found: dict[str, Any]) -> bool:
     return bool(keys[name] if name in keys else found[name])
 
 
-def _said(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
+def _summaries(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
     """A line beside the title of each fold: what is in it."""
     ran = [one for one in found["transcodes"] if not one["skipped"]]
     done = sum(one["case"].outcome == "completed" for one in ran)

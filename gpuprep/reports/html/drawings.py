@@ -30,7 +30,7 @@ def _both(draw: Callable[..., Markup | None], *arguments: object) -> Drawing:
 
 
 def rooflines(record: RunRecord) -> list[Drawing]:
-    """One a model of GPU; several alike share a plot."""
+    """One for each model of GPU; several of a model share a plot."""
     models: dict[str, list[Gemm]] = {}
     for row in measured.gemms(record):
         models.setdefault(row.gpu.kind, []).append(row)

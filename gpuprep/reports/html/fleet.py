@@ -124,11 +124,11 @@ def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
     first = group.first
     names = list(dict.fromkeys(group.names))
     title = names[0] if len(names) == 1 else _properties(group.findings)
-    said = [
-        f"found {first.actual}, expected {first.expected}" if group.alike and first.expected else "",
+    parts = [
+        f"found {first.actual}, expected {first.expected}" if group.same_values and first.expected else "",
         "" if group.cause == first.actual else group.cause,
     ]
-    return Cause(first.status.value, title, ": ".join(filter(None, said)), first.remedy, tuple(hosts))
+    return Cause(first.status.value, title, ": ".join(filter(None, parts)), first.remedy, tuple(hosts))
 
 
 def _properties(findings: Sequence[Finding]) -> str:
@@ -144,7 +144,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _error(record: RunRecord) -> str:
-    """Without the host's name, so that hosts that are lost alike are one cause."""
+    """Without the host's name, so that hosts that are lost in the same way are one cause."""
     return record.error.replace(record.host, "the host") if record.error else ""
 
 

@@ -49,7 +49,7 @@ def _halves(record: RunRecord) -> Tile:
         return Tile(name, UNKNOWN, "", (_why(record, "gemm", "no product in FP16 or BF16 was measured"),), UNKNOWN)
     best = max(rows, key=lambda row: float(row.value))
     others = [f"{row.name} {row.value}" for row in rows if row is not best]
-    what = (best.says, ", ".join(others), best.detail)
+    what = (best.comparison, ", ".join(others), best.detail)
     return Tile(f"{best.name}, best product", best.value, best.unit, what, bar=best)
 
 
@@ -59,7 +59,9 @@ def _memory(record: RunRecord) -> Tile:
     if best is None:
         return Tile("memory", UNKNOWN, "", (_why(record, "bandwidth", "no bandwidth was measured"),), UNKNOWN)
     others = [f"{row.name} {row.value}" for row in rows if row is not best and " to " in row.name]
-    return Tile(f"memory, {best.name}", best.value, best.unit, (best.says, ", ".join(others), best.detail), bar=best)
+    return Tile(
+        f"memory, {best.name}", best.value, best.unit, (best.comparison, ", ".join(others), best.detail), bar=best
+    )
 
 
 def _streams(record: RunRecord) -> Tile:
@@ -73,7 +75,7 @@ def _streams(record: RunRecord) -> Tile:
     name = f"{best.name}: {chart.title.removeprefix('Video: ')}"
     lacks = _lacks(record, every)
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    return Tile(name, best.value, "", (best.says, shown, lacks, best.detail), bar=best)
+    return Tile(name, best.value, "", (best.comparison, shown, lacks, best.detail), bar=best)
 
 
 def _rank(row: Bar) -> tuple[int, int]:
