@@ -120,13 +120,13 @@ class Evidence:
     @cached_property
     def busy_share(self) -> float:
         """Mean over the devices that work; 0 to 1."""
-        shares = [intervals.length(self.busy(device=one)) / self.wall for one in self.devices]
+        shares = [intervals.length(self.busy(device=device)) / self.wall for device in self.devices]
         return float(np.mean(shares)) if shares else 0.0
 
     @cached_property
     def main_device(self) -> int:
         """The device with the most GPU time."""
-        sums = {one: int(self.gpu_dur[self.trace.gpu.device[self.gpu] == one].sum()) for one in self.devices}
+        sums = {device: int(self.gpu_dur[self.trace.gpu.device[self.gpu] == device].sum()) for device in self.devices}
         return max(sums, key=lambda one: sums[one]) if sums else 0
 
     @cached_property
@@ -304,7 +304,7 @@ class Evidence:
 
     @cached_property
     def has_shapes(self) -> bool:
-        return any(one.shapes for one in self.trace.arguments)
+        return any(argument.shapes for argument in self.trace.arguments)
 
     @cached_property
     def capability(self) -> tuple[int, int] | None:

@@ -28,20 +28,24 @@ def render(document: TraceDocument) -> str:
     parts = [f"# {plain(document.file.profile_name or document.file.name)}: where the time went"]
     if document.advice:
         parts.append("## What to change")
-    for one in document.advice:
-        parts.append(_advice(one))
+    for advice in document.advice:
+        parts.append(_advice(advice))
     for name, (most, chosen) in TABLES.items():
         parts += _section(document, name, most, chosen)
     return "\n\n".join(parts) + "\n"
 
 
-def _advice(one: Advice) -> str:
+def _advice(advice: Advice) -> str:
     """A heading of its own, so that each can be linked to; its link is one only where it is plainly one."""
-    gain = f"{milliseconds(one.gain.us)} ms a step less" if one.gain and one.gain.us >= SMALLEST else one.severity
-    lines = [f"### {plain(rules()[one.rule].title)} ({plain(one.rule)}): {plain(gain)}"]
-    lines.append(f"{paragraph(one.problem)} {plain(one.recommendation)}")
-    lines += [paragraph(f"Estimated: {one.gain.how}.")] if one.gain else []
-    lines += [f"<{one.link}>" if LINK.fullmatch(one.link) else plain(one.link)] if one.link else []
+    gain = (
+        f"{milliseconds(advice.gain.us)} ms a step less"
+        if advice.gain and advice.gain.us >= SMALLEST
+        else advice.severity
+    )
+    lines = [f"### {plain(rules()[advice.rule].title)} ({plain(advice.rule)}): {plain(gain)}"]
+    lines.append(f"{paragraph(advice.problem)} {plain(advice.recommendation)}")
+    lines += [paragraph(f"Estimated: {advice.gain.how}.")] if advice.gain else []
+    lines += [f"<{advice.link}>" if LINK.fullmatch(advice.link) else plain(advice.link)] if advice.link else []
     return "\n\n".join(lines)
 
 

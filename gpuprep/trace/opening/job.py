@@ -101,7 +101,7 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     say(f"comparing {len(found)} ranks")
     joined = join(found, wish.profile_name or folder.resolve().name)
     notes = (*joined.notes, *failed, *others(looked))
-    return Job(replace(joined, notes=notes), {one.rank: by_name[one.file] for one in joined.ranks})
+    return Job(replace(joined, notes=notes), {rank.rank: by_name[rank.file] for rank in joined.ranks})
 
 
 def open_rank(

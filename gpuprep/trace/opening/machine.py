@@ -30,12 +30,12 @@ LONGEST_STEP_MS = 86_400_000.0
 def used_devices(trace: Trace) -> list[Device]:
     """Those that worked; all of the file where none did."""
     used = set(np.unique(trace.gpu.device).tolist())
-    return [one for one in trace.devices if one.index in used] or trace.devices
+    return [device for device in trace.devices if device.index in used] or trace.devices
 
 
 def board_used(trace: Trace, record: RunRecord | None) -> Board | None:
     """The board of the GPUs that worked; None where they differ or the catalogue does not know them."""
-    found = [_board(one, record) for one in used_devices(trace)]
+    found = [_board(device, record) for device in used_devices(trace)]
     keys = {one.key if one else "" for one in found}
     return found[0] if len(keys) == 1 else None
 
@@ -74,7 +74,9 @@ def _timed(durations: object) -> float | None:
     """ns of the median of the steps that were timed; None where that is no list of times."""
     if not isinstance(durations, list) or not 0 < len(durations) <= MOST_TIMED:
         return None
-    times = [float(one) for one in durations if type(one) in (int, float) and 0 < one < LONGEST_STEP_MS]
+    times = [
+        float(duration) for duration in durations if type(duration) in (int, float) and 0 < duration < LONGEST_STEP_MS
+    ]
     return median(times) * 1e6 if len(times) == len(durations) else None
 
 

@@ -275,11 +275,13 @@ def _cells(profile: Profile, columns: _Columns) -> None:
 def _busy(profile: Profile, columns: _Columns) -> None:
     """The busy time of any range of iterations is the difference of two of these."""
     gpu, iterations = profile.trace.gpu, profile.iterations
-    unions = [union(gpu.start[mine], gpu.end[mine]) for mine in (gpu.device == one for one in profile.device_order)]
-    columns.add("device.busy", np.array([one.length for one in unions], np.int64))
-    columns.add("device.span", np.array([one.ends[-1] - one.starts[0] for one in unions], np.int64))
+    unions = [
+        union(gpu.start[mine], gpu.end[mine]) for mine in (gpu.device == device for device in profile.device_order)
+    ]
+    columns.add("device.busy", np.array([busy.length for busy in unions], np.int64))
+    columns.add("device.span", np.array([busy.ends[-1] - busy.starts[0] for busy in unions], np.int64))
     for name, times in (("first", iterations.first), ("until", np.maximum(iterations.first, iterations.until))):
-        before = np.array([one.until(times) for one in unions], np.int64).reshape(len(unions), times.size)
+        before = np.array([busy.until(times) for busy in unions], np.int64).reshape(len(unions), times.size)
         columns.add(f"busy.{name}", np.ascontiguousarray(before.T).ravel())
 
 
@@ -401,7 +403,7 @@ def _domains(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, 
     """Of each range its NVTX domain, where an export of Nsight Systems has others than the default one."""
     if profile.trace.format is not Format.NSYS:
         return
-    of = [dict(one.other).get(DOMAIN, "") for one in profile.trace.arguments] + [""]
+    of = [dict(argument.other).get(DOMAIN, "") for argument in profile.trace.arguments] + [""]
     names = sorted({*of, ""})[:_MOST_DOMAINS]
     if len(names) == 1:
         return

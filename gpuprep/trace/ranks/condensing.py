@@ -172,7 +172,7 @@ def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
     """The nearest range around each launch that tells of a collective (record_param_comms); -1 without."""
     ops = profile.trace.ops
     has_shape = np.array(
-        [any(key == "Collective name" for key, _ in one.other) for one in profile.trace.arguments] + [False]
+        [any(key == "Collective name" for key, _ in argument.other) for argument in profile.trace.arguments] + [False]
     )
     rows = np.asarray(rows, np.int64).copy()
     found = np.full(len(rows), NONE, np.int64)

@@ -31,7 +31,7 @@ _MOST_MISSING = 4096
 
 def summary(profiles: Sequence[Profile], job: str = "") -> RanksDocument:
     """All profiles of a job at once. `job` is the folder's name."""
-    return join([one for profile in profiles for one in ranks_of(profile)], job)
+    return join([rank for profile in profiles for rank in ranks_of(profile)], job)
 
 
 def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
@@ -70,8 +70,8 @@ def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
 def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
     """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
     jobs: dict[int, list[OneRank]] = defaultdict(list)
-    for one in sorted(found, key=lambda one: (one.file, one.device)):
-        jobs[one.world_size].append(one)
+    for rank in sorted(found, key=lambda rank: (rank.file, rank.device)):
+        jobs[rank.world_size].append(rank)
     if not jobs:
         return [], 0
     # Files that tell of a job before files that do not.
@@ -81,34 +81,34 @@ def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank]
             for stranger in strangers:
                 job_size = f"of {other} ranks" if other != NONE else "that does not tell its ranks"
                 notes.append(Note("other_job", 1, f"{stranger.file}: of a job {job_size}; left out"))
-    known = [one for one in chosen if one.rank != NONE]
-    free = iter(sorted(set(range(len(chosen))) - {one.rank for one in known}))
+    known = [rank for rank in chosen if rank.rank != NONE]
+    free = iter(sorted(set(range(len(chosen))) - {rank.rank for rank in known}))
     numbered = known + [replace(one, rank=next(free)) for one in chosen if one.rank == NONE]
-    if guessed := sum(one.guessed for one in numbered):
+    if guessed := sum(rank.guessed for rank in numbered):
         text = f"{_count(guessed, 'profile')} without a rank: it was taken from the file's name, or from the order"
         notes.append(Note("rank_guessed", guessed, text))
-    return _each_once(sorted(numbered, key=lambda one: (one.rank, one.file)), notes), size
+    return _each_once(sorted(numbered, key=lambda rank: (rank.rank, rank.file)), notes), size
 
 
 def _each_once(ranks: list[OneRank], notes: list[Note]) -> list[OneRank]:
     by_rank: dict[int, list[OneRank]] = defaultdict(list)
-    for one in ranks:
-        by_rank[one.rank].append(one)
-    names = Counter(name for one in ranks for name in set(one.steps))
-    middle = np.median([one.start[0] for one in ranks if len(one.start)] or [0])
+    for rank in ranks:
+        by_rank[rank.rank].append(rank)
+    names = Counter(name for rank in ranks for name in set(rank.steps))
+    middle = np.median([rank.start[0] for rank in ranks if len(rank.start)] or [0])
     kept = []
     for number, same in sorted(by_rank.items()):
         # The one with the steps that most others have; then the one that began when they did.
-        best = max(same, key=lambda one: (sum(names[name] for name in set(one.steps)), -_apart(one, float(middle))))
+        best = max(same, key=lambda rank: (sum(names[name] for name in set(rank.steps)), -_apart(rank, float(middle))))
         kept.append(best)
-        for one in same:
-            if one is not best:
-                notes.append(Note("rank_twice", 1, f"{one.file}: rank {number} stands in {best.file}, too; left out"))
+        for rank in same:
+            if rank is not best:
+                notes.append(Note("rank_twice", 1, f"{rank.file}: rank {number} stands in {best.file}, too; left out"))
     return kept
 
 
-def _apart(one: OneRank, middle: float) -> float:
-    return abs(float(one.start[0]) - middle) if len(one.start) else float("inf")
+def _apart(rank: OneRank, middle: float) -> float:
+    return abs(float(rank.start[0]) - middle) if len(rank.start) else float("inf")
 
 
 def _common_steps(ranks: list[OneRank], notes: list[Note]) -> list[str]:
@@ -236,7 +236,7 @@ def _stragglers(
             f" it, {late / 1000:.2f} ms a step ({percent:.0f} % of it)."
         )
         found.append(Straggler(rank.rank, worst, len(steps), late, percent, words))
-    return tuple(sorted(found, key=lambda one: -one.late_us))
+    return tuple(sorted(found, key=lambda straggler: -straggler.late_us))
 
 
 def _collectives(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> tuple[CollectiveLine, ...]:

@@ -54,7 +54,7 @@ def record(words: Sequence[str], wish: Wish) -> Recorded:
         environment[SETTING] = json.dumps(_setting(words, wish, folder))
         code = children.run(words, environment)
         notes = list(map(_notes, sorted(Path(folder).glob("*.json"))))
-    traces = tuple(Path(path) for one in notes for path in one.get("traces", ()))
+    traces = tuple(Path(path) for note in notes for path in note.get("traces", ()))
     return Recorded(code, traces, "" if traces else _why(notes, wish))
 
 
@@ -98,13 +98,13 @@ def _notes(path: Path) -> dict[str, Any]:
 
 def _why(notes: Sequence[dict[str, Any]], wish: Wish) -> str:
     """Why there is no trace, in one sentence."""
-    errors = [str(one["error"]) for one in notes if one.get("error")]
+    errors = [str(note["error"]) for note in notes if note.get("error")]
     if errors:
         return f"PyTorch's profiler failed: {one_line(errors[0], 300)}"
-    with_torch = [one for one in notes if one.get("torch")]
+    with_torch = [note for note in notes if note.get("torch")]
     if not with_torch:
         return "no Python of the program imported torch (or it ran with -I, -E or -S, which hides gpuprep from it)"
-    steps = max((int(one.get("steps") or 0) for one in with_torch), default=0)
+    steps = max((int(note.get("steps") or 0) for note in with_torch), default=0)
     if not steps:
         return "no step ended: nothing called an optimizer's step (--steps-from says what else is a step)"
     return f"it ended after {steps} steps, before the recording began (--wait, --warmup; now {wish.steps} are needed)"

@@ -121,9 +121,9 @@ def _along(strides: Sizes | None, outer: str, inner: str) -> str:
     return outer if strides[-2] == 1 else ""
 
 
-def _broadcast(one: Sizes, other: Sizes) -> Sizes | None:
-    length = max(len(one), len(other))
-    padded = zip((1,) * (length - len(one)) + one, (1,) * (length - len(other)) + other, strict=True)
+def _broadcast(sizes: Sizes, other: Sizes) -> Sizes | None:
+    length = max(len(sizes), len(other))
+    padded = zip((1,) * (length - len(sizes)) + sizes, (1,) * (length - len(other)) + other, strict=True)
     found = []
     for left, right in padded:
         if left != right and 1 not in (left, right):
