@@ -72,9 +72,9 @@ def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CA
         for path in modules_of(kernel)
     )
     remembered.keep()
-    there = {one.path for one in known}
+    there = {module.path for module in known}
     shown = tuple(ModuleCertificate(path, enrolled(path)) for path in paths if path in there or path in asked)
-    unknown = any(isinstance(one.signer, str) and one.verified_by is None for one in modules)
+    unknown = any(isinstance(module.signer, str) and module.verified_by is None for module in modules)
     return SignatureFacts(modules, shown, _is_loaded(kernels[0]) if unknown else NOT_ASKED)
 
 
@@ -144,7 +144,7 @@ def _verified(folder: Path, pkcs7: bytes, who: der.Signer, known: Sequence[Certi
             answers.append((fits, certificate.path))
     if answers:
         return answers[0]
-    looked = ", ".join(one.path for one in known) or "none was found"
+    looked = ", ".join(module.path for module in known) or "none was found"
     return Missing("not_installed", f"the certificate of {who.name or who.number} (looked at: {looked})"), None
 
 
@@ -196,7 +196,7 @@ class _Cache:
 
     def signature(self, path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
         identity = file_identity(path)
-        key = "|".join([identity or "", kernel, *(one.identity for one in known)])
+        key = "|".join([identity or "", kernel, *(module.identity for module in known)])
         found = self._known.get(key) or signature(path, kernel, known)
         if identity and not isinstance(found.fits, Missing):
             self._used[key] = found

@@ -146,8 +146,13 @@ def capacity_plan(engines: Engines) -> List[Series]:
     ]
     codecs = [f"{codec}{size}" for size in ("", LARGER) for codec in ENCODED]
     encode = [Series("encode", codec, preset, False) for codec in codecs for preset in PRESETS]
-    have = {(one.kind, one.codec, one.preset) for one in whole}
-    return [*whole, *decode, *work, *(one for one in encode if (one.kind, one.codec, one.preset) not in have)]
+    have = {(series.kind, series.codec, series.preset) for series in whole}
+    return [
+        *whole,
+        *decode,
+        *work,
+        *(series for series in encode if (series.kind, series.codec, series.preset) not in have),
+    ]
 
 
 def engines_of(series: Series, engines: Engines) -> Optional[int]:

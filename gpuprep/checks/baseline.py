@@ -171,7 +171,7 @@ def _versions(values: AnyProbe, agent_version: str) -> str:
     if values.ffmpeg is not None:
         versions.append(f"ffmpeg {values.ffmpeg.version}")
     versions = [
-        one.replace(",", ";") for one in versions
+        version.replace(",", ";") for version in versions
     ]  # a version that a host made up must not read as another depth
     if values.quick is not False:
         versions.append(QUICK if values.quick else NOBODY_KNOWS)

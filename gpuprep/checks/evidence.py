@@ -48,7 +48,7 @@ class Evidence:
     def facts(self, gpu: NamedGpu) -> GpuFacts | None:
         """What NVML read of it; None where the snapshot does not have it."""
         read = () if isinstance(self.snapshot.gpus, Missing) else self.snapshot.gpus
-        return next((one for one in read if gpu.uuid and one.uuid == gpu.uuid), None)
+        return next((facts for facts in read if gpu.uuid and facts.uuid == gpu.uuid), None)
 
     def not_measured(self, uuids: Collection[str]) -> list[str]:
         """GPUs that NVML showed and that are not among `uuids`: ["gpu 1"]; [] where NVML showed none."""

@@ -85,7 +85,7 @@ class Asked:
     notes: list[str] = field(default_factory=list)
 
     def add(self, kind: str, name: str, where: str) -> None:
-        if all((one.kind, one.name) != (kind, name) for one in self.needs):
+        if all((need.kind, need.name) != (kind, name) for need in self.needs):
             self.needs.append(Need(kind, name, where))
 
     def note(self, text: str) -> None:

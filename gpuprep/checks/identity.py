@@ -174,7 +174,7 @@ def _of_another(name: str, board: Board) -> str:
     plain = _plain(name)
     if set(re.split(r"[^a-z0-9]+", plain)) <= NAMELESS:
         return ""
-    mine = {_plain(one) for one in board.nvml_names}
+    mine = {_plain(name) for name in board.nvml_names}
     if plain in mine or plain == _plain(board.name):
         return ""
     owners = _owners().get(plain, ())

@@ -37,7 +37,7 @@ def _one(gpu: WantedGpu, index: int) -> Finding:
 def _others(snapshot: Snapshot) -> list[Finding]:
     """One line for all of them: gpuprep promises nothing about them, and nothing is wrong."""
     devices = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
-    shown = [f"{title(snapshot, one)} at {one.address}" for one in devices if not _console(one)]
+    shown = [f"{title(snapshot, device)} at {device.address}" for device in devices if not _console(device)]
     if not shown:
         return []
     reason = "gpuprep sets up and measures NVIDIA's GPUs; these were not changed"

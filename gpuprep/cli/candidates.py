@@ -73,11 +73,11 @@ Source = Callable[[Asked], Iterable[Candidate]]
 def offered(found: Iterable[Candidate], incomplete: str) -> list[Candidate]:
     """Those that begin with the word at hand and are safe, each once, not too many."""
     chosen: dict[str, Candidate] = {}
-    for looked, one in enumerate(found):
+    for looked, candidate in enumerate(found):
         if looked >= LOOKED_AT or len(chosen) >= MOST:
             break
-        if one.kind != "plain" or (one.value.startswith(incomplete) and SAFE.fullmatch(one.value)):
-            chosen.setdefault(f"{one.kind} {one.value}", one)
+        if candidate.kind != "plain" or (candidate.value.startswith(incomplete) and SAFE.fullmatch(candidate.value)):
+            chosen.setdefault(f"{candidate.kind} {candidate.value}", candidate)
     return list(chosen.values())
 
 
@@ -328,7 +328,7 @@ def _paths(incomplete: str, endings: tuple[str, ...]) -> Iterator[Candidate]:
     head, slash, begin = incomplete.rpartition("/")
     folder = Path(head + slash).expanduser()
     with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for entry in sorted(list(found)[:LOOKED_AT], key=lambda one: one.name):
+        for entry in sorted(list(found)[:LOOKED_AT], key=lambda path: path.name):
             if entry.name.startswith(".") and not begin.startswith("."):
                 continue
             if entry.is_dir():
@@ -351,7 +351,7 @@ def gpus(_asked: Asked) -> Iterator[Candidate]:
 
 def models(asked: Asked) -> Iterator[Candidate]:
     """Keys of models alone: a profile is for a model."""
-    return (one for one in gpus(asked) if one.help == "model")
+    return (gpu for gpu in gpus(asked) if gpu.help == "model")
 
 
 def sim_models(_asked: Asked) -> Iterator[Candidate]:

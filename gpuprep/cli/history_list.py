@@ -228,7 +228,7 @@ def _document(listed: Listed) -> str:
         )
     series = tuple(
         documents.HostSeries(
-            host, of.gpu_uuid, of.probe, of.versions, of.figure, tuple(documents.Point(*one) for one in points)
+            host, of.gpu_uuid, of.probe, of.versions, of.figure, tuple(documents.Point(*point) for point in points)
         )
         for host, (of, points) in listed.series.items()
     )

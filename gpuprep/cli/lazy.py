@@ -66,7 +66,9 @@ class LazyGroup(click.Group):
         """From the table: click itself would import every command."""
         from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(name, help=one.help) for name, one in COMMANDS.items() if name.startswith(incomplete)]
+        names = [
+            CompletionItem(name, help=command.help) for name, command in COMMANDS.items() if name.startswith(incomplete)
+        ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(

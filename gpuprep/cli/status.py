@@ -116,7 +116,7 @@ def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | No
     rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
     counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]
-    total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(one for one in counts if one[:2] != '0 ')}"
+    total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(count for count in counts if count[:2] != '0 ')}"
     old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in found)
     if old:
         total += f"; {old} not checked for more than two days"

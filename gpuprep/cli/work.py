@@ -332,7 +332,7 @@ def errors_to_stderr(records: Sequence[RunRecord]) -> None:
         what = group[0].error if len(group) == 1 else group[0].plain
         first, *rest = masked(visible(what)).splitlines()
         if len(group) > 1:
-            first = f"{len(group)} hosts: {first}: {visible(names([one.host for one in group]))}"
+            first = f"{len(group)} hosts: {first}: {visible(names([failed_host.host for failed_host in group]))}"
         lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
         if record.command not in ("plan", "last"):
             whose = f" of {visible(record.host)}" if len(group) > 1 else ""

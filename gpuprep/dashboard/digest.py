@@ -73,7 +73,7 @@ def _slim(document: dict[str, Any]) -> RunRecord:
 
 
 def _kept(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in findings if one["status"] in KEPT][:MOST_KEPT]
+    return [finding for finding in findings if finding["status"] in KEPT][:MOST_KEPT]
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str]:

@@ -215,9 +215,9 @@ def _slurm_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true", help="undrain the node when the check passes, if gpuprep drained it"
     )
-    one = parser.add_mutually_exclusive_group()
-    one.add_argument("--drain-unknown", action="store_true", help="also drain the node if the result is UNKNOWN")
-    one.add_argument("--no-drain", action="store_true", help="only report; never drain")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--drain-unknown", action="store_true", help="also drain the node if the result is UNKNOWN")
+    group.add_argument("--no-drain", action="store_true", help="only report; never drain")
     return parser
 
 

@@ -24,13 +24,13 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
     """Prints it; the exit code is that of the check, 3 where it is not of now, not of this machine, or not there."""
     now = now or datetime.now(timezone.utc)
     record, damaged = Results(folder).newest()
-    for one in damaged:
-        sys.stderr.write(f"gpuprep-drift: {one_line(str(one))}\n")
+    for path in damaged:
+        sys.stderr.write(f"gpuprep-drift: {one_line(str(path))}\n")
     if record is None:
         sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
         return NOT_KNOWN
     why = freshness.why_unknown(record, now, hooks.fresh_for(plan), hooks.here())
-    if not why and any(one.path == folder / LAST for one in damaged):
+    if not why and any(path.path == folder / LAST for path in damaged):
         why = f"the newest result is damaged, and this is the one before it, of {record.ended_at}"
     if not why and not (folder / LAST).exists():
         why = f"the newest result could not be kept, and this is the one before it, of {record.ended_at}"

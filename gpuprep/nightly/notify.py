@@ -125,7 +125,7 @@ def _shortened(message: dict[str, Any]) -> dict[str, Any]:
 
 def _fitting(findings: Sequence[dict[str, Any]], room: int) -> int:
     """How many of them, from the first, take no more than `room` bytes of JSON."""
-    ends = itertools.accumulate(len(json.dumps(one)) + len(", ") for one in findings)
+    ends = itertools.accumulate(len(json.dumps(finding)) + len(", ") for finding in findings)
     return sum(end <= room for end in ends)
 
 

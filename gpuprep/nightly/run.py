@@ -83,7 +83,7 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
     if notifier.not_kept:
         troubles.append(notifier.not_kept)
     priority = PRIORITIES.get(status_of(record), ERROR)
-    failed = [*troubles, *(one for one in notified if "not notified" in one)]
+    failed = [*troubles, *(sentence for sentence in notified if "not notified" in sentence)]
     say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *notified]), sys.stdout)
     if night.ended is not None:
         raise night.ended

@@ -79,7 +79,7 @@ class Attribution:
     soundness: float | None  # the rest / what healthy boards reach; None: no clock, or healthy boards are not known
 
     def factor(self, name: str) -> Factor:
-        return next(one for one in self.factors if one.name == name)
+        return next(factor for factor in self.factors if factor.name == name)
 
 
 def sustained(gemm: Product) -> Product | None:

@@ -43,9 +43,9 @@ def fastest(kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: 
     """`rate`: multiply-adds a cycle and SM."""
     best: Tiled | None = None
     for tile in kernels.tiles:
-        one = tiled(kernels, operation, dtype, sms, rate, tile)[-1]
-        if best is None or one.cycles < best.cycles:
-            best = one
+        tiling = tiled(kernels, operation, dtype, sms, rate, tile)[-1]
+        if best is None or tiling.cycles < best.cycles:
+            best = tiling
     assert best is not None
     return best
 
@@ -77,7 +77,7 @@ def tiled(
             parts = operation.m * operation.n * operation.batch * split
             cycles += kernels.split + kernels.split_store * parts * PART_BYTES / (busy_sms * STORED)
         found.append(Tiled(tile_m, tile_n, split, blocks * split, blocks * split / busy_sms, cycles))
-    return found[0], min(found, key=lambda one: one.cycles)
+    return found[0], min(found, key=lambda tiling: tiling.cycles)
 
 
 def up(size: int, multiple: int) -> int:

@@ -115,9 +115,9 @@ def notes(record: RunRecord) -> list[str]:
         lines.append(CATALOGUE)
     values = answer(record, throughput.Throughput, "throughput")
     lines += _absent(values)
-    if how := next((one.how for one in values.latency if one.how), ""):
+    if how := next((measured.how for measured in values.latency if measured.how), ""):
         lines.append(f"ms: the median time of one picture, {how}")
-    if rate := next((known(one.asked_kbps) for one in values.quality if known(one.asked_kbps)), None):
+    if rate := next((known(measured.asked_kbps) for measured in values.quality if known(measured.asked_kbps)), None):
         lines.append(f"PSNR and XPSNR in dB: of a clip encoded at {rate:.0f} kbit/s, compared with that clip by FFmpeg")
     if not values.capacity:
         lines.append("4K, the other presets, ladder, quality and latency: gpuprep capacity measures them")
@@ -127,8 +127,8 @@ def notes(record: RunRecord) -> list[str]:
 def _absent(values: throughput.Throughput) -> list[str]:
     """Why a figure of quality or latency is missing, each reason once."""
     found: dict[str, None] = {}
-    for one in values.quality:
-        for name, value in (("PSNR", one.psnr_db), ("XPSNR", one.xpsnr_db)):
+    for coded in values.quality:
+        for name, value in (("PSNR", coded.psnr_db), ("XPSNR", coded.xpsnr_db)):
             if isinstance(value, Missing):
                 found[f"{name} is UNKNOWN: {value.detail or value.reason.replace('_', ' ')}"] = None
     for row in values.latency:
@@ -176,7 +176,7 @@ def lines(record: RunRecord) -> tuple[StreamLine, ...]:
             sessions=row.sessions,
             streams=row.streams,
             limit=row.limit or None,
-            evidence={one.part: None if one.percent is None else round(one.percent, 1) for one in row.evidence},
+            evidence={load.part: None if load.percent is None else round(load.percent, 1) for load in row.evidence},
             catalogue_streams=row.expected,
             below_catalogue=row.below,
             latency_ms=known(row.latency.median_ms) if row.latency else None,

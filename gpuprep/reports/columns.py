@@ -102,9 +102,11 @@ def _gpus(record: RunRecord) -> list[Gpu]:
 def _state(record: RunRecord, gpu: Gpu) -> Status | None:
     subject, ending = f"gpu {gpu.index}", f" gpu {gpu.index}"
     statuses = {
-        one.status
-        for one in findings_of(record)
-        if one.subject == subject or one.subject.startswith(f"{subject} to ") or one.subject.endswith(ending)
+        finding.status
+        for finding in findings_of(record)
+        if finding.subject == subject
+        or finding.subject.startswith(f"{subject} to ")
+        or finding.subject.endswith(ending)
     }
     return next((status for status in measured.GRAVEST if status in statuses), None)
 

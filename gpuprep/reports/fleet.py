@@ -76,7 +76,7 @@ def markdown(records: Sequence[RunRecord]) -> str:
 def since(record: RunRecord) -> str:
     """The day (UTC) of the oldest finding that did not pass: "2026-11-19"; "–" if nothing is known."""
     read = (moment(finding.since) for finding in findings_of(record) if finding.status in PROBLEMS and finding.since)
-    moments = [one for one in read if one is not None]
+    moments = [moment for moment in read if moment is not None]
     return f"{min(moments):%Y-%m-%d}" if moments else "–"
 
 

@@ -31,9 +31,9 @@ class Floors:
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self._by_key: dict[tuple[str, str], Floor] = {}
-        for one in findings:
-            if (value := read(one.expected)) is not None:
-                self._by_key.setdefault((one.subject, one.property), Floor(value, one.status))
+        for finding in findings:
+            if (value := read(finding.expected)) is not None:
+                self._by_key.setdefault((finding.subject, finding.property), Floor(value, finding.status))
 
     def of_gemm(self, row: Gemm, *, lasting: bool = False) -> Floor | None:
         sums = f"_accumulate_{row.accumulate}" if "+" in row.type else ""

@@ -301,7 +301,7 @@ def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) ->
     more = groups[1:] if shown else []
     if more:
         page.text(
-            f"{_count(sum(len(one.findings) for one in more), 'check')} more did not pass: see below", indent="  "
+            f"{_count(sum(len(group.findings) for group in more), 'check')} more did not pass: see below", indent="  "
         )
     text_measured.first(page, record)
     not_passed_groups(page, record, more, heading="What else did not pass")

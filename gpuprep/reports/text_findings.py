@@ -39,7 +39,7 @@ def not_passed_groups(
 
 def skipped(page: Page, findings: Iterable[Finding]) -> None:
     """A line a cause, with how many were skipped for it."""
-    found = [one for one in findings if one.status is Status.SKIP]
+    found = [finding for finding in findings if finding.status is Status.SKIP]
     if found:
         page.heading(f"Skipped ({len(found)})")
     for group in causes.groups(found):

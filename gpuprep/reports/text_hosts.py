@@ -75,7 +75,7 @@ def _table(page: Page, ordered: Sequence[RunRecord], stored: bool) -> None:
     many = len(ordered) > ALL_ROWS
     folded = {key: listed for key, listed in shared.items() if many and (len(listed) > FEW or key[0] in WELL)}
     rows = [record for key, listed in shared.items() if key not in folded for record in listed]
-    rows = [record for record in ordered if any(record is one for one in rows)]
+    rows = [record for record in ordered if any(record is row for row in rows)]
     _rows(page, rows[:MOST_ROWS], ordered, stored)
     for (word, reason), listed in folded.items():
         _fold(page, word, [record.host for record in listed], reason)
@@ -183,7 +183,7 @@ def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
             words = (first.status.value, first.property, first.expected, group.cause, first.remedy)
             key = tuple(GPU.sub("gpu", _without(record.host, word)) for word in words)
             found.setdefault(key, Cause(first, group, [])).records.append(record)
-    return sorted(found.values(), key=lambda one: (PROBLEMS.index(one.finding.status), -len(one.records)))
+    return sorted(found.values(), key=lambda group: (PROBLEMS.index(group.finding.status), -len(group.records)))
 
 
 def _block(page: Page, cause: Cause) -> list[str]:
@@ -279,7 +279,9 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
         elif bad:
             page.lines.append(f"After that, plan again: {commands.same(bad)}")
         return
-    repairable = [record for record in reached if any(one.role for one in in_order(findings_of(record), PROBLEMS))]
+    repairable = [
+        record for record in reached if any(finding.role for finding in in_order(findings_of(record), PROBLEMS))
+    ]
     if repair := commands.repair(repairable, found):
         page.lines.append(f"To repair it: {repair}")
     elif bad:

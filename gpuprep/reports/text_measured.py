@@ -174,8 +174,8 @@ def _throughputs(page: Page, record: RunRecord, *, whole: bool) -> None:
     rows, notes = [], []
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
-    shown, more = causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
-    for series in shown if whole else [one for one in shown if one.best is None]:
+    shown, more = causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
+    for series in shown if whole else [row for row in shown if row.best is None]:
         best = series.best
         reading: Row = ("–",) * 4
         if best:

@@ -188,7 +188,7 @@ class Store:
         found: list[RunSummary] = []
         with self._transaction(write=False) as connection:
             if asked:
-                names = {name for one in asked for name in hostnames.of_host(connection, one)}
+                names = {name for host in asked for name in hostnames.of_host(connection, host)}
                 query = query.where(runs.c.host.in_(sorted(names)))
             if batch is not None:
                 query = query.where(runs.c.batch_id == self._batch_id(connection, batch))

@@ -72,8 +72,12 @@ def answer(question: Question) -> Answer:
     return Answer(
         board,
         candidates,
-        tuple(_product(board, one, dtype) for one in wanted for dtype in question.dtypes),
-        tuple(Attended(one, dtype, attend.predict(board, one, dtype)) for one in attended for dtype in question.dtypes),
+        tuple(_product(board, product, dtype) for product in wanted for dtype in question.dtypes),
+        tuple(
+            Attended(attention, dtype, attend.predict(board, attention, dtype))
+            for attention in attended
+            for dtype in question.dtypes
+        ),
         model=model,
     )
 
@@ -97,7 +101,7 @@ def _boards(words: str) -> tuple[Board, ...]:
 
 def _best(candidates: tuple[Board, ...], words: str) -> Board | None:
     """The board that is called so itself; else the first of those that most is known of."""
-    own = next((one for one in candidates if one.key == words.strip().lower()), None)
+    own = next((candidate for candidate in candidates if candidate.key == words.strip().lower()), None)
     return own or (max(candidates, key=_known) if candidates else None)
 
 
@@ -130,7 +134,9 @@ def _model(asked: ModelQuestion, candidates: tuple[Board, ...]) -> ModelAnswer:
     needs = memory.memory(memory.Workload(_parameters(asked.parameters), precision, optimizer, transformer))
     if isinstance(needs, Missing):
         raise UsageError(f"--precision {precision}: {needs.detail}", "leave out --optimizer, or train in bf16")
-    return ModelAnswer(needs, tuple(memory.fits(needs, one) for one in candidates or tuple(boards().values())))
+    return ModelAnswer(
+        needs, tuple(memory.fits(needs, candidate) for candidate in candidates or tuple(boards().values()))
+    )
 
 
 def _parameters(words: str) -> float:

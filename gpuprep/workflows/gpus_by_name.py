@@ -19,8 +19,8 @@ def board_named(name: str) -> Board | str:
     if not found:
         near = ", ".join(boardnames.near(name))
         return f"{shown(name)} is no GPU of the catalogue" + (f" (did you mean {near}?)" if near else "")
-    if len({one.pci_device_ids for one in found}) > 1:
-        every = list(dict.fromkeys(one.name for one in found))
+    if len({board.pci_device_ids for board in found}) > 1:
+        every = list(dict.fromkeys(board.name for board in found))
         more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
         return f"{shown(name)} is several boards: give one of {', '.join(every[:MOST_NAMED])}{more}, or pci_device_id"
     return found[0]
@@ -68,4 +68,6 @@ def subsystem(board: Board, name: str) -> str:
 def _by_nvml_name(name: str) -> tuple[Board, ...]:
     """What nvidia-smi prints is no other board, though people may mean more by the same words."""
     wanted = name.strip().lower()
-    return tuple(one for one in boards().values() if wanted in (nvml_name.lower() for nvml_name in one.nvml_names))
+    return tuple(
+        board for board in boards().values() if wanted in (nvml_name.lower() for nvml_name in board.nvml_names)
+    )

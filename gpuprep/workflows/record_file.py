@@ -79,10 +79,12 @@ def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
     if path.suffix.lower() == ".csv":
-        return [_recorded(path, where, one, probes) for where, one in _entries(path, figures_csv.document(path, text))]
+        return [
+            _recorded(path, where, value, probes) for where, value in _entries(path, figures_csv.document(path, text))
+        ]
     if len(text) > OWN_DOCUMENT and (runs := _each_run(text)):
-        return [_recorded(path, f"runs[{at}].", _object(path, one, f"runs[{at}]: "), probes) for at, one in runs]
-    return [_recorded(path, where, one, probes) for where, one in _entries(path, _json(path, text))]
+        return [_recorded(path, f"runs[{at}].", _object(path, run, f"runs[{at}]: "), probes) for at, run in runs]
+    return [_recorded(path, where, value, probes) for where, value in _entries(path, _json(path, text))]
 
 
 def _json(path: Path, text: str, where: str = "") -> Any:
@@ -178,9 +180,11 @@ def _figures(document: dict[str, Any]) -> Recorded:
     listed = document["measurements"]
     if not isinstance(listed, list):
         raise DecodeError(f"measurements: want a list, got {_kind(listed)}")
-    timed = [{"seconds": 0.0, **one} if isinstance(one, dict) else one for one in listed]
+    timed = [
+        {"seconds": 0.0, **measurement} if isinstance(measurement, dict) else measurement for measurement in listed
+    ]
     if not document.get("after") and not document.get("before"):
-        timed = [_with_pci_ids(one, f"measurements[{index}].values") for index, one in enumerate(timed)]
+        timed = [_with_pci_ids(measurement, f"measurements[{index}].values") for index, measurement in enumerate(timed)]
     record = from_json_value(
         RunRecord,
         {

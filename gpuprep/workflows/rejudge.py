@@ -60,7 +60,7 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
     leave_out = provision.set_aside(options)
     # By today's date, not the record's: what is asked is whether the host would pass now.
     terms = Terms.of(profile, record.host, wanted, started)
-    lacking = missing_keys.missing([(one.probe, one.values) for one in record.measurements])
+    lacking = missing_keys.missing([(measurement.probe, measurement.values) for measurement in record.measurements])
     judged = judgement.judge(
         terms, findings, lambda waived: [*leave_out(waived), *_incomplete(record), *_lacking(waived, lacking)]
     )

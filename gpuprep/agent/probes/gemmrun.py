@@ -264,7 +264,7 @@ def together(sessions: List[Session], seconds: float) -> List[Dict[str, Any]]:
     """The main type on all GPUs at once, a thread each, from one common start."""
     start = threading.Barrier(len(sessions), timeout=TOGETHER_SECONDS)
     rows: Dict[int, Dict[str, Any]] = {}
-    threads = [threading.Thread(target=_one_of, args=(one, start, seconds, rows)) for one in sessions]
+    threads = [threading.Thread(target=_one_of, args=(session, start, seconds, rows)) for session in sessions]
     for thread in threads:
         thread.start()
     for thread in threads:

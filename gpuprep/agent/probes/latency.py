@@ -94,11 +94,11 @@ def chosen(done: Collection[Tuple[str, str, Optional[str]]]) -> List[Work]:
     """Decoding of H.264, every encoder at three presets, and a transcode."""
     every = [Work(kind, codec, preset or "") for kind, codec, preset in sorted(done, key=str)]
     return [
-        one
-        for one in every
-        if (one.kind == "decode" and one.codec == "h264")
-        or (one.kind == "encode" and "-" not in one.codec and one.preset in PRESETS)
-        or (one.kind in ("transcode", "software") and "-" not in one.codec)
+        case
+        for case in every
+        if (case.kind == "decode" and case.codec == "h264")
+        or (case.kind == "encode" and "-" not in case.codec and case.preset in PRESETS)
+        or (case.kind in ("transcode", "software") and "-" not in case.codec)
     ]
 
 

@@ -158,7 +158,7 @@ def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
     lost = [model.index for model in models if model.lost]
     if lost:
         return {**values, "error": f"ncclCommInitAll: unhandled cuda error (GPU {lost[0]} is lost)"}
-    pairs = [(one, other) for one in models for other in models if one.index != other.index]
+    pairs = [(model, other) for model in models for other in models if model.index != other.index]
     speed = min(one.peer_gb_per_s(other) for one, other in pairs) * SIMULATED_SHARE
     for entry, model in zip(values["gpus"], models):  # noqa: B905
         entry.update(

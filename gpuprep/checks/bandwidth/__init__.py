@@ -50,7 +50,7 @@ def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *,
         return [_failed(subject, gpu.error)]
     kin = _kin(evidence, gpu, gpus)
     busy = "" if published else occupied(gpu)
-    undisturbed = [one for one in kin if not one.error and (published or not occupied(one))]
+    undisturbed = [other for other in kin if not other.error and (published or not occupied(other))]
     found = memoryspeed.findings(evidence, subject, gpu, busy, published=published)
     link = links.finding(evidence, subject, gpu, kin)
     if not published or not isinstance(gpu.pcie, Missing):

@@ -27,11 +27,11 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
     prop, expected = "bandwidth_slowdowns", "no slowdown by heat or by the hardware"
     whole, samples = mask(gpu.event_reasons), _samples(gpu)
     seen = 0
-    for one in [whole, *samples]:
-        seen |= one or 0
+    for sample in [whole, *samples]:
+        seen |= sample or 0
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
-        hits = sum(1 for one in samples if (one or 0) & GRAVE)
+        hits = sum(1 for sample in samples if (sample or 0) & GRAVE)
         passing = len(samples) >= MANY_SAMPLES and hits <= 1
         share = f" in {hits} of {len(samples)} samples" if samples else ""
         why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{share}"

@@ -160,7 +160,7 @@ def against_best(subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -
     behind = [
         (100 * (1 - mine / best), f"{what} {mine:.1f} of {best:.1f} GB/s")
         for what in gpu.host
-        for mine, best in [(_credible(gpu, what), max((_credible(one, what) or 0.0 for one in kin), default=0.0))]
+        for mine, best in [(_credible(gpu, what), max((_credible(other, what) or 0.0 for other in kin), default=0.0))]
         if mine and best
     ]
     if not behind:

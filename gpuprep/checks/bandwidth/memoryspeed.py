@@ -228,7 +228,9 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
     behind = [
         (100 * (1 - mine / best), f"{what} {figure(mine)} of {figure(best)} GB/s")
         for what in gpu.memory
-        for mine, best in [(_credible(evidence, gpu, what), max(_credible(evidence, one, what) or 0.0 for one in kin))]
+        for mine, best in [
+            (_credible(evidence, gpu, what), max(_credible(evidence, other, what) or 0.0 for other in kin))
+        ]
         if mine and best
     ]
     if not behind:

@@ -77,11 +77,11 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
 def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
     """Pairs of which a GPU is not among those that were measured, and pairs that are there twice."""
     pairs = [
-        f"{named(one.start)} to {named(one.end)}"
-        for one in peers
-        if one.start not in gpus or one.end not in gpus or one.start == one.end
+        f"{named(peer.start)} to {named(peer.end)}"
+        for peer in peers
+        if peer.start not in gpus or peer.end not in gpus or peer.start == peer.end
     ]
-    counted = Counter((one.start, one.end) for one in peers)
+    counted = Counter((peer.start, peer.end) for peer in peers)
     pairs += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
     if not pairs:
         return []
@@ -92,10 +92,10 @@ def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Fin
 def _gone(pairs: Sequence[Pair], gpus: Mapping[int, BandwidthGpu]) -> list[str]:
     measured = {(pair.peer.start, pair.peer.end) for pair in pairs}
     return [
-        f"{named(one)} to {named(other)}"
-        for one in gpus
+        f"{named(gpu)} to {named(other)}"
+        for gpu in gpus
         for other in gpus
-        if one != other and (one, other) not in measured
+        if gpu != other and (gpu, other) not in measured
     ]
 
 
@@ -129,7 +129,7 @@ def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> lis
     found = [_links_of(pair, family, machine, rows, some=some) for pair in pairs]
     names = {start: named(start) for start in rows}
     whole = [] if published else nvlinks.of_rows(family, rows, machine, names)
-    return [*(one for one in found if one is not None), *whole]
+    return [*(finding for finding in found if finding is not None), *whole]
 
 
 def _links_of(
@@ -190,7 +190,7 @@ def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
         each = pair.family.gb_per_s if pair.family else NVLINK_GB_PER_S
         return pair.links * (each or NVLINK_GB_PER_S), f"{pair.links} NVLinks"
     rates = [_rate(evidence, gpu, published=pair.published) for gpu in (pair.origin, pair.target)]
-    known = [one for one in rates if one is not None]
+    known = [rate for rate in rates if rate is not None]
     return (min(known) if len(known) == len(rates) else None), "their PCIe links"
 
 
@@ -233,7 +233,7 @@ def _limits(pair: Pair) -> Limits:
         return limits(PEER_FLOOR, healthy_percent, "NVLink between two")
     generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
     near = pair.peer.topology in NEAR and all(generations)
-    lowest = min((one for one in generations if one), default=0)
+    lowest = min((generation for generation in generations if generation), default=0)
     return limits(PEER_FLOOR, topologies.healthy_pcie_percent(lowest, "h2d") if near else None, "PCIe below one CPU")
 
 

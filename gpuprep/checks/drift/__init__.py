@@ -118,7 +118,9 @@ def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tup
     The date restarts when the status changes; waivers are ignored: UNKNOWN before and FAIL now means FAIL since now.
     An invalid moment, or a moment later than now, comes from a wrong clock.
     """
-    before = {(one.key, one.status): one.since for one in _open(previous) if _is_past(one.since, now)}
+    before = {
+        (finding.key, finding.status): finding.since for finding in _open(previous) if _is_past(finding.since, now)
+    }
     return tuple(
         finding
         if finding.status in DONE
@@ -154,9 +156,9 @@ def unseen(found: Sequence[Finding], previous: RunRecord | None, looked: Looked 
     """
     statuses = {finding.key: finding.status for finding in found}
     return tuple(
-        one
-        for one in _open(previous, looked)
-        if statuses.get(one.key, Status.SKIP) is Status.SKIP and not _is_gone(one, statuses, looked)
+        finding
+        for finding in _open(previous, looked)
+        if statuses.get(finding.key, Status.SKIP) is Status.SKIP and not _is_gone(finding, statuses, looked)
     )[:MOST_UNSEEN]
 
 
@@ -170,23 +172,23 @@ def still_failing(
     statuses = {finding.key: finding.status for finding in found}
     closing = (Status.PASS, Status.WAIVED)
     return tuple(
-        one.key
-        for one in _open(previous, looked)
-        if one.status == Status.FAIL.value
-        and statuses.get(one.key) not in closing
-        and not (one.needs == DEEP and one.key.partition(".")[0] in played)
-        and not _is_gone(one, statuses, looked)
+        finding.key
+        for finding in _open(previous, looked)
+        if finding.status == Status.FAIL.value
+        and statuses.get(finding.key) not in closing
+        and not (finding.needs == DEEP and finding.key.partition(".")[0] in played)
+        and not _is_gone(finding, statuses, looked)
     )
 
 
-def _is_gone(one: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
+def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
     """Whether this check would have found it. A SKIP did not look."""
-    subject, _, prop = one.key.partition(".")
-    if looked is None or one.key in statuses:
+    subject, _, prop = unseen.key.partition(".")
+    if looked is None or unseen.key in statuses:
         return False
-    if one.needs == DEEP:
+    if unseen.needs == DEEP:
         return looked.deep
-    if one.needs == MEASUREMENT:
+    if unseen.needs == MEASUREMENT:
         return looked.measured and not prop.endswith(HISTORY)  # of another baseline, or of none, nothing is shown
     of_gpu = GPU.fullmatch(subject)
     if of_gpu and not looked.has_gpu(int(of_gpu[1])):
@@ -195,7 +197,7 @@ def _is_gone(one: Unseen, statuses: Mapping[str, Status], looked: Looked | None)
         if of_gpu and prop in props:
             seen = [statuses.get(f"{subject}.{name}", Status.SKIP) for name in (summary, *props)]
             return any(status is not Status.SKIP for status in seen)
-    return one.needs == FACTS
+    return unseen.needs == FACTS
 
 
 def _needs(record: RunRecord, key: str, looked: Looked | None, by_facts: Callable[[], Collection[str]]) -> str:
@@ -226,9 +228,9 @@ def _open(record: RunRecord | None, looked: Looked | None = None) -> list[Unseen
         return frozenset(finding.key for finding in found) | sincecertified.ALWAYS
 
     seen = [
-        Unseen(one.key, _status(one), one.since, _needs(record, one.key, looked, by_facts))
-        for one in findings_of(record)
-        if one.status not in DONE and one.since
+        Unseen(finding.key, _status(finding), finding.since, _needs(record, finding.key, looked, by_facts))
+        for finding in findings_of(record)
+        if finding.status not in DONE and finding.since
     ]
     return [*seen, *(record.drift.unseen if record.drift else ())]
 

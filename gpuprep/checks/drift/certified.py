@@ -26,7 +26,11 @@ def spoken(
     """The first finding of `keys` that did not pass, is as severe as `status` or worse, and names `naming`."""
     enough = PROBLEMS[: PROBLEMS.index(status) + 1]
     return next(
-        (one for one in by_profile if one.key in keys and one.status in enough and (not naming or names(one, naming))),
+        (
+            finding
+            for finding in by_profile
+            if finding.key in keys and finding.status in enough and (not naming or names(finding, naming))
+        ),
         None,
     )
 
@@ -85,13 +89,13 @@ class Certified:
         expected = "as certified"
         ours: list[str] = []
         theirs: dict[str, list[str]] = {}
-        for one in differences:
-            elsewhere = self._speaker(one.reported_by, status, one.naming)
-            (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(one.text)
+        for difference in differences:
+            elsewhere = self._speaker(difference.reported_by, status, difference.naming)
+            (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(difference.text)
         reports = [f"{key} reports it:  {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
         if ours:
             text = "; ".join(few(ours, most))
-            also = [one.text for one in unread]
+            also = [reading.text for reading in unread]
             because = "; ".join([text, *few(also, most), self.when]) + (f": {why}" if why else "")
             return Finding(subject, prop, status, expected, text, because, remedy)
         speakers = [(one, self._speaker(one.reported_by, Status.UNKNOWN)) for one in unread]

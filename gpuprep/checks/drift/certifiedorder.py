@@ -105,7 +105,7 @@ def findings(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -
 def _group(
     prop: str, group: Group, subject: str, was: GpuFacts, now: GpuFacts, certified: Certified
 ) -> Finding | None:  # fmt: skip
-    reported_by = [f"{subject}.{one}" for one in group.reported_by]
+    reported_by = [f"{subject}.{name}" for name in group.reported_by]
     worse, better, unread = [], [], []
     for fact in (one for one in FACTS if one.prop == prop):
         before, today = fact.read(was), fact.read(now)

@@ -38,7 +38,7 @@ Parts = Mapping[Part, int]  # part ► on how many GPUs
 def measured(results: Sequence[ProbeResult]) -> Parts:
     """What is missing, failed or gave no figure does not count. Of a probe that was made twice, the last."""
     found: Counter[Part] = Counter()
-    for result in {one.probe: one for one in results}.values():
+    for result in {result.probe: result for result in results}.values():
         if isinstance(result.values, Missing):
             continue
         around = evidence_of(AnyProbe, result.values)

@@ -104,7 +104,7 @@ def _memory(
             "nothing was lost; many of them are a sign that uncorrectable errors will follow",
         ),
     ):  # fmt: skip
-        grown = max((value for one in pairs if (value := growth(*one)) is not None), default=0.0)
+        grown = max((value for pair in pairs if (value := growth(*pair)) is not None), default=0.0)
         elsewhere = spoken(by_profile, f"{subject}.ecc_errors", status=status)
         if grown > 0 and elsewhere is None:
             text = f"{grown:g} {kind} memory errors more"

@@ -67,7 +67,11 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
 
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
     """Speeds that can be: a healthy GPU is not slow beside an impossible figure."""
-    return {shape_of(one): speed(one.tflops) for one in gpu.usable(kind) if not gemmcredible.impossible(gpu, one)}
+    return {
+        shape_of(product): speed(product.tflops)
+        for product in gpu.usable(kind)
+        if not gemmcredible.impossible(gpu, product)
+    }
 
 
 def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:

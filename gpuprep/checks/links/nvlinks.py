@@ -41,7 +41,7 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
     shown, several = f"{up} of {total} up", len(gpus) > 1
     if not total or up == total:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
-    same = [sum(one) for one in links]
+    same = [sum(link) for link in links]
     if up == 0:
         return _none_up(subject, family, total, shown, same, nvswitches, several=several)
     reason = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
@@ -81,10 +81,10 @@ def _mesh(subject: str, family: Family, up: int, total: int, shown: str, reason:
         why = f"{reason}; another GPU of this machine has {max(others)}"
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
     count = len(others) + 1
-    machine = next((one for one in family.machines if one.gpus == count and sum(one.row) == up), None)
+    machine = next((machine for machine in family.machines if machine.gpus == count and sum(machine.row) == up), None)
     if machine:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown, f"as in a machine with {machine.name}")
-    whole = any(one.gpus == count and sum(one.row) == total for one in family.machines)
+    whole = any(machine.gpus == count and sum(machine.row) == total for machine in family.machines)
     others_name = "a part of a machine may show no more"
     if whole and others:
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, reason, LOOK)

@@ -114,7 +114,7 @@ def _settings(values: Nccl) -> str:
     """What NCCL itself says of its way, where that may be the cause."""
     settings = []
     if values.chosen and values.chosen.transports:
-        settings.append("NCCL uses " + ", ".join(one.name for one in values.chosen.transports[:3]))
+        settings.append("NCCL uses " + ", ".join(transport.name for transport in values.chosen.transports[:3]))
     settings += [f"{one.name} is set to {one.value}" for one in values.environment[:5]]
     return f" ({'; '.join(settings)})" if settings else ""
 

@@ -72,12 +72,12 @@ def _identity(evidence: Evidence, gpu: ThroughputGpu) -> list[Finding]:
 def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
     """The engines' clock under load against their highest; the rates are judged at the clock that was seen."""
     # Engines that are hardly used may clock lower; a clock that contradicts its series is no reading.
-    best = [one.best for one in series if not contradiction(one)]
+    best = [judged.best for judged in series if not contradiction(judged)]
     steps = [step for step in best if step is not None and positive(step.video_clock_mhz)]
     if not steps:
         return []
     subject, prop = f"gpu {gpu.index}", "video_clock"
-    board = next((one.board for one in series if one.board), None)
+    board = next((judged.board for judged in series if judged.board), None)
     lowest = min(steps, key=lambda step: positive(step.video_clock_mhz))
     clock, reported = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
     known = float(board.video_mhz or 0) if board and "video_mhz" not in board.unverified else 0.0

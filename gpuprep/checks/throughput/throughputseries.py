@@ -117,11 +117,11 @@ class Judged:
 
     @property
     def lacks_engine(self) -> bool:
-        return any(one.count == 0 for one in self.engines)
+        return any(engine.count == 0 for engine in self.engines)
 
     @property
     def has_rates(self) -> bool:
-        return bool(self.engines) and all(one.rate is not None for one in self.engines)
+        return bool(self.engines) and all(engine.rate is not None for engine in self.engines)
 
     def clock(self, step: Step) -> float:
         """MHz; 0 where it is not known. Published figures are taken at the board's highest."""

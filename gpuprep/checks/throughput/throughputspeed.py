@@ -35,7 +35,7 @@ def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Fin
     if not clock:
         reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock to judge it by")
         return unknown(judged.subject, FPS, reading, expected="rate x engines x clock", what="the video clock")
-    bound = min(judged.engines, key=lambda one: _total(one, clock))
+    bound = min(judged.engines, key=lambda engine: _total(engine, clock))
     return _judged(judged, best, bound, _Limits(evidence, judged, bound, clock), measured, disturbed)
 
 

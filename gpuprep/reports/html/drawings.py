@@ -45,7 +45,7 @@ def rooflines(record: RunRecord) -> list[Drawing]:
             if row.gpu.kind == kind and row.crosses == "memory"
         ]
         memory = max((value for value in read if value), default=None)
-        made = [one for one in measured.convolutions(record) if one.gpu.kind == kind]
+        made = [convolution for convolution in measured.convolutions(record) if convolution.gpu.kind == kind]
         drawn = _both(roofline_chart.draw, gpu, rows, made, memory)
         if drawn["wide"]:
             dtypes = dict.fromkeys(row.dtype for row in rows if row.attribution)
@@ -112,7 +112,7 @@ def transcodes(record: RunRecord) -> list[dict[str, Any]]:
             "case": case,
             "skipped": case.status is Status.SKIP,
             # A command that did not complete has made nothing to look at.
-            "outputs": [_output(one) for one in case.outputs] if case.outcome == "completed" else [],
+            "outputs": [_output(output) for output in case.outputs] if case.outcome == "completed" else [],
         }
         for case in measured.transcodes(record)
     ]
