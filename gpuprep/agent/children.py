@@ -275,12 +275,12 @@ def _kill_marked(mark: bytes) -> None:
         found = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and _has(path / "environ", mark)]
         if not found:
             return
-        gone = select.poll()
+        waiter = select.poll()
         for pid in found:
             with contextlib.suppress(OSError):  # gone already, or a kernel before 5.3
-                gone.register(os.pidfd_open(pid), select.POLLIN)
+                waiter.register(os.pidfd_open(pid), select.POLLIN)
             _kill(os.kill, pid)
-        gone.poll(FAREWELL_MS)
+        waiter.poll(FAREWELL_MS)
 
 
 def _has(environ: Path, mark: bytes) -> bool:

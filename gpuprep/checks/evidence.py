@@ -61,8 +61,10 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
     absent = evidence.not_measured({gpu.uuid for gpu in gpus})
     if not absent and not unreadable:
         return []
-    gone = Missing("not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is not a GPU")
-    return [unknown(subject, "gpus", gone, expected="every GPU measured", remedy="measure again")]
+    unmeasured = Missing(
+        "not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is not a GPU"
+    )
+    return [unknown(subject, "gpus", unmeasured, expected="every GPU measured", remedy="measure again")]
 
 
 def twice(subject: str, gpus: Sequence[NamedGpu]) -> list[Finding]:

@@ -29,7 +29,7 @@ EXPECTED = "possible figures"
 
 def findings(results: Mapping[str, Values]) -> list[Finding]:
     """One for each probe that has such figures."""
-    found = []
+    findings = []
     for probe, values in results.items():
         wrong = [] if isinstance(values, Missing) else list(impossible(values))
         if wrong:
@@ -37,8 +37,8 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
             why = f"no measurement can give {', '.join(wrong[:NAMED])}{more}"
             shown = f"{len(wrong)} that cannot be"
             remedy = "measure again; if it happens again, show gpuprep's authors the record"
-            found.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
-    return found
+            findings.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
+    return findings
 
 
 def impossible(values: Mapping[str, Any]) -> Iterator[str]:

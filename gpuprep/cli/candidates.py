@@ -214,17 +214,17 @@ def _groups(groups: Mapping[str, Node]) -> Iterator[Candidate]:
 
 def _expanded(pattern: str) -> Iterator[str]:
     """gpu[01:03] ► gpu01, gpu02, gpu03, as Ansible does."""
-    found = RANGE.search(pattern)
-    if not found:
+    match = RANGE.search(pattern)
+    if not match:
         yield pattern
         return
-    first, last, step = found[1], found[2], int(found[3] or 1) or 1
+    first, last, step = match[1], match[2], int(match[3] or 1) or 1
     if first.isdigit() != last.isdigit():
         return
     numbers = range(int(first), int(last) + 1, step) if first.isdigit() else range(ord(first), ord(last) + 1, step)
     for number in numbers[:MOST_OF_RANGE]:
         word = f"{number:0{len(first)}d}" if first.isdigit() else chr(number)
-        yield f"{pattern[: found.start()]}{word}{pattern[found.end() :]}"
+        yield f"{pattern[: match.start()]}{word}{pattern[match.end() :]}"
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -342,11 +342,11 @@ def gpus(_asked: Asked) -> Iterator[Candidate]:
     section = ""
     seen: set[str] = set()
     for line in _lines(Path(__file__).parent.parent / "catalogue" / "gpus.yml"):
-        if found := re.match(r"(\w+):", line):
-            section = found[1]
-        elif section in ("models", "boards") and (found := re.match(r"  (\w+):", line)) and found[1] not in seen:
-            seen.add(found[1])
-            yield Candidate(found[1], section.removesuffix("s"))
+        if match := re.match(r"(\w+):", line):
+            section = match[1]
+        elif section in ("models", "boards") and (match := re.match(r"  (\w+):", line)) and match[1] not in seen:
+            seen.add(match[1])
+            yield Candidate(match[1], section.removesuffix("s"))
 
 
 def models(asked: Asked) -> Iterator[Candidate]:

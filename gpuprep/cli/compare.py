@@ -62,12 +62,12 @@ def compare(
 
 
 def _page(
-    record: RunRecord, two: RunRecord, found: Comparison, whole: bool, color: bool, columns: int | None
+    first: RunRecord, second: RunRecord, found: Comparison, whole: bool, color: bool, columns: int | None
 ) -> list[str]:
     from gpuprep.reports import history as pages
 
     lines = tables.lines(
-        [pages.compared_run("first", record), pages.compared_run("second", two)], color=color, columns=columns
+        [pages.compared_run("first", first), pages.compared_run("second", second)], color=color, columns=columns
     )
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"Facts: {len(found.facts)} changed"]

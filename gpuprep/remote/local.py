@@ -72,14 +72,14 @@ class LocalConnection:
             _close_pipes(process)
         except (TimeoutError, subprocess.TimeoutExpired):
             stopped = self._stopped()
-            gone = _give_up(process, STOPPED_SECONDS if stopped else FAREWELL)
+            ended = _give_up(process, STOPPED_SECONDS if stopped else FAREWELL)
             if stopped:
                 raise interrupted(self.where) from None
             raise took_too_long(
                 self.where,
                 command,
                 timeout,
-                "" if gone else f"; it could not be ended and still runs (see `ps -s {process.pid}`)",
+                "" if ended else f"; it could not be ended and still runs (see `ps -s {process.pid}`)",
             ) from None
         except BaseException:
             _give_up(process)

@@ -50,9 +50,9 @@ def rows(record: RunRecord) -> list[Row]:
     listed = [gpu for gpu in (*values.gpus, values.gpu) if isinstance(gpu, throughput.ThroughputGpu)]
     facts = record.after or record.before
     boards = {gpu.index: catalogue.board_in(facts, gpu) for gpu in listed} if facts else {}
-    found = capacity.rows(values, boards)
+    rows = capacity.rows(values, boards)
     # What gave no speed stands in the table of the series, too: only planning needs it here.
-    return found if values.capacity else [row for row in found if row.streams is not None]
+    return rows if values.capacity else [row for row in rows if row.streams is not None]
 
 
 def lines_of(record: RunRecord) -> list[Line]:

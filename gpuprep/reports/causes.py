@@ -114,8 +114,8 @@ def folded(
         if group := of.get(subject(row)):
             found.setdefault(id(group), (group, []))[1].append(row)
     more = [(group, listed) for group, listed in found.values() if len(listed) > 1]
-    gone = {id(row) for _, listed in more for row in listed}
-    return [row for row in rows if id(row) not in gone], more
+    folded_rows = {id(row) for _, listed in more for row in listed}
+    return [row for row in rows if id(row) not in folded_rows], more
 
 
 def _key(finding: Finding) -> tuple[str, ...]:

@@ -46,17 +46,17 @@ def telling(rows: Sequence[Gemm]) -> list[Gemm]:
         key = (row.gpu.label, row.type)
         best[key] = max(best.get(key, 0.0), known(row.tflops) or 0.0)
     fastest = set()
-    found = []
+    gemms = []
     for row in rows:
         key, speed = (row.gpu.label, row.type), known(row.tflops)
         if speed is None or not row.attribution:
             continue
         first = speed == best[key] and key not in fastest
         if first or speed < FAR_BEHIND * best[key]:
-            found.append(row)
+            gemms.append(row)
         if first:
             fastest.add(key)
-    return found
+    return gemms
 
 
 def _gemm(gpu: Gpu, of: gemm.GemmGpu, product: gemm.Product, source: Source) -> Gemm:

@@ -87,13 +87,13 @@ def named(group: causes.Group) -> str:
     return f"{len(names)} checks: {'; '.join(names[: causes.FEW])} and {len(names) - causes.FEW} more"
 
 
-def to_paste(page: Page, records: Sequence[RunRecord], found: Sequence[Finding]) -> None:
+def to_paste(page: Page, records: Sequence[RunRecord], findings: Sequence[Finding]) -> None:
     """One command on a line of its own: a line that is broken could not be pasted."""
-    if repair := commands.repair(records, found):
+    if repair := commands.repair(records, findings):
         page.text("To repair it:", indent="  ")
         page.lines.append(f"    {repair}")
     elif records[0].command in (*commands.ON_HOSTS, "judge"):
-        rest = all(is_interrupted(finding) for finding in found)
+        rest = all(is_interrupted(finding) for finding in findings)
         page.text("Run it again:" if rest else "After that, check again:", indent="  ")
         page.lines.append(f"    {commands.same(records)}")
 

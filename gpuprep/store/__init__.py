@@ -431,11 +431,11 @@ class Store:
 
     def prune(self, run_ids: list[str]) -> list[str]:
         """Delete runs with their findings and measurements, a few hundred at a time; returns those that went."""
-        gone: list[str] = []
+        removed: list[str] = []
         for start in range(0, len(run_ids), retention.BATCH):
             with self._transaction() as connection:
-                gone += retention.delete(connection, run_ids[start : start + retention.BATCH])
-        return gone
+                removed += retention.delete(connection, run_ids[start : start + retention.BATCH])
+        return removed
 
     def export_records(self, host: str | None = None) -> Iterator[str]:
         """Each record as one line of JSON, oldest first, read while it is written out."""

@@ -88,9 +88,9 @@ def _product(board: Board, operation: operations.Operation, dtype: str) -> Produ
 
 
 def _boards(words: str) -> tuple[Board, ...]:
-    found = boardnames.named(words)
-    if found:
-        return found
+    boards = boardnames.named(words)
+    if boards:
+        return boards
     if maker := boardnames.other_maker(words):
         problem = f"--gpu {words[:60]}: a GPU of {maker}, and gpuprep knows those of NVIDIA"
         raise UsageError(problem, "`gpuprep explain --gpu t4` shows one of those")
@@ -141,10 +141,10 @@ def _model(asked: ModelQuestion, candidates: tuple[Board, ...]) -> ModelAnswer:
 
 def _parameters(words: str) -> float:
     """ "7e9", "7B", "350M", "7,000,000,000" """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(\d{1,18}(?:\.\d{1,9})?(?:e\+?\d{1,2})?)([kmbgt]?)", words.strip().lower().replace(",", "").replace("_", "")
     )
-    number = float(found[1]) * SUFFIXES.get(found[2], 1.0) if found else 0.0
+    number = float(match[1]) * SUFFIXES.get(match[2], 1.0) if match else 0.0
     if not 1 <= number <= MOST_PARAMETERS:
         raise UsageError(f"--model {words[:40]!r}: not a number of parameters", "such as 7e9, 7B or 350M, at most 1e16")
     return number

@@ -83,9 +83,9 @@ class Session:
                 pace.tell(f"{kind.dtype} {shape.m}x{shape.n}x{shape.k}")
                 gemms.append(self.product(kind, shape, sustain=number == 0 and kind.key == self.main.key))
                 pace.measured(gemms)
-                gone = self.gone()
-                if gone:
-                    return gone
+                loss = self.gone()
+                if loss:
+                    return loss
         return None
 
     def gone(self) -> Optional[str]:

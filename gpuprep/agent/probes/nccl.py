@@ -142,8 +142,8 @@ def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
     if isinstance(log, Missing) or not log:
         return {}
     choices: Dict[str, Any] = {}
-    if found := CHANNELS.search(log):
-        choices.update(channels=int(found[1]), nvls_channels=int(found[2]))
+    if match := CHANNELS.search(log):
+        choices.update(channels=int(match[1]), nvls_channels=int(match[2]))
     counted = Counter(TRANSPORT.findall(log)).most_common(MOST_TRANSPORTS)
     choices["transports"] = [{"name": name, "count": count} for name, count in counted]
     warnings = [one.strip()[: 3 * MOST_LETTERS] for one in WARNING.findall(log)]

@@ -65,13 +65,13 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
         for peer in reversed(once.values())
         if peer.start in by_index and peer.end in by_index and peer.start != peer.end
     ]
-    found = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
-    found += _beside_each_other(evidence, pairs)
-    gone = _gone(pairs, by_index)
-    if gone and not published:
-        nothing = Missing("not_recorded", f"{', '.join(gone)} was not measured")
-        found.append(unknown("gpus", "peers", nothing, expected="each pair measured", remedy=AGAIN))
-    return found
+    findings = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
+    findings += _beside_each_other(evidence, pairs)
+    unmeasured = _gone(pairs, by_index)
+    if unmeasured and not published:
+        nothing = Missing("not_recorded", f"{', '.join(unmeasured)} was not measured")
+        findings.append(unknown("gpus", "peers", nothing, expected="each pair measured", remedy=AGAIN))
+    return findings
 
 
 def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
@@ -111,10 +111,10 @@ def _pair(evidence: Evidence, peer: Peer, gpus: Mapping[int, BandwidthGpu], *, p
 
 
 def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
-    found = []
+    findings = []
     for family in {pair.family.key: pair.family for pair in pairs if pair.family}.values():
-        found += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
-    return found
+        findings += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
+    return findings
 
 
 def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> list[Finding]:
@@ -246,7 +246,7 @@ def _generation(gpu: BandwidthGpu) -> int | None:
 
 def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
     """WARN for pairs far behind the best of the same kind: same boards, as many links, the same way over PCIe."""
-    found = []
+    findings = []
     kinds: dict[tuple[object, ...], list[tuple[float, Pair]]] = {}
     for pair in pairs:
         reached = pair.peer.gb_per_s
@@ -256,8 +256,8 @@ def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Findin
             kinds.setdefault(key, []).append((reached, pair))
     for several in kinds.values():
         best, fastest = max(several, key=lambda one: one[0])
-        found += [one for reached, pair in several if (one := _behind(pair, reached, best, fastest)) is not None]
-    return found
+        findings += [one for reached, pair in several if (one := _behind(pair, reached, best, fastest)) is not None]
+    return findings
 
 
 def _behind(pair: Pair, reached: float, best: float, fastest: Pair) -> Finding | None:

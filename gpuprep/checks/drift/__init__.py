@@ -112,20 +112,18 @@ def judge(
     return judgement.judge(terms, (*compared, *more), lambda waived: adjust(dated(waived, past.previous, terms.moment)))
 
 
-def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
+def dated(findings: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
     """Add `since` to each finding that did not pass: the first check that found it, else `now` (UTC, ISO 8601).
 
     The date restarts when the status changes; waivers are ignored: UNKNOWN before and FAIL now means FAIL since now.
     An invalid moment, or a moment later than now, comes from a wrong clock.
     """
-    before = {
-        (finding.key, finding.status): finding.since for finding in _open(previous) if _is_past(finding.since, now)
-    }
+    before = {(entry.key, entry.status): entry.since for entry in _open(previous) if _is_past(entry.since, now)}
     return tuple(
         finding
         if finding.status in DONE
         else dataclasses.replace(finding, since=before.get((finding.key, _status(finding))) or now)
-        for finding in found
+        for finding in findings
     )
 
 
@@ -148,36 +146,36 @@ class Looked:
         return not isinstance(gpus, Missing) and any(gpu.uuid and gpu.index == index for gpu in gpus)
 
 
-def unseen(found: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
+def unseen(findings: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
     """Earlier findings that this check did not look at, for example without a measurement: their dates are kept.
 
     What it looked at and did not find is gone: if it comes again, it is new. Without `looked` nothing that is absent
     counts as gone.
     """
-    statuses = {finding.key: finding.status for finding in found}
+    statuses = {finding.key: finding.status for finding in findings}
     return tuple(
-        finding
-        for finding in _open(previous, looked)
-        if statuses.get(finding.key, Status.SKIP) is Status.SKIP and not _is_gone(finding, statuses, looked)
+        entry
+        for entry in _open(previous, looked)
+        if statuses.get(entry.key, Status.SKIP) is Status.SKIP and not _is_gone(entry, statuses, looked)
     )[:MOST_UNSEEN]
 
 
 def still_failing(
-    found: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
+    findings: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Keys that were FAIL in the check before and of which `found` does not show that they are gone or waived.
+    """Keys that were FAIL in the check before and of which `findings` does not show that they are gone or waived.
 
     `played`: roles that ran since; what Ansible's check mode would have changed is done by them.
     """
-    statuses = {finding.key: finding.status for finding in found}
+    statuses = {finding.key: finding.status for finding in findings}
     closing = (Status.PASS, Status.WAIVED)
     return tuple(
-        finding.key
-        for finding in _open(previous, looked)
-        if finding.status == Status.FAIL.value
-        and statuses.get(finding.key) not in closing
-        and not (finding.needs == DEEP and finding.key.partition(".")[0] in played)
-        and not _is_gone(finding, statuses, looked)
+        entry.key
+        for entry in _open(previous, looked)
+        if entry.status == Status.FAIL.value
+        and statuses.get(entry.key) not in closing
+        and not (entry.needs == DEEP and entry.key.partition(".")[0] in played)
+        and not _is_gone(entry, statuses, looked)
     )
 
 

@@ -29,22 +29,22 @@ def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
         return [_on_the_bus(snapshot, before, certified, now)]
     there = {gpu.uuid: gpu for gpu in now if gpu.uuid}
     pairs = [(gpu, there[gpu.uuid]) for gpu in before if gpu.uuid in there]
-    found = [_identity(before, now, certified), _order(pairs, certified)]
+    findings = [_identity(before, now, certified), _order(pairs, certified)]
     for was, is_now in sorted(pairs, key=lambda pair: pair[1].index):
-        found += _gpu(was, is_now, certified)
-    return found
+        findings += _gpu(was, is_now, certified)
+    return findings
 
 
 def planned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Without a certified run: the plan file was made for GPUs, so a host without GPUs must not pass."""
     seen = {device.address for device in host_rules.nvidia_gpus(snapshot)}
-    gone = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
+    absent = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
     if len(seen) >= len(wanted.gpus):
         return []
-    named = ", ".join(f"{gpu.name} at {gpu.pci_address}" for gpu in gone)
-    why = f"{named} is not on the PCI bus any more" if len(gone) == 1 else f"not on the PCI bus any more: {named}"
+    named = ", ".join(f"{gpu.name} at {gpu.pci_address}" for gpu in absent)
+    why = f"{named} is not on the PCI bus any more" if len(absent) == 1 else f"not on the PCI bus any more: {named}"
     expected, actual = f"{len(wanted.gpus)} on the PCI bus", f"{len(seen)} on the PCI bus"
-    return [Finding("gpus", "identity", Status.FAIL, expected, actual, why, _find_it(len(gone)))]
+    return [Finding("gpus", "identity", Status.FAIL, expected, actual, why, _find_it(len(absent)))]
 
 
 def described(gpu: GpuFacts) -> str:
@@ -55,15 +55,15 @@ def described(gpu: GpuFacts) -> str:
 def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certified, now: Missing) -> Finding:
     """NVML does not answer, so only the PCI bus is compared. gpu N.settings reports the rest for the GPUs there."""
     seen = {device.address for device in snapshot.pci_gpus}
-    gone = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
-    if gone:
-        return certified.same("gpus", "identity", gone, "", why=OTHER_MACHINE, remedy=_find_it(len(gone)))
+    absent = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
+    if absent:
+        return certified.same("gpus", "identity", absent, "", why=OTHER_MACHINE, remedy=_find_it(len(absent)))
     reported_by = [f"gpu {index}.settings" for index in range(len(snapshot.pci_gpus))]
     return certified.missing("gpus", "identity", now, reported_by=reported_by, what="which GPUs these are")
 
 
-def _find_it(gone: int) -> str:
-    still = "it is" if gone == 1 else "they are"
+def _find_it(count: int) -> str:
+    still = "it is" if count == 1 else "they are"
     return (
         f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
         " `gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last`, certify what is there now"

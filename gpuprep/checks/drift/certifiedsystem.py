@@ -341,13 +341,13 @@ def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Find
     if not isinstance(was, AptFacts):
         return [_not_compared("apt", "pins_certified")]
     added = [pin for pin in now.pins if pin not in was.pins and aptpins.touched(pin, wanted, snapshot)]
-    gone = [pin for pin in was.pins if pin not in now.pins and aptpins.touched(pin, wanted, snapshot)]
+    removed = [pin for pin in was.pins if pin not in now.pins and aptpins.touched(pin, wanted, snapshot)]
     differences = [
         Difference(f"a pin of {pin.packages} to {pin.pin} was added ({pin.file})", ["apt.pins"], aptpins.described(pin))
         for pin in added
     ]
     differences += [  # it is gone, or apt cannot read it any more
-        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in gone
+        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in removed
     ]
     why = "it decides which versions of the driver or the toolkit apt would install"
     return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why)]

@@ -58,16 +58,16 @@ def lacking(
     was, is_now = measured(certified), measured(now)
     probes = list(dict.fromkeys(part.probe for part in was))
     have = {part.probe for part in is_now}
-    gone = [probe for probe in probes if probe not in have]
+    unmeasured = [probe for probe in probes if probe not in have]
     briefly = [
         probe
         for probe in probes
         if probe in have and was.get(Part(probe, "", True)) and not is_now.get(Part(probe, "", True))
     ]
-    sentences = [f"did not measure {', '.join(gone)}"] if gone else []
+    sentences = [f"did not measure {', '.join(unmeasured)}"] if unmeasured else []
     sentences += [f"measured {', '.join(briefly)} only briefly (--quick)"] if briefly else []
     for probe in probes:
-        if probe not in gone and probe not in briefly:
+        if probe not in unmeasured and probe not in briefly:
             sentences += _parts_lacking(probe, was, is_now)
     before, today = (0 if isinstance(one.gpus, Missing) else len(one.gpus) for one in facts)
     return [*sentences, *([f"saw {today} of {before} GPUs"] if today < before else [])]

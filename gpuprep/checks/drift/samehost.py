@@ -104,12 +104,12 @@ def _unlike(known: Identity, now: Identity) -> str:
     return "has other GPUs" if known.gpus and now.gpus else "nothing of the hardware is known to be the same"
 
 
-def _equal(one: str, two: str) -> bool:
-    return bool(one) and one == two
+def _equal(before: str, now: str) -> bool:
+    return bool(before) and before == now
 
 
-def _differ(one: str, two: str) -> bool:
-    return bool(one) and bool(two) and one != two
+def _differ(before: str, now: str) -> bool:
+    return bool(before) and bool(now) and before != now
 
 
 def _fitting(form: re.Pattern[str], value: object) -> str:

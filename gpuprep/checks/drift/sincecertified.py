@@ -49,8 +49,8 @@ def _since_certified(
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
     certified = Certified(record.after, record.run_id, record.started_at, by_profile, findings_of(record))
-    found = [*_machine(record.after, snapshot, certified), *certifiedgpus.findings(snapshot, certified)]
-    return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found
+    findings = [*_machine(record.after, snapshot, certified), *certifiedgpus.findings(snapshot, certified)]
+    return findings + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else findings
 
 
 def _machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Finding]:

@@ -21,16 +21,16 @@ def findings(evidence: Evidence) -> list[Finding]:
     if isinstance(values, Missing):
         return [unknown("gemm", "measured", values, expected=EXPECTED, what="the speed of matrix products")]
     measured = gpus(values, evidence.board)
-    found = _all_there(evidence, values, measured)
+    findings = _all_there(evidence, values, measured)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
-        found.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
+        findings.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
     if values.libraries or not values.published:
-        found.append(gemmtrust.library(values))
+        findings.append(gemmtrust.library(values))
     for gpu in measured:
-        found += _gpu(evidence, gpu)
-    found += _long_run(values, measured)
-    return found + gemmpeers.findings(evidence, measured, values)
+        findings += _gpu(evidence, gpu)
+    findings += _long_run(values, measured)
+    return findings + gemmpeers.findings(evidence, measured, values)
 
 
 def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:

@@ -127,15 +127,15 @@ def _capped(gpu: Gpu, gemm: Product, explained: Attribution, board: Board, *, si
 
 def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
     """Products of a data type beside its best: none may be absent, and none slow without a reason."""
-    found, best = [], gpu.best(kind)
+    findings, best = [], gpu.best(kind)
     lost = [gemm for gemm in gpu.of_kind(kind) if not gemm.error and why_unusable(gemm, published=gpu.published)]
     if best is not None and lost:
         why = f"{shape_of(lost[0])}: {why_unusable(lost[0], published=gpu.published)}"
-        found.append(Finding(gpu.subject, f"{prop(kind)}_products", Status.UNKNOWN, "a figure of every product",
+        findings.append(Finding(gpu.subject, f"{prop(kind)}_products", Status.UNKNOWN, "a figure of every product",
                              f"{len(lost)} of {len(gpu.of_kind(kind))} without", why, MEASURE_AGAIN))  # fmt: skip
     shares = [row for gemm in gpu.usable(kind) if (row := _share(gpu, gemm))]
     if len(shares) < 2:
-        return found
+        return findings
     top = max(share for share, _ in shares)
     share, slowest = min(shares, key=lambda row: row[0])
     if share < OTHER_SHAPES * top:
@@ -145,8 +145,8 @@ def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
             "do not explain it"
         )
         expected = f"≥ {100 * OTHER_SHAPES:.0f} % of the best shape, at the same clock"
-        found.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
-    return found
+        findings.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
+    return findings
 
 
 def _share(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:

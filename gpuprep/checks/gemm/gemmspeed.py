@@ -37,16 +37,16 @@ def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
 
     `disturbed`: why no figure of this GPU counts, or "".
     """
-    found = []
+    findings = []
     for kind in gpu.kinds():
-        found.append(_burst(evidence, gpu, kind, disturbed))
-        found += [] if disturbed else gemmclock.others(gpu, kind)
+        findings.append(_burst(evidence, gpu, kind, disturbed))
+        findings += [] if disturbed else gemmclock.others(gpu, kind)
         for gemm in gpu.of_kind(kind):
             if gemm.sustained is not None:
-                found.append(_sustained(evidence, gpu, kind, gemm, disturbed))
+                findings.append(_sustained(evidence, gpu, kind, gemm, disturbed))
     if not disturbed:
-        found += gemmclock.altogether(gpu)
-    return found + _not_measured(evidence, gpu)
+        findings += gemmclock.altogether(gpu)
+    return findings + _not_measured(evidence, gpu)
 
 
 def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) -> Finding:
@@ -185,14 +185,14 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     if gpu.facts is None or gpu.published:
         return []
     have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)
-    found = []
+    findings = []
     for dtype in dict.fromkeys(kind.dtype for kind in TYPES if capability >= kind.since):
         above = roofline.roof(gpu.facts, dtype)
         own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
         if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
             expected = _expected(evidence, gpu, (dtype, ""))
-            found.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
-    return found
+            findings.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
+    return findings
 
 
 def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:

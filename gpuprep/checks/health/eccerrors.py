@@ -132,13 +132,13 @@ def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:
 
 def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
     """NVIDIA's flag for caches and registers, and what Azure takes a machine out of use for."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if gpu.sram_threshold_exceeded is True:
         why = (
             "the caches have had more uncorrectable errors than NVIDIA allows (SRAM threshold exceeded): NVIDIA"
             " replaces the board when its field diagnostic confirms it"
         )
-        found.append((Status.FAIL, why, RMA))
+        problems.append((Status.FAIL, why, RMA))
     for name, part, where in (
         ("sram_corrected", gpu.sram_errors, "caches"),
         ("dram_corrected", gpu.dram_errors, "memory"),
@@ -155,15 +155,15 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
                 why = (
                     f"the {where} had {read:,.0f} corrected errors {since}; Azure takes a GPU out of use at {most:,.0f}"
                 )
-                found.append((status, why, WORN))
+                problems.append((status, why, WORN))
                 break
     for part, where in ((gpu.sram_errors, "caches"), (gpu.dram_errors, "memory")):
         uncorrected = part.uncorrected_volatile if isinstance(part, EccErrors) else 0
         there = checked_reading(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
         if not isinstance(there, Missing) and there > 0:
             why = f"{counted(there, 'error')} of the {where} could not be corrected since the driver was loaded"
-            found.append((Status.FAIL, why, AGAIN))
-    return found
+            problems.append((Status.FAIL, why, AGAIN))
+    return problems
 
 
 def _rate(corrected: float, uptime_seconds: float, earlier: Earlier | None) -> list[Problem]:

@@ -41,7 +41,7 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
     shown, several = f"{up} of {total} up", len(gpus) > 1
     if not total or up == total:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
-    same = [sum(link) for link in links]
+    same = [sum(states) for states in links]
     if up == 0:
         return _none_up(subject, family, total, shown, same, nvswitches, several=several)
     reason = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
@@ -144,9 +144,9 @@ def of_pair(
         return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
     if family.joined == "none":
         return None
-    found = _as_wired(subject, family, int(links), machine, some=some)
-    if back is None or links >= back or (found and found.status is Status.FAIL):
-        return found
+    finding = _as_wired(subject, family, int(links), machine, some=some)
+    if back is None or links >= back or (finding and finding.status is Status.FAIL):
+        return finding
     why = f"{links:.0f} NVLinks are active in this direction and {back:.0f} in the other"
     return Finding(subject, PROP, Status.FAIL, f"{back:.0f} NVLinks active", f"{links:.0f}", why, LOOK)
 
@@ -203,7 +203,7 @@ def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[
     """In a mesh whose pairs differ: the links of each GPU to all others, most first."""
     if family.joined != "mesh" or machine is None or machine.each is not None:
         return []
-    found, wanted = [], topologies.wired_row(machine, len(rows))
+    findings, wanted = [], topologies.wired_row(machine, len(rows))
     expected = f"{', '.join(map(str, wanted))} ({machine.name})"
     for start, row in rows.items():
         seen = sorted(row.values(), reverse=True)
@@ -211,10 +211,10 @@ def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[
         if not sum(seen):
             why = "no NVLink of this GPU is active: it reaches the others over PCIe"
             status = Status.FAIL if any(sum(other.values()) for other in rows.values()) else Status.WARN
-            found.append(Finding(names[start], "nvlink_row", status, expected, shown, why, LOOK))
+            findings.append(Finding(names[start], "nvlink_row", status, expected, shown, why, LOOK))
         elif any(have < want for have, want in zip(seen, wanted, strict=False)):
             why = f"{sum(seen)} of {sum(wanted)} NVLinks to the other GPUs are active: jobs on several GPUs are slower"
-            found.append(Finding(names[start], "nvlink_row", Status.FAIL, expected, shown, why, LOOK))
+            findings.append(Finding(names[start], "nvlink_row", Status.FAIL, expected, shown, why, LOOK))
         else:
-            found.append(Finding(names[start], "nvlink_row", Status.PASS, expected, shown))
-    return found
+            findings.append(Finding(names[start], "nvlink_row", Status.PASS, expected, shown))
+    return findings

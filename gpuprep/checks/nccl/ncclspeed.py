@@ -51,12 +51,12 @@ class _Judged:
 def findings(values: Nccl, way: Way | Missing, points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
     """One for each collective that was measured; `busy` says why no speed counts, "" where nothing disturbed."""
     present = list(dict.fromkeys(point.operation for point in points if point.operation in ncclplan.OPERATIONS))
-    found = []
+    findings = []
     for operation in present:
         own = [point for point in points if point.operation == operation]
-        found.append(_speed(values, way, operation, own, ranks, busy))
-        found += _steps(operation, own) if not values.published else []
-    return found
+        findings.append(_speed(values, way, operation, own, ranks, busy))
+        findings += _steps(operation, own) if not values.published else []
+    return findings
 
 
 def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Point], ranks: int, busy: str) -> Finding:

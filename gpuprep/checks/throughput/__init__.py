@@ -41,20 +41,20 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not gpus or not (values.series or any(gpu.error for gpu in gpus)):
         return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
     raw = evidence.results.get("throughput")
-    found = [*impossible.findings("throughput", raw), *_unreadable(raw, values)]
-    found += [_lost(gpu) for gpu in gpus if gpu.error]
+    findings = [*impossible.findings("throughput", raw), *_unreadable(raw, values)]
+    findings += [_lost(gpu) for gpu in gpus if gpu.error]
     if not values.published:
-        found += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
+        findings += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
     every = _every(evidence, values, gpus)
     disturbed = [throughputgpu.alone(series.gpu, series.published)[0] for series in every]
     for series, why in zip(every, disturbed, strict=True):
-        found += _series(evidence, series, why)
-    found += throughputpeers.findings(every, dict(enumerate(disturbed)))
+        findings += _series(evidence, series, why)
+    findings += throughputpeers.findings(every, dict(enumerate(disturbed)))
     for place, gpu in enumerate(gpus):
         its = [series for series in every if series.gpu is gpu]
-        found += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)
-        found += [] if gpu.error else throughputgpu.findings(evidence, gpu, its, bool(values.published))
-    return found
+        findings += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)
+        findings += [] if gpu.error else throughputgpu.findings(evidence, gpu, its, bool(values.published))
+    return findings
 
 
 def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]) -> list[Judged]:

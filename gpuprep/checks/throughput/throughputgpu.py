@@ -21,15 +21,15 @@ AGAIN = "measure again"
 
 
 def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], published: bool) -> list[Finding]:
-    found = _identity(evidence, gpu)
+    findings = _identity(evidence, gpu)
     if not published or not isinstance(gpu.other_processes, Missing):
-        found.append(alone(gpu, published)[1])
+        findings.append(alone(gpu, published)[1])
     steps = [step for one in series for step in one.delivered]
     read = [step.event_reasons for step in steps]
     known = [conditions.mask(one) for one in read]
     if steps and not (published and all(one is None for one in read)):
-        found.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
-    return found + _clock(gpu, series)
+        findings.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
+    return findings + _clock(gpu, series)
 
 
 def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:

@@ -18,12 +18,12 @@ REMEDY = (
 
 def findings(every: Sequence[Judged], disturbed: dict[int, str]) -> list[Finding]:
     """One for each series of a GPU that another GPU of the same board has too. `disturbed`: by place, why it was."""
-    found = []
+    findings = []
     for place, judged in enumerate(every):
         twins = [other for other in every if _is_twin(judged, other) and _speed(other)]
         if twins and _speed(judged):
-            found.append(_against(judged, max(twins, key=_speed), disturbed.get(place, "")))
-    return found
+            findings.append(_against(judged, max(twins, key=_speed), disturbed.get(place, "")))
+    return findings
 
 
 def _is_twin(judged: Judged, other: Judged) -> bool:

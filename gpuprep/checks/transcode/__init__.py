@@ -49,12 +49,12 @@ def findings(evidence: Evidence) -> list[Finding]:
     every: dict[str, Case] = {}
     for case in values.cases:
         every.setdefault(case.id, case)
-    found = impossible.findings("transcode", evidence.results.get("transcode"))
-    found += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
+    findings = impossible.findings("transcode", evidence.results.get("transcode"))
+    findings += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
     if why := transcodetrust.inputs(values):
         expected = "the clips that gpuprep makes"
-        found.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
-    return [*found, *_twice(values), *_left_out(values), *_chunks(values, known)]
+        findings.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
+    return [*findings, *_twice(values), *_left_out(values), *_chunks(values, known)]
 
 
 def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:

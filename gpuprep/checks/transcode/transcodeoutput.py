@@ -144,14 +144,14 @@ def _quality(subject: str, output: Output) -> list[Finding]:
     floors = (("psnr_db", output.psnr_db, expected.psnr_db), ("ssim", output.ssim, expected.ssim))
     limits = (("black_seconds", output.black_seconds, BLACK_SECONDS),
               ("frozen_seconds", output.frozen_seconds, FROZEN_SECONDS))  # fmt: skip
-    found = []
+    findings = []
     for key, actual, floor in floors:
         least = _number(floor)  # None: a feature lowers it by design
         if least is not None:
-            found += _compare(subject, key, name, f"≥{least:g}", actual, _at_least(least))
+            findings += _compare(subject, key, name, f"≥{least:g}", actual, _at_least(least))
     for key, actual, limit in limits:
-        found += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
-    return found
+        findings += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
+    return findings
 
 
 def _at_least(floor: float) -> Agrees:

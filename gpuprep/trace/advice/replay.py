@@ -339,18 +339,20 @@ class Replay:
             wait_on = np.where(gone_calls, -1, wait_on)
         work, call, tail = work * cpu, call * cpu, (tail + change.added_ns * self.count) * cpu
         duration = self.duration if change.gpu_ns is None else change.gpu_ns[self.gpu_rows]
-        gone = np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
+        removed = (
+            np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
+        )
         aside = np.zeros(len(self.gpu_rows), bool) if change.aside is None else change.aside[self.gpu_rows]
         gap = self.gap
         if change.merged is not None:
             gap = np.where(change.merged[self.gpu_rows], np.minimum(gap, 0.0), gap)
         return self._times(
-            work.tolist(), call.tolist(), wait_on.tolist(), duration.tolist(), gone.tolist(), aside.tolist(),
+            work.tolist(), call.tolist(), wait_on.tolist(), duration.tolist(), removed.tolist(), aside.tolist(),
             gap.tolist(), tail,
         )  # fmt: skip
 
     def _times(
-        self, work: list[float], call: list[float], wait_on: list[int], duration: list[float], gone: list[bool],
+        self, work: list[float], call: list[float], wait_on: list[int], duration: list[float], removed: list[bool],
         aside: list[bool], gap: list[float], tail: float,
     ) -> float:  # fmt: skip
         """The second round's time, divided by its iterations."""
@@ -370,7 +372,7 @@ class Replay:
                 while position < events and place[position] == index:
                     one = position
                     position += 1
-                    if gone[one]:
+                    if removed[one]:
                         done[one] = begun
                         continue
                     lane = stream[one]

@@ -114,8 +114,8 @@ def _families(trace: Trace) -> list[tuple[str, Ints]]:
     bases: dict[str, int] = {}
     of_base = np.zeros(len(names), np.int64)
     for at, index in enumerate(names):
-        found = NUMBERED.match(trace.names[index][:LONGEST])
-        of_base[at] = bases.setdefault(found["base"] if found else trace.names[index], len(bases))
+        match = NUMBERED.match(trace.names[index][:LONGEST])
+        of_base[at] = bases.setdefault(match["base"] if match else trace.names[index], len(bases))
     of = of_base[of_name]
     length = np.bincount(of, trace.ops.end[annotations] - trace.ops.start[annotations], len(bases))
     length[np.bincount(of, minlength=len(bases)) < 2] = -1

@@ -71,8 +71,8 @@ def ranks_of(profile: Profile) -> list[OneRank]:
         if len(devices) > 1:  # a rank that touched another GPU: its own is the one with most work
             counts = [int((trace.gpu.device == device).sum()) for device in devices]
             devices = [devices[int(np.argmax(counts))]]
-        found = _RANK_IN_NAME.search(trace.file)
-        rank = trace.rank if trace.rank != NONE else int(found[1]) if found else NONE
+        match = _RANK_IN_NAME.search(trace.file)
+        rank = trace.rank if trace.rank != NONE else int(match[1]) if match else NONE
         return [_one(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
     return [_one(profile, device, NONE, True) for device in devices]
 

@@ -71,10 +71,10 @@ def _product(case: Case) -> str:
 
 def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
     """The tile that the kernel's name has."""
-    found = TILE.search(kernels.main.name[:1000]) if kernels.main else None
-    if found is None:
+    match = TILE.search(kernels.main.name[:1000]) if kernels.main else None
+    if match is None:
         return UNKNOWN_TILE
-    return Algorithm(tile_m=int(found[2]), tile_n=int(found[1]))
+    return Algorithm(tile_m=int(match[2]), tile_n=int(match[1]))
 
 
 def _plain(case: Case) -> str:

@@ -168,8 +168,8 @@ def _page(start: StartResponse, title: str, body: str) -> Iterable[bytes]:
 
 def policy(page: bytes) -> str:
     """The page's own policy, sent by the server, too, with who may frame it: a page itself cannot say that."""
-    found = META.search(page[:HEAD].decode("utf-8", "replace"))
-    own = html.unescape(found[1]).strip().rstrip(";") if found else "default-src 'none'"
+    match = META.search(page[:HEAD].decode("utf-8", "replace"))
+    own = html.unescape(match[1]).strip().rstrip(";") if match else "default-src 'none'"
     return f"{own}; frame-ancestors 'self'"
 
 
