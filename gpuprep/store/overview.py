@@ -59,12 +59,12 @@ WHOLE = (
 
 def newest_of_hosts(connection: Connection, commands: Collection[str]) -> list[Run]:
     names = _names(runs.c.host)
-    one, moment = runs.alias("one"), latest()
-    mine = sa.select(one.c.run_id).where(one.c.host == names.c.name, one.c.command.in_(sorted(commands)))
-    newest = mine.order_by(one.c.started_at.desc(), one.c.run_id.desc()).limit(1)
+    run, moment = runs.alias("one"), latest()
+    mine = sa.select(run.c.run_id).where(run.c.host == names.c.name, run.c.command.in_(sorted(commands)))
+    newest = mine.order_by(run.c.started_at.desc(), run.c.run_id.desc()).limit(1)
     # Of a host whose clock was always ahead, the newest of these.
     chosen = sa.func.coalesce(
-        newest.where(one.c.started_at <= moment).scalar_subquery(), newest.scalar_subquery()
+        newest.where(run.c.started_at <= moment).scalar_subquery(), newest.scalar_subquery()
     )  # fmt: skip
     ids = sa.select(chosen.label("run_id")).select_from(names).subquery()
     return _runs(connection, sa.select(*WHOLE).join(ids, ids.c.run_id == runs.c.run_id))

@@ -147,10 +147,10 @@ def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]
     runs = document["runs"]
     if not isinstance(runs, list) or not runs:
         raise UsageError(f"{path}: runs: want a list of records, got {_kind(runs)}", HINT)
-    for index, one in enumerate(runs):
-        if not isinstance(one, dict):
-            raise UsageError(f"{path}: runs[{index}]: want a record, got {_kind(one)}", HINT)
-        yield f"runs[{index}].", one
+    for index, run in enumerate(runs):
+        if not isinstance(run, dict):
+            raise UsageError(f"{path}: runs[{index}]: want a record, got {_kind(run)}", HINT)
+        yield f"runs[{index}].", run
 
 
 def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[str, ...]) -> Recorded:

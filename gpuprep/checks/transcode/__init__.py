@@ -249,21 +249,21 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
     if known is not None and "nvenc.h264" not in known:
         why = "by the catalogue this GPU does not encode, and yet there are figures of encodes"
         return [Finding(subject, prop, Status.UNKNOWN, "no encoder on this GPU", "it ran", why, "measure again")]
-    one, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
-    if isinstance(one, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
+    single, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
+    if isinstance(single, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
         return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
-    if one <= 0 or many <= 0:
+    if single <= 0 or many <= 0:
         return [unknown(subject, prop, Missing("unparsable", "seconds that are not a duration"), expected=expected)]
     if (chunks.files, chunks.renditions) != (FILES, len(SIZES)):
         made = f"{FILES} in {len(SIZES)}"
         why = f"{chunks.files} files in {chunks.renditions} sizes are recorded, and the probe makes {made}"
         return [Finding(subject, prop, Status.UNKNOWN, expected, "another work", why, "measure again")]
-    if abs(many - one - saved) > 0.01:
-        why = f"{many:g} s less {one:g} s are {many - one:.3f} s, and {saved:g} s saved are recorded"
+    if abs(many - single - saved) > 0.01:
+        why = f"{many:g} s less {single:g} s are {many - single:.3f} s, and {saved:g} s saved are recorded"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{saved:g} s", why, "measure again")]
-    shown = f"{one:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
+    shown = f"{single:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
     if saved > 0:
         return [Finding(subject, prop, Status.PASS, expected, shown)]
-    why = f"one process for all files took longer ({one:.1f} s) than a process for each output ({many:.1f} s)"
+    why = f"one process for all files took longer ({single:.1f} s) than a process for each output ({many:.1f} s)"
     remedy = "see that nothing else uses the GPU and its CPU cores, and validate again"
     return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]

@@ -71,14 +71,14 @@ def leading(op_type: str, arguments: Arguments, work: Work) -> tuple[int, ...]:
     sizes, strides = arguments.shapes, arguments.strides
     matrices = [place for place, one in enumerate(sizes) if _is_matrix(one)]
     for place in matrices[-2:] if op_type != "aten::linear" else matrices[:2]:
-        one = sizes[place]
+        shape = sizes[place]
         step = strides[place] if place < len(strides) and _is_matrix(strides[place]) else None
-        if step is not None and len(step) == len(one) and step[-1] != 1 and step[-2] == 1:
+        if step is not None and len(step) == len(shape) and step[-1] != 1 and step[-2] == 1:
             found.append(max(int(step[-1]), 1))
-        elif step is not None and len(step) == len(one) and step[-1] == 1:
+        elif step is not None and len(step) == len(shape) and step[-1] == 1:
             found.append(max(int(step[-2]), 1))
         else:
-            found.append(int(one[-1]))
+            found.append(int(shape[-1]))
     return tuple(found)
 
 

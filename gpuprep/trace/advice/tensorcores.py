@@ -231,16 +231,16 @@ def bad_shape(e: Evidence) -> Found | None:
     named = e.kernel_rows(kinds.SMALL_ALIGN)
     crooked_ops = set(np.unique(e.profile.gpu.op[e.gpu[e.of_kernels(named)]]).tolist()) if named.any() else set()
     rows = []
-    for one in _products(e):
-        if one.operation is None:
+    for product in _products(e):
+        if product.operation is None:
             continue
-        dtype = _now(one)
+        dtype = _now(product)
         if dtype not in HALF_TYPES | {"tf32"}:
             continue
         multiple = max(1, 16 // INPUT_BYTES[dtype])
-        sizes = [size for size in one.operation.aligned or () if size > 1 and size % multiple]
-        if sizes or one.op in crooked_ops:
-            rows.append((one, dtype, multiple, sizes))
+        sizes = [size for size in product.operation.aligned or () if size > 1 and size % multiple]
+        if sizes or product.op in crooked_ops:
+            rows.append((product, dtype, multiple, sizes))
     ns = sum(one.ns for one, *_ in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
@@ -249,12 +249,12 @@ def bad_shape(e: Evidence) -> Found | None:
         pads.update({size: math.ceil(size / multiple) * multiple for size in sizes if size not in pads})
     ratios = {}
     if e.board is not None:
-        for one, dtype, _, _ in rows:
-            assert one.operation is not None
-            now = physics.predicted(e.board, one.operation, dtype)
-            then = physics.predicted(e.board, physics.padded(one.operation, dtype), dtype)
+        for product, dtype, _, _ in rows:
+            assert product.operation is not None
+            now = physics.predicted(e.board, product.operation, dtype)
+            then = physics.predicted(e.board, physics.padded(product.operation, dtype), dtype)
             if now is not None and then is not None:
-                ratios[one.op] = min(1.0, then.seconds / now.seconds)
+                ratios[product.op] = min(1.0, then.seconds / now.seconds)
     worst = rows[0][0]
     texts = {
         "worst": quoted(f"{worst.type} {worst.operation.words if worst.operation else ''}"),

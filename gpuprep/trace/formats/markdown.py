@@ -50,21 +50,21 @@ def _advice(advice: Advice) -> str:
 
 
 def _section(document: TraceDocument, name: str, most: int, chosen: tuple[str, ...]) -> list[str]:
-    one = sheet(document, name)
-    titles = [column.title for column in one.columns]
+    content = sheet(document, name)
+    titles = [column.title for column in content.columns]
     places = [titles.index(title) for title in chosen] if chosen else list(range(len(titles)))
-    rows = [row for _, row in zip(range(most), one.rows, strict=False)]
+    rows = [row for _, row in zip(range(most), content.rows, strict=False)]
     if not rows:
         return []
     heads = []
     for place in places:
-        unit = {"us": "ms"}.get(one.columns[place].unit, one.columns[place].unit)
+        unit = {"us": "ms"}.get(content.columns[place].unit, content.columns[place].unit)
         heads.append(f"{titles[place]} ({unit})" if unit else titles[place])
     numbers = [head for head, place in zip(heads, places, strict=True) if not isinstance(rows[0][place], str)]
-    cells = [[plain(_short(cell(row[place], one.columns[place].unit))) for place in places] for row in rows]
+    cells = [[plain(_short(cell(row[place], content.columns[place].unit))) for place in places] for row in rows]
     if name == "summary":  # its unit stands in a column
         cells = [_summary(row) for row in rows]
-    return [f"## {one.title}\n\n{table(heads, cells, numbers)}"]
+    return [f"## {content.title}\n\n{table(heads, cells, numbers)}"]
 
 
 def _summary(row: tuple[str | int | float | None, ...]) -> list[str]:

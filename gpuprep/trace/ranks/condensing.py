@@ -73,11 +73,11 @@ def ranks_of(profile: Profile) -> list[OneRank]:
             devices = [devices[int(np.argmax(counts))]]
         match = _RANK_IN_NAME.search(trace.file)
         rank = trace.rank if trace.rank != NONE else int(match[1]) if match else NONE
-        return [_one(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
-    return [_one(profile, device, NONE, True) for device in devices]
+        return [_rank_of_device(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
+    return [_rank_of_device(profile, device, NONE, True) for device in devices]
 
 
-def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
+def _rank_of_device(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
     trace = profile.trace
     zero = max(trace.zero_ns, 0)
     names = np.array([bool(kinds.KERNEL.search(name)) for name in trace.names] or [False])
