@@ -17,8 +17,8 @@ from gpuprep.untrusted.plaintext import one_line, visible
 
 def named(error: BaseException) -> str:
     """ "an error inside gpuprep: KeyError: 'x'": one line, with unsafe characters escaped."""
-    said = one_line(masked(str(error)).split("\n", 1)[0])
-    return f"an error inside gpuprep: {type(error).__name__}: {said}"
+    message = one_line(masked(str(error)).split("\n", 1)[0])
+    return f"an error inside gpuprep: {type(error).__name__}: {message}"
 
 
 def whole(error: BaseException, doing: str) -> str:

@@ -124,7 +124,7 @@ class _Judge:
         return {name: member for name, member in node.value.items() if name in allowed}
 
     def _wrong(self, node: Node, key: str, allowed: str) -> None:
-        if not node.sound:  # the reader said so already
+        if not node.sound:  # the reader reported it already
             return
         shown = "a list or a mapping" if isinstance(node.value, (dict, list)) else repr(shorten(node.text))
         self.problems.append(Problem(node.place, key, f"{shown} is not allowed, want {allowed}"))

@@ -20,13 +20,14 @@ SOUND_PEER = 0.85
 
 def sound_gpu(board: Board, index: int = 0, **changes: Any) -> dict[str, Any]:
     """As fast as healthy boards are known to be; where nothing is known, near what memory and link carry."""
-    memory, peak = topologies.sound_memory(board), board.memory_gb_per_s or 0.0
+    memory, peak = topologies.healthy_memory_speeds(board), board.memory_gb_per_s or 0.0
     share = {kind: (memory.percent.get(kind, 85.0) if memory else 85.0) / 100 for kind in ("copy", "read", "triad")}
     generation, width = board.pcie_generation or 5, board.pcie_width or 16
     link = {"generation": generation, "width": width, "max_generation": generation, "max_width": width}
-    host = topologies.sound_chip_to_chip(board) if topologies.is_chip_to_chip(board) else None
+    host = topologies.healthy_chip_to_chip_gb_per_s(board) if topologies.is_chip_to_chip(board) else None
     speeds = {
-        way: host or (topologies.sound_host(generation, way) or 80.0) / 100 * (carries(generation, width) or 0.0)
+        way: host
+        or (topologies.healthy_pcie_percent(generation, way) or 80.0) / 100 * (carries(generation, width) or 0.0)
         for way in ("h2d", "d2h")
     }
     return {
@@ -55,7 +56,7 @@ def machine(key: str, count: int = 1, links: int | None = None) -> dict[str, Any
     assert family is not None
     if links is None:
         links = family.links or 0 if family.joined == "switch" else 0
-    sound = (family.sound_percent or 100 * SOUND_PEER) / 100
+    sound = (family.healthy_percent or 100 * SOUND_PEER) / 100
     pcie = SOUND_PEER * (carries(board.pcie_generation or 5, board.pcie_width or 16) or 0.0)
     speed = sound * links * (family.gb_per_s or 25.0) if links else pcie
     return {"quick": False, "gpus": gpus, "peers": peers(gpus, links, speed)}

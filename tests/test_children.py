@@ -212,7 +212,7 @@ def test_a_number_that_is_free_again_is_not_killed(tmp_path: Path, cwd: Path) ->
     """The keeper forgets a program when it is reaped, by whichever call; what that left is known by its mark."""
     said: list[str] = []
     for reap in ("wait()", "communicate()", "poll() or process.wait()"):
-        then = f"p = children.start(['true']); p.{reap.replace('process', 'p')}; print(p.told, flush=True)"
+        then = f"p = children.start(['true']); p.{reap.replace('process', 'p')}; print(p.reaped_noted, flush=True)"
         done = subprocess.run(program(cwd, then), env=environment(tmp_path), capture_output=True, text=True, timeout=60)
         said.append(done.stdout.splitlines()[-1])
         (cwd / "pids").unlink()

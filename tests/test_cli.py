@@ -19,7 +19,7 @@ from fakehost import Script
 from pages import too_wide
 from records_for_tests import record
 
-from gpuprep.cli import cli, edge, meant
+from gpuprep.cli import cli, edge, suggestions
 from gpuprep.cli.console import Console
 from gpuprep.cli.lazy import COMMANDS
 from gpuprep.desired import loading, state
@@ -475,7 +475,7 @@ def test_the_commands_that_the_playground_prints_can_be_typed() -> None:
 
 
 def test_each_option_that_is_named_in_place_of_another_exists() -> None:
-    named = {means.partition(" ")[0] for means in meant.OPTIONS.values() if means.startswith("-")}
+    named = {means.partition(" ")[0] for means in suggestions.OPTIONS.values() if means.startswith("-")}
     has: set[str] = set()
     left: list[click.Command] = [cli]
     while left:
@@ -485,4 +485,4 @@ def test_each_option_that_is_named_in_place_of_another_exists() -> None:
             context = click.Context(command)
             left += [one for name in command.list_commands(context) if (one := command.get_command(context, name))]
     assert named <= has
-    assert set(meant.COMMANDS) <= set(cli.list_commands(click.Context(cli)))
+    assert set(suggestions.COMMANDS) <= set(cli.list_commands(click.Context(cli)))

@@ -130,7 +130,7 @@ def test_a_simulated_result_says_so(probe: bool, last: Path) -> None:
 def test_a_result_that_cannot_answer_is_unknown(fields: dict[str, Any], why: str, last: Path) -> None:
     write(last, **{**result(), **fields})
     assert ask(last).status is Status.UNKNOWN
-    assert why in ask(last).said
+    assert why in ask(last).detail
 
 
 def test_a_failure_with_an_error_besides_is_still_a_failure(last: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_failure_with_an_error_besides_is_still_a_failure(last: Path) -> None:
 def test_a_damaged_result_is_unknown(text: str, last: Path) -> None:
     last.write_text(text)
     assert ask(last).status is Status.UNKNOWN
-    assert "counts as absent" in ask(last).said
+    assert "counts as absent" in ask(last).detail
 
 
 def test_a_result_torn_anywhere_is_never_a_pass(last: Path) -> None:

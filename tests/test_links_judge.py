@@ -145,7 +145,7 @@ def links_of(key: str, rows: list[list[int]], **changes: Any) -> dict[str, Findi
     values = machine(key, len(rows))
     for pair in values["peers"]:
         links = rows[pair["from"]][pair["to"]]
-        sound = (family.sound_percent or 85.0) / 100 if family else 0.85
+        sound = (family.healthy_percent or 85.0) / 100 if family else 0.85
         speed = sound * links * (family.gb_per_s or 25.0) if family and links else pair["gb_per_s"]
         pair.update(nvlinks=links, gb_per_s=min(speed, pair["gb_per_s"]) if not links else speed)
         if not links:

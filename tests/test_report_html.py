@@ -258,7 +258,7 @@ def test_a_bar_below_its_floor_is_marked_and_says_so() -> None:
     run = dataclasses.replace(h200(), verdict=dataclasses.replace(h200().verdict, findings=(slow,)))  # type: ignore[type-var]
     (copy,) = [row for row in bars.memory(run).rows if row.name == "device copy"]
     assert copy.below
-    assert (copy.says, copy.floor) == ("89\u00a0% of 4800, floor\u00a095\u00a0%", 95.0)
+    assert (copy.comparison, copy.floor) == ("89\u00a0% of 4800, floor\u00a095\u00a0%", 95.0)
     assert "floor\u00a095\u00a0%, below it" in render(run, "html")
 
 

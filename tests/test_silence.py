@@ -19,8 +19,8 @@ from fakeprograms import program
 from pseudoterminal import Program
 from test_cli_terminal import TESTS, folders
 
-from gpuprep.cli.alike import ADDRESS, Alike, Failed, groups, names
 from gpuprep.cli.console import SILENT_SECONDS, Console
+from gpuprep.cli.repeated_errors import ADDRESS, Failed, RepeatedErrors, groups, names
 from gpuprep.cli.running import Running
 from gpuprep.cli.steps import steps
 from gpuprep.codecbuild import build, buildroot
@@ -191,7 +191,7 @@ def test_names_are_whole_words_and_others_are_other_failures() -> None:
 
 
 def test_a_name_with_signs_of_patterns_is_a_name() -> None:
-    alike = Alike()
+    alike = RepeatedErrors()
     assert alike.first(Failed("[a-z", "[a-z: no answer"), 0.0) == "no answer"
     assert alike.first(Failed("(b", "(b: no answer"), 1.0) == ""
     assert alike.others() == ["1 more host: no answer: (b"]

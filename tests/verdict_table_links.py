@@ -32,7 +32,7 @@ def rows() -> list[Row]:
 
 
 def _of(board: Board) -> Iterator[Row]:
-    sound = topologies.sound_memory(board)
+    sound = topologies.healthy_memory_speeds(board)
     if board.memory_gb_per_s:
         known = sound is not None
         yield _row(board, "memory", partial(_slower, board, MEMORY), known=known)
@@ -43,7 +43,7 @@ def _of(board: Board) -> Iterator[Row]:
         yield _row(board, "host link", partial(_slower, board, HOST), known=True)
     family = topologies.family(board)
     if family and family.links and family.machines:
-        known = family.sound_percent is not None
+        known = family.healthy_percent is not None
         yield _row(board, "peers", partial(_slower_peers, board), known=known)
 
 

@@ -62,7 +62,7 @@ def _end(number: int, _: Optional[FrameType]) -> None:
 class _Child(subprocess.Popen):  # type: ignore[type-arg]
     """Tells the keeper when it is reaped: from then on its number may be another program's."""
 
-    told = False
+    reaped_noted = False
 
     def poll(self) -> Optional[int]:
         return self._noted(super().poll())
@@ -73,8 +73,8 @@ class _Child(subprocess.Popen):  # type: ignore[type-arg]
         return code
 
     def _noted(self, code: Optional[int]) -> Optional[int]:
-        if code is not None and not self.told:
-            self.told = True
+        if code is not None and not self.reaped_noted:
+            self.reaped_noted = True
             _tell(f"-{self.pid}")
         return code
 
@@ -183,7 +183,7 @@ def release(pid: int) -> None:
 
 
 def be_child() -> None:
-    """Called by a copy of the agent: from now on it is a child that `adopt` was told of, and no agent.
+    """Called by a copy of the agent: from now on it is a child that `adopt` knows of, and no agent.
 
     It lets go of what others wait for the end of: the agent's answer, its messages, and the line to the keeper.
     """
@@ -232,7 +232,7 @@ def _listen(agent: int, ears: int) -> Tuple[Set[int], List[str]]:
     poll = select.poll()
     poll.register(ears, select.POLLIN)
     poll.register(1, 0)  # POLLERR and POLLHUP come anyhow: nobody reads our stdout any more
-    said = b""
+    output = b""
     patience: Optional[int] = None
     while True:
         events = dict(poll.poll(patience))
@@ -247,10 +247,10 @@ def _listen(agent: int, ears: int) -> Tuple[Set[int], List[str]]:
             data = os.read(ears, 65536)
             if not data:
                 break
-            said += data
+            output += data
     groups: Set[int] = set()
     folders = []
-    for word in said.split(b"\0"):
+    for word in output.split(b"\0"):
         text = os.fsdecode(word)
         if text[:1] == "/":
             folders.append(text[1:])
@@ -275,12 +275,12 @@ def _kill_marked(mark: bytes) -> None:
         found = [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and _has(path / "environ", mark)]
         if not found:
             return
-        gone = select.poll()
+        waiter = select.poll()
         for pid in found:
             with contextlib.suppress(OSError):  # gone already, or a kernel before 5.3
-                gone.register(os.pidfd_open(pid), select.POLLIN)
+                waiter.register(os.pidfd_open(pid), select.POLLIN)
             _kill(os.kill, pid)
-        gone.poll(FAREWELL_MS)
+        waiter.poll(FAREWELL_MS)
 
 
 def _has(environ: Path, mark: bytes) -> bool:

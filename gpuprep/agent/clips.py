@@ -209,7 +209,7 @@ def prepare(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[P
 def make_beforehand(wanted: Iterable[Tuple[str, Optional[float]]], *, within: Optional[Path] = None) -> Dict[str, Any]:
     """prepare(), for a moment in which a GPU is measured: on processors alone, and only on those that nobody needs.
 
-    What is not made here is made, or said to be missing, when it is read.
+    What is not made here is made, or reported as missing, when it is read.
     """
     cores = os.cpu_count() or 1
     able = [(name, seconds) for name, seconds in wanted if cores >= CORES and by_processor(name)]
@@ -261,13 +261,13 @@ def _generate(spec: Spec, path: Path) -> Optional[Missing]:
     ]
     refusal = Missing("not_installed", f"no ffmpeg here encodes {spec.codec.upper()}: {REMEDY}")
     picture = spec.picture.format(w=spec.width, h=spec.height, f=spec.pixel_format)
-    sound = f"sine=frequency={spec.tone_hz}:sample_rate=48000:duration={spec.frames / FPS}"
+    audio = f"sine=frequency={spec.tone_hz}:sample_rate=48000:duration={spec.frames / FPS}"
     for program, name, options in able:
         with children.scratch("clip", within=path.parent) as folder:
             part = folder / path.name
             argv = [
                 program, "-hide_banner", "-nostdin", "-v", "error", "-y",
-                "-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", sound,
+                "-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", audio,
                 "-frames:v", str(spec.frames), "-c:v", name, *options, "-g", str(spec.frames),
                 "-c:a", "aac", "-b:a", "96k", "-f", "mp4", str(part),
             ]  # fmt: skip
@@ -287,14 +287,14 @@ def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
     refusal = Missing("not_installed", f"no ffmpeg on this machine joins clips: {REMEDY}")
     quoted = str(piece.path).replace("'", "'\\''")
     row = f"file '{quoted}'\nduration {piece.seconds:.6f}\n"
-    sound = f"sine=frequency={SPECS[name].tone_hz}:sample_rate=48000:duration={piece.seconds * pieces:.6f}"
+    audio = f"sine=frequency={SPECS[name].tone_hz}:sample_rate=48000:duration={piece.seconds * pieces:.6f}"
     for program in programs():
         with children.scratch("clip", within=place) as folder:
             part, table = folder / path.name, folder / "clips.ffconcat"
             table.write_text("ffconcat version 1.0\n" + row * pieces)
             argv = [
                 program, "-hide_banner", "-nostdin", "-v", "error", "-y",
-                "-f", "concat", "-safe", "0", "-i", str(table), "-f", "lavfi", "-i", sound,
+                "-f", "concat", "-safe", "0", "-i", str(table), "-f", "lavfi", "-i", audio,
                 "-map", "0:v:0", "-map", "1:a:0", "-c:v", "copy", "-c:a", "aac", "-b:a", "96k",
                 *(("-tag:v", "hvc1") if piece.codec == "hevc" else ()), "-f", "mp4", str(part),
             ]  # fmt: skip
@@ -307,9 +307,9 @@ def _join(name: str, times: int, path: Path, place: Path) -> Optional[Missing]:
 
 def _finish(argv: Sequence[str], part: Path, path: Path) -> Optional[Missing]:
     """Run the encoder; its file gets its name only when it is complete, so a reader never sees half a clip."""
-    said = run(argv, timeout=TIMEOUT_SECONDS)
-    if isinstance(said, Missing):
-        return said
+    output = run(argv, timeout=TIMEOUT_SECONDS)
+    if isinstance(output, Missing):
+        return output
     if not part.is_file() or not part.stat().st_size:
         return Missing("command_failed", f"{argv[0]} wrote nothing for {path.name}")
     part.replace(path)

@@ -64,9 +64,9 @@ def _specification(path: str) -> Tuple[Union[Tuple[str, ...], Missing, None], Li
     if not isinstance(document, dict) or document.get("kind") != KIND:
         return Missing("unparsable", f"{path} is no specification of {KIND}"), []
     listed = document.get("devices")
-    devices = [one for one in listed[:MOST_ITEMS] if isinstance(one, dict)] if isinstance(listed, list) else []
-    names = tuple(one["name"] for one in devices if isinstance(one.get("name"), str))
-    edits = [document.get("containerEdits"), *(one.get("containerEdits") for one in devices)]
+    devices = [device for device in listed[:MOST_ITEMS] if isinstance(device, dict)] if isinstance(listed, list) else []
+    names = tuple(device["name"] for device in devices if isinstance(device.get("name"), str))
+    edits = [document.get("containerEdits"), *(device.get("containerEdits") for device in devices)]
     return names, list(dict.fromkeys(found for edit in edits if isinstance(edit, dict) for found in _paths(edit)))
 
 

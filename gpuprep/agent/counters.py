@@ -111,12 +111,12 @@ def to_json_document(values: Dict[str, Any]) -> Dict[str, Any]:
 
 def verdict(answer: Dict[str, Any]) -> Dict[str, Any]:
     """The script's answer ─► {"counters", "detail"}: refused for lack of privileges is false, another error Missing."""
-    code, said = int(answer["code"]), f"{answer['stage']}: {answer['name']}"
+    code, error = int(answer["code"]), f"{answer['stage']}: {answer['name']}"
     if code == 0:
         return {"counters": True, "detail": ""}
     if code in REFUSED:
-        return {"counters": False, "detail": f"insufficient privileges ({said})"}
-    return {"counters": Missing("command_failed", said), "detail": said}
+        return {"counters": False, "detail": f"insufficient privileges ({error})"}
+    return {"counters": Missing("command_failed", error), "detail": error}
 
 
 def _ask(path: str, user: str, *, gpu: bool) -> Union[Dict[str, Any], Missing]:

@@ -103,17 +103,17 @@ def _name(issuer: Part) -> str:
 
 
 def _parts(data: bytes) -> List[Part]:
-    found: List[Part] = []
+    parts: List[Part] = []
     at = 0
     while at < len(data):
-        if len(found) == MOST_PARTS:
+        if len(parts) == MOST_PARTS:
             raise ValueError(f"it has more than {MOST_PARTS} parts")
         start, length = _header(data, at)
         if start + length > len(data):
             raise ValueError(f"a part says {length} bytes, and {len(data) - start} are there")
-        found.append(Part(data[at], data[at : start + length], data[start : start + length]))
+        parts.append(Part(data[at], data[at : start + length], data[start : start + length]))
         at = start + length
-    return found
+    return parts
 
 
 def _header(data: bytes, at: int) -> Tuple[int, int]:

@@ -24,7 +24,7 @@ CHUNK = 1 << 20
 
 
 class Digests:
-    """Asked for as many files as there are, then told to `keep` them."""
+    """Asked for as many files as there are, then asked to `keep` them."""
 
     def __init__(self, cache: Path = CACHE, agent: Path = AGENT_HOME) -> None:
         self._cache = cache

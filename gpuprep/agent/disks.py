@@ -20,11 +20,11 @@ def blank(*, simulated: bool) -> Union[Tuple[LocalDisk, ...], Missing]:
     """`simulated`: the disks are then those of the computer below."""
     if simulated:
         return ()
-    said = run(LSBLK)
-    if isinstance(said, Missing):
-        return said
+    output = run(LSBLK)
+    if isinstance(output, Missing):
+        return output
     try:
-        rows = json_document(said)["blockdevices"]
+        rows = json_document(output)["blockdevices"]
         found = [LocalDisk(f"/dev/{row['name']}", _model(row), int(row["size"])) for row in rows if _is_blank(row)]
     except (BeyondLimit, ValueError, KeyError, TypeError) as error:
         return Missing("command_failed", f"lsblk: {type(error).__name__}")

@@ -147,7 +147,7 @@ CAUSES = (
     Cause(r"Invalid data found when processing input|moov atom not found", "the input is damaged",
           "remove the kept clips (gpuprep/clips in the cache folder): they are made again"),
 )  # fmt: skip
-# These come with other causes too and explain less: they decide only where nothing above is said.
+# These come with other causes too and explain less: they decide only where nothing above is printed.
 CONSEQUENCES = (
     Cause(
         r"Impossible to convert between the formats supported by the filter",
@@ -181,10 +181,10 @@ def cause(line: str) -> Optional[Cause]:
 
 def decisive_line(lines: Sequence[str]) -> str:
     """The line of FFmpeg's output that names the cause; "" if FFmpeg printed nothing. Without the @ address."""
-    said = [PREFIX.sub("", line.strip()) for line in lines if line.strip()]
+    messages = [PREFIX.sub("", line.strip()) for line in lines if line.strip()]
     for table in (CAUSES, CONSEQUENCES):
-        for line in said:
+        for line in messages:
             if any(re.search(known.pattern, line) for known in table):
                 return line
-    bad = [line for line in said if LOOKS_BAD.search(line)]
-    return (bad or said[-1:] or [""])[0]
+    bad = [line for line in messages if LOOKS_BAD.search(line)]
+    return (bad or messages[-1:] or [""])[0]

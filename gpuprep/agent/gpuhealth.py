@@ -45,7 +45,7 @@ def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
     """The fields of GpuFacts from `video_clock_mhz` on, less `processes`. `refusal` names an nvmlReturn_t."""
     rates = get("nvmlDeviceGetUtilizationRates")
     mig = get("nvmlDeviceGetMigMode")
-    told = fields(get, refusal, (MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN, *PCIE_ERRORS, RECOVERY_ACTION))
+    values = fields(get, refusal, (MEMORY_TEMPERATURE, SHUTDOWN_MARGIN, SLOWDOWN_MARGIN, *PCIE_ERRORS, RECOVERY_ACTION))
     return {
         "video_clock_mhz": get("nvmlDeviceGetClockInfo", VIDEO),
         "max_memory_clock_mhz": get("nvmlDeviceGetMaxClockInfo", MEMORY),
@@ -72,20 +72,20 @@ def readings(get: Get, refusal: Refusal) -> Dict[str, Any]:
             get("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
             get("nvmlDeviceGetPcieReplayCounter"),
         ),
-        "pcie_errors": together(PcieErrors, *(told[number] for number in PCIE_ERRORS)),
+        "pcie_errors": together(PcieErrors, *(values[number] for number in PCIE_ERRORS)),
         "mig_current": mapped(mig, lambda both: bool(both[0])),
         "mig_pending": mapped(mig, lambda both: bool(both[1])),
         "nvlinks": _nvlinks(get),
         "throttled": _throttled(get, refusal),
-        "temperatures": _temperatures(get, told),
-        "recovery_action": _recovery_action(told[RECOVERY_ACTION]),
+        "temperatures": _temperatures(get, values),
+        "recovery_action": _recovery_action(values[RECOVERY_ACTION]),
         **gpumemory.readings(get),
     }
 
 
-def _temperatures(get: Get, told: Dict[int, Any]) -> Union[Temperatures, Missing]:
+def _temperatures(get: Get, values: Dict[int, Any]) -> Union[Temperatures, Missing]:
     """A board whose memory has no sensor either refuses its temperature or answers 0."""
-    memory = told[MEMORY_TEMPERATURE]
+    memory = values[MEMORY_TEMPERATURE]
     found: Union[Temperatures, Missing] = together(
         Temperatures,
         Missing("not_supported", "NVML answers 0: the memory has no sensor") if memory == 0 else memory,
@@ -93,8 +93,8 @@ def _temperatures(get: Get, told: Dict[int, Any]) -> Union[Temperatures, Missing
         get("nvmlDeviceGetTemperatureThreshold", SHUTDOWN),
         get("nvmlDeviceGetTemperatureThreshold", MEMORY_MAX),
         get("nvmlDeviceGetMarginTemperature"),
-        told[SLOWDOWN_MARGIN],
-        told[SHUTDOWN_MARGIN],
+        values[SLOWDOWN_MARGIN],
+        values[SHUTDOWN_MARGIN],
     )
     return found
 
@@ -115,10 +115,10 @@ def _nvlinks(get: Get) -> Union[Tuple[bool, ...], Missing]:
 
 
 def _throttled(get: Get, refusal: Refusal) -> Union[Throttled, Missing]:
-    told = fields(get, refusal, [field for field, _ in REASON_TIMES.values()])
+    values = fields(get, refusal, [field for field, _ in REASON_TIMES.values()])
     times = []
     for field, policy in REASON_TIMES.values():
-        value = told[field]
+        value = values[field]
         if isinstance(value, Missing) and value.reason != "gpu_is_lost" and policy is not None:
             older = get("nvmlDeviceGetViolationStatus", policy)
             value = value if isinstance(older, Missing) else older.violationTime

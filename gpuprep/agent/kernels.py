@@ -20,7 +20,7 @@ NVCC_SECONDS = 120
 
 
 def compiled(core: Any, source: str, arch: str) -> Any:
-    """cuda.core's ObjectCode for a device of `arch` ("90"). Raises RuntimeError with what the compiler said."""
+    """cuda.core's ObjectCode for a device of `arch` ("90"). Raises RuntimeError with the compiler's output."""
     return core.ObjectCode.from_cubin(cubin(core, source, arch))
 
 
@@ -54,7 +54,7 @@ def by_nvcc(nvcc: str, source: str, arch: str) -> bytes:
         (folder / "kernels.cu").write_text(source)
         argv = [nvcc, "-cubin", f"-arch=sm_{arch}", "-std=c++17", "-o", "kernels.cubin", "kernels.cu"]
         place = {"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": str(folder), "TMPDIR": str(folder)}
-        said = run(argv, timeout=NVCC_SECONDS, env=place, cwd=str(folder), merge_stderr=True)
-        if isinstance(said, Missing):
-            raise RuntimeError(said.detail)
+        output = run(argv, timeout=NVCC_SECONDS, env=place, cwd=str(folder), merge_stderr=True)
+        if isinstance(output, Missing):
+            raise RuntimeError(output.detail)
         return (folder / "kernels.cubin").read_bytes()

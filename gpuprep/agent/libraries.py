@@ -35,7 +35,7 @@ def mapped(text: str, names: Sequence[str] = NAMES) -> List[Dict[str, str]]:
 
 
 def loaded(versions: Dict[str, str], names: Sequence[str] = NAMES) -> Union[List[Dict[str, str]], Missing]:
-    """The same of this process. `versions`: what the libraries themselves said, by name, for those that were asked."""
+    """The same of this process. `versions`: what the libraries reported, by name, for those that were asked."""
     text = read_text(MAPS)
     if not isinstance(text, str):
         return text or Missing("command_failed", f"no {MAPS}")

@@ -26,7 +26,7 @@ from gpuprep.records.gpu import ClockPair
 from gpuprep.records.live import LiveGpu, LiveSample
 
 READY = "gpuprep-live 1"  # the first line
-SILENCE_SECONDS = 120.0  # then whoever asked is gone, though nobody said so
+SILENCE_SECONDS = 120.0  # then whoever asked is gone, though no message said so
 XID_SECONDS = 20.0  # the log of a long boot takes a while to read
 MOST_XIDS = 40
 MOST_PROCESSES = 12  # of one GPU
@@ -114,8 +114,12 @@ def _processes(gpu: Gpu) -> Tuple[Union[Tuple[ProcessOnGpu, ...], Missing], int]
     found = gpu.processes()
     if isinstance(found, Missing):
         return found, 0
-    order = sorted(found, key=lambda one: -1 if isinstance(one.memory_mib, Missing) else one.memory_mib, reverse=True)
-    kept = [replace(one, name=one.name[:MOST_LETTERS], owner=_owner(one)) for one in order[:MOST_PROCESSES]]
+    order = sorted(
+        found, key=lambda process: -1 if isinstance(process.memory_mib, Missing) else process.memory_mib, reverse=True
+    )
+    kept = [
+        replace(process, name=process.name[:MOST_LETTERS], owner=_owner(process)) for process in order[:MOST_PROCESSES]
+    ]
     return tuple(kept), len(found) - len(kept)
 
 
@@ -137,7 +141,7 @@ def _xids() -> Union[Tuple[Xid, ...], Missing]:
     found = xids.xids(simulated=system.source() is Source.SIMULATED)
     if isinstance(found, Missing):
         return found
-    return tuple(replace(one, message=one.message[:MOST_LETTERS]) for one in found[-MOST_XIDS:])
+    return tuple(replace(xid, message=xid.message[:MOST_LETTERS]) for xid in found[-MOST_XIDS:])
 
 
 def _line(made: LiveSample) -> str:

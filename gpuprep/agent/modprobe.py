@@ -23,35 +23,35 @@ def lines(
     for folder in folders:
         for path in Path(folder).glob("*.conf"):
             files.setdefault(path.name, path)
-    found: List[ModprobeLine] = []
+    lines: List[ModprobeLine] = []
     for name in sorted(files):
         text = read_text(files[name])
         if isinstance(text, Missing):
             return text
-        found += of_file(str(files[name]), text or "")
-    told = read_text(command_line)
-    return (*found, *of_command_line(told if isinstance(told, str) else "", command_line))
+        lines += of_file(str(files[name]), text or "")
+    parameters = read_text(command_line)
+    return (*lines, *of_command_line(parameters if isinstance(parameters, str) else "", command_line))
 
 
 def of_file(file: str, text: str) -> List[ModprobeLine]:
     """modprobe.d(5): a backslash at the end of a line joins the next one to it; # begins a line of comment."""
-    found = []
+    lines = []
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split()
         if len(words) > 1 and not words[0].startswith("#") and MODULE.fullmatch(words[1].replace("-", "_")):
-            found.append(ModprobeLine(file, (words[0], words[1].replace("-", "_"), *words[2:])))
-    return found
+            lines.append(ModprobeLine(file, (words[0], words[1].replace("-", "_"), *words[2:])))
+    return lines
 
 
 def of_command_line(text: str, file: str = COMMAND_LINE) -> List[ModprobeLine]:
     """`modprobe.blacklist=nouveau,...` and `nvidia.NVreg_X=1`, which modprobe obeys, too."""
-    found = []
+    lines = []
     for word in text.split():
         name, equals, value = word.partition("=")
         if name in ("modprobe.blacklist", "module_blacklist"):
             modules = [module.replace("-", "_") for module in value.split(",")]
-            found += [ModprobeLine(file, ("blacklist", module)) for module in modules if MODULE.fullmatch(module)]
+            lines += [ModprobeLine(file, ("blacklist", module)) for module in modules if MODULE.fullmatch(module)]
         module, dot, option = name.partition(".")
         if dot and MODULE.fullmatch(module.replace("-", "_")):
-            found.append(ModprobeLine(file, ("options", module.replace("-", "_"), option + equals + value)))
-    return found
+            lines.append(ModprobeLine(file, ("options", module.replace("-", "_"), option + equals + value)))
+    return lines

@@ -56,8 +56,8 @@ def kernel_facts() -> KernelFacts:
 
 def chosen_kernel(boot: Path) -> Optional[str]:
     """What the boot loader will start, as grubby says it on Red Hat's systems; None where it says nothing usable."""
-    said = run(["grubby", "--default-kernel"])
-    name = "" if isinstance(said, Missing) else said.strip().rpartition("/vmlinuz-")[2]
+    output = run(["grubby", "--default-kernel"])
+    name = "" if isinstance(output, Missing) else output.strip().rpartition("/vmlinuz-")[2]
     return name if name and "/" not in name and (boot / f"vmlinuz-{name}").exists() else None
 
 

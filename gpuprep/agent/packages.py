@@ -25,7 +25,7 @@ RPM_FAMILIES = (
     "kernel-headers", "kernel6*", "dkms", "dnf-automatic",
 )  # fmt: skip
 VERSIONLOCK_FILES = ("/etc/dnf/plugins/versionlock.list", "/etc/yum/pluginconf.d/versionlock.list")
-# Where dnf may be told to obey no plugin, or not this one: (file, section, key).
+# Where dnf may be configured to obey no plugin, or not this one: (file, section, key).
 VERSIONLOCK_SWITCHES = (
     ("/etc/dnf/dnf.conf", "main", "plugins"),
     ("/etc/dnf/plugins/versionlock.conf", "main", "enabled"),
@@ -50,7 +50,7 @@ def installed(asked: Sequence[str]) -> Dict[str, Package]:
 
 
 def _locks() -> str:
-    """The lines of dnf's versionlock; nothing where dnf is told not to obey them."""
+    """The lines of dnf's versionlock; nothing where dnf is configured not to obey them."""
     if any(_is_off(*switch) for switch in VERSIONLOCK_SWITCHES):
         return ""
     return "\n".join(lock for lock in (read_text(path) for path in VERSIONLOCK_FILES) if isinstance(lock, str))

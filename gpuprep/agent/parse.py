@@ -59,7 +59,7 @@ def proc_params(text: str) -> Dict[str, str]:
 
 
 def modinfo(text: str) -> Optional[Tuple[str, str]]:
-    """`modinfo MODULE` ─► (version, "open" | "proprietary"), the flavour told by the licence."""
+    """`modinfo MODULE` ─► (version, "open" | "proprietary"), the flavour by the licence."""
     fields: Dict[str, str] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")

@@ -17,7 +17,7 @@ class Progress:
     """One session's report as it arrives: bytes in any pieces ─► (seconds by the caller's clock, frames) a block."""
 
     samples: List[Tuple[float, int]] = field(default_factory=list)
-    ended: bool = False  # FFmpeg itself said that it was done
+    ended: bool = False  # FFmpeg itself reported that it was done
     _rest: bytes = b""
     _frames: Optional[int] = None
 

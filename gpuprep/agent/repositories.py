@@ -1,4 +1,4 @@
-"""Which of NVIDIA's repositories of drivers and CUDA the package manager is told to use, and by which file."""
+"""Which of NVIDIA's repositories of drivers and CUDA the package manager is configured to use, and by which file."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def run(
         return Missing("command_failed", f"{argv[0]} took longer than {timeout:g} s")
     text = done.stdout.decode(errors="replace")
     if done.returncode not in accept:
-        said = text if merge_stderr else done.stderr.decode(errors="replace")
-        last = (said.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        errors = text if merge_stderr else done.stderr.decode(errors="replace")
+        last = (errors.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return Missing("command_failed", f"{argv[0]}: {last}")
     return text
 

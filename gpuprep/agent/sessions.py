@@ -38,7 +38,7 @@ class Session:
         self.tail = (self.tail + data[room:])[-KEPT:]
 
     @property
-    def said(self) -> str:
+    def error_output(self) -> str:
         return (self.head + self.tail).decode(errors="replace")
 
 
@@ -82,7 +82,7 @@ def together(
     alive = [session for session in sessions if not session.died]
     return Together(
         sessions=len(sessions),
-        died=tuple((session.died, session.said) for session in sessions if session.died),
+        died=tuple((session.died, session.error_output) for session in sessions if session.died),
         steady=steady_state([session.progress for session in alive]),
         frames=sum(session.progress.frames for session in sessions),
         start_seconds=(began or time.monotonic()) - started,

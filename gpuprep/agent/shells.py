@@ -124,8 +124,8 @@ def sudo_path() -> OptStr:
     text = run(["sudo", "-V"])
     if isinstance(text, Missing):
         return text
-    found = re.search(r"^Value to override user's \$PATH with: (\S+)$", text, re.MULTILINE)
-    return found.group(1) if found else None
+    match = re.search(r"^Value to override user's \$PATH with: (\S+)$", text, re.MULTILINE)
+    return match.group(1) if match else None
 
 
 def python_modules(names: Sequence[str], path: Str) -> Dict[str, OptStr]:

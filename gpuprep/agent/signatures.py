@@ -72,9 +72,9 @@ def facts(kernels: Sequence[OptStr], asked: Sequence[str] = (), cache: Path = CA
         for path in modules_of(kernel)
     )
     remembered.keep()
-    there = {one.path for one in known}
+    there = {module.path for module in known}
     shown = tuple(ModuleCertificate(path, enrolled(path)) for path in paths if path in there or path in asked)
-    unknown = any(isinstance(one.signer, str) and one.verified_by is None for one in modules)
+    unknown = any(isinstance(module.signer, str) and module.verified_by is None for module in modules)
     return SignatureFacts(modules, shown, _is_loaded(kernels[0]) if unknown else NOT_ASKED)
 
 
@@ -97,15 +97,15 @@ def enrolled(path: str) -> Bool:
     """mokutil's answer; its exit code says "already enrolled" or "went wrong", so its words count."""
     if not Path(path).is_file():
         return Missing("not_installed", f"there is no file {path}")
-    said = run(["mokutil", "--test-key", path], accept=(0, 1, 255), merge_stderr=True)
-    if isinstance(said, Missing):
-        return said
-    if re.search(r"is not enrolled|enrollment request|is blocked|CA blocked", said):
+    output = run(["mokutil", "--test-key", path], accept=(0, 1, 255), merge_stderr=True)
+    if isinstance(output, Missing):
+        return output
+    if re.search(r"is not enrolled|enrollment request|is blocked|CA blocked", output):
         return False
-    if re.search(r"already enrolled|CA enrolled|already in db", said):
+    if re.search(r"already enrolled|CA enrolled|already in db", output):
         return True
-    reason = "not_supported" if "not supported" in said else "unparsable"
-    return Missing(reason, f"mokutil: {one_line(said.strip(), 200)}")
+    reason = "not_supported" if "not supported" in output else "unparsable"
+    return Missing(reason, f"mokutil: {one_line(output.strip(), 200)}")
 
 
 def signature(path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
@@ -144,7 +144,7 @@ def _verified(folder: Path, pkcs7: bytes, who: der.Signer, known: Sequence[Certi
             answers.append((fits, certificate.path))
     if answers:
         return answers[0]
-    looked = ", ".join(one.path for one in known) or "none was found"
+    looked = ", ".join(module.path for module in known) or "none was found"
     return Missing("not_installed", f"the certificate of {who.name or who.number} (looked at: {looked})"), None
 
 
@@ -153,14 +153,14 @@ def _openssl(folder: Path, certificate: Certificate) -> Bool:
     text = base64.encodebytes(certificate.data).decode()  # openssl 1.1 reads no DER here
     (folder / "certificate").write_text(f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n")
     files = ("-in", "signature", "-content", "module", "-certfile", "certificate")
-    said = run((*VERIFY, *files), timeout=OPENSSL_SECONDS, accept=(0, 4), merge_stderr=True, cwd=str(folder))
-    if isinstance(said, Missing):
-        return said
-    if "erification successful" in said:
+    output = run((*VERIFY, *files), timeout=OPENSSL_SECONDS, accept=(0, 4), merge_stderr=True, cwd=str(folder))
+    if isinstance(output, Missing):
+        return output
+    if "erification successful" in output:
         return True
-    if CHANGED.search(said):
+    if CHANGED.search(output):
         return False
-    return Missing("command_failed", f"openssl: {one_line(said.strip().rpartition(chr(10))[2], 200)}")
+    return Missing("command_failed", f"openssl: {one_line(output.strip().rpartition(chr(10))[2], 200)}")
 
 
 def _certificate(path: str) -> Optional[Certificate]:
@@ -180,10 +180,10 @@ def _is_loaded(kernel: OptStr) -> Bool:
     if not isinstance(loaded, str):
         return loaded if isinstance(loaded, Missing) else Missing("driver_not_loaded", "no srcversion in /sys/module")
     path = module_file(kernel) if isinstance(kernel, str) else None
-    said = run(["modinfo", "-F", "srcversion", path], timeout=60) if isinstance(path, str) else path
-    if not isinstance(said, str):
-        return said or Missing("not_installed", "there is no module for the running kernel")
-    return bool(said.strip()) and said.strip() == loaded.strip()
+    source_version = run(["modinfo", "-F", "srcversion", path], timeout=60) if isinstance(path, str) else path
+    if not isinstance(source_version, str):
+        return source_version or Missing("not_installed", "there is no module for the running kernel")
+    return bool(source_version.strip()) and source_version.strip() == loaded.strip()
 
 
 class _Cache:
@@ -196,7 +196,7 @@ class _Cache:
 
     def signature(self, path: Path, kernel: str, known: Sequence[Certificate]) -> ModuleSignature:
         identity = file_identity(path)
-        key = "|".join([identity or "", kernel, *(one.identity for one in known)])
+        key = "|".join([identity or "", kernel, *(module.identity for module in known)])
         found = self._known.get(key) or signature(path, kernel, known)
         if identity and not isinstance(found.fits, Missing):
             self._used[key] = found

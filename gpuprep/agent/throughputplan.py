@@ -146,8 +146,13 @@ def capacity_plan(engines: Engines) -> List[Series]:
     ]
     codecs = [f"{codec}{size}" for size in ("", LARGER) for codec in ENCODED]
     encode = [Series("encode", codec, preset, False) for codec in codecs for preset in PRESETS]
-    have = {(one.kind, one.codec, one.preset) for one in whole}
-    return [*whole, *decode, *work, *(one for one in encode if (one.kind, one.codec, one.preset) not in have)]
+    have = {(series.kind, series.codec, series.preset) for series in whole}
+    return [
+        *whole,
+        *decode,
+        *work,
+        *(series for series in encode if (series.kind, series.codec, series.preset) not in have),
+    ]
 
 
 def engines_of(series: Series, engines: Engines) -> Optional[int]:
@@ -234,7 +239,7 @@ def _encoder(series: Series, rate: str) -> List[str]:
 
 
 def engines_from(arguments: Mapping[str, Any], pci_device_id: str) -> Engines:
-    """What the controller's catalogue said of this GPU; forms of `gpus` as probing.arguments gives them."""
+    """What the controller's catalogue has of this GPU; forms of `gpus` as probing.arguments gives them."""
     known: Any = arguments.get("gpus")
     entry: Dict[str, Any] = known.get(pci_device_id, {}) if isinstance(known, dict) else {}
     model: Any = entry.get("model") or {}

@@ -95,7 +95,7 @@ def _has_people(gid: int) -> bool:
         members = set(grp.getgrgid(gid).gr_mem)
     except KeyError:
         members = set()
-    return bool(members - {"root"}) or any(one.pw_gid == gid and one.pw_uid != ROOT for one in pwd.getpwall())
+    return bool(members - {"root"}) or any(user.pw_gid == gid and user.pw_uid != ROOT for user in pwd.getpwall())
 
 
 def _user(uid: int) -> str:

@@ -23,7 +23,7 @@ FAREWELL_SECONDS = 5.0  # for a killed worker to be gone; the kernel may hold it
 
 
 class Silent(Exception):
-    """The worker told nothing for `seconds`, and that is too long."""
+    """The worker sent nothing for `seconds`, and that is too long."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no answer in {seconds:.0f} s")
@@ -33,7 +33,7 @@ class Silent(Exception):
 class Worker:
     """`with Worker(work) as worker: for message in worker.messages(...)`. `work(tell)` runs in the copy.
 
-    The copy is killed at the end of the block, and by the keeper if the agent ends first. What `work` raises is told as
+    The copy is killed at the end of the block, and by the keeper if the agent ends first. What `work` raises comes as
     {"failed": "TypeError: ..."}.
     """
 
@@ -70,7 +70,7 @@ class Worker:
 
         `until` is a time of time.monotonic.
         """
-        said, heard = b"", time.monotonic()
+        buffer, heard = b"", time.monotonic()
         while True:
             left = min(until, heard + patience) - time.monotonic()
             if left <= 0 or not select.select([self._ears], [], [], left)[0]:
@@ -80,7 +80,7 @@ class Worker:
                 self._reap()
                 return
             heard = time.monotonic()
-            *lines, said = (said + data).split(b"\n")
+            *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 message: Dict[str, Any] = json.loads(line)
                 yield message

@@ -68,14 +68,14 @@ def journal_is_readable() -> bool:
 
 def from_journal(text: str) -> List[Xid]:
     """Lines of `journalctl -o short-unix`: seconds since 1970, host, "kernel:", message."""
-    found = []
+    xids = []
     for line in text.split("\n"):  # of a message of several lines journalctl indents all but the first
         seconds = line.split(" ", 1)[0]
         known = re.fullmatch(r"[0-9]{1,11}\.[0-9]{1,9}", seconds)
         when: Str = _utc(float(seconds)) if known else Missing("unparsable", seconds[:40])
         head = JOURNAL_HEAD.match(line)
-        found += list(_parsed(line[head.end() :] if head else line, when))
-    return found
+        xids += list(_parsed(line[head.end() :] if head else line, when))
+    return xids
 
 
 def from_ring_buffer(path: Path = KMSG) -> Union[Tuple[Xid, ...], Missing]:
@@ -111,20 +111,20 @@ def _records(descriptor: int) -> Iterator[str]:
 
 def from_records(records: List[str], booted: float) -> List[Xid]:
     """`booted`: the seconds since 1970 at which the kernel's clock was 0."""
-    found = []
+    xids = []
     for record in records:
         head, _, message = record.partition(";")
         fields = head.split(",")
         if len(fields) > 2 and re.fullmatch("[0-9]{1,17}", fields[2]):
-            found += list(_parsed(message.split("\n")[0], _utc(booted + int(fields[2]) / 1e6)))
-    return found
+            xids += list(_parsed(message.split("\n")[0], _utc(booted + int(fields[2]) / 1e6)))
+    return xids
 
 
 def _parsed(message: str, when: Str) -> Iterator[Xid]:
     match = LINE.match(message)
     if match:
-        address, code, said = match.groups()
-        yield Xid(int(code), _address(address), said.strip(), when)
+        address, code, text = match.groups()
+        yield Xid(int(code), _address(address), text.strip(), when)
 
 
 def _address(text: str) -> str:

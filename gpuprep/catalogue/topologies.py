@@ -2,7 +2,7 @@
 
 family(board)            the NVLinks of a board, or None where the catalogue does not know them
 machine(...)             the wiring that fits the links which were seen between several GPUs best
-sound_memory(board)      per cent of its bandwidth that a healthy board's memory reaches
+healthy_memory_speeds(board)      per cent of its bandwidth that a healthy board's memory reaches
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Family:
     gb_per_s: float | None  # of one link in one direction
     bridge_links: int | None  # of one bridge
     machines: tuple[Machine, ...]
-    sound_percent: float | None  # of what the links carry, that a copy between healthy GPUs reaches
+    healthy_percent: float | None  # of what the links carry, that a copy between healthy GPUs reaches
     unverified: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class SoundMemory:
+class HealthyMemorySpeeds:
     """Per cent of memory_gb_per_s by what is done: "copy", "read", "triad"."""
 
     percent: Mapping[str, float]
@@ -78,7 +78,7 @@ def _family(key: str, entry: dict[str, Any]) -> Family:
         gb_per_s=entry.get("gb_per_s"),
         bridge_links=entry.get("bridge_links"),
         machines=tuple(Machine(one["name"], one["gpus"], tuple(one["row"])) for one in entry["machines"]),
-        sound_percent=_data("bandwidths")["peers"].get(key, {}).get("percent"),
+        healthy_percent=_data("bandwidths")["peers"].get(key, {}).get("percent"),
         unverified=tuple(entry.get("unverified", ())),
     )
 
@@ -132,15 +132,15 @@ def is_chip_to_chip(board: Board | None) -> bool:
     return board is not None and board.key in _data("topologies")["chip_to_chip"]
 
 
-def sound_memory(board: Board | None) -> SoundMemory | None:
+def healthy_memory_speeds(board: Board | None) -> HealthyMemorySpeeds | None:
     entry = _data("bandwidths")["memory"].get(board.key) if board else None
     if entry is None:
         return _shared_memory(board) if board else None
     kinds = {kind: float(entry[kind]) for kind in ("copy", "read", "triad", "write") if kind in entry}
-    return SoundMemory(kinds, entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry["source"])
+    return HealthyMemorySpeeds(kinds, entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry["source"])
 
 
-def _shared_memory(board: Board) -> SoundMemory | None:
+def _shared_memory(board: Board) -> HealthyMemorySpeeds | None:
     """Of boards that could not be told apart, the lower of their figures, where all have some."""
     keys = board.key.split(" or ")
     entries = [_data("bandwidths")["memory"].get(key) for key in keys]
@@ -151,16 +151,16 @@ def _shared_memory(board: Board) -> SoundMemory | None:
         for kind in ("copy", "read", "triad")
         if all(kind in entry for entry in entries)
     }
-    return SoundMemory(kinds, {}, None, entries[0]["source"])
+    return HealthyMemorySpeeds(kinds, {}, None, entries[0]["source"])
 
 
-def sound_host(generation: int, direction: str) -> float | None:
+def healthy_pcie_percent(generation: int, direction: str) -> float | None:
     """Per cent of what a PCIe link carries, that copies "h2d" or "d2h" reach; None: no such generation."""
     found = _data("bandwidths")["host"].get(generation)
     return float(found[direction]) if found else None
 
 
-def sound_chip_to_chip(board: Board) -> float | None:
+def healthy_chip_to_chip_gb_per_s(board: Board) -> float | None:
     """GB/s of copies over NVLink-C2C in one direction."""
     found = _data("bandwidths")["chip_to_chip"].get(board.key)
     return float(found["gb_per_s"]) if found else None

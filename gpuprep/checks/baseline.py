@@ -143,19 +143,19 @@ def _compare(
         return Finding(subject, prop, Status.SKIP, expected, "nothing to compare", why)
     worst = sorted(both, key=lambda name: -both[name])
     status = Status(below(both[worst[0]], warn, fail))
-    said = [f"{name} {figure(now[name])}, was {figure(past[name].value)} ({-lost[name]:+.1f} %)" for name in worst]
+    changes = [f"{name} {figure(now[name])}, was {figure(past[name].value)} ({-lost[name]:+.1f} %)" for name in worst]
     hidden = [
         name for name in worst if below(lost[name], warn, fail) == "FAIL" and below(both[name], warn, fail) == "PASS"
     ]
     if status is not Status.FAIL and hidden:
         why = f"{hidden[0]} is {lost[hidden[0]]:.1f} % below its baseline and varied by {slack[hidden[0]]:.1f} %"
-        return Finding(subject, prop, Status.UNKNOWN, expected, said[worst.index(hidden[0])], why, REMEDY)
+        return Finding(subject, prop, Status.UNKNOWN, expected, changes[worst.index(hidden[0])], why, REMEDY)
     if status is Status.PASS:
-        return Finding(subject, prop, status, expected, f"lowest of {len(both)}: {said[0]}")
-    lower = [text for name, text in zip(worst, said, strict=True) if below(both[name], warn, fail) != "PASS"]
+        return Finding(subject, prop, status, expected, f"lowest of {len(both)}: {changes[0]}")
+    lower = [text for name, text in zip(worst, changes, strict=True) if below(both[name], warn, fail) != "PASS"]
     more = f" and {len(lower) - NAMED} more" if len(lower) > NAMED else ""
     why = f"slower than this host was in run {first.run_id} ({first.set_at[:10]}): {'; '.join(lower[:NAMED])}{more}"
-    return Finding(subject, prop, status, expected, said[0], why, REMEDY)
+    return Finding(subject, prop, status, expected, changes[0], why, REMEDY)
 
 
 def _subject(snapshot: Snapshot, uuid: str) -> str:
@@ -166,14 +166,16 @@ def _subject(snapshot: Snapshot, uuid: str) -> str:
 
 def _versions(values: AnyProbe, agent_version: str) -> str:
     """What figures depend on in addition to the GPU: probe, library versions, and whether the run was quick."""
-    said = [f"gpuprep {agent_version}"]
-    said += [f"{library.name} {library.version}" for library in values.libraries]
+    versions = [f"gpuprep {agent_version}"]
+    versions += [f"{library.name} {library.version}" for library in values.libraries]
     if values.ffmpeg is not None:
-        said.append(f"ffmpeg {values.ffmpeg.version}")
-    said = [one.replace(",", ";") for one in said]  # a version that a host made up must not read as another depth
+        versions.append(f"ffmpeg {values.ffmpeg.version}")
+    versions = [
+        version.replace(",", ";") for version in versions
+    ]  # a version that a host made up must not read as another depth
     if values.quick is not False:
-        said.append(QUICK if values.quick else NOBODY_KNOWS)
-    return ", ".join([said[0], *sorted(said[1:])])
+        versions.append(QUICK if values.quick else NOBODY_KNOWS)
+    return ", ".join([versions[0], *sorted(versions[1:])])
 
 
 def _gemm(values: object) -> Iterator[tuple[str, str, float]]:
@@ -181,7 +183,7 @@ def _gemm(values: object) -> Iterator[tuple[str, str, float]]:
     for gpu in () if isinstance(products, Missing) else gemmrecord.gpus(products):
         disturbed, _ = gemmtrust.alone(gpu)
         for gemm in () if disturbed else gpu.gemms:
-            if gemmrecord.unsound(gemm):
+            if gemmrecord.why_unusable(gemm):
                 continue
             yield gpu.uuid, _name(gemm), gemmrecord.speed(gemm.tflops)
             lasting = sustained(gemm)

@@ -49,6 +49,6 @@ def _finding(snapshot: Snapshot, known: CloudMachine) -> Finding:
 
 
 def _fit(there: Sequence[Board | None], known: CloudMachine) -> bool:
-    """Boards that cannot be told from each other have one key of all of theirs: "a or b"."""
+    """Boards that cannot be distinguished have one key of all of theirs: "a or b"."""
     keys = {board.key for board in known.boards}
     return all(board is not None and keys.intersection(board.key.split(" or ")) for board in there)

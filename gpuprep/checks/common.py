@@ -51,8 +51,8 @@ COMPARE_IT = "compare its figures with those of a healthy GPU of its kind"  # of
 
 def why_missing(reading: Missing) -> str:
     """ "no NVIDIA driver is loaded (NVML: Driver Not Loaded)"."""
-    said = MISSING_REASONS.get(reading.reason, reading.reason.replace("_", " "))
-    return f"{said} ({reading.detail})" if reading.detail else said
+    reason = MISSING_REASONS.get(reading.reason, reading.reason.replace("_", " "))
+    return f"{reason} ({reading.detail})" if reading.detail else reason
 
 
 def provision(role: str) -> str:

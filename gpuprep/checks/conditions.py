@@ -64,8 +64,8 @@ def slowdowns(
     if seen & GRAVE:
         parts = sum(bool(one & GRAVE) for one in known)
         passing = samples >= MANY_SAMPLES and grave_samples <= 1 and parts <= 1
-        said = f" in {grave_samples} of {samples} samples" if samples else ""
-        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{said}"
+        share = f" in {grave_samples} of {samples} samples" if samples else ""
+        why = f"{', '.join(r.name for r in named(seen & GRAVE))} while it was measured{share}"
         status = Status.WARN if passing else Status.FAIL
         return Finding(subject, prop, status, expected, shown, why, SHOW_PROVIDER)
     if not known or len(known) < len(read) or None in sampled:

@@ -48,7 +48,7 @@ class Evidence:
     def facts(self, gpu: NamedGpu) -> GpuFacts | None:
         """What NVML read of it; None where the snapshot does not have it."""
         read = () if isinstance(self.snapshot.gpus, Missing) else self.snapshot.gpus
-        return next((one for one in read if gpu.uuid and one.uuid == gpu.uuid), None)
+        return next((facts for facts in read if gpu.uuid and facts.uuid == gpu.uuid), None)
 
     def not_measured(self, uuids: Collection[str]) -> list[str]:
         """GPUs that NVML showed and that are not among `uuids`: ["gpu 1"]; [] where NVML showed none."""
@@ -61,8 +61,10 @@ def absent_gpus(evidence: Evidence, subject: str, gpus: Sequence[NamedGpu], unre
     absent = evidence.not_measured({gpu.uuid for gpu in gpus})
     if not absent and not unreadable:
         return []
-    gone = Missing("not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is not a GPU")
-    return [unknown(subject, "gpus", gone, expected="every GPU measured", remedy="measure again")]
+    unmeasured = Missing(
+        "not_recorded", f"{', '.join(absent)} was not measured" if absent else "an entry that is not a GPU"
+    )
+    return [unknown(subject, "gpus", unmeasured, expected="every GPU measured", remedy="measure again")]
 
 
 def twice(subject: str, gpus: Sequence[NamedGpu]) -> list[Finding]:

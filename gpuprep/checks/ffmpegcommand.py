@@ -79,13 +79,13 @@ class _File:
 
 @dataclass
 class Asked:
-    """All needs of a command, each once, and what could not be told without opening files."""
+    """All needs of a command, each once, and what cannot be known without opening files."""
 
     needs: list[Need] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add(self, kind: str, name: str, where: str) -> None:
-        if all((one.kind, one.name) != (kind, name) for one in self.needs):
+        if all((need.kind, need.name) != (kind, name) for need in self.needs):
             self.needs.append(Need(kind, name, where))
 
     def note(self, text: str) -> None:
@@ -228,17 +228,17 @@ def _tee(asked: Asked, part: str) -> None:
 def _encoder(asked: Asked, file: _File, codec: str, where: str, depth: str) -> None:
     """What of the GPU's encoder the options of this output ask for."""
     asked.add("gpu", f"nvenc.{codec}", where)
-    said = {name.split(":")[0].replace("_", "-"): value for name, value in file.options}
+    options = {name.split(":")[0].replace("_", "-"): value for name, value in file.options}
     if any(word in depth for word in DEEP):
         asked.add("gpu", f"nvenc.{codec}.10bit", where)
     if any(word in depth for word in FULL_CHROMA):
         asked.add("gpu", f"nvenc.{codec}.444", where)
     features = {"bf": "b_frames", "rc-lookahead": "lookahead", "temporal-aq": "temporal_aq"}
     for option, feature in features.items():
-        if said.get(option, "0") not in ("0", "", "false", "disabled"):
-            asked.add("gpu", f"nvenc.{codec}.{feature}", f"-{option} {said[option]}")
-    if said.get("b-ref-mode", "disabled") not in ("disabled", "0"):
-        asked.add("gpu", f"nvenc.{codec}.b_ref", f"-b_ref_mode {said['b-ref-mode']}")
+        if options.get(option, "0") not in ("0", "", "false", "disabled"):
+            asked.add("gpu", f"nvenc.{codec}.{feature}", f"-{option} {options[option]}")
+    if options.get("b-ref-mode", "disabled") not in ("disabled", "0"):
+        asked.add("gpu", f"nvenc.{codec}.b_ref", f"-b_ref_mode {options['b-ref-mode']}")
 
 
 def _common(asked: Asked, base: str, name: str, value: str) -> None:

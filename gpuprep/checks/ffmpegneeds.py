@@ -122,7 +122,9 @@ def _have(kind: str, parts: Codec) -> set[str] | None:
         return set(listed)
     if kind in CONFIGURED and not isinstance(parts.buildconf, Missing):
         arguments = parts.buildconf
-        if "--disable-everything" in arguments or any(one.startswith("--enable-") and "=" in one for one in arguments):
+        if "--disable-everything" in arguments or any(
+            argument.startswith("--enable-") and "=" in argument for argument in arguments
+        ):
             return configured(arguments, CONFIGURED[kind])
     return None
 

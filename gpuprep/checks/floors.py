@@ -30,8 +30,8 @@ def floor(evidence: Evidence, name: str, board: Board | None = None) -> Floor | 
     if board and own and name in evidence.thresholds.get("shipped", ()):
         return Floor(own.percent, f"{board.name}, {own.source}")
     sources = evidence.thresholds.get("sources")
-    said = sources.get(name) if isinstance(sources, dict) else None
-    return Floor(float(value), ", ".join(filter(None, [f"profile {evidence.wanted.profile}", said])))
+    source = sources.get(name) if isinstance(sources, dict) else None
+    return Floor(float(value), ", ".join(filter(None, [f"profile {evidence.wanted.profile}", source])))
 
 
 def below(percent: float, warn: Floor | None, fail: Floor | None) -> str:

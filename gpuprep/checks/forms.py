@@ -49,16 +49,16 @@ def refused(probe: str, values: object) -> str:
 
 def findings(results: Mapping[str, Values]) -> list[Finding]:
     """UNKNOWN for each probe with values of another kind."""
-    found = []
+    findings = []
     for probe, values in results.items():
         wrong = [] if isinstance(values, Missing) else list(problems(probe, _without_nulls(values)))
         if wrong:
             more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
             why = f"{'; '.join(wrong[:NAMED])}{more}: no probe writes that, so the record is damaged"
-            found.append(
+            findings.append(
                 Finding(probe, "forms", Status.UNKNOWN, EXPECTED, f"{len(wrong)} of another kind", why, REMEDY)
             )
-    return found
+    return findings
 
 
 def _without_nulls(value: Any) -> Any:

@@ -34,16 +34,16 @@ class Limits:
         return "FAIL" if percent < self.fails - SLACK else "WARN"
 
 
-def limits(least: Floor, sound: float | None, said: str = "", *, undisturbed: bool = False) -> Limits:
+def limits(least: Floor, healthy_percent: float | None, subject: str = "", *, undisturbed: bool = False) -> Limits:
     """From a floor, and from what healthy boards reach in per cent, where that is known.
 
-    `said` names these boards. `undisturbed`: nothing that was recorded could have made the board slow.
+    `subject` names these boards. `undisturbed`: nothing that was recorded could have made the board slow.
     """
-    if sound is None:
+    if healthy_percent is None:
         return Limits(least.percent, least.percent, least.source)
-    fails = max(least.percent, FAIL_SHARE * sound) if undisturbed else least.percent
-    passes = max(PASS_SHARE * sound, fails)
-    return Limits(passes, min(fails, passes), f"{said}: healthy boards reach {sound:.3g} %")
+    fails = max(least.percent, FAIL_SHARE * healthy_percent) if undisturbed else least.percent
+    passes = max(PASS_SHARE * healthy_percent, fails)
+    return Limits(passes, min(fails, passes), f"{subject}: healthy boards reach {healthy_percent:.3g} %")
 
 
 def is_shipped(evidence: Evidence, name: str) -> bool:

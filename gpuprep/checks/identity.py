@@ -55,8 +55,8 @@ def findings(snapshot: Snapshot, probed: Sequence[ProbeResult]) -> list[Finding]
             unread[f"gpu {gpu.index}"] = _unread(gpu)
     for measurement, entry in _measured(probed):
         board = board_in(snapshot, entry)
-        said = _of_entry(entry, board) if board is not None else []
-        wrong = [f"{one} ({measurement})" for one in [*said, *_stranger(entry, on_the_bus)]]
+        contradictions_of_entry = _of_entry(entry, board) if board is not None else []
+        wrong = [f"{one} ({measurement})" for one in [*contradictions_of_entry, *_stranger(entry, on_the_bus)]]
         if wrong or board is not None:
             found.setdefault(f"gpu {'?' if entry.index is None else entry.index}", []).extend(wrong)
     return [
@@ -76,20 +76,22 @@ def contradictions(
     capability: str = "",
 ) -> list[str]:
     """What cannot be true of this board, one sentence each. What is not known contradicts nothing."""
-    said = []
+    sentences = []
     if _known(memory_mib) and board.memory_mib and not _within(memory_mib, board.memory_mib, MEMORY_TOLERANCE):
-        said.append(f"memory of {memory_mib:g} MiB, and the {board.name} has {board.memory_mib}")
+        sentences.append(f"memory of {memory_mib:g} MiB, and the {board.name} has {board.memory_mib}")
     if _known(sms) and board.sms and sms != board.sms:
-        said.append(f"{sms:g} multiprocessors, and the {board.name} has {board.sms}")
+        sentences.append(f"{sms:g} multiprocessors, and the {board.name} has {board.sms}")
     if _known(highest_mhz) and board.boost_mhz:
         low, high = (1 - CLOCK_TOLERANCE) * board.boost_mhz, (1 + CLOCK_TOLERANCE) * board.boost_mhz
         if highest_mhz < low or (highest_mhz > high and not free_clocks(board.model)):  # type: ignore[operator]
-            said.append(f"a highest clock of {highest_mhz:g} MHz, and the {board.name} has {board.boost_mhz}")
+            sentences.append(f"a highest clock of {highest_mhz:g} MHz, and the {board.name} has {board.boost_mhz}")
     if capability and capability != board.model.compute_capability:
-        said.append(f"compute capability {capability:.20}, and the {board.name} has {board.model.compute_capability}")
+        sentences.append(
+            f"compute capability {capability:.20}, and the {board.name} has {board.model.compute_capability}"
+        )
     if name and (other := _of_another(name, board)):
-        said.append(f"the name {name:.60}, {other}")
-    return said
+        sentences.append(f"the name {name:.60}, {other}")
+    return sentences
 
 
 def _of_facts(gpu: GpuFacts, board: Board) -> list[str]:
@@ -172,7 +174,7 @@ def _of_another(name: str, board: Board) -> str:
     plain = _plain(name)
     if set(re.split(r"[^a-z0-9]+", plain)) <= NAMELESS:
         return ""
-    mine = {_plain(one) for one in board.nvml_names}
+    mine = {_plain(name) for name in board.nvml_names}
     if plain in mine or plain == _plain(board.name):
         return ""
     owners = _owners().get(plain, ())

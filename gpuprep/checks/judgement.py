@@ -1,4 +1,4 @@
-"""Findings ► waivers ► verdict ► exit code, for provision, validate, drift, the night and judge alike. Pure."""
+"""Findings ► waivers ► verdict ► exit code, for provision, validate, drift, the night and judge. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Adjust = Callable[[tuple[Finding, ...]], Sequence[Finding]]
 class Terms:
     """What a host is judged by. The controller has it from the profile, the nightly check from its plan."""
 
-    host: str  # the controller's name of it: a waiver may be meant for some hosts
+    host: str  # the controller's name of it: a waiver may be for some hosts
     wanted: Wanted
     thresholds: Mapping[str, Any]
     waivers: Sequence[Waiver]

@@ -1,6 +1,6 @@
 """Finds recorded figures that no measurement can give: NaN, infinite, 10^15 and more, negative, a GPU without SMs.
 
-They are UNKNOWN in every probe alike.
+They are UNKNOWN in every probe.
 
 A check reads such a figure as not recorded. But it was: something wrote it, and what else it wrote is in doubt.
 """
@@ -29,7 +29,7 @@ EXPECTED = "possible figures"
 
 def findings(results: Mapping[str, Values]) -> list[Finding]:
     """One for each probe that has such figures."""
-    found = []
+    findings = []
     for probe, values in results.items():
         wrong = [] if isinstance(values, Missing) else list(impossible(values))
         if wrong:
@@ -37,8 +37,8 @@ def findings(results: Mapping[str, Values]) -> list[Finding]:
             why = f"no measurement can give {', '.join(wrong[:NAMED])}{more}"
             shown = f"{len(wrong)} that cannot be"
             remedy = "measure again; if it happens again, show gpuprep's authors the record"
-            found.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
-    return found
+            findings.append(Finding(probe, "figures", Status.UNKNOWN, EXPECTED, shown, why, remedy))
+    return findings
 
 
 def impossible(values: Mapping[str, Any]) -> Iterator[str]:
@@ -47,8 +47,8 @@ def impossible(values: Mapping[str, Any]) -> Iterator[str]:
     while waiting:
         path, value = waiting.pop()
         if is_missing(value):  # the codec keeps NaN and infinity so
-            if (told := missing_of(value).detail) in NO_NUMBERS:
-                yield f"{path} = {told}"
+            if (detail := missing_of(value).detail) in NO_NUMBERS:
+                yield f"{path} = {detail}"
         elif isinstance(value, dict):
             waiting += [(f"{path}.{key}" if path else str(key), one) for key, one in reversed(value.items())]
         elif isinstance(value, list):

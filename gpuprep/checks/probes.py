@@ -39,10 +39,10 @@ def findings(
     results: dict[str, Values] = dict.fromkeys(asked, absent)
     results.update({result.probe: result.values for result in probed})
     evidence = Evidence(wanted, snapshot, results, thresholds, baseline or {})
-    found = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
-    told = {finding.subject for finding in found if finding.property == "figures"}
-    others = {probe: values for probe, values in results.items() if probe not in told}
-    return found + impossible(others) + forms.findings(results) + history.findings(evidence)
+    findings = [finding for probe, judge in JUDGES.items() if probe in results for finding in judge(evidence)]
+    subjects = {finding.subject for finding in findings if finding.property == "figures"}
+    others = {probe: values for probe, values in results.items() if probe not in subjects}
+    return findings + impossible(others) + forms.findings(results) + history.findings(evidence)
 
 
 def _codec(evidence: Evidence) -> list[Finding]:

@@ -17,7 +17,9 @@ AMD = "1002"
 
 def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """One UNKNOWN for each: a machine of which a part cannot be judged does not pass. One SKIP for other makers."""
-    unknown = [_one(gpu, _index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model]
+    unknown = [
+        _unknown_gpu(gpu, _index(snapshot, gpu, place)) for place, gpu in enumerate(wanted.gpus) if not gpu.model
+    ]
     return unknown + _others(snapshot)
 
 
@@ -27,7 +29,7 @@ def _index(snapshot: Snapshot, gpu: WantedGpu, place: int) -> int:
     return next((one.index for one in read if one.pci_address == gpu.pci_address), place)
 
 
-def _one(gpu: WantedGpu, index: int) -> Finding:
+def _unknown_gpu(gpu: WantedGpu, index: int) -> Finding:
     ids = f"10de:{gpu.pci_device_id}"
     shown = gpu.name if ids in gpu.name else f"{gpu.name} ({ids})"
     why = f"the catalogue does not have {shown}, or cannot tell which board it is: it is measured without floors"
@@ -37,7 +39,7 @@ def _one(gpu: WantedGpu, index: int) -> Finding:
 def _others(snapshot: Snapshot) -> list[Finding]:
     """One line for all of them: gpuprep promises nothing about them, and nothing is wrong."""
     devices = () if isinstance(snapshot.other_gpus, Missing) else snapshot.other_gpus
-    shown = [f"{title(snapshot, one)} at {one.address}" for one in devices if not _console(one)]
+    shown = [f"{title(snapshot, device)} at {device.address}" for device in devices if not _console(device)]
     if not shown:
         return []
     reason = "gpuprep sets up and measures NVIDIA's GPUs; these were not changed"

@@ -38,15 +38,15 @@ def believed(record: RunRecord) -> RunRecord:
     If the record's own verdict differs, nobody knows which is true: an additional UNKNOWN finding says so. If a finding
     is FAIL, the verdict stays FAIL.
     """
-    told = record.verdict
-    if told is None:
+    verdict = record.verdict
+    if verdict is None:
         error = record.error or "it ended without a verdict"
         return dataclasses.replace(record, error=error, exit_code=EXIT_CODES[Status.UNKNOWN])
-    listed = set(told.findings)
-    findings = (*told.findings, *(finding for finding in record.findings if finding not in listed))
+    listed = set(verdict.findings)
+    findings = (*verdict.findings, *(finding for finding in record.findings if finding not in listed))
     found = of_findings(findings)
     # What it looks like in a list is the summary, what counts is the status: both are its own word.
-    claims = [told.status.value, told.summary.partition(":")[0].strip()]
+    claims = [verdict.status.value, verdict.summary.partition(":")[0].strip()]
     if wrong := next((claim for claim in claims if claim != found.value), ""):
         why = "a host's verdict must fit its findings; this result was not written by gpuprep"
         remedy = (
@@ -56,9 +56,9 @@ def believed(record: RunRecord) -> RunRecord:
         findings = (*findings, doubt)
         found = of_findings(findings)
         summary = f"{found.value}: its verdict, {one_line(wrong, 60)}, is not that of its {len(findings) - 1} findings"
-        told = Verdict(found, summary, findings)
+        verdict = Verdict(found, summary, findings)
     code = EXIT_CODES[found] if not record.error else EXIT_CODES[Status.UNKNOWN]
-    return dataclasses.replace(record, verdict=told, findings=findings, exit_code=code)
+    return dataclasses.replace(record, verdict=verdict, findings=findings, exit_code=code)
 
 
 def exit_code(verdict: Verdict) -> int:
@@ -70,10 +70,10 @@ def _summary(wanted: Wanted, status: Status, findings: Sequence[Finding]) -> str
     if not findings:
         return f"UNKNOWN: nothing of profile {wanted.profile} was checked"
     counts = Counter(finding.status for finding in findings)
-    said = ", ".join(f"{counts[s]} {s.value}" for s in GRAVEST_FIRST if counts[s])
+    counted = ", ".join(f"{counts[s]} {s.value}" for s in GRAVEST_FIRST if counts[s])
     grave = [f.key for f in findings if f.status in PROBLEMS]
     more = f" and {len(grave) - NAMED} more" if len(grave) > NAMED else ""
     named = f"; {', '.join(grave[:NAMED])}{more}" if grave else ""
     if not grave and not counts[Status.PASS]:
         named = "; nothing passed and nothing failed"
-    return f"{status.value}: profile {wanted.profile}, {len(findings)} checks: {said}{named}"
+    return f"{status.value}: profile {wanted.profile}, {len(findings)} checks: {counted}{named}"

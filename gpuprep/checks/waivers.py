@@ -3,7 +3,7 @@
 apply(waivers, host, findings, today)    findings, with accepted findings turned into WAIVED
 
 Patterns are those of fnmatch, with case: `gpu *.xids` for findings, `rack7-*` for hosts. A waiver that matches nothing
-on this host is not reported: it may be meant for another host or for GPUs that this host lacks.
+on this host is not reported: it may be for another host or for GPUs that this host lacks.
 """
 
 from __future__ import annotations

@@ -53,9 +53,11 @@ def show(
         from gpuprep.reports import documents
 
         figures = [
-            documents.BaselineFigure(key.gpu_uuid, key.probe, key.versions, name, one.value, one.run_id, one.set_at)
+            documents.BaselineFigure(
+                key.gpu_uuid, key.probe, key.versions, name, baseline.value, baseline.run_id, baseline.set_at
+            )
             for key, named in found.figures.items()
-            for name, one in named.items()
+            for name, baseline in named.items()
         ]
         certified = None
         if found.run_id:

@@ -73,11 +73,11 @@ Source = Callable[[Asked], Iterable[Candidate]]
 def offered(found: Iterable[Candidate], incomplete: str) -> list[Candidate]:
     """Those that begin with the word at hand and are safe, each once, not too many."""
     chosen: dict[str, Candidate] = {}
-    for looked, one in enumerate(found):
+    for looked, candidate in enumerate(found):
         if looked >= LOOKED_AT or len(chosen) >= MOST:
             break
-        if one.kind != "plain" or (one.value.startswith(incomplete) and SAFE.fullmatch(one.value)):
-            chosen.setdefault(f"{one.kind} {one.value}", one)
+        if candidate.kind != "plain" or (candidate.value.startswith(incomplete) and SAFE.fullmatch(candidate.value)):
+            chosen.setdefault(f"{candidate.kind} {candidate.value}", candidate)
     return list(chosen.values())
 
 
@@ -170,9 +170,9 @@ def _inventory(inventory: str) -> Iterator[Candidate]:
         if file.name.startswith(".") or file.name.endswith(NOT_INVENTORY) or file.is_dir() or os.access(file, os.X_OK):
             continue
         lines = list(_lines(file))
-        told = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        is_yaml = file.suffix in (".yml", ".yaml") or (told and re.fullmatch(r"(---|\w[\w-]*:)\s*", told[0]))
-        yield from _of_yaml("\n".join(lines), str(file)) if is_yaml else _of_ini(told)
+        content = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        is_yaml = file.suffix in (".yml", ".yaml") or (content and re.fullmatch(r"(---|\w[\w-]*:)\s*", content[0]))
+        yield from _of_yaml("\n".join(lines), str(file)) if is_yaml else _of_ini(content)
 
 
 def _of_ini(lines: Sequence[str]) -> Iterator[Candidate]:
@@ -214,17 +214,17 @@ def _groups(groups: Mapping[str, Node]) -> Iterator[Candidate]:
 
 def _expanded(pattern: str) -> Iterator[str]:
     """gpu[01:03] ► gpu01, gpu02, gpu03, as Ansible does."""
-    found = RANGE.search(pattern)
-    if not found:
+    match = RANGE.search(pattern)
+    if not match:
         yield pattern
         return
-    first, last, step = found[1], found[2], int(found[3] or 1) or 1
+    first, last, step = match[1], match[2], int(match[3] or 1) or 1
     if first.isdigit() != last.isdigit():
         return
     numbers = range(int(first), int(last) + 1, step) if first.isdigit() else range(ord(first), ord(last) + 1, step)
     for number in numbers[:MOST_OF_RANGE]:
         word = f"{number:0{len(first)}d}" if first.isdigit() else chr(number)
-        yield f"{pattern[: found.start()]}{word}{pattern[found.end() :]}"
+        yield f"{pattern[: match.start()]}{word}{pattern[match.end() :]}"
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -265,7 +265,7 @@ def _store(asked: Asked) -> Iterator[sqlite3.Connection | None]:
     import sqlite3
     from urllib.parse import quote
 
-    # SQLite makes files beside a store that is written ahead, also for a reader, unless it is told that nobody writes.
+    # SQLite makes files beside a store that is written ahead, also for a reader, unless it knows that nobody writes.
     # Where both files are there already, somebody writes now, and they are used as they are.
     beside = all(path.with_name(f"{path.name}-{end}").exists() for end in ("wal", "shm"))
     how = "mode=ro" if beside else "mode=ro&immutable=1"
@@ -328,7 +328,7 @@ def _paths(incomplete: str, endings: tuple[str, ...]) -> Iterator[Candidate]:
     head, slash, begin = incomplete.rpartition("/")
     folder = Path(head + slash).expanduser()
     with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for entry in sorted(list(found)[:LOOKED_AT], key=lambda one: one.name):
+        for entry in sorted(list(found)[:LOOKED_AT], key=lambda path: path.name):
             if entry.name.startswith(".") and not begin.startswith("."):
                 continue
             if entry.is_dir():
@@ -342,16 +342,16 @@ def gpus(_asked: Asked) -> Iterator[Candidate]:
     section = ""
     seen: set[str] = set()
     for line in _lines(Path(__file__).parent.parent / "catalogue" / "gpus.yml"):
-        if found := re.match(r"(\w+):", line):
-            section = found[1]
-        elif section in ("models", "boards") and (found := re.match(r"  (\w+):", line)) and found[1] not in seen:
-            seen.add(found[1])
-            yield Candidate(found[1], section.removesuffix("s"))
+        if match := re.match(r"(\w+):", line):
+            section = match[1]
+        elif section in ("models", "boards") and (match := re.match(r"  (\w+):", line)) and match[1] not in seen:
+            seen.add(match[1])
+            yield Candidate(match[1], section.removesuffix("s"))
 
 
 def models(asked: Asked) -> Iterator[Candidate]:
     """Keys of models alone: a profile is for a model."""
-    return (one for one in gpus(asked) if one.help == "model")
+    return (gpu for gpu in gpus(asked) if gpu.help == "model")
 
 
 def sim_models(_asked: Asked) -> Iterator[Candidate]:

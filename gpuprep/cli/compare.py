@@ -62,11 +62,13 @@ def compare(
 
 
 def _page(
-    one: RunRecord, two: RunRecord, found: Comparison, whole: bool, color: bool, columns: int | None
+    first: RunRecord, second: RunRecord, found: Comparison, whole: bool, color: bool, columns: int | None
 ) -> list[str]:
     from gpuprep.reports import history as pages
 
-    lines = tables.lines([pages.compared_run("first", one), pages.compared_run("second", two)], color=color, columns=columns)
+    lines = tables.lines(
+        [pages.compared_run("first", first), pages.compared_run("second", second)], color=color, columns=columns
+    )
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"Facts: {len(found.facts)} changed"]
     lines += tables.lines(pages.facts_table(found), indent="  ", columns=columns)
@@ -74,8 +76,8 @@ def _page(
     beside = f"; {passed} more that only one run checked passed there (-v shows them)" if passed else ""
     lines += ["", f"Findings: {len(rows)} changed{beside}"]
     lines += tables.lines(rows, color=color, indent="  ", columns=columns)
-    rows, alike = pages.figures_table(found, whole=whole)
-    beside = f", {alike} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if alike else ""
+    rows, similar = pages.figures_table(found, whole=whole)
+    beside = f", {similar} of them within {pages.ALIKE_PERCENT:g} % (-v shows them)" if similar else ""
     lines += ["", f"Figures: {len(found.figures)} compared{beside}"]
     lines += tables.lines(rows, indent="  ", columns=columns)
     lines += [f"  not compared: {why}" for why in pages.not_compared(found)]

@@ -2,7 +2,7 @@
 
 The shell's script (cli/shells/) starts gpuprep with _GPUPREP_COMPLETE=SHELL_complete and the line in the environment.
 The answer is a line a candidate: kind, value and help with tabs between them. Whatever goes wrong, the answer is
-shorter and nothing is said: a message would stand in the middle of the line that the user types.
+shorter and nothing is printed: a message would stand in the middle of the line that the user types.
 """
 
 from __future__ import annotations
@@ -89,9 +89,12 @@ def _answered(cli: click.Group, shell: str) -> str:
     *before, incomplete = words[1:] or [""]
     found = completed(cli, before, incomplete)
     if shell == "bash":
-        found = [_after_break(one, incomplete, os.environ.get("GPUPREP_COMP_BREAKS", "")) for one in found]
+        found = [_after_break(candidate, incomplete, os.environ.get("GPUPREP_COMP_BREAKS", "")) for candidate in found]
     return "".join(
-        f"plain\t{one.value}\t{_plain_help(one.help)}\n" if one.kind == "plain" else f"{one.kind}\n" for one in found
+        f"plain\t{candidate.value}\t{_plain_help(candidate.help)}\n"
+        if candidate.kind == "plain"
+        else f"{candidate.kind}\n"
+        for candidate in found
     )
 
 
@@ -120,8 +123,8 @@ def completed(cli: click.Group, before: list[str], incomplete: str) -> list[Cand
         context = command.make_context(group.default, [], parent=context, resilient_parsing=True)
     asked, word = _resolve_incomplete(context, list(before), incomplete)
     begin = incomplete[: len(incomplete) - len(word)]  # "--format=" of --format=ht
-    found = {f"{one.kind} {one.value}": one for one in _values(context, asked, word)}
-    return [Candidate(f"{begin}{one.value}", one.help, one.kind) for one in found.values()]
+    found = {f"{candidate.kind} {candidate.value}": candidate for candidate in _values(context, asked, word)}
+    return [Candidate(f"{begin}{candidate.value}", candidate.help, candidate.kind) for candidate in found.values()]
 
 
 def _values(context: click.Context, asked: click.Command | click.Parameter, word: str) -> list[Candidate]:
@@ -155,13 +158,13 @@ def _parents(context: click.Context) -> list[click.Context]:
     return found
 
 
-def _after_break(one: Candidate, incomplete: str, breaks: str) -> Candidate:
+def _after_break(candidate: Candidate, incomplete: str, breaks: str) -> Candidate:
     """bash replaces only what stands after the last ":" or "=" of a word, so only that may be in the answer."""
     last = max((incomplete.rfind(mark) for mark in breaks if mark not in BLANKS), default=-1)
-    if last < 0 or one.kind != "plain":
-        return one
+    if last < 0 or candidate.kind != "plain":
+        return candidate
     begin = last if incomplete[last] in "@$" else last + 1  # readline takes these two for the begin of a word
-    return Candidate(one.value[begin:], one.help, one.kind)
+    return Candidate(candidate.value[begin:], candidate.help, candidate.kind)
 
 
 def _plain_help(text: str) -> str:

@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
-from gpuprep.cli.alike import Alike, Failed
 from gpuprep.cli.edge import drop_stdout
+from gpuprep.cli.repeated_errors import Failed, RepeatedErrors
 from gpuprep.cli.stopping import STOPPING
 from gpuprep.errors import UsageError
 from gpuprep.untrusted.plaintext import one_line, visible
@@ -76,10 +76,10 @@ class Console:
         self._stream, self._now = stream or sys.stderr, now
         self._verbose, self._quiet, self._several = verbose, quiet, len(hosts) > 1
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb" and not quiet
-        self.tells = not quiet  # how long a run is still going to take, too
+        self.shows_time_left = not quiet  # how long a run is still going to take, too
         self._hosts: dict[str, _Host] = {}
-        self._began = self._said = now()
-        self._alike = Alike()
+        self._began = self._last_output = now()
+        self._repeated = RepeatedErrors()
         self._leaving = contextlib.ExitStack()
         self._lock = threading.RLock()
         self._done = threading.Event()
@@ -87,7 +87,7 @@ class Console:
         self._broken = False
         self._display: Display | None = None
         self._running: dict[str, Running] = {}
-        if self.tells:
+        if self.shows_time_left:
             from gpuprep.cli.running import Running
 
             self._running = {one_line(host): Running(one_line(host)) for host in hosts}
@@ -114,7 +114,7 @@ class Console:
                 self._ticker.join()
         finally:
             with self._lock:
-                self._tell_alike()
+                self._show_repeated()
             self._take_away()
             self._leaving.close()
 
@@ -151,13 +151,13 @@ class Console:
                 self._task_end(host, state, event)
 
     def ended(self, host: str, exit_code: int, error: str | None = None, run_id: str = "") -> None:
-        """The run on one host is over. Of several hosts an `error` is told at once, an equal one of others in a row."""
+        """The run on one host is over. Of several hosts an `error` is shown at once, equal ones together."""
         with self._lock:
             if one_line(host) in self._running:
                 self._running[one_line(host)].end(exit_code, self._now())
             if not error or self._quiet or not self._several:
                 return
-            words = self._alike.first(Failed(one_line(host), error, run_id), self._now())
+            words = self._repeated.first(Failed(one_line(host), error, run_id), self._now())
             if words:
                 self._line(one_line(host), (words, COLORS["failed"]))
 
@@ -198,13 +198,13 @@ class Console:
     def tick(self) -> None:
         """What has to be shown by now, whatever happens on the hosts."""
         with self._lock:
-            if self._now() - self._alike.since >= ALIKE_SECONDS:
-                self._tell_alike()
+            if self._now() - self._repeated.since >= ALIKE_SECONDS:
+                self._show_repeated()
             if self._display:
                 self._display.refresh()
                 return
             self._announce()
-            if self._now() - self._said >= SILENT_SECONDS:
+            if self._now() - self._last_output >= SILENT_SECONDS:
                 self._still()
 
     def _announce(self) -> None:
@@ -230,8 +230,8 @@ class Console:
         more = [f"and {len(at_work) - len(shown)} more at work"] if len(at_work) > len(shown) else []
         self._stamped("; ".join([counted(hosts), *shown, *more]))
 
-    def _tell_alike(self) -> None:
-        for words in self._alike.others():
+    def _show_repeated(self) -> None:
+        for words in self._repeated.others():
             self._show((self._stamp(), ""), (words, COLORS["failed"]))
 
     def _line(self, host: str, *parts: Part) -> None:
@@ -245,7 +245,7 @@ class Console:
         return f"{clock(self._now() - self._began):>6} "
 
     def _show(self, *parts: Part) -> None:
-        self._said = self._now()
+        self._last_output = self._now()
         if self._display:
             self._display.line(parts)
         else:
@@ -326,7 +326,7 @@ def for_terminal(text: str) -> str:
 
 
 def _plain(event: Progress) -> Progress:
-    """What hosts and their modules said, safe to show: on one line, but for a diff."""
+    """Output of hosts and their modules, safe to show: on one line, but for a diff."""
     detail = visible(event.detail.replace("\r\n", "\n")) if event.kind == "diff" else one_line(event.detail)
     return dataclasses.replace(event, role=one_line(event.role), task=one_line(event.task), detail=detail)
 

@@ -25,8 +25,8 @@ class DefaultGroup(click.Group):
         if ctx.resilient_parsing:  # completion: the words before the one at hand
             return super().parse_args(ctx, [self.default, *args] if args else [])
         if args and (near := get_close_matches(args[0], self.commands, n=1, cutoff=0.8)):
-            meant = f"Did you mean {near[0]!r}? A host of that name: {ctx.command_path} {self.default} {args[0]}."
-            ctx.fail(f"No such command {args[0]!r}. {meant}")
+            suggestion = f"Did you mean {near[0]!r}? A host of that name: {ctx.command_path} {self.default} {args[0]}."
+            ctx.fail(f"No such command {args[0]!r}. {suggestion}")
         wants_help = any(arg in ("-h", "--help") for arg in args)
         return super().parse_args(ctx, args if wants_help else [self.default, *args])
 

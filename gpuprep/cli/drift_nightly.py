@@ -114,7 +114,7 @@ def _show(records: list[RunRecord], request: Request) -> int:
     def page(those: Sequence[RunRecord]) -> str:
         if request.as_json:
             return json.render_several(those, provision.worst([record.exit_code for record in those]))
-        return "".join(nightly.render(one.host, one.nightly) for one in those if one.nightly is not None)
+        return "".join(nightly.render(host.host, host.nightly) for host in those if host.nightly is not None)
 
     whole, shown = showable.each(page, records, whole=request.as_json)
     if whole:

@@ -70,16 +70,16 @@ def _explained(error: click.ClickException) -> click.ClickException:
     """With what the user may have meant, where click only knows what is spelt alike."""
     if not isinstance(error, click.NoSuchOption):
         return error
-    from gpuprep.cli import meant
+    from gpuprep.cli import suggestions
 
-    return click.UsageError(meant.option(error), error.ctx)
+    return click.UsageError(suggestions.option(error), error.ctx)
 
 
 def _show_usage(error: click.ClickException) -> None:
     """Show click's own message, masked and with escapes: it quotes words of the command line."""
-    said = io.StringIO()
-    error.show(file=said)
-    click.echo(masked(visible(said.getvalue())), err=True, nl=False)
+    buffer = io.StringIO()
+    error.show(file=buffer)
+    click.echo(masked(visible(buffer.getvalue())), err=True, nl=False)
 
 
 def show(error: GpuprepError) -> None:

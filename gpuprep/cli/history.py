@@ -86,8 +86,8 @@ def trend(
 
         judged = documents.VerdictLine(Status(STATUSES[result.value]), pages.trend_summary(found))
         needed = trends.FEWEST_NIGHTS
-        told = documents.Trends(host, nights, needed, percent, result, judged, tuple(found), code)
-        emit(documents.document(told), output)
+        document = documents.Trends(host, nights, needed, percent, result, judged, tuple(found), code)
+        emit(documents.document(document), output)
         return code
     if found:
         from gpuprep.reports import history as pages

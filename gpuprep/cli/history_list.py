@@ -132,12 +132,12 @@ def table(listed: Listed, color: bool, verbose: int, columns: int | None = None)
     if not verbose:
         return "\n".join(tables.lines(rows, color=color, columns=columns))
     head, *lines = tables.lines(rows, color=color)
-    told = [head]
+    table_lines = [head]
     for run, line in zip(listed.runs, lines, strict=True):
         batch = f"batch {run.batch_id}" if run.batch_id else ""
         more = "; ".join(filter(None, [one_line(run.summary), batch]))
-        told += [line, f"    {more}"] if more else [line]
-    return "\n".join(told)
+        table_lines += [line, f"    {more}"] if more else [line]
+    return "\n".join(table_lines)
 
 
 def _rows(listed: Listed) -> list[tuple[str, ...]]:
@@ -228,7 +228,7 @@ def _document(listed: Listed) -> str:
         )
     series = tuple(
         documents.HostSeries(
-            host, of.gpu_uuid, of.probe, of.versions, of.figure, tuple(documents.Point(*one) for one in points)
+            host, of.gpu_uuid, of.probe, of.versions, of.figure, tuple(documents.Point(*point) for point in points)
         )
         for host, (of, points) in listed.series.items()
     )

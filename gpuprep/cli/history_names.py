@@ -44,9 +44,14 @@ def names(
 
         listed = [
             documents.NameLine(
-                one.name, one.host, tuple(sorted(one.identity.gpus)), one.identity.proven, one.seen_at, one.by_hand
+                known.name,
+                known.host,
+                tuple(sorted(known.identity.gpus)),
+                known.identity.proven,
+                known.seen_at,
+                known.by_hand,
             )
-            for one in found
+            for known in found
         ]
         emit(documents.document(documents.Names(tuple(listed))), output)
         return
@@ -54,12 +59,12 @@ def names(
         if not quiet:
             click.echo("no host was identified yet", err=True)
         return
-    together = {one.host for one in found if one.name != one.host}
+    together = {known.host for known in found if known.name != known.host}
     rows = [("NAME", "HOST", "GPUS", "SEEN", "")]
     rows += [
-        (one.name, one.host, str(len(one.identity.gpus)), one.seen_at[:10],
-         HOW.get(one.by_hand, "") if one.by_hand or one.host in together else "")
-        for one in found
+        (known.name, known.host, str(len(known.identity.gpus)), known.seen_at[:10],
+         HOW.get(known.by_hand, "") if known.by_hand or known.host in together else "")
+        for known in found
     ]  # fmt: skip
     emit("\n".join(tables.lines(rows, columns=table_columns(output))), output)
 

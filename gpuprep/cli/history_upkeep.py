@@ -52,22 +52,22 @@ def prune(
     opened = Store.open(store or settings.load().store)
     try:
         old = opened.prunable(before, keep_last)
-        gone = old if dry_run else opened.prune(old)
+        removed = old if dry_run else opened.prune(old)
     finally:
         opened.close()
-    folders = log_folders(state_dir() / "runs", gone)
+    folders = log_folders(state_dir() / "runs", removed)
     if not dry_run:
         remove(folders)
     if as_json:
         from gpuprep.reports import documents
 
-        emit(documents.document(documents.Pruned(before, dry_run, tuple(gone), len(folders))), output)
+        emit(documents.document(documents.Pruned(before, dry_run, tuple(removed), len(folders))), output)
         return
-    told = list(gone) if verbose else []
+    lines = list(removed) if verbose else []
     would = "would be deleted" if dry_run else "deleted"
-    told.append(f"{len(gone)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
+    lines.append(f"{len(removed)} runs from before {before[:10]} {would}, and {len(folders)} log folders")
     if not quiet or output is not None:
-        emit("\n".join(told), output)
+        emit("\n".join(lines), output)
 
 
 @click.command("export", short_help="Write runs to stdout or a file, oldest first")

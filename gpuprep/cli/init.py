@@ -215,8 +215,8 @@ def _planned(request: Request) -> Proposed:
     site = settings.load()
     found: list[Proposed] = []
 
-    def workflow(one: Target, chosen: Options, line: Line) -> RunRecord:
-        found.append(proposing.plan(one, chosen, line))
+    def workflow(target: Target, chosen: Options, line: Line) -> RunRecord:
+        found.append(proposing.plan(target, chosen, line))
         return found[0].record
 
     (record,) = on_hosts("plan", request, site, workflow, run_options(request, site), stored=False)

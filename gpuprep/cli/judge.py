@@ -82,14 +82,14 @@ def judge(
         records = rejudge.judge_file(record, chosen, past)
         if len(records) > 1:
             batch = new_run_id()
-            records = [dataclasses.replace(one, batch_id=batch) for one in records]
+            records = [dataclasses.replace(record, batch_id=batch) for record in records]
         if opened is not None and keep:
             for one in records:
                 opened.append(one)
     finally:
         if opened is not None:
             opened.close()
-    code = provision.worst([one.exit_code for one in records])
+    code = provision.worst([record.exit_code for record in records])
     if form != "text":
         pages_of.show(records, form, output, open_page=open_page, code=lambda _: code)
         return code

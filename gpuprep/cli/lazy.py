@@ -66,16 +66,18 @@ class LazyGroup(click.Group):
         """From the table: click itself would import every command."""
         from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(name, help=one.help) for name, one in COMMANDS.items() if name.startswith(incomplete)]
+        names = [
+            CompletionItem(name, help=command.help) for name, command in COMMANDS.items() if name.startswith(incomplete)
+        ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from gpuprep.cli import meant
+            from gpuprep.cli import suggestions
 
-            near = meant.command(self, ctx, args[0])
+            near = suggestions.command(self, ctx, args[0])
             ask = f" Did you mean {near!r}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{ask} Commands: {', '.join(COMMANDS)}.")
         return super().resolve_command(ctx, args)

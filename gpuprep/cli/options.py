@@ -55,7 +55,7 @@ output = _stack(
 )
 
 
-def results(*formats: str, told: str = "one document for all hosts (docs/reports.md)") -> Callable[[F], F]:
+def results(*formats: str, description: str = "one document for all hosts (docs/reports.md)") -> Callable[[F], F]:
     """For a command that ends in records: --format with these formats, its short form --json, --open, and `output`.
 
     The command gets `style`, `as_json`, with html `open_page`, and what `output` gives; `chosen` makes one format of
@@ -73,7 +73,8 @@ def results(*formats: str, told: str = "one document for all hosts (docs/reports
             show_default=True,
             is_eager=True,
             callback=_note_json,
-            help=f"Output format, {told}." + (" On a terminal html goes to a file." if "html" in formats else ""),
+            help=f"Output format, {description}."
+            + (" On a terminal html goes to a file." if "html" in formats else ""),
         ),
         click.option(
             "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="The same as --format json."

@@ -54,8 +54,8 @@ def deliver(text: str, style: str, output: Path | None, *, open_page: bool, name
 def name_of(records: Sequence[RunRecord]) -> str:
     """A name for the page of these records: "validate-20261120-100000-abc123"; of several, with their batch."""
     first = records[0]
-    told = (first.batch_id if len(records) > 1 else "") or first.run_id
-    return f"{first.command}-{told}"
+    run_or_batch = (first.batch_id if len(records) > 1 else "") or first.run_id
+    return f"{first.command}-{run_or_batch}"
 
 
 def browse(path: Path) -> None:

@@ -58,12 +58,12 @@ def report(
 
     color = output is None and want_color(sys.stdout, no_color)
 
-    def told(shown: Sequence[RunRecord]) -> str:
+    def as_text(shown: Sequence[RunRecord]) -> str:
         if batch is not None:
             return fleet.text(shown, color=color, width=page_width())
         return text.render(shown[0], color=color, width=page_width())
 
-    emit(showable.document(told, records), output)
+    emit(showable.document(as_text, records), output)
 
 
 def _records(run: str | None, batch: str | None, form: str, store: str | None) -> list[RunRecord]:
@@ -72,8 +72,8 @@ def _records(run: str | None, batch: str | None, form: str, store: str | None) -
     from gpuprep.store import Store
 
     if (run is None) == (batch is None):
-        said = "RUN and --batch exclude each other" if run else "`gpuprep report` needs a RUN, or --batch"
-        raise UsageError(said, "gpuprep report last, or gpuprep report --batch last")
+        problem = "RUN and --batch exclude each other" if run else "`gpuprep report` needs a RUN, or --batch"
+        raise UsageError(problem, "gpuprep report last, or gpuprep report --batch last")
     if batch is not None and form == "sbom":
         raise UsageError("--format sbom is of one host", "give its RUN; `gpuprep history --batch last` lists them")
     opened = Store.open(store or settings.load().store)

@@ -32,7 +32,7 @@ class Running:
     waiting: str = ""  # what the task says it waits for
     pieces: str = ""  # of a probe, those that have ended: "transcodes 12/30"
     pace: float | None = None  # the part of the probe that has ended: 0.4
-    pace_at: float = 0.0  # when it was told
+    pace_at: float = 0.0  # when it was reported
     steps: tuple[ExpectedStep, ...] = ()
     spent: dict[str, float] = field(default_factory=dict)
 

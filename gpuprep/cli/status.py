@@ -97,7 +97,7 @@ def _age(run: RunSummary, now: datetime) -> float | None:
     return None if seconds is None or seconds < -60 else max(0.0, seconds)
 
 
-def _told(seconds: float | None) -> str:
+def _age_text(seconds: float | None) -> str:
     if seconds is None:
         return "?"
     for size, unit in UNITS:
@@ -110,11 +110,13 @@ def _page(found: list[RunSummary], now: datetime, color: bool, columns: int | No
     rows: list[tuple[str, ...]] = [("HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY")]
     for run in found:
         simulated = "simulated: " if run.source.value == "simulated" else ""
-        rows.append((run.host, _result(run), run.command, _told(_age(run, now)), run.profile, simulated + run.summary))
+        rows.append(
+            (run.host, _result(run), run.command, _age_text(_age(run, now)), run.profile, simulated + run.summary)
+        )
     rows = tables.fitting(rows, columns, OPTIONAL, "SUMMARY", SUMMARY)
     lines = tables.lines(rows, color=color, columns=columns)
     counts = [f"{sum(_result(run) == word for run in found)} {word}" for word in WORST_FIRST]
-    total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(one for one in counts if one[:2] != '0 ')}"
+    total = f"{len(found)} host{'s' * (len(found) != 1)}: {', '.join(count for count in counts if count[:2] != '0 ')}"
     old = sum((_age(run, now) or 0.0) > OLD_DAYS * 86400 for run in found)
     if old:
         total += f"; {old} not checked for more than two days"

@@ -59,7 +59,7 @@ def fitting(
     widths[wide] = min(widths[wide], max(widest + 1, least))
     keep = {place for place in filled if heads[place] not in optional}
     for place in sorted(set(filled) - keep, key=lambda place: optional.index(heads[place])):
-        if columns is None or sum(widths[one] for one in (*keep, place)) <= columns:
+        if columns is None or sum(widths[column] for column in (*keep, place)) <= columns:
             keep.add(place)
     return [tuple(row[place] for place in sorted(keep)) for row in rows]
 

@@ -41,7 +41,7 @@ def trace() -> None:
     show_default=True,
     help="With --format csv: which table. ops, op-types, kernels, iterations, modules, gpus, roofs, advice, ...",
 )
-@options.results(*FORMATS, told="see docs/traces.md")
+@options.results(*FORMATS, description="see docs/traces.md")
 @options.store
 def report(
     path: Path,
@@ -81,11 +81,13 @@ def report(
     files = look(path)
     if len(files.profiles) > 1:  # a file of each rank
         with steps(f"trace report {path.name}", quiet=quiet) as say:
-            told = trace_job.rendered(path, files, wish, form, record, table=table, full=full or bool(verbose), say=say)
-        if isinstance(told, bytes):
-            trace_options.emit_bytes(told, output)
+            rendered = trace_job.rendered(
+                path, files, wish, form, record, table=table, full=full or bool(verbose), say=say
+            )
+        if isinstance(rendered, bytes):
+            trace_options.emit_bytes(rendered, output)
         else:
-            page.deliver(told, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
+            page.deliver(rendered, form, output, open_page=open_page, name=f"trace-{path.resolve().name}")
         return
     (path,) = files.profiles
     if form == "csv":

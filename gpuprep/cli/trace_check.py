@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """An empty list would count as all rules, which its writer hardly meant."""
+    """An empty list would count as all rules, which its writer hardly wanted."""
     from gpuprep.errors import UsageError
 
     found = options.names(context, parameter, values)
@@ -52,7 +52,7 @@ def _rules(context: click.Context, parameter: click.Parameter, values: tuple[str
 )
 @trace_options.iterations
 @trace_options.record
-@options.results("text", "json", "junit", told="see docs/traces.md")
+@options.results("text", "json", "junit", description="see docs/traces.md")
 @options.store
 def check(
     path: Path,
@@ -115,7 +115,7 @@ def check(
 def _page(checked: Checked, whole: bool, color: bool, columns: int | None) -> list[str]:
     from gpuprep.trace.formats.numbers import ranks_in_words
 
-    # What is the same in several ranks is said once.
+    # What is the same in several ranks is printed once.
     ranks: dict[tuple[str, str, str], list[int]] = {}
     for line in checked.lines:
         of = ranks.setdefault((line.status.value, line.name, line.text), [])

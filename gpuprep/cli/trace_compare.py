@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("after", metavar="PATH", type=click.Path(path_type=Path))
 @click.option("--key-op", metavar="NAME", default="", help="An iteration begins at each call of this op.")
 @trace_options.record
-@options.results("text", "json", "markdown", told="see docs/traces.md")
+@options.results("text", "json", "markdown", description="see docs/traces.md")
 @options.store
 def compare(
     before: Path,

@@ -23,7 +23,7 @@ TABLES = ("ranks", "collectives", "steps", "notes")
 def rendered(
     folder: Path, files: Found, wish: Wish, form: str, record: RunRecord | None, *, table: str, full: bool, say: Steps
 ) -> str | bytes:
-    """Raises UsageError for what is told of one profile alone."""
+    """Raises UsageError for formats that exist for one profile alone."""
     _whole_steps(wish)
     if record is not None and form != "html":
         raise UsageError("--record is of one machine", "take it with --format html, or with the file of one rank")
@@ -36,11 +36,11 @@ def rendered(
 
     job = open_job(folder, wish, files, say=say)
     document = job.ranks
-    told = now_and_then(say, len(job.ranks_by_file))
+    say_step = now_and_then(say, len(job.ranks_by_file))
     if form == "html":
-        return html_of_job(document, lambda rank: open_rank(job, rank, wish, record, say=told))
+        return html_of_job(document, lambda rank: open_rank(job, rank, wish, record, say=say_step))
     if form == "junit":
-        opened = ((rank, open_rank(job, rank, wish, say=told).document) for rank in job.ranks_by_file)
+        opened = ((rank, open_rank(job, rank, wish, say=say_step).document) for rank in job.ranks_by_file)
         return junit.render_job(document.job, opened)
     say("writing")
     if form == "csv":
@@ -69,13 +69,13 @@ def checked(
 
     before = open_job(baseline[0], wish, baseline[1], say=say) if baseline else None
     job = open_job(folder, wish, files, say=say)
-    told = now_and_then(say, len(job.ranks_by_file))
+    say_step = now_and_then(say, len(job.ranks_by_file))
     judged = {}
     for rank in job.ranks_by_file:
         if before is not None and rank not in before.files:
             continue
-        old = open_rank(before, rank, wish, say=told).document if before else None
-        now = open_rank(job, rank, wish, say=told).document
+        old = open_rank(before, rank, wish, say=say_step).document if before else None
+        now = open_rank(job, rank, wish, say=say_step).document
         judged[rank] = checking.check(now, rules=rules, baseline=old, within_percent=within_percent)
     ranks = before.ranks if before else None
     return job.ranks, checking.check_job(job.ranks, judged, baseline=ranks, within_percent=within_percent)
@@ -87,11 +87,11 @@ def compared(before: tuple[Path, Found], after: tuple[Path, Found], wish: Wish, 
     from gpuprep.trace.opening.job import now_and_then, open_job, open_rank
 
     old, new = (open_job(folder, wish, files, say=say) for folder, files in (before, after))
-    told = now_and_then(say, len(new.ranks_by_file))
+    say_step = now_and_then(say, len(new.ranks_by_file))
     found = {}
     for rank in new.ranks_by_file:
         if rank in old.files:
-            one, other = (open_rank(job, rank, wish, say=told).document for job in (old, new))
+            one, other = (open_rank(job, rank, wish, say=say_step).document for job in (old, new))
             found[rank] = comparing.compare(one, other)
     return comparing.compare_jobs(old.ranks, new.ranks, found)
 

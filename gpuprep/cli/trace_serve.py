@@ -64,7 +64,7 @@ def serve(
         lambda: {_name(each, path): each for each in find(path)}, whole=True, keep_paths=keep_paths, record=record
     )
     runs = library.names()
-    if len(runs) == 1:  # what is wrong with it is told here, not in the browser
+    if len(runs) == 1:  # what is wrong with it is reported here, not in the browser
         with steps(f"trace serve {path.name}", quiet=quiet) as say:
             say(f"reading {path.name}")
             library.page(Asked(runs[0]))

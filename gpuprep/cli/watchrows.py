@@ -41,8 +41,8 @@ def counted(hosts: Sequence[Watched]) -> str:
     states = Counter(seen.state for host in hosts for seen in host.gpus)
     states["UNKNOWN"] += sum(1 for host in hosts if not host.gpus)
     gpus = sum(len(host.gpus) for host in hosts)
-    told = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
-    return f"{gpus} GPU{'s' * (gpus != 1)} of {len(hosts)} host{'s' * (len(hosts) != 1)}: {told}"
+    counts = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+    return f"{gpus} GPU{'s' * (gpus != 1)} of {len(hosts)} host{'s' * (len(hosts) != 1)}: {counts}"
 
 
 def _row(name: str, seen: Seen, of_host: Sequence[str]) -> tuple[str, ...]:
@@ -88,12 +88,12 @@ def _processes(seen: Seen) -> list[str]:
     found = seen.gpu.processes
     if isinstance(found, Missing):
         return []
-    told = [_process(one) for one in found[:FEW]]
-    more = len(found) - len(told) + seen.gpu.more_processes
-    return [*told, *([f"{more} more processes"] if more else [])]
+    processes = [_process(process) for process in found[:FEW]]
+    more = len(found) - len(processes) + seen.gpu.more_processes
+    return [*processes, *([f"{more} more processes"] if more else [])]
 
 
-def _process(one: ProcessOnGpu) -> str:
-    owner = "" if isinstance(one.owner, Missing) else f"{one_line(one.owner, MOST_NAME)}: "
-    memory = "" if isinstance(one.memory_mib, Missing) else f" {one.memory_mib} MiB"
-    return f"{owner}{one_line(one.name.rpartition('/')[2], MOST_NAME) or f'pid {one.pid}'}{memory}"
+def _process(process: ProcessOnGpu) -> str:
+    owner = "" if isinstance(process.owner, Missing) else f"{one_line(process.owner, MOST_NAME)}: "
+    memory = "" if isinstance(process.memory_mib, Missing) else f" {process.memory_mib} MiB"
+    return f"{owner}{one_line(process.name.rpartition('/')[2], MOST_NAME) or f'pid {process.pid}'}{memory}"

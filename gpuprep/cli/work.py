@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprep.cli import page as pages_of
-from gpuprep.cli.alike import Failed, groups, names
 from gpuprep.cli.console import Console, check_output, emit, page_width, want_color
 from gpuprep.cli.options import chosen as one_format
+from gpuprep.cli.repeated_errors import Failed, groups, names
 from gpuprep.untrusted.masking import keep_secret, masked, masked_words
 from gpuprep.untrusted.plaintext import command as shell_command
 from gpuprep.untrusted.plaintext import visible
@@ -165,7 +165,7 @@ def on_hosts(
             quiet=request.quiet,
             no_color=request.no_color,
         ) as console:
-            line = Line(console.progress, store, cancel.is_set, console.tells, batch_id=batch, past=past)
+            line = Line(console.progress, store, cancel.is_set, console.shows_time_left, batch_id=batch, past=past)
 
             def work(target: Target) -> RunRecord:
                 ended: tuple[int, str | None, str] = (UNEXPECTED, None, "")
@@ -284,10 +284,16 @@ def _show(records: list[RunRecord], request: Request, *, as_plan: bool, stored: 
     everything = request.verbose > 0 or request.output is not None
 
     def page(those: Sequence[RunRecord]) -> str:
-        # The error of a single host is told on stderr, as any program's; a file of --output holds it all the same.
-        told = len(those) == 1 and bool(those[0].error) and request.output is None
+        # The error of a single host is printed on stderr, as any program's; a file of --output holds it all the same.
+        error_only = len(those) == 1 and bool(those[0].error) and request.output is None
         return text.document(
-            those, color=color, width=page_width(), everything=everything, as_plan=as_plan, stored=stored, told=told
+            those,
+            color=color,
+            width=page_width(),
+            everything=everything,
+            as_plan=as_plan,
+            stored=stored,
+            error_shown=error_only,
         )
 
     whole, shown = showable.each(page, records)
@@ -319,17 +325,17 @@ def show_fleet(records: list[RunRecord], request: Request, style: str) -> int:
 
 
 def errors_to_stderr(records: Sequence[RunRecord]) -> None:
-    """Errors that are one for several hosts are told once (alike.py)."""
+    """Equal errors of several hosts are printed once (repeated_errors.py)."""
     failed = {record.run_id: record for record in records if record.error}
-    for alike in groups([Failed(record.host, record.error or "", run_id) for run_id, record in failed.items()]):
-        record = failed[alike[0].run_id]
-        what = alike[0].error if len(alike) == 1 else alike[0].plain
+    for group in groups([Failed(record.host, record.error or "", run_id) for run_id, record in failed.items()]):
+        record = failed[group[0].run_id]
+        what = group[0].error if len(group) == 1 else group[0].plain
         first, *rest = masked(visible(what)).splitlines()
-        if len(alike) > 1:
-            first = f"{len(alike)} hosts: {first}: {visible(names([one.host for one in alike]))}"
+        if len(group) > 1:
+            first = f"{len(group)} hosts: {first}: {visible(names([failed_host.host for failed_host in group]))}"
         lines = [f"Error: {first}", *(f"  {line}" for line in rest)]
         if record.command not in ("plan", "last"):
-            whose = f" of {visible(record.host)}" if len(alike) > 1 else ""
+            whose = f" of {visible(record.host)}" if len(group) > 1 else ""
             lines.append(f"  report{whose}: {_report_of(record)}")
         click.echo("\n".join(lines), err=True)
 

@@ -42,7 +42,7 @@ def build(
 ) -> Path:
     """Builds and returns the archive, a new file in the folder `output`. Raises GpuprepError with what failed.
 
-    `count` is told meanwhile how many files were compiled, of how many.
+    `count` gets meanwhile how many files were compiled, of how many.
     """
     target = targets()[target_name]
     if codec.ffmpeg == "none":
@@ -146,19 +146,19 @@ runpy.run_path(folder + "/sealing.py", run_name="__main__")
 
 def _check(scratch: Path, done: subprocess.CompletedProcess[str]) -> None:
     result = scratch / "work/result"
-    said = result.read_text(errors="replace").strip()[:2000] if result.is_file() else ""
-    if done.returncode == 0 and said == "ok":
+    result_text = result.read_text(errors="replace").strip()[:2000] if result.is_file() else ""
+    if done.returncode == 0 and result_text == "ok":
         return
     log = scratch / "work/log"
     last = log.read_text(errors="replace").splitlines()[-5:] if log.is_file() else done.stderr.splitlines()[-5:]
-    raise GpuprepError(f"FFmpeg was not built: {said or 'no result'}\n" + "\n".join(last), "run it again")
+    raise GpuprepError(f"FFmpeg was not built: {result_text or 'no result'}\n" + "\n".join(last), "run it again")
 
 
 def _compilers(root: Path, scratch: Path, target: Target) -> dict[str, str]:
     found = {}
     for name in ("clang", "nasm", target.compiler):
-        said = buildroot.run(root, scratch, [name, "--version"]).stdout
-        found[name] = said.partition("\n")[0].strip()
+        output = buildroot.run(root, scratch, [name, "--version"]).stdout
+        found[name] = output.partition("\n")[0].strip()
     return found
 
 

@@ -46,8 +46,8 @@ def run(
     try:
         while True:
             try:
-                said, complained = process.communicate(timeout=EVERY_SECONDS)
-                return subprocess.CompletedProcess(asked, process.returncode, said, complained)
+                output, complained = process.communicate(timeout=EVERY_SECONDS)
+                return subprocess.CompletedProcess(asked, process.returncode, output, complained)
             except subprocess.TimeoutExpired:
                 meanwhile()
     except BaseException:

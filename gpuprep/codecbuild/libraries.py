@@ -37,10 +37,10 @@ def gather(root: Path, target: Target, run: Run) -> dict[str, bytes]:
     """
     programs = [f"/build/work/out/bin/{name}" for name in target.programs]
     _run(run, ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib", *programs])
-    said = _run(run, ["ldd", *programs])
-    if "not found" in said:
-        raise GpuprepError(f"a library of the build is missing: {said.strip()[:500]}", "run it again")
-    needed = {name: path for name, path in LINKED.findall(said) if not OF_THE_SYSTEM.match(name)}
+    output = _run(run, ["ldd", *programs])
+    if "not found" in output:
+        raise GpuprepError(f"a library of the build is missing: {output.strip()[:500]}", "run it again")
+    needed = {name: path for name, path in LINKED.findall(output) if not OF_THE_SYSTEM.match(name)}
     if len(needed) > MOST_FILES:
         raise GpuprepError(f"the build needs {len(needed)} libraries", "choose fewer codec.libraries")
     found: dict[str, bytes] = {}

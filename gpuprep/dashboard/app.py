@@ -152,9 +152,9 @@ def _run(board: Board, run_id: str, style: str) -> Response:
         return Response(text, media_type=f"{TYPES.get(style, 'text/plain')}; charset=utf-8")
     policy = POLICY.search(text[:2000])
     links = _environment().get_template("above.html").render(
-        host=record.host, path=host_path(record.host), formats=[one for one in FORMATS if one != "html"]
+        host=record.host, path=host_path(record.host), formats=[form for form in FORMATS if form != "html"]
     )  # fmt: skip
-    # What the report allows itself, told by the server: so it can allow the style of the links above it, too.
+    # What the report allows itself, sent by the server: so it can allow the style of the links above it, too.
     allowed = html.unescape(policy[1]) if policy else REPORT_POLICY
     allowed = allowed.replace("style-src ", "style-src 'self' ", 1) + "; frame-ancestors 'none'"
     page = text.replace(policy[0], ABOVE, 1) if policy else text

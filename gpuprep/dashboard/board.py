@@ -83,9 +83,9 @@ class Board:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._ahead, name="reads ahead", daemon=True)
 
-    def start(self, said: Callable[[int], None] = lambda _: None) -> None:
-        """Read the newest run of each host, then go on in a thread. `said` is told how many hosts there are."""
-        said(len(self.fleet().hosts))
+    def start(self, report_count: Callable[[int], None] = lambda _: None) -> None:
+        """Read the newest run of each host, then go on in a thread. `report_count` gets how many hosts there are."""
+        report_count(len(self.fleet().hosts))
         self._thread.start()
 
     def close(self) -> None:
@@ -146,11 +146,13 @@ class Board:
             if host not in newest or (newest[host].started_at, newest[host].run_id) < (run.started_at, run.run_id):
                 newest[host] = run
         runs = {run.run_id: (run, tuple(sorted(names[host] - {run.host}))) for host, run in newest.items()}
-        known = {run_id: one for run_id, one in self._hosts.items() if run_id in runs and one.others == runs[run_id][1]}
+        known = {
+            run_id: host for run_id, host in self._hosts.items() if run_id in runs and host.others == runs[run_id][1]
+        }
         for run_id, text in self.store.texts([run_id for run_id in runs if run_id not in known]):
             known[run_id] = digest.host(runs[run_id][0], text, runs[run_id][1])
         self._hosts = known
-        return Fleet(tuple(sorted(known.values(), key=lambda one: (one.rank, one.name))), read_at)
+        return Fleet(tuple(sorted(known.values(), key=lambda host: (host.rank, host.name))), read_at)
 
     def _read_nights(self) -> Nights:
         read_at, days = now(), last_nights()
@@ -184,7 +186,7 @@ class Board:
         }
         due = [name for name, moment in hosts.items() if self._speeds.get(name, (None,))[0] != moment]
         self._to_read = sum(name not in self._speeds for name in due)
-        self._speeds = {name: one for name, one in self._speeds.items() if name in hosts}
+        self._speeds = {name: speeds for name, speeds in self._speeds.items() if name in hosts}
         for name in due:
             with self._counting:
                 self._counting.wait_for(lambda: not self._answering, timeout=1)

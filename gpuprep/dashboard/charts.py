@@ -88,12 +88,12 @@ def stacked(nights: Sequence[tuple[str, Mapping[str, int]]], words: str, width: 
             drawn.append(text(left - 6, at_y(value) + 4, f"{value:.0f}", "tick", "end"))
     for place, (day, counts) in enumerate(nights):
         below = 0
-        told = ", ".join(f"{counts[word]} {word}" for word in STACK if counts.get(word))
+        counts_text = ", ".join(f"{counts[word]} {word}" for word in STACK if counts.get(word))
         for word in STACK:
             if count := counts.get(word, 0):
                 high, low = at_y(float(below + count)), at_y(float(below))
                 box = {"x": left + place * room + room * 0.12, "y": high, "width": room * 0.76, "height": low - high}
-                drawn.append(el("rect", el("title", f"{day}: {told}"), class_=f"v-{word}", **box))
+                drawn.append(el("rect", el("title", f"{day}: {counts_text}"), class_=f"v-{word}", **box))
                 below += count
     every = max(1, round(70 / room))
     for place in range(0, len(nights), every):
@@ -101,10 +101,10 @@ def stacked(nights: Sequence[tuple[str, Mapping[str, int]]], words: str, width: 
     return _drawn(width, height, words, drawn)
 
 
-def checks(words: Sequence[str], told: str) -> Markup:
+def checks(words: Sequence[str], description: str) -> Markup:
     """A row of cells, oldest first: how one check ended in each run; "" where it passed or was not made."""
     drawn = [
         el("rect", x=place * CELL + 0.5, y=2, width=CELL - 1, height=14, rx=1.5, class_=f"v-{word or 'none'}")
         for place, word in enumerate(words)
     ]
-    return _drawn(max(1, len(words)) * CELL, 18, told, drawn, "checks")
+    return _drawn(max(1, len(words)) * CELL, 18, description, drawn, "checks")

@@ -73,7 +73,7 @@ def _slim(document: dict[str, Any]) -> RunRecord:
 
 
 def _kept(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for one in findings if one["status"] in KEPT][:MOST_KEPT]
+    return [finding for finding in findings if finding["status"] in KEPT][:MOST_KEPT]
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str]:
@@ -95,12 +95,12 @@ def _gpus(gpus: Any) -> str:
 
 
 def _damaged(run: Run, error: Exception) -> RunRecord:
-    said = one_line(f"{type(error).__name__}: {error}", LETTERS)
+    message = one_line(f"{type(error).__name__}: {error}", LETTERS)
     return safe(
         RunRecord(
             run_id=run.run_id, command=run.command, host=run.host, started_at=run.started_at, ended_at=run.started_at,
             source=run.source or Source.MEASURED, exit_code=3, gpuprep_version="",
-            error=f"{run.host}: the record of run {run.run_id} cannot be read: {said}",
+            error=f"{run.host}: the record of run {run.run_id} cannot be read: {message}",
             verdict=Verdict(Status.UNKNOWN, "UNKNOWN", ()),
         )
     )  # fmt: skip

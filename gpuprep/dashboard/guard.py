@@ -77,11 +77,13 @@ class Guard:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not answers_to(hosts[0], self._names):
-            return _said(421, "this server does not answer to that name", "see --name of `gpuprep serve`")
+            return _refusal(421, "this server does not answer to that name", "see --name of `gpuprep serve`")
         if scope["method"] not in METHODS:
-            return _said(405, "nothing can be changed here", "GET and HEAD are answered", {"Allow": ", ".join(METHODS)})
+            return _refusal(
+                405, "nothing can be changed here", "GET and HEAD are answered", {"Allow": ", ".join(METHODS)}
+            )
         if len(scope["query_string"]) > MOST_QUERY:
-            return _said(414, "the question is too long", f"at most {MOST_QUERY} letters are taken")
+            return _refusal(414, "the question is too long", f"at most {MOST_QUERY} letters are taken")
         if not self._rules.token or scope["path"] in OPEN:
             return None
         return self._known(scope, headers)
@@ -90,11 +92,11 @@ class Guard:
         try:
             words = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=50)
         except ValueError:
-            return _said(400, "the question cannot be read", WHAT_TO_DO)
+            return _refusal(400, "the question cannot be read", WHAT_TO_DO)
         given = [value for name, value in words if name == "token"]
         if given:
             if not self._is_token(given[0]):
-                return _said(401, "this token is not the one of this server", WHAT_TO_DO)
+                return _refusal(401, "this token is not the one of this server", WHAT_TO_DO)
             rest = urlencode([one for one in words if one[0] != "token"])
             return self._let_in(scope["path"], rest)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -102,7 +104,7 @@ class Guard:
             return None
         if self._has_cookie(headers):
             return None
-        return _said(401, "a token is needed", WHAT_TO_DO, {"WWW-Authenticate": "Bearer"})
+        return _refusal(401, "a token is needed", WHAT_TO_DO, {"WWW-Authenticate": "Bearer"})
 
     def _let_in(self, path: str, rest: str) -> Response:
         """To the same page without the token in its address, which history and screens would keep."""
@@ -132,5 +134,5 @@ class Guard:
         return False
 
 
-def _said(status: int, what: str, todo: str, headers: dict[str, str] | None = None) -> Response:
+def _refusal(status: int, what: str, todo: str, headers: dict[str, str] | None = None) -> Response:
     return PlainTextResponse(f"{what}\nwhat to do: {todo}\n", status, headers)

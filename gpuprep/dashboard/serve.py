@@ -47,7 +47,7 @@ def serve(
 
 
 def _socket(listen: Listen) -> socket.socket:
-    """Bound before the store is read: a port that is taken is told at once."""
+    """Bound before the store is read: a port that is taken is reported at once."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -64,19 +64,19 @@ def speeds(measured: Sequence[Measurement], *, nights: int = NIGHTS) -> Speeds:
     if not measured:
         return NONE
     found = trend.trends(measured, nights=nights)
-    dated = [(day, one) for one in measured if (day := trend.night(one.started_at)) is not None]
+    dated = [(day, measurement) for measurement in measured if (day := trend.night(measurement.started_at)) is not None]
     falling = [
-        Falling(one, _series((day, each) for day, each in dated if _same(each, one)))
-        for one in found
-        if one.direction is Direction.DOWN and not one.superseded
+        Falling(trend, _series((day, each) for day, each in dated if _same(each, trend)))
+        for trend in found
+        if trend.direction is Direction.DOWN and not trend.superseded
     ]
     return Speeds(
         trend.verdict(found),
         len({day for day, _ in dated}),
-        sum(not one.superseded for one in found),
+        sum(not trend.superseded for trend in found),
         tuple(filter(None, (_headline(dated, *each) for each in HEADLINES))),
         tuple(falling),
-        any(one.source is Source.SIMULATED for one in measured),
+        any(measurement.source is Source.SIMULATED for measurement in measured),
     )
 
 
@@ -84,25 +84,25 @@ def _headline(
     dated: Sequence[tuple[date, Measurement]], label: str, unit: str, probe: str, form: re.Pattern[str]
 ) -> Headline | None:
     of: dict[str, dict[str, list[tuple[date, Measurement]]]] = {}
-    for day, one in dated:
-        if one.probe == probe and form.match(one.figure):
-            of.setdefault(one.figure, {}).setdefault(one.gpu_uuid, []).append((day, one))
+    for day, measurement in dated:
+        if measurement.probe == probe and form.match(measurement.figure):
+            of.setdefault(measurement.figure, {}).setdefault(measurement.gpu_uuid, []).append((day, measurement))
     # Of a figure the slowest GPU, of the figures the best: a host is as fast as its slowest GPU.
     slowest = []
     for figure, by_gpu in of.items():
         series = {uuid: _series(listed) for uuid, listed in by_gpu.items()}
         uuid = min(series, key=lambda each: series[each][-1][1])
         slowest.append(Headline(label, unit, figure, uuid, len(series), series[uuid]))
-    return max(slowest, key=lambda one: (one.nights[-1][0], one.newest), default=None)
+    return max(slowest, key=lambda headline: (headline.nights[-1][0], headline.newest), default=None)
 
 
-def _same(one: Measurement, of: Trend) -> bool:
-    named = (one.gpu_uuid, one.probe, one.versions, one.figure, one.source)
+def _same(measurement: Measurement, of: Trend) -> bool:
+    named = (measurement.gpu_uuid, measurement.probe, measurement.versions, measurement.figure, measurement.source)
     return named == (of.gpu_uuid, of.probe, of.versions, of.figure, of.source)
 
 
 def _series(dated: Iterable[tuple[date, Measurement]]) -> Series:
     by_night: dict[date, list[float]] = {}
-    for day, one in dated:
-        by_night.setdefault(day, []).append(one.value)
+    for day, measurement in dated:
+        by_night.setdefault(day, []).append(measurement.value)
     return tuple((day, statistics.median(values)) for day, values in sorted(by_night.items()))

@@ -33,14 +33,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _do(argv)
     except Exception as error:  # noqa: BLE001  a library that is gone, a disk that is read-only, an error of ours
-        said = str(error) if isinstance(error, OSError) else f"an error inside gpuprep: {journal.where(error)}"
+        message = str(error) if isinstance(error, OSError) else f"an error inside gpuprep: {journal.where(error)}"
         is_npd = argv[:1] == ["npd"]
         with contextlib.suppress(OSError):  # nobody reads along: the exit code still tells
             if is_npd:
-                journal.say(journal.INFO, f"gpuprep UNKNOWN: {ascii(said)[1:-1]}"[:NPD_LENGTH], sys.stdout)
+                journal.say(journal.INFO, f"gpuprep UNKNOWN: {ascii(message)[1:-1]}"[:NPD_LENGTH], sys.stdout)
             else:
                 hint = DISK if isinstance(error, OSError) else REPROVISION
-                journal.say(journal.ERROR, f"Error: {said}; what to do: {hint}", sys.stderr)
+                journal.say(journal.ERROR, f"Error: {message}; what to do: {hint}", sys.stderr)
         return NPD_UNKNOWN if is_npd else COULD_NOT_TELL
 
 

@@ -51,9 +51,9 @@ class Agent:
         try:
             return from_last_line(record, answer)
         except DecodeError as error:
-            said = last_line(answer) or "nothing"
+            output = last_line(answer) or "nothing"
             raise AgentFailed(
-                f"gpuprep-agent {what} answered no {record.__name__} ({error}); its output: {said:.200}", REPROVISION
+                f"gpuprep-agent {what} answered no {record.__name__} ({error}); its output: {output:.200}", REPROVISION
             ) from error
 
 
@@ -77,9 +77,9 @@ def _answer(argv: list[str], request: bytes, timeout: float, what: str) -> bytes
         children.end(process)
         raise
     if process.returncode != 0:
-        said = " | ".join(errors.decode(errors="replace").strip().splitlines()[-LAST_LINES:]) or "nothing"
+        stderr = " | ".join(errors.decode(errors="replace").strip().splitlines()[-LAST_LINES:]) or "nothing"
         ended = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-        raise AgentFailed(f"gpuprep-agent {what} ended with {ended}; its output: {said:.300}", REPROVISION)
+        raise AgentFailed(f"gpuprep-agent {what} ended with {ended}; its output: {stderr:.300}", REPROVISION)
     return output
 
 

@@ -63,7 +63,10 @@ def why_not_of_now(record: RunRecord, now: datetime, fresh: timedelta) -> str:
 
 def is_ahead(record: RunRecord, now: datetime) -> bool:
     """Whether it began or ended later than now."""
-    return any(told is not None and told - now > AHEAD for told in map(moment, (record.started_at, record.ended_at)))
+    return any(
+        recorded is not None and recorded - now > AHEAD
+        for recorded in map(moment, (record.started_at, record.ended_at))
+    )
 
 
 def why_not_of(record: RunRecord, here: Machine) -> str:

@@ -57,7 +57,7 @@ class Answer:
     """`status` is PASS, WARN, FAIL or UNKNOWN. `named` are the findings that made it so, the worst first."""
 
     status: Status
-    said: str  # what else there is to say: which check it was, or why nothing is known
+    detail: str  # what else there is to say: which check it was, or why nothing is known
     named: tuple[str, ...] = ()
     simulated: bool = False
 
@@ -75,7 +75,7 @@ class Answer:
     def words(self, length: int) -> str:
         """As many whole names as fit; without names, the summary."""
         if not self.named:
-            return _plain(self.said)[:length]
+            return _plain(self.detail)[:length]
         for count in range(len(self.named), 0, -1):
             rest = len(self.named) - count
             words = _plain(", ".join(self.named[:count])) + (f" and {rest} more" if rest else "")
@@ -128,8 +128,8 @@ def _why_unknown(record: RunRecord, ended: str, now: datetime, fresh: timedelta)
     if old:
         return old
     if record.verdict is None or (record.error and record.verdict.status in FIT):
-        said = next(iter((record.error or "").splitlines()), "")
-        return f"the check of {ended} came to no verdict" + (f": {said}" if said else "")
+        error = next(iter((record.error or "").splitlines()), "")
+        return f"the check of {ended} came to no verdict" + (f": {error}" if error else "")
     if record.verdict.status not in NPD_CODES:
         return f"the check of {ended} ended with {record.verdict.status.value}"
     if record.after is None:
@@ -196,7 +196,7 @@ class Node:
 
 
 def slurm(argv: Sequence[str], now: datetime | None = None, last: Path = LAST, plan: Path = PLAN) -> int:
-    """Drains this node if it drifted, prints the line; 0 fit, 1 drifted, 3 unknown or Slurm did not do as told."""
+    """Drains this node if it drifted, prints the line; 0 fit, 1 drifted, 3 unknown or Slurm did not do it."""
     options = _slurm_parser().parse_args(argv)
     if options.resume and options.no_drain:
         _slurm_parser().error("argument --resume: not allowed with argument --no-drain, which only reports")
@@ -215,9 +215,9 @@ def _slurm_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true", help="undrain the node when the check passes, if gpuprep drained it"
     )
-    one = parser.add_mutually_exclusive_group()
-    one.add_argument("--drain-unknown", action="store_true", help="also drain the node if the result is UNKNOWN")
-    one.add_argument("--no-drain", action="store_true", help="only report; never drain")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--drain-unknown", action="store_true", help="also drain the node if the result is UNKNOWN")
+    group.add_argument("--no-drain", action="store_true", help="only report; never drain")
     return parser
 
 

@@ -24,13 +24,13 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
     """Prints it; the exit code is that of the check, 3 where it is not of now, not of this machine, or not there."""
     now = now or datetime.now(timezone.utc)
     record, damaged = Results(folder).newest()
-    for one in damaged:
-        sys.stderr.write(f"gpuprep-drift: {one_line(str(one))}\n")
+    for path in damaged:
+        sys.stderr.write(f"gpuprep-drift: {one_line(str(path))}\n")
     if record is None:
         sys.stderr.write(f"Error: there is no result in {folder}\n  what to do: {HOW}\n")
         return NOT_KNOWN
     why = freshness.why_unknown(record, now, hooks.fresh_for(plan), hooks.here())
-    if not why and any(one.path == folder / LAST for one in damaged):
+    if not why and any(path.path == folder / LAST for path in damaged):
         why = f"the newest result is damaged, and this is the one before it, of {record.ended_at}"
     if not why and not (folder / LAST).exists():
         why = f"the newest result could not be kept, and this is the one before it, of {record.ended_at}"
@@ -39,12 +39,12 @@ def main(folder: Path = FOLDER, *, as_json: bool = False, plan: Path = hooks.PLA
             f"Error: the present state of this machine is not known: {one_line(why)}\n  what to do: {HOW}\n"
         )
     try:
-        said = showable.document(
+        rendered = showable.document(
             lambda shown: showable.strict_json(shown[0], indent=2) if as_json else text(shown[0], now, visible(why)),
             [record],
             whole=as_json,
         )
-        sys.stdout.write(said + "\n")
+        sys.stdout.write(rendered + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the exit code is still the check's, and Python must not flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,11 +58,11 @@ def text(record: RunRecord, now: datetime, why_unknown: str = "") -> str:
     """
     error = (record.error or "").splitlines()
     if error or not record.verdict:
-        said = f"UNKNOWN: {error[0] if error else 'the check came to no verdict'}"
+        summary = f"UNKNOWN: {error[0] if error else 'the check came to no verdict'}"
     else:
-        said = record.verdict.summary
-    lines = [f"{record.host}: UNKNOWN: {why_unknown}", f"its result was: {said}"] if why_unknown else []
-    lines = lines or [f"{record.host}: {said}"]
+        summary = record.verdict.summary
+    lines = [f"{record.host}: UNKNOWN: {why_unknown}", f"its result was: {summary}"] if why_unknown else []
+    lines = lines or [f"{record.host}: {summary}"]
     lines += [f"  {line}" for line in error[1:]]
     profile = f", profile {record.profile.name}" if record.profile else ""
     lines.append(f"checked {record.ended_at} ({_ago(record.ended_at, now)}){profile}, run {record.run_id}")
@@ -82,11 +82,11 @@ def _finding(finding: Finding) -> list[str]:
     since = f", since {finding.since}" if finding.since else ""
     head = f"{finding.status.value} {finding.key}: {finding.actual}, expected {finding.expected}{since}"
     parts = [("why", finding.reason), ("do", finding.remedy)]
-    return [head, *(line for name, said in parts if said for line in _folded(f"     {name}: ", said))]
+    return [head, *(line for name, text in parts if text for line in _folded(f"     {name}: ", text))]
 
 
-def _folded(name: str, said: str) -> list[str]:
-    return textwrap.wrap(f"{name}{said}", WIDTH, subsequent_indent=" " * len(name), break_long_words=False)
+def _folded(name: str, text: str) -> list[str]:
+    return textwrap.wrap(f"{name}{text}", WIDTH, subsequent_indent=" " * len(name), break_long_words=False)
 
 
 def _ago(moment: str, now: datetime) -> str:

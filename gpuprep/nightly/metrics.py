@@ -212,7 +212,7 @@ def _findings(exposition: Exposition, labels: Mapping[str, str], findings: Seque
     for status in Status:
         exposition.add("drift_findings", counts[status], {**labels, "status": status.value})
     exposition.add("drift_waived", counts[Status.WAIVED], labels)
-    for finding in [one for one in findings if one.status not in DONE][:MOST_FINDINGS]:
+    for finding in [finding for finding in findings if finding.status not in DONE][:MOST_FINDINGS]:
         named = {**labels, "subject": finding.subject, "property": finding.property}
         exposition.add("drift_finding", 1, {**named, "status": finding.status.value})
         exposition.add("drift_finding_since_timestamp_seconds", seconds(finding.since), named)

@@ -110,7 +110,7 @@ def certified_part(record: RunRecord) -> RunRecord:
         after=None if after is None else _without_lists(after),
         measurements=(),
         verdict=None,
-        findings=tuple(one for one in findings_of(record) if one.status not in DONE),
+        findings=tuple(finding for finding in findings_of(record) if finding.status not in DONE),
         history=None,  # other names of the host are the controller's
     )
 

@@ -64,7 +64,7 @@ NOT_THE_DOCUMENTS = (*TEMPORARY, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, 
 
 @dataclass(frozen=True)
 class Channel:
-    """One receiver. `status` is the verdict of the newest run it was or will be told of, or need not be."""
+    """One receiver. `status` is the verdict of the newest run it was or will be notified of, or need not be."""
 
     receiver: str  # digest of the URL or the command, which may hold a secret
     status: str
@@ -98,7 +98,7 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
     record = showable.safe(record, whole=True)
     problems = in_order(record.verdict.findings if record.verdict else (), PROBLEMS)
     findings = [_shortened(to_json_value(finding)) for finding in problems]
-    said = {
+    message = {
         "host": record.host,
         "profile": record.profile.name if record.profile else "",
         "verdict": status_of(record),
@@ -110,29 +110,35 @@ def document(record: RunRecord, previous: str) -> dict[str, Any]:
         "source": (Source.SIMULATED if is_simulated(record) else record.source).value,
         "gpuprep_version": record.gpuprep_version,
     }
-    return _with_findings(_shortened(said), _fitting(findings, MOST_BYTES - len(json.dumps({**said, "findings": []}))))
+    return _with_findings(
+        _shortened(message), _fitting(findings, MOST_BYTES - len(json.dumps({**message, "findings": []})))
+    )
 
 
-def _shortened(said: dict[str, Any]) -> dict[str, Any]:
+def _shortened(message: dict[str, Any]) -> dict[str, Any]:
     """Its texts cut to MOST_LETTERS."""
     return {
         name: f"{value[: MOST_LETTERS - 1]}…" if isinstance(value, str) and len(value) > MOST_LETTERS else value
-        for name, value in said.items()
+        for name, value in message.items()
     }
 
 
 def _fitting(findings: Sequence[dict[str, Any]], room: int) -> int:
     """How many of them, from the first, take no more than `room` bytes of JSON."""
-    ends = itertools.accumulate(len(json.dumps(one)) + len(", ") for one in findings)
+    ends = itertools.accumulate(len(json.dumps(finding)) + len(", ") for finding in findings)
     return sum(end <= room for end in ends)
 
 
-def _with_findings(said: dict[str, Any], most: int) -> dict[str, Any]:
+def _with_findings(message: dict[str, Any], most: int) -> dict[str, Any]:
     """With `most` findings, and how many are left out."""
-    more = len(said["findings"]) - most
+    more = len(message["findings"]) - most
     if more <= 0:
-        return said
-    return {**said, "findings": said["findings"][:most], "findings_left_out": more + said.get("findings_left_out", 0)}
+        return message
+    return {
+        **message,
+        "findings": message["findings"][:most],
+        "findings_left_out": more + message.get("findings_left_out", 0),
+    }
 
 
 def status_of(record: RunRecord) -> str:
@@ -147,7 +153,7 @@ def summary_of(record: RunRecord) -> str:
 
 
 class Notifier:
-    """The receivers of one host's plan and what they were told."""
+    """The receivers of one host's plan and what they were notified of."""
 
     def __init__(
         self,
@@ -161,9 +167,9 @@ class Notifier:
         self._sleep, self._chance = sleep, chance
         self._receivers: dict[str, tuple[str, Deliver]] = {}
         if wish.webhook:
-            self._receivers["webhook"] = (wish.webhook, lambda said: _post(wish.webhook, wish.token_file, said))
+            self._receivers["webhook"] = (wish.webhook, lambda message: _post(wish.webhook, wish.token_file, message))
         if wish.command:
-            self._receivers["command"] = (wish.command, lambda said: _run(wish.command, said))
+            self._receivers["command"] = (wish.command, lambda message: _run(wish.command, message))
         self._state, self.trouble = _load(self._path)
         self.not_kept = ""  # why state.json is not as new as what is remembered here
 
@@ -177,7 +183,7 @@ class Notifier:
         self._keep(State({**self._state.channels, **late}))
 
     def note(self, record: RunRecord) -> None:
-        """Remember what is to be told of `record`."""
+        """Remember what receivers are to be notified of in `record`."""
         noted = {
             name: _noted(self._state.channels.get(name), _digest(address), record)
             for name, (address, _) in self._receivers.items()
@@ -185,16 +191,16 @@ class Notifier:
         self._keep(State(noted))
 
     def tell(self) -> list[str]:
-        """Deliver what waits. A sentence for each receiver that was told, and one for each that was not told of all."""
-        return [said for name in self._receivers for said in self._tell(name)]
+        """Deliver what waits. A sentence for each receiver that was notified, and for each that was not of all."""
+        return [sentence for name in self._receivers for sentence in self._tell(name)]
 
     def _tell(self, name: str) -> list[str]:
         channel = self._state.channels[name]
-        told, given_up, trouble = 0, [], ""
+        delivered, given_up, trouble = 0, [], ""
         while channel.waiting and not trouble:
             failed = self._deliver_or_shorten(name, channel.waiting[0])
             if failed is None:
-                told += 1
+                delivered += 1
             elif failed.for_good:
                 given_up.append(f"run {channel.waiting[0]['run_id']} ({failed.why})")
             else:
@@ -202,31 +208,31 @@ class Notifier:
             waiting = channel.waiting if trouble else channel.waiting[1:]
             channel = dataclasses.replace(channel, waiting=waiting, trouble=failed.why if failed else "")
             self._keep(State({**self._state.channels, name: channel}))
-        said = {
-            f"{name} notified": told,
+        sentences = {
+            f"{name} notified": delivered,
             f"{name} not notified, given up: {', '.join(given_up)}": given_up,
             f"{name} not notified, the next run tries again: {trouble}": trouble,
         }
-        return [sentence for sentence, so in said.items() if so]
+        return [sentence for sentence, so in sentences.items() if so]
 
-    def _deliver_or_shorten(self, name: str, said: dict[str, Any]) -> Failed | None:
+    def _deliver_or_shorten(self, name: str, message: dict[str, Any]) -> Failed | None:
         """What is refused for good goes once more with a few findings; where there are but a few, with none."""
-        failed = self._deliver(name, said)
-        if failed is None or not failed.for_good or not said["findings"]:
+        failed = self._deliver(name, message)
+        if failed is None or not failed.for_good or not message["findings"]:
             return failed
-        return self._deliver(name, _with_findings(said, FEW if len(said["findings"]) > FEW else 0))
+        return self._deliver(name, _with_findings(message, FEW if len(message["findings"]) > FEW else 0))
 
-    def _deliver(self, name: str, said: dict[str, Any]) -> Failed | None:
+    def _deliver(self, name: str, message: dict[str, Any]) -> Failed | None:
         deliver = self._receivers[name][1]
         for wait in (*WAITS, None):
-            failed = deliver(said)
+            failed = deliver(message)
             if failed is None or failed.later is None or wait is None:
                 return failed
             self._sleep(max(wait * (1 + self._chance() / 2), failed.later))
         raise AssertionError("unreachable")
 
     def _keep(self, state: State) -> None:
-        """Remembered in any case: what cannot be kept can still be told."""
+        """Remembered in any case: what cannot be kept can still be sent."""
         if state == self._state and not self.not_kept:
             return
         self._state = state
@@ -269,7 +275,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _post(url: str, token_file: str, said: Mapping[str, Any]) -> Failed | None:
+def _post(url: str, token_file: str, message: Mapping[str, Any]) -> Failed | None:
     """POST with the standard library: `requests` would be four more packages on every host, for one request a night."""
     where, usable = _shown(url)
     if not usable:
@@ -280,7 +286,7 @@ def _post(url: str, token_file: str, said: Mapping[str, Any]) -> Failed | None:
         if isinstance(token, Failed):
             return token
         headers["Authorization"] = f"Bearer {token}"
-    request = urllib.request.Request(url, json.dumps(said).encode(), headers, method="POST")
+    request = urllib.request.Request(url, json.dumps(message).encode(), headers, method="POST")
     opener = urllib.request.build_opener(_NoRedirects())
     try:
         with opener.open(request, timeout=REQUEST_TIMEOUT):
@@ -300,12 +306,12 @@ def _refused(where: str, error: urllib.error.HTTPError) -> Failed:
     """The receiver's own words are not shown: they may hold what it was sent."""
     code = error.code
     known = code in HTTPStatus._value2member_map_
-    said = f"{where} answered {code}{f' {HTTPStatus(code).phrase}' if known else ''}"
+    refusal = f"{where} answered {code}{f' {HTTPStatus(code).phrase}' if known else ''}"
     if 300 <= code < 400:
-        return Failed(f"{said}, and redirects are not followed: give its own URL (drift.notify.webhook)", None)
+        return Failed(f"{refusal}, and redirects are not followed: give its own URL (drift.notify.webhook)", None)
     if code in TEMPORARY or code >= 500:
-        return Failed(said, _retry_after(error.headers.get("Retry-After", "")))
-    return Failed(said, None, for_good=400 <= code < 500 and code not in NOT_THE_DOCUMENTS)
+        return Failed(refusal, _retry_after(error.headers.get("Retry-After", "")))
+    return Failed(refusal, None, for_good=400 <= code < 500 and code not in NOT_THE_DOCUMENTS)
 
 
 def _retry_after(header: str) -> float:
@@ -323,10 +329,10 @@ def _token(path: Path) -> str | Failed:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return Failed(f"the token file {path} is no regular file", None)
-            said = file.read(MOST_TOKEN_BYTES + 1)
-        if len(said) > MOST_TOKEN_BYTES:
+            content = file.read(MOST_TOKEN_BYTES + 1)
+        if len(content) > MOST_TOKEN_BYTES:
             return Failed(f"the token file {path} is longer than {MOST_TOKEN_BYTES} bytes: it holds no token", None)
-        token = said.decode("ascii").strip()
+        token = content.decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror or "it fails") if isinstance(error, OSError) else "it is not ASCII"
         return Failed(f"the token file {path} cannot be read: {why}", None)
@@ -345,10 +351,10 @@ def _shown(url: str) -> tuple[str, bool]:
     return where, parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def _run(command: str, said: Mapping[str, Any]) -> Failed | None:
+def _run(command: str, message: Mapping[str, Any]) -> Failed | None:
     """Its own retries are its own business: one try a run. What it starts ends with it."""
     try:
-        done = children.run(["/bin/sh", "-c", command], timeout=COMMAND_TIMEOUT, stdin=json.dumps(said).encode())
+        done = children.run(["/bin/sh", "-c", command], timeout=COMMAND_TIMEOUT, stdin=json.dumps(message).encode())
     except subprocess.TimeoutExpired:
         return Failed(f"the command took longer than {COMMAND_TIMEOUT:g} s", None)
     except OSError as error:

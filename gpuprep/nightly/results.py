@@ -50,7 +50,7 @@ class Results:
         """Held by one run at a time; the kernel drops it when that run ends, however it ends.
 
         Makes the folders and puts in order what a killed run left. Raises AlreadyRunning, UsageError where this user
-        may not write there, and OSError. A full disk is none: the check can still be made, and told.
+        may not write there, and OSError. A full disk is none: the check can still be made, and reported.
         """
         try:
             self._make_folders()
@@ -66,7 +66,7 @@ class Results:
                 raise AlreadyRunning(
                     f"a check of this host is at work already (process {who})", "wait until it has ended"
                 ) from None
-            with contextlib.suppress(OSError):  # a full disk: the lock holds, and who else comes is told "unknown"
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, and who else comes gets "unknown"
                 os.ftruncate(file, 0)
                 os.write(file, f"{os.getpid()}\n".encode())
             self._put_in_order()

@@ -78,13 +78,13 @@ def _check_and_tell(plan: NightlyPlan, results: Results, agent: Agent) -> int:
     record = night.check()
     kept = _try(troubles, "the result is not kept", lambda: results.keep(record, plan.drift.keep))
     _try(troubles, "no metrics", lambda: _metrics(plan, record))
-    told: list[str] = []
-    _try(troubles, "nobody is notified", lambda: told.extend(_notify(notifier, newest, record)))
+    notified: list[str] = []
+    _try(troubles, "nobody is notified", lambda: notified.extend(_notify(notifier, newest, record)))
     if notifier.not_kept:
         troubles.append(notifier.not_kept)
     priority = PRIORITIES.get(status_of(record), ERROR)
-    failed = [*troubles, *(one for one in told if "not notified" in one)]
-    say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *told]), sys.stdout)
+    failed = [*troubles, *(sentence for sentence in notified if "not notified" in sentence)]
+    say(min(priority, WARNING) if failed else priority, "; ".join([_line(record), *troubles, *notified]), sys.stdout)
     if night.ended is not None:
         raise night.ended
     return record.exit_code if kept else COULD_NOT_TELL
@@ -157,8 +157,11 @@ class Night:
             )  # fmt: skip
         except GpuprepError as expected:
             error = expected.explain()
-        except SystemExit as told:
-            error, self.ended = f"the check was told to end (exit code {told.code}) while {self._doing}", told
+        except SystemExit as exit_request:
+            error, self.ended = (
+                f"the check was told to end (exit code {exit_request.code}) while {self._doing}",
+                exit_request,
+            )
         except Exception as unexpected:  # noqa: BLE001  the night must leave a result
             error = f"an error inside gpuprep while {self._doing}: {where(unexpected)}"
         seen, ended_at = self._after, now()

@@ -36,7 +36,7 @@ class ModelAnswer:
 @dataclass(frozen=True)
 class Answer:
     board: Board | None
-    meant: tuple[Board, ...]  # all boards that the words may have meant; `board` is the first that is known well
+    candidates: tuple[Board, ...]  # all boards that the words may stand for; `board` is the first that is known well
     products: tuple[Product, ...] = ()
     attentions: tuple[Attended, ...] = ()
     sheet: boardsheet.Sheet | None = None

@@ -12,7 +12,7 @@ alignment  of a Tensor Core product whose rows are no multiple of 16 bytes: the 
 kernel     the rest, so the product of all factors is always the measured figure; a rest above 1 is reported
 
 Where the clock or the tiles were not recorded, the rest is "a cause that was not recorded", never the kernel.
-`soundness` is the rest beside what healthy boards reach with this kind of kernel (catalogue/kernels.yml): 1 is sound.
+`soundness` is the rest beside what healthy boards reach with this kind of kernel (catalogue/kernels.yml): 1 is healthy.
 
 If loading takes longer than calculating, idle SMs cost only the time beyond the loading: tile and wave then lose less
 than their plain ratios. Sources: NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantization,
@@ -79,7 +79,7 @@ class Attribution:
     soundness: float | None  # the rest / what healthy boards reach; None: no clock, or healthy boards are not known
 
     def factor(self, name: str) -> Factor:
-        return next(one for one in self.factors if one.name == name)
+        return next(factor for factor in self.factors if factor.name == name)
 
 
 def sustained(gemm: Product) -> Product | None:
@@ -138,8 +138,8 @@ def explain(
     wave = min(1.0, tiles.tile * tiles.wave / bound) / tile
     modelled = (clock or 1.0) * bound * tile * wave
     rest = achieved / (peak.tflops * modelled)
-    sound = kernel(gpu.model.compute_capability, peak.unit)
-    expected = _expected(sound, 2e-12 * m * n * k / (peak.tflops * modelled))
+    reference = kernel(gpu.model.compute_capability, peak.unit)
+    expected = _expected(reference, 2e-12 * m * n * k / (peak.tflops * modelled))
     crooked = _crooked(dtype, peak.unit, (m, n, k), rows)
     alignment = min(1.0, rest / (expected or 1.0)) if crooked else 1.0
     efficiency = rest / alignment
@@ -182,9 +182,9 @@ def explain(
     )
 
 
-def _expected(sound: Kernel | None, seconds_at_roof: float) -> float | None:
+def _expected(reference: Kernel | None, seconds_at_roof: float) -> float | None:
     """The rest of a healthy board, from the product's seconds when every factor but the kernel is known."""
-    return sound.expected(seconds_at_roof / sound.sound) if sound else None
+    return reference.expected(seconds_at_roof / reference.sound) if reference else None
 
 
 def _crooked(dtype: str, unit: str, shape: gemm_shapes.Shape, rows: str) -> str:
@@ -211,8 +211,8 @@ def _clock(
 
 def _factors(peak: float, values: tuple[tuple[str, float, str], ...]) -> tuple[Factor, ...]:
     found, left = [], peak
-    for name, value, said in values:
-        found.append(Factor(name, value, left * (1.0 - value), said))
+    for name, value, cause in values:
+        found.append(Factor(name, value, left * (1.0 - value), cause))
         left *= value
     return tuple(found)
 
@@ -233,17 +233,17 @@ def words(dtype: str, achieved: float, peak: float, factors: tuple[Factor, ...])
     total = round(peak * scale) - round(achieved * scale)
     parts = _rounded([factor.lost_tflops * scale for factor in factors], total)
     unit = "TOPS" if dtype == "int8" else "TFLOPS"
-    said: list[str] = []
+    phrases: list[str] = []
     for factor, part in zip(factors, parts, strict=True):
         amount = f"{abs(part) / scale:.{digits}f}"
         if part > 0:
-            verb = "" if said else "lost "
-            said.append(f"{amount} {verb}{'in' if factor.words == KERNEL else 'to'} {factor.words}")
+            verb = "" if phrases else "lost "
+            phrases.append(f"{amount} {verb}{'in' if factor.words == KERNEL else 'to'} {factor.words}")
         elif part < 0:
             more = f"than the model has (kernel efficiency {factor.value:.2f})"
-            said.append(f"{amount} more {more if factor.name == 'kernel' else f'by {factor.words}'}")
+            phrases.append(f"{amount} more {more if factor.name == 'kernel' else f'by {factor.words}'}")
     head = f"{round(achieved * scale) / scale:.{digits}f} of {round(peak * scale) / scale:.{digits}f} {unit}"
-    return f"{head}: {', '.join(said)}" if said else f"{head}: nothing lost"
+    return f"{head}: {', '.join(phrases)}" if phrases else f"{head}: nothing lost"
 
 
 def _rounded(parts: list[float], total: int) -> list[int]:

@@ -52,14 +52,14 @@ def near(asked: Prediction) -> tuple[Better, ...]:
         there = predict.predict(asked.board, replace(operation, m=shape[0], n=shape[1], k=shape[2]), asked.dtype)
         if isinstance(there, Missing):
             continue
-        one = Better(
+        better = Better(
             shape, "larger" if larger else "smaller", there, there.tflops / asked.tflops, there.seconds / asked.seconds
         )
-        known = found.get(one.direction)
-        if min(one.gain, _by_formula(asked, there)) < WORTH:
+        known = found.get(better.direction)
+        if min(better.gain, _by_formula(asked, there)) < WORTH:
             continue
-        if known is None or _worth(one) > _worth(known):
-            found[one.direction] = one
+        if known is None or _worth(better) > _worth(known):
+            found[better.direction] = better
     return tuple(found.values())
 
 
@@ -68,10 +68,10 @@ def _by_formula(asked: Prediction, there: Prediction) -> float:
     return there.operation.operations / asked.operation.operations * asked.formula_seconds / there.formula_seconds
 
 
-def _worth(one: Better) -> float:
+def _worth(better: Better) -> float:
     """A larger shape is worth the time that it saves, a smaller one its speed; both less if much is changed."""
-    gain = 1 / one.time_ratio if one.direction == "larger" else one.gain
-    distance = abs(math.log(one.gain * one.time_ratio))  # of the operations
+    gain = 1 / better.time_ratio if better.direction == "larger" else better.gain
+    distance = abs(math.log(better.gain * better.time_ratio))  # of the operations
     return math.log(gain) - 0.1 * distance
 
 
@@ -84,9 +84,9 @@ def _steps(size: int, needed: int, best: int, tile: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def tile_words(one: Prediction) -> str:
+def tile_words(prediction: Prediction) -> str:
     """ "33x17 tiles of 128x256, split in 2 along k" """
-    tiled, operation = one.tiled, one.operation
+    tiled, operation = prediction.tiled, prediction.operation
     rows, columns = math.ceil(operation.m / tiled.tile_m), math.ceil(operation.n / tiled.tile_n)
     many = f"{operation.batch} x " if operation.batch > 1 else ""
     split = f", split in {tiled.split_k} along k" if tiled.split_k > 1 else ""

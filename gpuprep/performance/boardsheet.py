@@ -82,7 +82,9 @@ def sheet(board: Board) -> Sheet:
         missing.append("what its video engines can do")
     return Sheet(
         board=board,
-        siblings=tuple(key for key, one in boards().items() if one.model.key == board.model.key and key != board.key),
+        siblings=tuple(
+            key for key, other in boards().items() if other.model.key == board.model.key and key != board.key
+        ),
         precisions=tuple(_precision(board, dtype) for dtype in DTYPES),
         nvenc=_of(able, "nvenc."),
         nvdec=_of(able, "nvdec."),
@@ -94,7 +96,7 @@ def sheet(board: Board) -> Sheet:
 
 
 def _of(able: frozenset[str] | None, kind: str) -> tuple[str, ...] | None:
-    return None if able is None else tuple(sorted(one.removeprefix(kind) for one in able if one.startswith(kind)))
+    return None if able is None else tuple(sorted(name.removeprefix(kind) for name in able if name.startswith(kind)))
 
 
 def _precision(board: Board, dtype: str) -> PrecisionRow:

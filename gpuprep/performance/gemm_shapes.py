@@ -53,10 +53,10 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
         return Tiling(1.0, 1.0, None, None, None, sms, "partly empty tiles", "a last wave partly full", (note,))
     tile_m, tile_n, tile_k = algorithm.tile_m, algorithm.tile_n, algorithm.tile_k
     notes = []
-    tile, said = 1.0, "partly empty tiles"
+    tile, tile_words = 1.0, "partly empty tiles"
     if tile_m and tile_n:
         tile = m / _up(m, tile_m) * n / _up(n, tile_n) * (k / _up(k, tile_k) if tile_k else 1.0)
-        said = f"partly empty tiles of {tile_m}x{tile_n}"
+        tile_words = f"partly empty tiles of {tile_m}x{tile_n}"
     else:
         notes.append("the tile was not recorded: the loss by partly empty tiles cannot be separated from other causes")
     read = algorithm.waves
@@ -69,9 +69,9 @@ def tiling(algorithm: Algorithm | Missing, m: int, n: int, k: int, sms: int | No
         notes.append(f"waves were counted from the tiles: {tiles} on {sms} SMs")
     if waves is None:
         notes.append("the waves were not recorded: the loss by a last wave cannot be separated from other causes")
-        return Tiling(tile, 1.0, None, tile_m, tile_n, sms, said, "a last wave partly full", tuple(notes))
+        return Tiling(tile, 1.0, None, tile_m, tile_n, sms, tile_words, "a last wave partly full", tuple(notes))
     wave, rounds, wave_words = _waves(waves, tiles, sms)
-    return Tiling(tile, wave, rounds, tile_m, tile_n, sms, said, wave_words, tuple(notes))
+    return Tiling(tile, wave, rounds, tile_m, tile_n, sms, tile_words, wave_words, tuple(notes))
 
 
 def _waves(waves: float, tiles: int | None, sms: int | None) -> tuple[float, float | None, str]:

@@ -21,7 +21,7 @@ from gpuprep.performance.tiles import Tiled
 
 LARGEST = 16_384  # rows or columns that were measured
 LAYOUT = "km"  # of m, n and k those along which the rows of the measured matrices lie
-# Tiles of which each product is told how it fits them.
+# Tiles for which each product has a feature: how it fits them.
 TILES = (
     (256, 128), (128, 256), (128, 128), (64, 64), (64, 256), (256, 64), (128, 64), (64, 128), (32, 32), (64, 32),
     (192, 128),

@@ -34,7 +34,7 @@ def losses(found: Prediction) -> tuple[Factor, ...]:
     own = {"clock": f"the clock under this load ({found.clock_mhz:.0f} of {found.peak.clock_mhz:.0f} MHz)"}
     if found.bound == "launch":
         own["kernel"] = "the start of the kernel"
-    return tuple(replace(one, words=own.get(one.name, one.words)) for one in explained.factors)
+    return tuple(replace(factor, words=own.get(factor.name, factor.words)) for factor in explained.factors)
 
 
 def words(found: Prediction) -> str:

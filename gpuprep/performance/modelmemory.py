@@ -99,7 +99,7 @@ def memory(work: Workload) -> Memory | Missing:
     else:
         notes.append("activations are not counted: their size needs layers, hidden size, heads and sequence length")
     parts = (weights, gradients, optimizer, activations, kv_cache)
-    known = sum(one for one in parts if isinstance(one, float))
+    known = sum(part for part in parts if isinstance(part, float))
     return Memory(
         work, weights, gradients, optimizer, activations, kv_cache, known, modelmemory.context_bytes(), formulas,
         tuple(notes),

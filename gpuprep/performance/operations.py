@@ -81,8 +81,8 @@ class Attention:
 
 def product(words: str, batch: int = 1) -> Operation:
     m, n, k = _numbers(words, ("m", "n", "k"), "a shape is MxNxK, such as 4096x4096x4096")
-    said = f"{m}x{n}x{k}" + (f", {batch} of them" if batch > 1 else "")
-    return Operation("product", said, m, n, k, batch)
+    name = f"{m}x{n}x{k}" + (f", {batch} of them" if batch > 1 else "")
+    return Operation("product", name, m, n, k, batch)
 
 
 def convolution(words: str) -> Operation:
@@ -116,8 +116,8 @@ def attention(words: str) -> Attention:
         raise ValueError(f"{_short(words)}: batch x heads is larger than {LARGEST}")
     scores = Operation("attention", "Q K^T", sequence, sequence, size, many)
     values = Operation("attention", "scores x V", sequence, size, sequence, many)
-    said = f"attention {batch},{heads},{sequence},{size}"
-    return Attention(said, batch, heads, sequence, size, (scores, values))
+    name = f"attention {batch},{heads},{sequence},{size}"
+    return Attention(name, batch, heads, sequence, size, (scores, values))
 
 
 def _numbers(

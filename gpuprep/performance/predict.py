@@ -145,10 +145,10 @@ def _features(
     kernels = _kernels(board, dtype, kernel_class(operation, dtype), peak)
     assert kernels is not None
     assert board.sms is not None
-    told = learned.Formula(
+    shape_formula = learned.Formula(
         1e6 * formula.seconds, 1e6 * formula.math, 1e6 * formula.memory, 1e6 * aligned.seconds, formula.tiled
     )
-    return learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), told)
+    return learned.features(kernels, operation, dtype, board.sms, _rate(board.sms, peak), shape_formula)
 
 
 def _corrected(
@@ -270,7 +270,7 @@ def _rate(sms: int, peak: Roof) -> float:
 
 
 def _norm(one: float, other: float, exponent: float) -> float:
-    """Near the larger of both; more where they are alike. Scaled, so that no power overflows."""
+    """Near the larger of both; more where they are nearly equal. Scaled, so that no power overflows."""
     longest = max(one, other)
     return float(longest * ((one / longest) ** exponent + (other / longest) ** exponent) ** (1 / exponent))
 

@@ -80,7 +80,9 @@ def roof(gpu: catalogue.Board, dtype: str, accumulate: str = "", clock_mhz: floa
 def roofs(gpu: catalogue.Board, clock_mhz: float | None = None) -> tuple[Roof, ...]:
     """A roof for each data type that this GPU has units for, highest first; () if the catalogue lacks them."""
     found = [roof(gpu, dtype, clock_mhz=clock_mhz) for dtype in UNITS]
-    return tuple(sorted((one for one in found if isinstance(one, Roof)), key=lambda one: -one.tflops))
+    return tuple(
+        sorted((product for product in found if isinstance(product, Roof)), key=lambda product: -product.tflops)
+    )
 
 
 def bandwidth(gpu: catalogue.Board, memory_clock_mhz: float | None = None) -> float | Missing:
@@ -107,7 +109,7 @@ def intensity(dtype: str, m: int, n: int, k: int) -> float:
 def points(gemms: Iterable[Product], gpu: catalogue.Board) -> tuple[Point, ...]:
     """GEMMs of docs/records.md with the roofs of `gpu`; GEMMs without a figure or a roof are left out."""
     found = (point(gemm, gpu) for gemm in gemms)
-    return tuple(one for one in found if isinstance(one, Point))
+    return tuple(point for point in found if isinstance(point, Point))
 
 
 def point(gemm: Product, gpu: catalogue.Board) -> Union[Point, Missing]:

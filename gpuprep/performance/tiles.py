@@ -3,7 +3,7 @@
     fastest(kernels, product("4096x4096x4096"), "bf16", sms=132, rate=2048.0)     the best of all tiles and splits
     tiled(..., tile=(128, 128))                                                   one tile: whole, and best split
 
-The formula is said in predict.py.
+The formula is in predict.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpuprep.performance.roofline import INPUT_BYTES
 LEAST_STEPS = 32  # of k that each part has at least
 BIG_TILE = 256 * 128
 MOST_RESIDENT = 8  # tiles that share an SM
-SIDES = 256  # rows and columns of the tile for which `step_sides` is said
+SIDES = 256  # rows and columns of the tile for which `step_sides` is given
 PART_BYTES = 4  # of an element of a part's result
 STORED = 32  # bytes that an SM stores in a cycle
 
@@ -43,9 +43,9 @@ def fastest(kernels: Kernels, operation: Operation, dtype: str, sms: int, rate: 
     """`rate`: multiply-adds a cycle and SM."""
     best: Tiled | None = None
     for tile in kernels.tiles:
-        one = tiled(kernels, operation, dtype, sms, rate, tile)[-1]
-        if best is None or one.cycles < best.cycles:
-            best = one
+        tiling = tiled(kernels, operation, dtype, sms, rate, tile)[-1]
+        if best is None or tiling.cycles < best.cycles:
+            best = tiling
     assert best is not None
     return best
 
@@ -77,7 +77,7 @@ def tiled(
             parts = operation.m * operation.n * operation.batch * split
             cycles += kernels.split + kernels.split_store * parts * PART_BYTES / (busy_sms * STORED)
         found.append(Tiled(tile_m, tile_n, split, blocks * split, blocks * split / busy_sms, cycles))
-    return found[0], min(found, key=lambda one: one.cycles)
+    return found[0], min(found, key=lambda tiling: tiling.cycles)
 
 
 def up(size: int, multiple: int) -> int:

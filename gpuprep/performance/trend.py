@@ -103,27 +103,35 @@ def trends(measured: Iterable[Measurement], *, nights: int = 30, percent: float 
     A series is superseded if its versions are not those of the newest night of its GPU and probe (quick or not does not
     matter), or if its probe has since measured in FEWEST_NIGHTS nights without this figure. These series come last.
     """
-    perhaps = [(night(one.started_at), one) for one in measured]
-    dated = [(day, one) for day, one in perhaps if day is not None]
+    perhaps = [(night(measurement.started_at), measurement) for measurement in measured]
+    dated = [(day, measurement) for day, measurement in perhaps if day is not None]
     if not dated:
         return []
     newest = max(day for day, _ in dated)
     oldest = newest - min(timedelta(days=nights - 1), newest - date.min)
     series: dict[Key, dict[date, list[float]]] = {}
-    for day, one in dated:
+    for day, measurement in dated:
         if day >= oldest:
-            key = Key(one.gpu_uuid, one.probe, one.versions, one.figure, one.source)
-            series.setdefault(key, {}).setdefault(day, []).append(one.value)
+            key = Key(
+                measurement.gpu_uuid, measurement.probe, measurement.versions, measurement.figure, measurement.source
+            )
+            series.setdefault(key, {}).setdefault(day, []).append(measurement.value)
     found = [
         _trend(key, sorted((day, statistics.median(values)) for day, values in by_night.items()), percent, p)
         for key, by_night in series.items()
     ]
     old = _superseded({key: set(by_night) for key, by_night in series.items()})
-    found = [replace(one, superseded=key in old) for key, one in zip(series, found, strict=True)]
+    found = [replace(trend, superseded=key in old) for key, trend in zip(series, found, strict=True)]
     rank = {Direction.DOWN: 0, Direction.UNKNOWN: 1, Direction.STEADY: 2}
     return sorted(
         found,
-        key=lambda one: (one.superseded, rank[one.direction], -(one.loss_percent or 0.0), one.gpu_uuid, one.figure),
+        key=lambda trend: (
+            trend.superseded,
+            rank[trend.direction],
+            -(trend.loss_percent or 0.0),
+            trend.gpu_uuid,
+            trend.figure,
+        ),
     )
 
 
@@ -138,12 +146,14 @@ def verdict(found: Sequence[Trend]) -> Direction:
 
     Superseded series do not count: they say nothing about the host with its present versions.
     """
-    current = [one for one in found if not one.superseded]
-    if any(one.direction is Direction.DOWN for one in current):
+    current = [trend for trend in found if not trend.superseded]
+    if any(trend.direction is Direction.DOWN for trend in current):
         return Direction.DOWN
-    asked = {(one.gpu_uuid, one.probe, one.source) for one in current}
-    told = {(one.gpu_uuid, one.probe, one.source) for one in current if one.direction is not Direction.UNKNOWN}
-    return Direction.STEADY if asked and asked == told else Direction.UNKNOWN
+    asked = {(trend.gpu_uuid, trend.probe, trend.source) for trend in current}
+    judged = {
+        (trend.gpu_uuid, trend.probe, trend.source) for trend in current if trend.direction is not Direction.UNKNOWN
+    }
+    return Direction.STEADY if asked and asked == judged else Direction.UNKNOWN
 
 
 def night(started_at: str) -> date | None:
@@ -211,7 +221,7 @@ def _superseded(series: Mapping[Key, Collection[date]]) -> set[Key]:
 
 def _installed(versions: str) -> str:
     """The versions without "quick": "gpuprep 0.1.0, cublasLt 13.1.0, quick" ► "gpuprep 0.1.0, cublasLt 13.1.0"."""
-    return ", ".join(one for one in versions.split(", ") if one != QUICK)
+    return ", ".join(version for version in versions.split(", ") if version != QUICK)
 
 
 def _trend(key: Key, series: Sequence[tuple[date, float]], percent: float, p: float) -> Trend:

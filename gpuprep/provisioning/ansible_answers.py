@@ -20,7 +20,7 @@ DIFF_LINES = 1000  # of each side of a change
 LOOKED_AT = 64 << 10  # letters at the end of an output, or at the beginning of a message
 MOST_SECONDS = 1e7
 
-# Where modules put what a failed program said.
+# Where modules put the output of a failed program.
 STDERR_KEYS = ("stderr", "module_stderr")
 STDOUT_KEYS = ("stdout", "module_stdout")
 HINT = "What to do:"  # how our roles begin advice at the end of a message
@@ -50,7 +50,7 @@ def describe_failure(role: str, task: str, result: Mapping[str, Any], *, ours: b
     if not lines:
         lines = [_line(line) for line in message_lines[1:][-LAST_LINES:]]
     message, hint = message_lines[0], ""
-    if ours and HINT in message:  # the last one is ours: what a machine said stands before it
+    if ours and HINT in message:  # the last one is ours: what a machine printed stands before it
         message, _, hint = message.rpartition(HINT)
     shown = one_line(message, MESSAGE_LETTERS).rstrip(" -.")
     return TaskFailure(step_name(role, task), shown, tuple(lines), one_line(hint, MESSAGE_LETTERS))
@@ -101,12 +101,12 @@ def seconds(duration: Any) -> float:
 
 def _last_lines(result: Mapping[str, Any]) -> list[str]:
     """The end of a failed program's stderr; if that is short, the end of stdout before it."""
-    said = {
+    output = {
         key: [_line(line) for line in _text(result.get(key))[-LOOKED_AT:].rstrip().splitlines()[-LAST_LINES:]]
         for key in (*STDERR_KEYS, *STDOUT_KEYS)
     }
-    stderr = next((said[key] for key in STDERR_KEYS if said[key]), [])
-    stdout = next((said[key] for key in STDOUT_KEYS if said[key]), [])
+    stderr = next((output[key] for key in STDERR_KEYS if output[key]), [])
+    stdout = next((output[key] for key in STDOUT_KEYS if output[key]), [])
     room = LAST_LINES - len(stderr)
     return [*(stdout[-room:] if room > 0 else []), *stderr]
 

@@ -126,8 +126,8 @@ class Events:
 
     def handle(self, event: dict[str, Any]) -> bool:
         """ansible-runner's event handler. False: the event is not written to disk, where it would outlive the run."""
-        said = event.get("stdout")
-        if isinstance(said, str) and (text := ANSI_CODES.sub("", said).strip("\r\n")):
+        output = event.get("stdout")
+        if isinstance(output, str) and (text := ANSI_CODES.sub("", output).strip("\r\n")):
             self._log.write(text)
         kind = str(event.get("event", ""))
         data = _mapping(event.get("event_data"))

@@ -236,9 +236,9 @@ def _error(status: str, target: Target, events: Events, log: Path) -> GpuprepErr
             log=str(log),
         )
     if status == "unreachable":
-        said = f": {events.failure.message}" if events.failure else ""
+        message = f": {events.failure.message}" if events.failure else ""
         return HostUnreachable(
-            f"{target.name}: the connection was lost or refused during step {events.unreachable_during!r}{said}",
+            f"{target.name}: the connection was lost or refused during step {events.unreachable_during!r}{message}",
             "see that the host is up and that ssh reaches it, then run the same command again",
             log=str(log),
         )

@@ -58,7 +58,7 @@ def _run(arguments: list[str]) -> int:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
         libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
     Path(pid_file).write_text(str(os.getpid()), encoding="ascii")
-    if os.getppid() != int(caller):  # it was gone before its end could be told
+    if os.getppid() != int(caller):  # it was gone before its end could be reported
         raise Ended
     if int(memory):
         _limit(resource.RLIMIT_DATA, int(memory))
@@ -146,8 +146,8 @@ def _processes() -> Iterator[tuple[int, int, str]]:
                 yield int(folder.name), int(parent), state
         return
     asked = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid=,stat="], stdout=subprocess.PIPE, text=True)
-    said, _ = asked.communicate()
-    for line in said.splitlines():
+    output, _ = asked.communicate()
+    for line in output.splitlines():
         pid, parent, state = line.split()[:3]
         if int(pid) != asked.pid:
             yield int(pid), int(parent), state

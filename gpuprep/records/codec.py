@@ -219,16 +219,16 @@ def _is_fit(value: Any) -> bool:
     """Nearly every value is safe, and this test is much faster than cleaning the value."""
     left, texts = [value], []
     while left:
-        one = left.pop()
-        kind = type(one)
+        item = left.pop()
+        kind = type(item)
         if kind is dict:
-            texts += one
-            left += one.values()
+            texts += item
+            left += item.values()
         elif kind is list:
-            left += one
+            left += item
         elif kind is str:
-            texts.append(one)
-        elif kind is float and not math.isfinite(one):
+            texts.append(item)
+        elif kind is float and not math.isfinite(item):
             return False
     return "".join(texts).isprintable() and max(map(len, texts), default=0) <= TEXT_LETTERS
 

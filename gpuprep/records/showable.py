@@ -62,7 +62,7 @@ def _shown_alone(render: Render, record: RunRecord, whole: bool) -> RunRecord:
 
 def _unshowable(record: RunRecord, error: Exception) -> RunRecord:
     """An UNKNOWN record instead of a record that cannot be shown."""
-    said = one_line(f"{type(error).__name__}: {error}", 200)
+    message = one_line(f"{type(error).__name__}: {error}", 200)
     host = one_line(str(record.host), 255)
     return RunRecord(
         run_id=one_line(str(record.run_id), 64),
@@ -73,7 +73,7 @@ def _unshowable(record: RunRecord, error: Exception) -> RunRecord:
         source=record.source if isinstance(record.source, Source) else Source.MEASURED,
         exit_code=COULD_NOT_TELL,
         gpuprep_version=one_line(str(record.gpuprep_version), 32),
-        error=f"{host}: its record cannot be shown: {said}\nwhat to do: see what its host reported; it is damaged,"
+        error=f"{host}: its record cannot be shown: {message}\nwhat to do: see what its host reported; it is damaged,"
         " or somebody made it so",
     )
 

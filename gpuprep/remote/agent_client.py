@@ -218,9 +218,9 @@ def _decode(host: Host, record: type[_Record], result: CommandResult) -> _Record
     try:
         return from_last_line(record, result.stdout)
     except DecodeError as error:
-        said = _last_lines(result.stderr) or _last_lines(result.stdout) or "nothing"
+        output = _last_lines(result.stderr) or _last_lines(result.stdout) or "nothing"
         raise AgentFailed(
-            f"{host.name}: the agent's answer is no {record.__name__} ({error}); its output: {said:.300}",
+            f"{host.name}: the agent's answer is no {record.__name__} ({error}); its output: {output:.300}",
             "if an older gpuprep-agent is installed there, run `gpuprep provision` to renew it",
             where=host.name,
         ) from error

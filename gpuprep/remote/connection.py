@@ -96,7 +96,7 @@ def took_too_long(where: str, command: str, timeout: float, more: str = "") -> T
     )
 
 
-def said_too_much(where: str, command: str, most: int) -> HostError:
+def output_too_large(where: str, command: str, most: int) -> HostError:
     size = f"{most / MIB:g} MiB" if most >= MIB else f"{most} bytes"
     return HostError(
         f"{where}: a command printed more than {size}, and was ended: {command:.120}",

@@ -76,7 +76,7 @@ class Host:
         timeout: float = COMMAND_SECONDS,
         so_far: SoFar | None = None,
     ) -> CommandResult:
-        """As run, for a probe: `heard` is told what it says that it is doing, and `so_far` what it has measured.
+        """As run, for a probe: `heard` gets what it reports that it is doing, and `so_far` what it has measured.
 
         Both in any thread.
         """
@@ -143,8 +143,8 @@ class Host:
 
     def _expect_success(self, raw: RawResult, what: str) -> None:
         if raw.exit_code != 0:
-            said = raw.stderr.decode(errors="backslashreplace").strip().splitlines()
-            cause = one_line(said[-1], TOLD_LETTERS) if said else f"exit code {raw.exit_code}"
+            stderr = raw.stderr.decode(errors="backslashreplace").strip().splitlines()
+            cause = one_line(stderr[-1], TOLD_LETTERS) if stderr else f"exit code {raw.exit_code}"
             raise HostError(f"{what}: {cause}", "check that the path exists and who may use it", where=self.name)
 
 

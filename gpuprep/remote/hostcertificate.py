@@ -64,8 +64,8 @@ def certificate_of(key: paramiko.PKey) -> Certificate | None:
         signature = message.get_string()
         authority = paramiko.PKey.from_type_string(paramiko.Message(signer).get_text(), signer)
         # A SHA-1 signature is none for paramiko, as for OpenSSH.
-        sound = not message.get_remainder() and authority.verify_ssh_sig(signed, paramiko.Message(signature))
-        if not sound or authority.public_blob is not None:
+        is_signed = not message.get_remainder() and authority.verify_ssh_sig(signed, paramiko.Message(signature))
+        if not is_signed or authority.public_blob is not None:
             return None
         return Certificate(authority, kind, _strings(names), begin, end, bool(critical))
     except Exception:  # noqa: BLE001  whatever a host's bytes make paramiko and cryptography raise: it is no certificate

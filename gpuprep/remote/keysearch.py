@@ -65,7 +65,7 @@ class _Search:
     target: Target
     keys: list[Key]
     locked: list[str]  # key files that need a passphrase
-    users: list[str]  # in the order in which they are tried; [] until sshd has said on which system it is
+    users: list[str]  # in the order in which they are tried; [] until sshd has reported on which system it is
     named: bool  # by the user: then no other one is tried
     again: tuple[str, ...]  # the words of this command, without its host and key: of the command to type next
     tried: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ def find(
     *,
     again: Sequence[str] = ("gpuprep", "init"),
 ) -> Found:
-    """The login of a host over SSH. `accept` is asked for each host key that is not known; `say` is told what failed.
+    """The login of a host over SSH. `accept` is asked for each host key that is not known; `say` gets what failed.
     `again` are the words of this command, without its host and key, for the commands that an error names.
 
     A user or key that the target or ~/.ssh/config names is the only one that is tried. Raises HostUnreachable,

@@ -27,10 +27,10 @@ def end(host: Host, run_id: str, units: tuple[str, ...] = ()) -> str:
     """
     words = " ".join(map(shlex.quote, ["python3", "-I", "-S", "-c", _program(), run_id, *units]))
     try:
-        said = host.run(words, become=True, timeout=SECONDS).stdout
+        output = host.run(words, become=True, timeout=SECONDS).stdout
     except GpuprepError:
         return ""
-    last = (said.strip().splitlines() or [""])[-1]
+    last = (output.strip().splitlines() or [""])[-1]
     return one_line(last.removeprefix(LEFT), TOLD_LETTERS) if last.startswith(LEFT) else ""
 
 

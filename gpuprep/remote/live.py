@@ -26,7 +26,7 @@ from gpuprep.untrusted.plaintext import one_line
 
 BEGIN_SECONDS = 60.0  # until an agent that was sent along has begun
 ANSWER_SECONDS = 30.0  # a GPU without persistence mode takes seconds to wake up
-TOLD = 300  # letters of what the agent said in place of an answer
+TOLD = 300  # letters of what the agent printed in place of an answer
 SEND = "gpuprep-live: send the agent"
 READ_ALL = "data = sys.stdin.buffer.read()"
 # As agent_client's bootstrap, but the input goes on after the archive: it must not be read to its end.
@@ -88,20 +88,20 @@ class Live:
             raise self._failed(f"the agent's answer is no sample ({error}): {one_line(text, TOLD)}") from error
 
     def _begin(self) -> None:
-        said = self._line(BEGIN_SECONDS)
-        if said == SEND:
+        line = self._line(BEGIN_SECONDS)
+        if line == SEND:
             archive = agent_archive(compiled=self._host.target.local)
             self._process.send(struct.pack(">Q", len(archive)) + archive)
-            said = self._line(BEGIN_SECONDS)
-        if said != READY:
-            raise self._failed(f"what answers is no agent: {one_line(said, TOLD)}")
+            line = self._line(BEGIN_SECONDS)
+        if line != READY:
+            raise self._failed(f"what answers is no agent: {one_line(line, TOLD)}")
 
     def _line(self, seconds: float) -> str:
-        said = self._process.read_line(seconds).decode(errors="backslashreplace")
-        if not said:
-            told = one_line(self._process.read_error(), TOLD) or "nothing"
-            raise self._failed(f"the agent ended; its output: {told}")
-        return said
+        line = self._process.read_line(seconds).decode(errors="backslashreplace")
+        if not line:
+            output = one_line(self._process.read_error(), TOLD) or "nothing"
+            raise self._failed(f"the agent ended; its output: {output}")
+        return line
 
     def _failed(self, what: str) -> AgentFailed:
         return AgentFailed(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import IO
 
 from gpuprep.errors import HostError
-from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, said_too_much, took_too_long
+from gpuprep.remote.connection import Errors, Process, RawResult, Tail, all_of_it, output_too_large, took_too_long
 from gpuprep.remote.limits import (
     COMMAND_SECONDS,
     ERROR_BYTES,
@@ -67,19 +67,19 @@ class LocalConnection:
                     raise TimeoutError
                 talk.step(min(LOOK_SECONDS, deadline - now))
                 if len(talk.stdout) > most:
-                    raise said_too_much(self.where, command, most)
+                    raise output_too_large(self.where, command, most)
             process.wait(max(deadline - time.monotonic(), 0))
             _close_pipes(process)
         except (TimeoutError, subprocess.TimeoutExpired):
             stopped = self._stopped()
-            gone = _give_up(process, STOPPED_SECONDS if stopped else FAREWELL)
+            ended = _give_up(process, STOPPED_SECONDS if stopped else FAREWELL)
             if stopped:
                 raise interrupted(self.where) from None
             raise took_too_long(
                 self.where,
                 command,
                 timeout,
-                "" if gone else f"; it could not be ended and still runs (see `ps -s {process.pid}`)",
+                "" if ended else f"; it could not be ended and still runs (see `ps -s {process.pid}`)",
             ) from None
         except BaseException:
             _give_up(process)

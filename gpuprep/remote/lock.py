@@ -92,9 +92,9 @@ class HostLock:
                 f"install a newer one ({NEWER_PYTHON}), then run again",
                 where=self._where,
             )
-        said = rest if word == "refused" else (process.read_error().strip().splitlines() or ["no message"])[-1]
+        message = rest if word == "refused" else (process.read_error().strip().splitlines() or ["no message"])[-1]
         return HostError(
-            f"cannot lock {self._where}: {one_line(said, TOLD_LETTERS)}",
+            f"cannot lock {self._where}: {one_line(message, TOLD_LETTERS)}",
             f"look at {folder} there; it and its file must be root's alone",
             where=self._where,
         )
@@ -155,8 +155,8 @@ def _program() -> str:
 def _who(content: str) -> str:
     """The owner from a lock file. The text comes from a host: any type, any length."""
     try:
-        told: Any = json.loads(json.loads(content))
-        owner = LockOwner(**{name: one_line(told[name], NAME_LETTERS) for name in LockOwner.__dataclass_fields__})
+        fields: Any = json.loads(json.loads(content))
+        owner = LockOwner(**{name: one_line(fields[name], NAME_LETTERS) for name in LockOwner.__dataclass_fields__})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return "a run that does not say who it is"
     return f"{owner.user} from {owner.controller}, run {owner.run_id}, since {owner.since}"

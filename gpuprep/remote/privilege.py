@@ -85,40 +85,41 @@ def learn_privilege(connection: Connection, where: str, password: str | None) ->
         return Privilege("")
     if raw.exit_code == 0:
         return WITHOUT_PASSWORD
-    said = raw.stderr.decode(errors="backslashreplace")
-    if password is None or "password is required" not in said:
-        raise _refusal(said, user, where)
+    stderr = raw.stderr.decode(errors="backslashreplace")
+    if password is None or "password is required" not in stderr:
+        raise _refusal(stderr, user, where)
     privilege = Privilege(WITH_PASSWORD, password.encode() + b"\n")
     raw = connection.execute(f"LC_ALL=C {privilege.wrap(':')}", privilege.stdin_prefix, PROBE_TIMEOUT)
     if raw.exit_code == 0:
         return privilege
-    said = raw.stderr.decode(errors="backslashreplace")
-    if any(words in said.lower() for words in WRONG_PASSWORD):
+    stderr = raw.stderr.decode(errors="backslashreplace")
+    if any(words in stderr.lower() for words in WRONG_PASSWORD):
         raise NoPrivilege(
             f"{where}: sudo does not accept this password for {user}",
             "run again with --ask-become-pass and type the sudo password of that user",
             where=where,
         )
-    raise _refusal(said, user, where)
+    raise _refusal(stderr, user, where)
 
 
-def _who(said: bytes, where: str) -> tuple[str, str]:
-    """(uid, name) from our own line: a login script may have said something before it."""
-    for line in reversed(said.decode(errors="backslashreplace").splitlines()):
+def _who(output: bytes, where: str) -> tuple[str, str]:
+    """(uid, name) from our own line: a login script may have printed something before it."""
+    for line in reversed(output.decode(errors="backslashreplace").splitlines()):
         _, found, words = line.rpartition(WHO)
         uid, _, user = words.partition(" ")
         if found and uid.isdigit() and user:
             return uid, user
     raise NoPrivilege(
-        f"{where}: does not say which user logs in there: {one_line(said.decode(errors='replace'), 200) or 'nothing'}",
+        f"{where}: does not say which user logs in there: "
+        f"{one_line(output.decode(errors='replace'), 200) or 'nothing'}",
         "see that a plain command works there, e.g. `ssh HOST id`: a login script may end before it",
         where=where,
     )
 
 
-def _refusal(said: str, user: str, where: str) -> NoPrivilege:
+def _refusal(stderr: str, user: str, where: str) -> NoPrivilege:
     for words, what, hint in CAUSES:
-        if words in said:
+        if words in stderr:
             return NoPrivilege(f"{where}: {what.format(user=user)}", hint.format(user=user), where=where)
-    last = (said.strip().splitlines() or ["no message"])[-1]
+    last = (stderr.strip().splitlines() or ["no message"])[-1]
     return NoPrivilege(f"{where}: sudo refuses {user}: {last}", f"check `sudo -l -U {user}` on the host", where=where)

@@ -40,7 +40,7 @@ class Doing:
 
 
 class SoFar:
-    """The values of a probe as far as it has told them. Filled in one thread, and read in any."""
+    """The values of a probe as far as it has reported them. Filled in one thread, and read in any."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -53,20 +53,20 @@ class SoFar:
             return copy.deepcopy(self._values)
 
     def take(self, text: bytes) -> bool:
-        """Whether `text` told a value that has a place here. What is beyond the limits is told and not kept."""
+        """Whether `text` is a value that has a place here. What is beyond the limits counts as one and is not kept."""
         try:
-            said = json_document(text.decode(), PART_DEPTH - MEASURED_DEPTH)
+            part = json_document(text.decode(), PART_DEPTH - MEASURED_DEPTH)
         except (ValueError, RecursionError):
             return False
-        at = said.get("at") if isinstance(said, dict) else None
-        if not isinstance(at, list) or not 0 < len(at) <= MEASURED_DEPTH or "value" not in said:
+        at = part.get("at") if isinstance(part, dict) else None
+        if not isinstance(at, list) or not 0 < len(at) <= MEASURED_DEPTH or "value" not in part:
             return False
         with self._lock:
             self._bytes += len(text)
             self._count += text.count(b",") + text.count(b"[") + text.count(b"{")
             if self._bytes > MEASURED_IN_ALL or self._count > MEASURED_VALUES:
                 return True
-            return _put(self._values, at, said["value"])
+            return _put(self._values, at, part["value"])
 
 
 def _put(place: Any, at: list[Any], value: Any) -> bool:
@@ -112,7 +112,7 @@ class ProbeReports:
                     left += self._line
                     self._line = None
                 elif piece.endswith(b"\n"):
-                    left += self._said(bytes(self._line))
+                    left += self._take(bytes(self._line))
             if piece.endswith(b"\n"):
                 self._line = bytearray()
         return bytes(left)
@@ -126,7 +126,7 @@ class ProbeReports:
             for mark, most in ((MARK.encode(), DOING_BYTES), (MEASURED.encode(), MEASURED_BYTES))
         )
 
-    def _said(self, line: bytes) -> bytes:
+    def _take(self, line: bytes) -> bytes:
         """b"", or the line itself where it is none of ours."""
         if line.startswith(MEASURED.encode()):
             return b"" if self._so_far.take(line[len(MEASURED) :]) else line
@@ -144,13 +144,13 @@ class ProbeReports:
 def doing(text: bytes) -> Doing | None:
     """None for what has not the form."""
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return None
-    words = [said.get(key) for key in ("what", "unit")]
-    numbers = [said.get(key) for key in ("done", "of")]
+    words = [document.get(key) for key in ("what", "unit")]
+    numbers = [document.get(key) for key in ("done", "of")]
     if not all(isinstance(word, str) for word in words):
         return None
     if not all(type(number) is int and 0 <= number <= MOST for number in numbers):

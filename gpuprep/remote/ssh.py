@@ -74,7 +74,7 @@ class SshConnection:
     ) -> RawResult:
         connection, channel, marked = self._open_channel(command)
         cut = functools.partial(transport.cut, connection)
-        # Its time is over twice: first the channel is closed, and where even that cannot be said, the connection is.
+        # Its time is over twice: first the channel is closed, and where even that cannot be sent, the connection is.
         late = functools.partial(took_too_long, self.where, command, timeout)
         try:
             with within(timeout + GRACE_SECONDS, cut, self._stopped, self.where, late):
@@ -94,7 +94,7 @@ class SshConnection:
         return SshProcess(channel, marked, self.where, functools.partial(transport.cut, connection))
 
     def host_key(self) -> str:
-        """Of the last hop; known_hosts files said that it counts, and the host proved that it has the private key."""
+        """Of the last hop; known_hosts files have it, and the host proved that it has the private key."""
         with self._connecting:
             if not _is_connected(self._fabric):
                 return ""

@@ -17,7 +17,7 @@ from typing import Any
 import paramiko
 
 from gpuprep.errors import HostError, HostUnreachable
-from gpuprep.remote.connection import Errors, RawResult, Tail, all_of_it, said_too_much, took_too_long
+from gpuprep.remote.connection import Errors, RawResult, Tail, all_of_it, output_too_large, took_too_long
 from gpuprep.remote.limits import (
     ERROR_BYTES,
     FAREWELL_SECONDS,
@@ -74,8 +74,8 @@ class Marked:
 
     def never_began(self, stderr: bytes) -> HostError:
         """The error of a shell that ended without it: an account that is closed, a command that sshd forces."""
-        said = one_line(_text(bytes(self._before or b"") or stderr), TOLD_LETTERS)
-        if other := OTHER_USER.search(said):
+        output = one_line(_text(bytes(self._before or b"") or stderr), TOLD_LETTERS)
+        if other := OTHER_USER.search(output):
             return HostError(
                 f'{self._where}: {self._user} may not log in there; the host says: login as the user "{other[1]}"',
                 f"name HOST as {other[1]}@ADDRESS; of an inventory's host set `ansible_user: {other[1]}`",
@@ -83,22 +83,22 @@ class Marked:
             )
         return HostError(
             f"{self._where}: the login shell of {self._user} did not run our command"
-            + (f"; its output: {said}" if said else " and printed nothing"),
+            + (f"; its output: {output}" if output else " and printed nothing"),
             f"can {self._user} log in there and run commands? `ssh {self._user}@HOST true` shows it",
             where=self._where,
         )
 
     def _noisy(self) -> HostError:
-        said = one_line(_text(bytes(self._before or b"")), TOLD_LETTERS)
+        output = one_line(_text(bytes(self._before or b"")), TOLD_LETTERS)
         return HostError(
-            f"{self._where}: the shell of {self._user} prints more than {NOISE_BYTES >> 10} KiB at login: {said}",
+            f"{self._where}: the shell of {self._user} prints more than {NOISE_BYTES >> 10} KiB at login: {output}",
             "remove what prints it from ~/.bashrc, ~/.profile or the like",
             where=self._where,
         )
 
 
-def _text(said: bytes) -> str:
-    return said.decode(errors="backslashreplace")
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
 
 
 def lost(where: str, command: str) -> HostUnreachable:
@@ -135,7 +135,7 @@ def converse(
             stdout += marked.own(chunk)
             if len(stdout) > most:
                 cut()  # to close the channel would be to ask the host to stop
-                raise said_too_much(where, marked.command, most)
+                raise output_too_large(where, marked.command, most)
             channel.settimeout(_left(deadline))
         if not channel.status_event.wait(_left(deadline)):
             raise TimeoutError
@@ -157,7 +157,7 @@ def _received(channel: Any, where: str, command: str, most: int) -> bytes:
             raise
         chunk = b""
     if not chunk and is_flooded(channel):
-        raise said_too_much(where, command, min(most, WINDOW_BYTES))
+        raise output_too_large(where, command, min(most, WINDOW_BYTES))
     return chunk
 
 
@@ -218,12 +218,12 @@ class SshProcess:
 
     def read_error(self) -> str:
         self._channel.status_event.wait(FAREWELL_SECONDS)
-        said = Tail()
+        stderr = Tail()
         ends = time.monotonic() + FAREWELL_SECONDS
         with contextlib.suppress(*GONE):
             while self._channel.recv_stderr_ready() and time.monotonic() < ends:
-                said.add(self._channel.recv_stderr(min(CHUNK, ERROR_BYTES)))
-        return _text(said.bytes())
+                stderr.add(self._channel.recv_stderr(min(CHUNK, ERROR_BYTES)))
+        return _text(stderr.bytes())
 
     def ended(self, timeout: float) -> bool:
         return bool(self._channel.status_event.wait(timeout) or self._channel.closed)

@@ -68,7 +68,11 @@ def fleet_page(records: Sequence[RunRecord], style: str, exit_code: int) -> str:
     if style == "csv":
         return csv.render_several(records)
     if style == "prometheus":
-        return metrics.render(records) if all(one.command == DRIFT for one in records) else prometheus.several(records)
+        return (
+            metrics.render(records)
+            if all(record.command == DRIFT for record in records)
+            else prometheus.several(records)
+        )
     if style == "markdown":
         return markdown.several(records)
     if style == "html":

@@ -50,9 +50,9 @@ def rows(record: RunRecord) -> list[Row]:
     listed = [gpu for gpu in (*values.gpus, values.gpu) if isinstance(gpu, throughput.ThroughputGpu)]
     facts = record.after or record.before
     boards = {gpu.index: catalogue.board_in(facts, gpu) for gpu in listed} if facts else {}
-    found = capacity.rows(values, boards)
+    rows = capacity.rows(values, boards)
     # What gave no speed stands in the table of the series, too: only planning needs it here.
-    return found if values.capacity else [row for row in found if row.streams is not None]
+    return rows if values.capacity else [row for row in rows if row.streams is not None]
 
 
 def lines_of(record: RunRecord) -> list[Line]:
@@ -100,35 +100,35 @@ def notes(record: RunRecord) -> list[str]:
     every = rows(record)
     if not every:
         return []
-    said = [HEADROOM]
+    lines = [HEADROOM]
     reasons: dict[str, list[str]] = {}
     for row in every:
         if row.streams is None:
             reasons.setdefault(row.why, []).append(f"{row.name} {row.size}")
-    said += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
-    said += [
+    lines += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    lines += [
         f"! {row.name} {row.size}: {row.streams} streams, and {row.expected} by the catalogue at the highest clock"
         for row in every
         if row.below
     ]
     if any(row.expected is not None for row in every):
-        said.append(CATALOGUE)
+        lines.append(CATALOGUE)
     values = answer(record, throughput.Throughput, "throughput")
-    said += _absent(values)
-    if how := next((one.how for one in values.latency if one.how), ""):
-        said.append(f"ms: the median time of one picture, {how}")
-    if rate := next((known(one.asked_kbps) for one in values.quality if known(one.asked_kbps)), None):
-        said.append(f"PSNR and XPSNR in dB: of a clip encoded at {rate:.0f} kbit/s, compared with that clip by FFmpeg")
+    lines += _absent(values)
+    if how := next((measured.how for measured in values.latency if measured.how), ""):
+        lines.append(f"ms: the median time of one picture, {how}")
+    if rate := next((known(measured.asked_kbps) for measured in values.quality if known(measured.asked_kbps)), None):
+        lines.append(f"PSNR and XPSNR in dB: of a clip encoded at {rate:.0f} kbit/s, compared with that clip by FFmpeg")
     if not values.capacity:
-        said.append("4K, the other presets, ladder, quality and latency: gpuprep capacity measures them")
-    return said
+        lines.append("4K, the other presets, ladder, quality and latency: gpuprep capacity measures them")
+    return lines
 
 
 def _absent(values: throughput.Throughput) -> list[str]:
     """Why a figure of quality or latency is missing, each reason once."""
     found: dict[str, None] = {}
-    for one in values.quality:
-        for name, value in (("PSNR", one.psnr_db), ("XPSNR", one.xpsnr_db)):
+    for coded in values.quality:
+        for name, value in (("PSNR", coded.psnr_db), ("XPSNR", coded.xpsnr_db)):
             if isinstance(value, Missing):
                 found[f"{name} is UNKNOWN: {value.detail or value.reason.replace('_', ' ')}"] = None
     for row in values.latency:
@@ -176,7 +176,7 @@ def lines(record: RunRecord) -> tuple[StreamLine, ...]:
             sessions=row.sessions,
             streams=row.streams,
             limit=row.limit or None,
-            evidence={one.part: None if one.percent is None else round(one.percent, 1) for one in row.evidence},
+            evidence={load.part: None if load.percent is None else round(load.percent, 1) for load in row.evidence},
             catalogue_streams=row.expected,
             below_catalogue=row.below,
             latency_ms=known(row.latency.median_ms) if row.latency else None,

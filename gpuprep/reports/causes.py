@@ -39,14 +39,14 @@ class Group:
         return self.findings[0]
 
     @property
-    def alike(self) -> bool:
+    def same_values(self) -> bool:
         """Whether they differ in their name only."""
-        return len({(one.expected, one.actual, one.reason) for one in self.findings}) == 1
+        return len({(finding.expected, finding.actual, finding.reason) for finding in self.findings}) == 1
 
     @property
     def subjects(self) -> str:
         """ "transcode, throughput": the first words of the subjects, at most a few."""
-        kinds = list(dict.fromkeys(one.subject.partition(" ")[0] for one in self.findings))
+        kinds = list(dict.fromkeys(finding.subject.partition(" ")[0] for finding in self.findings))
         return ", ".join(kinds[:FEW]) + (" and more" if len(kinds) > FEW else "")
 
     @property
@@ -58,7 +58,7 @@ class Group:
 
     @property
     def names(self) -> list[str]:
-        return [name(one) for one in self.findings]
+        return [name(finding) for finding in self.findings]
 
     @property
     def folded(self) -> bool:
@@ -86,21 +86,21 @@ def name(finding: Finding) -> str:
 def groups(findings: Iterable[Finding], now: str = "") -> list[Group]:
     """In the order of the first of each group. With `now`, the start of the check, one group has one date."""
     found: dict[tuple[str, ...], list[Finding]] = {}
-    for one in findings:
-        dated = drifted.since(one, now) if now else ""
-        found.setdefault((one.status.value, dated, *_key(one)), []).append(one)
+    for finding in findings:
+        dated = drifted.since(finding, now) if now else ""
+        found.setdefault((finding.status.value, dated, *_key(finding)), []).append(finding)
     return [Group(tuple(listed), _cause(listed)) for listed in found.values()]
 
 
 def of_subjects(record: RunRecord) -> dict[str, Group]:
     """For each subject that was skipped altogether, the group of its first finding."""
-    skipped = [one for one in findings_of(record) if one.status is Status.SKIP]
-    others = {one.subject for one in findings_of(record) if one.status is not Status.SKIP}
+    skipped = [finding for finding in findings_of(record) if finding.status is Status.SKIP]
+    others = {finding.subject for finding in findings_of(record) if finding.status is not Status.SKIP}
     found: dict[str, Group] = {}
     for group in groups(skipped):
-        for one in group.findings:
-            if one.subject not in others:
-                found.setdefault(one.subject, group)
+        for finding in group.findings:
+            if finding.subject not in others:
+                found.setdefault(finding.subject, group)
     return found
 
 
@@ -114,8 +114,8 @@ def folded(
         if group := of.get(subject(row)):
             found.setdefault(id(group), (group, []))[1].append(row)
     more = [(group, listed) for group, listed in found.values() if len(listed) > 1]
-    gone = {id(row) for _, listed in more for row in listed}
-    return [row for row in rows if id(row) not in gone], more
+    folded_rows = {id(row) for _, listed in more for row in listed}
+    return [row for row in rows if id(row) not in folded_rows], more
 
 
 def _key(finding: Finding) -> tuple[str, ...]:
@@ -142,11 +142,12 @@ def _cause(listed: list[Finding]) -> str:
         return first.reason or first.actual
     engine = _engine(first.reason)[0] if first.status is Status.SKIP else ""
     if engine:
-        named = [_engine(one.reason)[1] for one in listed]
+        named = [_engine(finding.reason)[1] for finding in listed]
         whole = not all(named)  # some of them say that there is no such engine at all
         return f"this GPU has no {engine}" + ("" if whole else f" for {', '.join(dict.fromkeys(named))}")
     if is_interrupted(first):
         return "the run was interrupted before it measured them"
     if first.status is Status.UNKNOWN and (unread := UNREAD.match(first.reason)):
-        return first.reason if len({one.reason for one in listed}) == 1 else f"they could not be read: {unread['why']}"
-    return first.reason if len({one.reason for one in listed}) == 1 else QUOTED.sub("", first.reason)
+        one_reason = len({finding.reason for finding in listed}) == 1
+        return first.reason if one_reason else f"they could not be read: {unread['why']}"
+    return first.reason if len({finding.reason for finding in listed}) == 1 else QUOTED.sub("", first.reason)

@@ -16,7 +16,7 @@ def as_text(checked: Checked) -> str:
     licence = f", {checked.licence}" if checked.licence else ""
     lines = [f"{build}{licence}, of {checked.about}{' (SIMULATED)' if checked.simulated else ''}"]
     for status in (Status.FAIL, Status.UNKNOWN):
-        for answer in (one for one in checked.answers if one.status is status):
+        for answer in (answer for answer in checked.answers if answer.status is status):
             lines.append(f"{status.value:<8}{answer.title}: {answer.why} ({one_line(answer.need.where)})")
             if answer.remedy:
                 lines.append(f"        -> {answer.remedy}")
@@ -25,8 +25,8 @@ def as_text(checked: Checked) -> str:
         kinds: dict[str, list[str]] = {}
         for answer in passed:
             kinds.setdefault(SPOKEN.get(answer.need.kind, answer.need.kind), []).append(answer.need.name)
-        told = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
-        lines.append(f"PASS    {told}")
+        passed_checks = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items())
+        lines.append(f"PASS    {passed_checks}")
     lines += [f"note: {one_line(note)}" for note in checked.asked.notes]
     lines.append(_verdict(checked))
     return "\n".join(lines) + "\n"
@@ -52,10 +52,11 @@ def as_json(checked: Checked) -> str:
         "source": "simulated" if checked.simulated else "measured",
         "needs": [
             {
-                "kind": one.need.kind, "name": one.need.name, "where": one.need.where, "status": one.status.value,
-                "why": one.why or None, "remedy": one.remedy or None,
+                "kind": answer.need.kind, "name": answer.need.name, "where": answer.need.where,
+                "status": answer.status.value,
+                "why": answer.why or None, "remedy": answer.remedy or None,
             }
-            for one in checked.answers
+            for answer in checked.answers
         ],
         "notes": checked.asked.notes,
         "exit_code": checked.exit_code,

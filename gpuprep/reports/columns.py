@@ -64,7 +64,7 @@ class Columns:
     """`labels` is empty where fewer than two GPUs were measured."""
 
     labels: tuple[str, ...]
-    states: tuple[Status | None, ...]  # the worst of what the checks said of each GPU
+    states: tuple[Status | None, ...]  # the worst of the checks' findings on each GPU
     first: tuple[Row, ...]  # what people look for first
     parts: tuple[Part, ...]  # everything
 
@@ -74,18 +74,18 @@ def columns(record: RunRecord) -> Columns:
     if not 2 <= len(gpus) <= MOST:
         return Columns((), (), (), ())
     labels = tuple(gpu.label for gpu in gpus)
-    products, told = _products(record, labels)
+    products, timed = _products(record, labels)
     moved = list(_moved(record, labels))
     video = list(_video(record, labels))
     parts = (
         Part("Matrix products", tuple(products)),
-        Part("Clock and power of these", tuple(_load(told, labels))),
+        Part("Clock and power of these", tuple(_load(timed, labels))),
         Part("All GPUs at once", tuple(_together(record, labels))),
         Part("Memory and links", tuple(moved)),
         Part("From the GPU above", tuple(_peers(record, labels))),
         Part("Throughput", tuple(video)),
     )
-    best = [row for row in products if row.name in told]
+    best = [row for row in products if row.name in timed]
     first = [*best, *(row for row in moved if row.name in ("device copy", "host to device", "device to host")), *video]
     return Columns(labels, tuple(_state(record, gpu) for gpu in gpus), tuple(first), tuple(p for p in parts if p.rows))
 
@@ -101,12 +101,14 @@ def _gpus(record: RunRecord) -> list[Gpu]:
 
 def _state(record: RunRecord, gpu: Gpu) -> Status | None:
     subject, ending = f"gpu {gpu.index}", f" gpu {gpu.index}"
-    said = {
-        one.status
-        for one in findings_of(record)
-        if one.subject == subject or one.subject.startswith(f"{subject} to ") or one.subject.endswith(ending)
+    statuses = {
+        finding.status
+        for finding in findings_of(record)
+        if finding.subject == subject
+        or finding.subject.startswith(f"{subject} to ")
+        or finding.subject.endswith(ending)
     }
-    return next((status for status in measured.GRAVEST if status in said), None)
+    return next((status for status in measured.GRAVEST if status in statuses), None)
 
 
 def _row(
@@ -141,8 +143,8 @@ def _each(rows: dict[str, Gemm], field: str) -> dict[str, Figure | None]:
     return {label: getattr(row, field) for label, row in rows.items()}
 
 
-def _load(told: dict[str, dict[str, Gemm]], labels: tuple[str, ...]) -> Iterator[Row]:
-    for name, rows in told.items():
+def _load(timed: dict[str, dict[str, Gemm]], labels: tuple[str, ...]) -> Iterator[Row]:
+    for name, rows in timed.items():
         lasting = _row(f"{name}, long run", _unit(rows), labels, _each(rows, "sustained_tflops"))
         if not lasting.is_empty:
             yield lasting

@@ -85,36 +85,38 @@ class Comparison:
     not_compared: tuple[NotCompared, ...] = ()  # the same for programs
 
 
-def compare(one: RunRecord, two: RunRecord) -> Comparison:
-    """What is different in `two`; nothing if both are the same run."""
-    here, there = one.after or one.before, two.after or two.before
-    notes = list(_notes(one, two, here, there))
+def compare(first: RunRecord, second: RunRecord) -> Comparison:
+    """What is different in `second`; nothing if both are the same run."""
+    here, there = first.after or first.before, second.after or second.before
+    notes = list(_notes(first, second, here, there))
     facts = _facts(here, there) if here and there else ()
-    figures, why_not = _figures(one, two, here, there)
-    said = tuple(f"{one.gpu} {one.probe}".strip() + (": " if one.gpu else "") + one.words for one in why_not)
-    return Comparison(tuple(notes), tuple(facts), tuple(_findings(one, two)), tuple(figures), said, tuple(why_not))
+    figures, why_not = _figures(first, second, here, there)
+    reasons = tuple(f"{why.gpu} {why.probe}".strip() + (": " if why.gpu else "") + why.words for why in why_not)
+    return Comparison(
+        tuple(notes), tuple(facts), tuple(_findings(first, second)), tuple(figures), reasons, tuple(why_not)
+    )
 
 
-def _notes(one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapshot | None) -> Iterator[str]:
-    if one.host != two.host:
-        names = {name for record in (one, two) if record.history for name in record.history.also_called}
-        same = one.host in names or two.host in names
-        yield f"{'two names of one host' if same else 'different hosts'}: {one.host} and {two.host}"
-    if one.source is not two.source:
-        yield f"run {one.run_id} is {one.source.value} and run {two.run_id} {two.source.value}"
-    if one.command != two.command:
-        yield f"different commands: {one.command} and {two.command} do not check the same"
-    depths = [record.options.get("quick") for record in (one, two)]
-    if one.measurements and two.measurements and sorted(map(repr, depths)) == ["False", "True"]:
-        quick, full = (one, two) if depths[0] else (two, one)
+def _notes(first: RunRecord, second: RunRecord, here: Snapshot | None, there: Snapshot | None) -> Iterator[str]:
+    if first.host != second.host:
+        names = {name for record in (first, second) if record.history for name in record.history.also_called}
+        same = first.host in names or second.host in names
+        yield f"{'two names of one host' if same else 'different hosts'}: {first.host} and {second.host}"
+    if first.source is not second.source:
+        yield f"run {first.run_id} is {first.source.value} and run {second.run_id} {second.source.value}"
+    if first.command != second.command:
+        yield f"different commands: {first.command} and {second.command} do not check the same"
+    depths = [record.options.get("quick") for record in (first, second)]
+    if first.measurements and second.measurements and sorted(map(repr, depths)) == ["False", "True"]:
+        quick, full = (first, second) if depths[0] else (second, first)
         yield f"run {quick.run_id} is quick and run {full.run_id} full: what they measured is not compared"
-    if one.profile and two.profile and one.profile.sha256 != two.profile.sha256:
-        if one.profile.name == two.profile.name:
-            yield f"profile {one.profile.name} was edited in between: its findings may have other thresholds"
+    if first.profile and second.profile and first.profile.sha256 != second.profile.sha256:
+        if first.profile.name == second.profile.name:
+            yield f"profile {first.profile.name} was edited in between: its findings may have other thresholds"
         else:
             judged = "each run was judged by its own"
-            yield f"different profiles: {one.profile.name} and {two.profile.name}; {judged}"
-    for record, snapshot in ((one, here), (two, there)):
+            yield f"different profiles: {first.profile.name} and {second.profile.name}; {judged}"
+    for record, snapshot in ((first, here), (second, there)):
         if snapshot is None:
             yield f"run {record.run_id} has no facts: it ended before any were read"
 
@@ -137,9 +139,9 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
         return
     if path:
         yield path, "present"
-    for name, one in _parts(value):
+    for name, part in _parts(value):
         if name not in MOMENTARY:
-            yield from _flat(_join(path, name), one)
+            yield from _flat(_join(path, name), part)
 
 
 def _nested(value: Any) -> bool:
@@ -150,7 +152,7 @@ def _nested(value: Any) -> bool:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((str(name), one) for name, one in value.items())
+        yield from ((str(name), part) for name, part in value.items())
     elif isinstance(value, tuple):
         for place, one in enumerate(value):
             known = next((getattr(one, name) for name in NAMED_BY if hasattr(one, name)), place)
@@ -187,8 +189,8 @@ def _text(value: Any) -> str:
 # ---------------------------------------------------------------- findings
 
 
-def _findings(one: RunRecord, two: RunRecord) -> Iterator[FindingChange]:
-    was, now = _by_key(one), _by_key(two)
+def _findings(first: RunRecord, second: RunRecord) -> Iterator[FindingChange]:
+    was, now = _by_key(first), _by_key(second)
     found = []
     for key in dict.fromkeys([*was, *now]):
         before, after = was.get(key), now.get(key)
@@ -200,14 +202,14 @@ def _findings(one: RunRecord, two: RunRecord) -> Iterator[FindingChange]:
     yield from sorted(found, key=lambda change: order.index(change.kind))
 
 
-def _kind(one: Status | None, two: Status | None) -> str:
-    if two is Status.FAIL:
+def _kind(first: Status | None, second: Status | None) -> str:
+    if second is Status.FAIL:
         return "newly failing"
-    if one in PROBLEMS and two is Status.PASS:
+    if first in PROBLEMS and second is Status.PASS:
         return "newly passing"
-    if one is None:
+    if first is None:
         return "only in two"
-    return "only in one" if two is None else "changed"
+    return "only in one" if second is None else "changed"
 
 
 def _by_key(record: RunRecord) -> dict[str, Any]:
@@ -218,17 +220,17 @@ def _by_key(record: RunRecord) -> dict[str, Any]:
 
 
 def _figures(
-    one: RunRecord, two: RunRecord, here: Snapshot | None, there: Snapshot | None
+    first: RunRecord, second: RunRecord, here: Snapshot | None, there: Snapshot | None
 ) -> tuple[list[FigureChange], list[NotCompared]]:
-    was, now = _measured(one, here), _measured(two, there)
+    was, now = _measured(first, here), _measured(second, there)
     if not was or not now:
-        silent = [record.run_id for record, figures in ((one, was), (two, now)) if not figures]
+        silent = [record.run_id for record, figures in ((first, was), (second, now)) if not figures]
         return [], [
             NotCompared("", "", (), (NOT_MEASURED,), f"run {run_id} measured nothing that can be compared")
             for run_id in dict.fromkeys(silent)
         ]
-    if one.source is not two.source:
-        words = f"figures of a {one.source.value} run and a {two.source.value} one are not compared"
+    if first.source is not second.source:
+        words = f"figures of a {first.source.value} run and a {second.source.value} one are not compared"
         return [], [NotCompared("", "", (), (SIMULATED_AND_REAL,), words)]
     found: list[FigureChange] = []
     why_not: list[NotCompared] = []
@@ -243,7 +245,7 @@ def _figures(
             found += changes
             why_not += left
         why_not += [
-            NotCompared(label, probe, (), (NOT_MEASURED,), f"run {one.run_id} did not measure it")
+            NotCompared(label, probe, (), (NOT_MEASURED,), f"run {first.run_id} did not measure it")
             for probe in dict.fromkeys(key.probe for key in now if key.gpu_uuid == other)
             if not _versions(was, uuid, probe)
         ]
@@ -319,14 +321,14 @@ def _other_versions(was: str, now: str) -> tuple[tuple[str, ...], str]:
     """Why two measurements with these versions are not compared: as REASONS, and in words."""
     before, after = _parted(was), _parted(now)
     differ = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
-    reasons, said = [], []
+    reasons, versions = [], []
     if DEPTH in differ:
         reasons.append(QUICK_AND_FULL)
-        said.append(f"{before[DEPTH]} in one, {after[DEPTH]} in two")
+        versions.append(f"{before[DEPTH]} in one, {after[DEPTH]} in two")
     if others := [name for name in differ if name != DEPTH]:
         reasons.append(OTHER_VERSIONS)
-        said += [f"{name} {before.get(name, ABSENT)} in one, {after.get(name, ABSENT)} in two" for name in others]
-    return tuple(reasons), "; ".join(said)
+        versions += [f"{name} {before.get(name, ABSENT)} in one, {after.get(name, ABSENT)} in two" for name in others]
+    return tuple(reasons), "; ".join(versions)
 
 
 def _parted(versions: str) -> dict[str, str]:

@@ -66,7 +66,7 @@ def _rows(record: RunRecord) -> Iterator[Cells]:
     )  # fmt: skip
     own = _source(record, None)
     for kind, source, cells in _all(record, own):
-        yield (kind, *named, source, *(_short(one) for one in cells))
+        yield (kind, *named, source, *(_short(cell) for cell in cells))
 
 
 def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
@@ -100,8 +100,18 @@ def _all(record: RunRecord, own: str) -> Iterator[tuple[str, str, Cells]]:
             yield "figure", _source(record, probe), (subject, name, "", float(f"{value:.6g}"), unit, "", "", why, "")
 
 
-def _finding(one: Finding) -> Cells:
-    return (one.subject, one.property, one.status.value, "", "", one.expected, one.actual, one.reason, one.remedy)
+def _finding(finding: Finding) -> Cells:
+    return (
+        finding.subject,
+        finding.property,
+        finding.status.value,
+        "",
+        "",
+        finding.expected,
+        finding.actual,
+        finding.reason,
+        finding.remedy,
+    )
 
 
 def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, str]]:
@@ -117,10 +127,10 @@ def _figures(record: RunRecord) -> Iterator[tuple[str, str, str, Figure | None, 
     for moved in measured.bandwidths(record):
         yield "bandwidth", _gpu(moved.gpu), moved.what, moved.gb_per_s, "GB/s"
         yield "bandwidth", _gpu(moved.gpu), f"{moved.what} of peak", moved.percent, "%"
-    for one in measured.collectives(record):
-        name = f"{one.operation} {one.bytes} bytes"
-        yield "nccl", f"{one.gpus} GPUs", f"{name} bus bandwidth", one.busbw_gb_per_s, "GB/s"
-        yield "nccl", f"{one.gpus} GPUs", f"{name} duration", one.microseconds, "us"
+    for collective in measured.collectives(record):
+        name = f"{collective.operation} {collective.bytes} bytes"
+        yield "nccl", f"{collective.gpus} GPUs", f"{name} bus bandwidth", collective.busbw_gb_per_s, "GB/s"
+        yield "nccl", f"{collective.gpus} GPUs", f"{name} duration", collective.microseconds, "us"
     for made in measured.convolutions(record):
         yield "cudnn", _gpu(made.gpu), f"convolution {made.dtype} {made.layout} {made.shape}", made.tflops, "TFLOPS"
     for case in measured.transcodes(record):

@@ -87,8 +87,13 @@ def speeds(record: RunRecord) -> list[Figure]:
     gpus = () if snapshot is None or isinstance(snapshot.gpus, Missing) else snapshot.gpus
     labels = {gpu.uuid: f"GPU {gpu.index}" for gpu in gpus}
     return [
-        Figure(f"{labels.get(one.gpu_uuid, one.gpu_uuid)} {one.probe} {one.name}", one.now, one.before, one.run_id)
-        for one in (record.drift.compared if record.drift else ())
+        Figure(
+            f"{labels.get(speed.gpu_uuid, speed.gpu_uuid)} {speed.probe} {speed.name}",
+            speed.now,
+            speed.before,
+            speed.run_id,
+        )
+        for speed in (record.drift.compared if record.drift else ())
     ]
 
 

@@ -17,9 +17,9 @@ def page(answer: Answer, width: int, *, whole: bool = False) -> str:
     """Plain text of `width` columns. `whole`: also what nobody asks for first."""
     blocks = []
     if answer.board is not None and (answer.products or answer.attentions):
-        blocks.append(_which(answer.board, answer.meant, width))
-    blocks += [_product(one, width) for one in answer.products]
-    blocks += [_attention(one, width) for one in answer.attentions]
+        blocks.append(_which(answer.board, answer.candidates, width))
+    blocks += [_product(product, width) for product in answer.products]
+    blocks += [_attention(attention, width) for attention in answer.attentions]
     if answer.sheet is not None:
         blocks.append(explained_board.page(answer.sheet, width, whole=whole))
     if answer.model is not None:
@@ -31,16 +31,16 @@ def document(answer: Answer) -> dict[str, Any]:
     """The values of the JSON document: always the same names, null or [] where nothing was asked."""
     return {
         "gpu": None if answer.board is None else {"board": answer.board.key, "name": answer.board.name},
-        "meant": [one.key for one in answer.meant],
-        "products": [_product_values(one) for one in answer.products],
-        "attentions": [_attention_values(one) for one in answer.attentions],
+        "meant": [candidate.key for candidate in answer.candidates],
+        "products": [_product_values(product) for product in answer.products],
+        "attentions": [_attention_values(attention) for attention in answer.attentions],
         "board": None if answer.sheet is None else explained_board.values(answer.sheet),
         "model": None if answer.model is None else explained_model.values(answer.model),
     }
 
 
-def _which(board: Board, meant: tuple[Board, ...], width: int) -> list[str]:
-    others = ", ".join(one.key for one in meant if one.key != board.key)
+def _which(board: Board, candidates: tuple[Board, ...], width: int) -> list[str]:
+    others = ", ".join(candidate.key for candidate in candidates if candidate.key != board.key)
     return [board.name, *paragraphs.named([("also meant", others)], width)]
 
 
@@ -61,9 +61,9 @@ def _unit(dtype: str) -> str:
     return "TOPS" if dtype.startswith("int") else "TFLOPS"
 
 
-def _product(one: Product, width: int) -> list[str]:
-    found = one.prediction
-    head = f"{one.dtype} {one.operation.words}"
+def _product(product: Product, width: int) -> list[str]:
+    found = product.prediction
+    head = f"{product.dtype} {product.operation.words}"
     if isinstance(found, Missing):
         return [head, *paragraphs.named([("not known", found.detail)], width)]
     unit = _unit(found.dtype)
@@ -76,7 +76,7 @@ def _product(one: Product, width: int) -> list[str]:
         ("alignment", _alignment(found)),
         ("memory", _too_large(found)),
         ("lost", losses.words(found)),
-        ("better", _better(one)),
+        ("better", _better(product)),
     ]
     return [head, *paragraphs.named(rows, width)]
 
@@ -144,21 +144,23 @@ def _too_large(found: Prediction) -> str:
     return f"the matrices take {needed / 1024:.1f} GiB, and the board has {there / 1024:.1f} GiB"
 
 
-def _better(one: Product) -> str:
-    if not one.better:
+def _better(product: Product) -> str:
+    if not product.better:
         return "none near it that is 5 % faster"
-    return "; ".join(_better_words(found) for found in one.better)
+    return "; ".join(_better_words(found) for found in product.better)
 
 
 def _better_words(found: bettershape.Better) -> str:
     shape, unit = "x".join(map(str, found.shape)), _unit(found.prediction.dtype)
-    said = f"{shape} ({found.direction}): {amount(found.prediction.tflops)} {unit}, {found.gain:.2f} times the speed"
-    return said + (f", done in {100 * found.time_ratio:.0f} % of the time" if found.direction == "larger" else "")
+    sentence = (
+        f"{shape} ({found.direction}): {amount(found.prediction.tflops)} {unit}, {found.gain:.2f} times the speed"
+    )
+    return sentence + (f", done in {100 * found.time_ratio:.0f} % of the time" if found.direction == "larger" else "")
 
 
-def _attention(one: Attended, width: int) -> list[str]:
-    head = f"{one.dtype} {one.operation.words}"
-    found = one.prediction
+def _attention(attention: Attended, width: int) -> list[str]:
+    head = f"{attention.dtype} {attention.operation.words}"
+    found = attention.prediction
     if isinstance(found, Missing):
         return [head, *paragraphs.named([("not known", found.detail)], width)]
     density = f"{amount(found.intensity)} operations a byte"
@@ -178,16 +180,21 @@ def _attention(one: Attended, width: int) -> list[str]:
     return [head, *paragraphs.named(rows, width)]
 
 
-def _product_values(one: Product) -> dict[str, Any]:
-    operation = one.operation
+def _product_values(product: Product) -> dict[str, Any]:
+    operation = product.operation
     asked = {
-        "kind": operation.kind, "asked": operation.words, "dtype": one.dtype, "batch": operation.batch,
+        "kind": operation.kind, "asked": operation.words, "dtype": product.dtype, "batch": operation.batch,
         "m": operation.m, "n": operation.n, "k": operation.k,
     }  # fmt: skip
-    found = one.prediction
+    found = product.prediction
     if isinstance(found, Missing):
         return {**asked, "expected": None, "not_known": found.detail}
-    return {**asked, "expected": _expected(found), "better": list(map(_better_values, one.better)), "not_known": None}
+    return {
+        **asked,
+        "expected": _expected(found),
+        "better": list(map(_better_values, product.better)),
+        "not_known": None,
+    }
 
 
 def _expected(found: Prediction) -> dict[str, Any]:
@@ -219,8 +226,8 @@ def _expected(found: Prediction) -> dict[str, Any]:
         "aligned_bytes": found.alignment,
         "aligned_gain": found.aligned_gain,
         "factors": [
-            {"name": one.name, "value": one.value, "lost_tflops": one.lost_tflops, "words": one.words}
-            for one in losses.losses(found)
+            {"name": loss.name, "value": loss.value, "lost_tflops": loss.lost_tflops, "words": loss.words}
+            for loss in losses.losses(found)
         ],
     }
 
@@ -233,10 +240,10 @@ def _better_values(found: bettershape.Better) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _attention_values(one: Attended) -> dict[str, Any]:
-    operation, found = one.operation, one.prediction
+def _attention_values(attention: Attended) -> dict[str, Any]:
+    operation, found = attention.operation, attention.prediction
     asked = {
-        "asked": operation.words, "dtype": one.dtype, "batch": operation.batch, "heads": operation.heads,
+        "asked": operation.words, "dtype": attention.dtype, "batch": operation.batch, "heads": operation.heads,
         "sequence": operation.sequence, "size": operation.size,
     }  # fmt: skip
     if isinstance(found, Missing):

@@ -25,14 +25,14 @@ def page(sheet: Sheet, width: int, *, whole: bool = False) -> list[str]:
     ]
     lines += paragraphs.named(facts, width)
     lines += ["", f"  {'TYPE':<6} {'TENSOR':<8} {'CUDA':<8} {'TFLOPS':>8}  {'OPS/BYTE':>8}  {'SOUND':>8}"]
-    lines += [_precision(one) for one in sheet.precisions]
+    lines += [_precision(precision) for precision in sheet.precisions]
     lines += ["", *_streams(sheet, whole)]
     gaps = [
         ("not known", ", ".join(sheet.not_known)),
         ("remembered", f"{', '.join(sheet.unverified)} (read in no source)" if sheet.unverified else ""),
     ]
-    told = paragraphs.named(gaps, width)
-    return [*lines, "", *told] if told else lines
+    missing = paragraphs.named(gaps, width)
+    return [*lines, "", *missing] if missing else lines
 
 
 def _or(value: float | None) -> str:
@@ -74,21 +74,21 @@ def _temperatures(sheet: Sheet) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value} C" for name, value in found.items())
 
 
-def _precision(one: PrecisionRow) -> str:
-    said = {True: "yes", False: "no", None: "unknown"}
-    peak = one.words if one.roof is None else f"{figure(one.roof.tflops)}"
-    if one.roof is None:
-        return f"  {one.dtype:<6} {said[one.tensor]:<8} {said[one.cuda]:<8} {'–':>8}  {peak}"
-    ridge = "–" if one.ridge is None else figure(one.ridge)
-    floor = "–" if one.floor_percent is None else f"{one.floor_percent:g} %"
-    return f"  {one.dtype:<6} {said[one.tensor]:<8} {said[one.cuda]:<8} {peak:>8}  {ridge:>8}  {floor:>8}"
+def _precision(row: PrecisionRow) -> str:
+    shown = {True: "yes", False: "no", None: "unknown"}
+    peak = row.words if row.roof is None else f"{figure(row.roof.tflops)}"
+    if row.roof is None:
+        return f"  {row.dtype:<6} {shown[row.tensor]:<8} {shown[row.cuda]:<8} {'–':>8}  {peak}"
+    ridge = "–" if row.ridge is None else figure(row.ridge)
+    floor = "–" if row.floor_percent is None else f"{row.floor_percent:g} %"
+    return f"  {row.dtype:<6} {shown[row.tensor]:<8} {shown[row.cuda]:<8} {peak:>8}  {ridge:>8}  {floor:>8}"
 
 
 def _streams(sheet: Sheet, whole: bool) -> list[str]:
     width, height, rate = STREAM
     if not sheet.streams:
         return ["  streams: none, it has no engine for them"]
-    rows = sheet.streams if whole else tuple(one for one in sheet.streams if one.preset in (None, "p1", "p5"))
+    rows = sheet.streams if whole else tuple(stream for stream in sheet.streams if stream.preset in (None, "p1", "p5"))
     head = f"  Streams of {width}x{height} at {rate} fps, estimated by NVIDIA's rates at the highest video clock"
     return [head, *map(_stream, rows)]
 
@@ -97,11 +97,11 @@ def _can(able: tuple[str, ...] | None) -> str:
     return "what they can do is not known" if able is None else ", ".join(able) or "nothing"
 
 
-def _stream(one: StreamRow) -> str:
-    name = f"{one.kind} {one.codec}" + (f" {one.preset}" if one.preset else "")
-    if one.streams is None or one.fps is None:
-        return f"  {name:<16} not known: {one.words}"
-    return f"  {name:<16} {one.streams:>4} streams, {one.fps:.0f} fps = {one.words}"
+def _stream(row: StreamRow) -> str:
+    name = f"{row.kind} {row.codec}" + (f" {row.preset}" if row.preset else "")
+    if row.streams is None or row.fps is None:
+        return f"  {name:<16} not known: {row.words}"
+    return f"  {name:<16} {row.streams:>4} streams, {row.fps:.0f} fps = {row.words}"
 
 
 def values(sheet: Sheet) -> dict[str, Any]:
@@ -129,12 +129,13 @@ def values(sheet: Sheet) -> dict[str, Any]:
         "temperatures_c": None if board.temperatures_c is None else dict(board.temperatures_c),
         "precisions": [
             {
-                "dtype": one.dtype, "tensor_cores": one.tensor, "cuda_cores": one.cuda,
-                "peak_tflops": None if one.roof is None else one.roof.tflops,
-                "unit": None if one.roof is None else one.roof.unit,
-                "ridge_operations_per_byte": one.ridge, "floor_percent": one.floor_percent, "words": one.words,
+                "dtype": precision.dtype, "tensor_cores": precision.tensor, "cuda_cores": precision.cuda,
+                "peak_tflops": None if precision.roof is None else precision.roof.tflops,
+                "unit": None if precision.roof is None else precision.roof.unit,
+                "ridge_operations_per_byte": precision.ridge, "floor_percent": precision.floor_percent,
+                "words": precision.words,
             }
-            for one in sheet.precisions
+            for precision in sheet.precisions
         ],
         "engines": {
             "nvdec": model.nvdec_engines, "nvenc": model.nvenc_engines, "video_mhz": board.video_mhz,
@@ -144,10 +145,11 @@ def values(sheet: Sheet) -> dict[str, Any]:
         "stream": dict(zip(("width", "height", "fps"), STREAM, strict=True)),
         "streams": [
             {
-                "kind": one.kind, "codec": one.codec, "preset": one.preset, "fps": one.fps, "streams": one.streams,
-                "words": one.words,
+                "kind": stream.kind, "codec": stream.codec, "preset": stream.preset, "fps": stream.fps,
+                "streams": stream.streams,
+                "words": stream.words,
             }
-            for one in sheet.streams
+            for stream in sheet.streams
         ],
         "not_known": list(sheet.not_known),
         "unverified": list(sheet.unverified),

@@ -21,7 +21,7 @@ def page(answer: ModelAnswer, width: int) -> list[str]:
     rows += [("note", note) for note in needs.notes]
     lines = [f"{work.parameters:g} parameters in {work.precision}, {doing}", *paragraphs.named(rows, width)]
     lines += ["", f"  {'BOARD':<24} {'MEMORY':>10}  FITS"]
-    return lines + [f"  {one.name:<24} {_size(one.memory_bytes):>10}  {_fits(one)}" for one in answer.boards]
+    return lines + [f"  {board.name:<24} {_size(board.memory_bytes):>10}  {_fits(board)}" for board in answer.boards]
 
 
 def _part(needs: Memory, name: str) -> str:
@@ -33,17 +33,17 @@ def _part(needs: Memory, name: str) -> str:
     return f"{_gib(value)} = {needs.formulas[name]}"
 
 
-def _fits(one: Fit) -> str:
-    if one.memory_bytes is None or one.free_bytes is None:
+def _fits(fit: Fit) -> str:
+    if fit.memory_bytes is None or fit.free_bytes is None:
         return "not known: the catalogue lacks its memory"
-    share = f"; it fits if {one.gpus_at_least} or more share it" if one.gpus_at_least and one.gpus_at_least > 1 else ""
-    if one.fits is False:
-        return f"no, {_gib(-one.free_bytes)} too much{share}"
-    if one.tight:
+    share = f"; it fits if {fit.gpus_at_least} or more share it" if fit.gpus_at_least and fit.gpus_at_least > 1 else ""
+    if fit.fits is False:
+        return f"no, {_gib(-fit.free_bytes)} too much{share}"
+    if fit.tight:
         return "hardly: the rest is less than CUDA itself needs"
-    if one.fits is None:
-        return f"without activations, which may take {_gib(one.free_bytes)}"
-    return f"yes, {_gib(one.free_bytes)} are left"
+    if fit.fits is None:
+        return f"without activations, which may take {_gib(fit.free_bytes)}"
+    return f"yes, {_gib(fit.free_bytes)} are left"
 
 
 def _size(value: float | None) -> str:
@@ -67,11 +67,11 @@ def values(answer: ModelAnswer) -> dict[str, Any]:
         "notes": list(needs.notes),
         "boards": [
             {
-                "board": one.board, "name": one.name, "memory_bytes": one.memory_bytes,
-                "needed_bytes": one.needed_bytes, "free_bytes": one.free_bytes, "fits": one.fits,
-                "tight": one.tight, "gpus_at_least": one.gpus_at_least,
+                "board": board.board, "name": board.name, "memory_bytes": board.memory_bytes,
+                "needed_bytes": board.needed_bytes, "free_bytes": board.free_bytes, "fits": board.fits,
+                "tight": board.tight, "gpus_at_least": board.gpus_at_least,
             }
-            for one in answer.boards
+            for board in answer.boards
         ],
     }  # fmt: skip
 

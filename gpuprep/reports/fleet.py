@@ -64,10 +64,10 @@ def markdown(records: Sequence[RunRecord]) -> str:
     for record in ordered:
         rest = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if record.error or rest:
-            said = [paragraph(line) for line in record.error.splitlines()] if record.error else []
+            error = [paragraph(line) for line in record.error.splitlines()] if record.error else []
             parts += [
                 f"## {plain(record.host)}",
-                *said,
+                *error,
                 *([findings_table(record, rest, record.started_at)] if rest else []),
             ]
     return "\n\n".join(parts) + "\n"
@@ -76,7 +76,7 @@ def markdown(records: Sequence[RunRecord]) -> str:
 def since(record: RunRecord) -> str:
     """The day (UTC) of the oldest finding that did not pass: "2026-11-19"; "–" if nothing is known."""
     read = (moment(finding.since) for finding in findings_of(record) if finding.status in PROBLEMS and finding.since)
-    moments = [one for one in read if one is not None]
+    moments = [moment for moment in read if moment is not None]
     return f"{min(moments):%Y-%m-%d}" if moments else "–"
 
 
@@ -90,9 +90,9 @@ def what(record: RunRecord, room: int = 80) -> str:
     waived = sum(finding.status is Status.WAIVED for finding in findings)
     for named in range(len(keys), 0, -1):
         more = f" +{len(keys) - named}" if named < len(keys) else ""
-        if len(said := ", ".join(keys[:named]) + more) <= room:
+        if len(listed := ", ".join(keys[:named]) + more) <= room:
             break
-    return said if keys else f"{waived} waived" if waived else ""
+    return listed if keys else f"{waived} waived" if waived else ""
 
 
 def rank(record: RunRecord) -> str:

@@ -23,7 +23,7 @@ MOST_LETTERS = 500  # of a finding's words that are looked at
 @dataclass(frozen=True)
 class Floor:
     value: float  # in the unit of the figure
-    status: Status  # what the check said of the figure
+    status: Status  # the check's result for the figure
 
 
 class Floors:
@@ -31,9 +31,9 @@ class Floors:
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self._by_key: dict[tuple[str, str], Floor] = {}
-        for one in findings:
-            if (value := read(one.expected)) is not None:
-                self._by_key.setdefault((one.subject, one.property), Floor(value, one.status))
+        for finding in findings:
+            if (value := read(finding.expected)) is not None:
+                self._by_key.setdefault((finding.subject, finding.property), Floor(value, finding.status))
 
     def of_gemm(self, row: Gemm, *, lasting: bool = False) -> Floor | None:
         sums = f"_accumulate_{row.accumulate}" if "+" in row.type else ""
@@ -55,6 +55,6 @@ def read(expected: str) -> float | None:
         return float(found[1]) / 100 * float(found[2])
     if found := RATE.search(words):
         share = float(found[1]) / 100 * float(found[2])
-        sound = SOUND.search(words)
-        return max(share, float(sound[1])) if sound else share
+        match = SOUND.search(words)
+        return max(share, float(match[1])) if match else share
     return None

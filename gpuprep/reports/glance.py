@@ -35,7 +35,7 @@ def _products(record: RunRecord) -> Pairs:
     rows = best(record)
     floats = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype != "int8")
     whole = ", ".join(f"{row.type} {figure(row.tflops)}" for row in rows if row.dtype == "int8")
-    return [(unit, said) for unit, said in (("best TFLOPS", floats), ("best TOPS", whole)) if said]
+    return [(unit, speeds) for unit, speeds in (("best TFLOPS", floats), ("best TOPS", whole)) if speeds]
 
 
 def _memory(record: RunRecord) -> Pairs:
@@ -57,8 +57,8 @@ def _video(record: RunRecord) -> Pairs:
             found.setdefault((row.kind, row.size), []).append(row)
     pairs = []
     for (kind, size), rows in found.items():
-        told = [_series(row, place) for place, row in enumerate(rows)]
-        pairs.append((kind, f"{', '.join(told)}{f' ({size})' if size else ''}"))
+        series = [_series(row, place) for place, row in enumerate(rows)]
+        pairs.append((kind, f"{', '.join(series)}{f' ({size})' if size else ''}"))
     return pairs
 
 

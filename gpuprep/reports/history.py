@@ -15,7 +15,7 @@ Rows = list[tuple[str, ...]]
 
 # Of a text beside another one.
 WIDEST = 60
-# Figures that differ by less are alike: two runs of one machine do.
+# Figures that differ by less count as equal: two runs of one machine do.
 ALIKE_PERCENT = 1.0
 UUID_SHOWN = 12
 BARS = "▁▂▃▄▅▆▇█"
@@ -34,35 +34,35 @@ def trend_table(
     Without `whole`, steady figures are only counted, figures with too few nights are a row a probe, and superseded
     figures are shown where they fell.
     """
-    first, last = min(one.first for one in found), max(one.last for one in found)
-    current = [one for one in found if not one.superseded]
+    first, last = min(trend.first for trend in found), max(trend.last for trend in found)
+    current = [trend for trend in found if not trend.superseded]
     old = len(found) - len(current)
-    count = {direction: sum(one.direction is direction for one in current) for direction in Direction}
+    count = {direction: sum(trend.direction is direction for trend in current) for direction in Direction}
     counted = [f"{count[direction]} {direction.value}" for direction in Direction if count[direction]]
-    told = ", ".join([*counted, f"{old} superseded"] if old else counted)
-    head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {told}"
+    counts_text = ", ".join([*counted, f"{old} superseded"] if old else counted)
+    head = f"{host}: {len(found)} figures of the last {nights} nights ({first} to {last}): {counts_text}"
     if current and count[Direction.UNKNOWN] == len(current):
-        most = max(one.nights for one in current)
+        most = max(trend.nights for trend in current)
         head += f"; {most} of {FEWEST_NIGHTS} nights that a trend needs"
     quiet = {False: [Direction.STEADY], True: [Direction.STEADY, Direction.UNKNOWN]}
-    shown = [one for one in found if whole or one.direction not in quiet[one.superseded]]
-    alone = [one for one in shown if whole or one.direction is not Direction.UNKNOWN]
+    shown = [trend for trend in found if whole or trend.direction not in quiet[trend.superseded]]
+    alone = [trend for trend in shown if whole or trend.direction is not Direction.UNKNOWN]
     rows: Rows = [("RESULT", "GPU", "PROBE", "FIGURE", "NIGHTS", "NEWEST", "LOSS", "A WEEK", "P")] if shown else []
     rows += [
         (
-            f"superseded ({one.direction.value})" if one.superseded else one.direction.value,
-            one.gpu_uuid if whole else one.gpu_uuid[:UUID_SHOWN],
-            one.probe,
-            one.figure,
-            _nights(one),
-            f"{one.newest:.4g}",
-            "" if one.loss_percent is None else f"{one.loss_percent:.1f} %",
-            "" if one.percent_per_week is None else f"{one.percent_per_week:+.2f} %",
-            "" if one.p is None else f"{one.p:.2g}",
+            f"superseded ({trend.direction.value})" if trend.superseded else trend.direction.value,
+            trend.gpu_uuid if whole else trend.gpu_uuid[:UUID_SHOWN],
+            trend.probe,
+            trend.figure,
+            _nights(trend),
+            f"{trend.newest:.4g}",
+            "" if trend.loss_percent is None else f"{trend.loss_percent:.1f} %",
+            "" if trend.percent_per_week is None else f"{trend.percent_per_week:+.2f} %",
+            "" if trend.p is None else f"{trend.p:.2g}",
         )
-        for one in alone
+        for trend in alone
     ]
-    rows += _too_few([one for one in shown if one not in alone])
+    rows += _too_few([trend for trend in shown if trend not in alone])
     notes = []
     if count[Direction.UNKNOWN]:
         notes.append(f"UNKNOWN: measured in fewer than {FEWEST_NIGHTS} nights with the same versions")
@@ -70,37 +70,37 @@ def trend_table(
         notes.append(f"DOWN: falls by more than {percent:g} %, and the fall is no chance (p below 0.01)")
     if old:
         notes.append("superseded: its versions were replaced since, or it is no longer measured; does not count")
-    if any(one.source is Source.SIMULATED for one in found):
+    if any(trend.source is Source.SIMULATED for trend in found):
         notes.append(SIMULATED)
     return head, rows, notes
 
 
-def _nights(one: Trend) -> str:
+def _nights(trend: Trend) -> str:
     """Of a figure that has too few, also how many a trend needs."""
-    return f"{one.nights} of {FEWEST_NIGHTS}" if one.nights < FEWEST_NIGHTS else str(one.nights)
+    return f"{trend.nights} of {FEWEST_NIGHTS}" if trend.nights < FEWEST_NIGHTS else str(trend.nights)
 
 
 def _too_few(found: Sequence[Trend]) -> Rows:
     """A row for each probe and number of nights: that nothing is known of 49 figures is one thing to say."""
     groups: dict[tuple[str, str], list[Trend]] = {}
-    for one in found:
-        groups.setdefault((one.probe, _nights(one)), []).append(one)
+    for trend in found:
+        groups.setdefault((trend.probe, _nights(trend)), []).append(trend)
     rows: Rows = []
     for (probe, nights), of in groups.items():
-        gpus = list(dict.fromkeys(one.gpu_uuid for one in of))
+        gpus = list(dict.fromkeys(trend.gpu_uuid for trend in of))
         gpu = gpus[0][:UUID_SHOWN] if len(gpus) == 1 else f"{len(gpus)} GPUs"
-        one = of[0]
-        what, newest = (one.figure, f"{one.newest:.4g}") if len(of) == 1 else (f"{len(of)} figures", "")
+        trend = of[0]
+        what, newest = (trend.figure, f"{trend.newest:.4g}") if len(of) == 1 else (f"{len(of)} figures", "")
         rows.append((Direction.UNKNOWN.value, gpu, probe, what, nights, newest, "", "", ""))
     return rows
 
 
 def trend_summary(found: Sequence[Trend]) -> str:
     """ "1 DOWN, 2 STEADY of 3 figures", superseded ones not counted."""
-    current = [one for one in found if not one.superseded]
-    counts = [(direction.value, sum(one.direction is direction for one in current)) for direction in Direction]
-    told = ", ".join(f"{count} {word}" for word, count in counts if count)
-    return f"{told} of {len(current)} figures" if current else "no figures"
+    current = [trend for trend in found if not trend.superseded]
+    counts = [(direction.value, sum(trend.direction is direction for trend in current)) for direction in Direction]
+    counted = ", ".join(f"{count} {word}" for word, count in counts if count)
+    return f"{counted} of {len(current)} figures" if current else "no figures"
 
 
 def word(verdict: Status | None, exit_code: int) -> str:
@@ -128,9 +128,17 @@ def baseline_table(figures: Baseline) -> Rows:
         return []
     rows: Rows = [("GPU", "PROBE", "FIGURE", "VALUE", "RUN", "SET", "VERSIONS")]
     return rows + [
-        (key.gpu_uuid[:UUID_SHOWN], key.probe, name, f"{one.value:.4g}", one.run_id, one.set_at[:10], key.versions)
+        (
+            key.gpu_uuid[:UUID_SHOWN],
+            key.probe,
+            name,
+            f"{baseline.value:.4g}",
+            baseline.run_id,
+            baseline.set_at[:10],
+            key.versions,
+        )
         for key, named in figures.items()
-        for name, one in named.items()
+        for name, baseline in named.items()
     ]
 
 
@@ -181,8 +189,8 @@ def figures_table(found: Comparison, *, whole: bool) -> tuple[Rows, int]:
 def not_compared(found: Comparison) -> list[str]:
     """Sentences: which figures were not compared, and why; GPUs with the same reason together."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for one in found.not_compared:
-        groups.setdefault((one.probe, one.words), []).append(one.gpu)
+    for reason in found.not_compared:
+        groups.setdefault((reason.probe, reason.words), []).append(reason.gpu)
     lines = []
     for (probe, words), gpus in groups.items():
         who = ", ".join([gpus[0], *(gpu.removeprefix("gpu ") for gpu in gpus[1:])])

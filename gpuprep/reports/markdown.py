@@ -18,7 +18,7 @@ MARKS = {
     Status.PASS: "✅", Status.WARN: "⚠️", Status.FAIL: "❌", Status.SKIP: "⏭️", Status.UNKNOWN: "❔",
     Status.WAIVED: "🤝",
 }  # fmt: skip
-# Nothing that a host said may become a link, a mention, a heading, a formula or a new column.
+# No text of a host may become a link, a mention, a heading, a formula or a new column.
 SPECIAL = re.compile(r"([\\`*_\[\]#|~@$]|:(?=\S)|(?<=\bwww)\.)", re.IGNORECASE)
 # What GitHub and GitLab still find in the page once it is made: @all, #1, GH-1, :tada:. A comment shows nothing and
 # parts it. `0000:3b:00.0` is the address of a GPU and no picture.
@@ -49,9 +49,9 @@ def render(record: RunRecord) -> str:
     glanced = [(plain(name), plain(words)) for name, words in glance.lines(record)]
     beside = columns(record)
     parts += _beside(beside) if beside.labels else _section("At a glance", ("", ""), glanced)
-    if skipped := [one for one in findings if one.status is Status.SKIP]:
+    if skipped := [finding for finding in findings if finding.status is Status.SKIP]:
         parts.append(f"## Skipped ({len(skipped)})\n\n{_skipped(skipped)}")
-    waived = [one for one in findings if one.status is Status.WAIVED]
+    waived = [finding for finding in findings if finding.status is Status.WAIVED]
     if waived:
         parts.append(f"## Waived ({len(waived)})\n\n{findings_table(record, waived, record.started_at)}")
     parts += _drift(record)
@@ -60,8 +60,8 @@ def render(record: RunRecord) -> str:
         listed = "\n\n".join(measurements)
         measurements = [f"<details><summary>Measurements, GPU by GPU</summary>\n\n{listed}\n\n</details>"]
     parts += measurements
-    passed = [one for one in findings if one.status is Status.PASS]
-    rows = [(plain(one.subject), plain(words(one.property)), plain(one.actual)) for one in passed]
+    passed = [finding for finding in findings if finding.status is Status.PASS]
+    rows = [(plain(finding.subject), plain(words(finding.property)), plain(finding.actual)) for finding in passed]
     listed = table(("Subject", "Check", "Found"), rows)
     if passed:
         parts.append(f"<details><summary>Passed ({len(passed)})</summary>\n\n{listed}\n\n</details>")
@@ -115,7 +115,8 @@ def _drift(record: RunRecord) -> list[str]:
     ]
     parts = _section("Put back", ("What", "Command", "Result", "Before and after"), done)
     rows = [
-        (plain(one.name), figure(one.now), figure(one.before), f"{one.percent:.1f} %") for one in drifted.speeds(record)
+        (plain(speed.name), figure(speed.now), figure(speed.before), f"{speed.percent:.1f} %")
+        for speed in drifted.speeds(record)
     ]
     heads = ("What", "now", "baseline", "of the baseline")
     parts += _section("Speed beside the baseline", heads, rows, right=heads[1:])
@@ -131,18 +132,21 @@ def findings_table(record: RunRecord, findings: Iterable[Finding], now: str = ""
 
 
 def _finding(record: RunRecord, group: causes.Group, now: str) -> tuple[str, ...]:
-    one = group.first
-    seen = (one.expected, one.actual) if group.alike else ("", "")
-    since = drifted.since(one, now) if now else ""
+    finding = group.first
+    seen = (finding.expected, finding.actual) if group.same_values else ("", "")
+    since = drifted.since(finding, now) if now else ""
     why = "; ".join(filter(None, [group.cause, since]))
-    remedy = commands.expanded(one.remedy, record)
-    return (f"{MARKS[one.status]} {one.status.value}", *map(plain, ("; ".join(group.names), *seen, why, remedy)))
+    remedy = commands.expanded(finding.remedy, record)
+    return (
+        f"{MARKS[finding.status]} {finding.status.value}",
+        *map(plain, ("; ".join(group.names), *seen, why, remedy)),
+    )
 
 
 def _skipped(findings: Iterable[Finding]) -> str:
     """A row a cause, with how many were skipped for it; then all of them, folded."""
     groups = causes.groups(findings)
-    rows = [(f"{MARKS[Status.SKIP]} {Status.SKIP.value}", plain(one.count), plain(one.cause)) for one in groups]
+    rows = [(f"{MARKS[Status.SKIP]} {Status.SKIP.value}", plain(group.count), plain(group.cause)) for group in groups]
     names = [paragraph(name) for group in groups if len(group.findings) > 1 for name in group.names]
     listed = "\n".join(f"- {name}" for name in names)
     fold = f"\n\n<details><summary>All of these</summary>\n\n{listed}\n\n</details>" if names else ""
@@ -152,7 +156,7 @@ def _skipped(findings: Iterable[Finding]) -> str:
 def _beside(beside: Columns) -> list[str]:
     """Several GPUs side by side."""
     heads = ("", *map(plain, beside.labels), "lowest")
-    states = ("checks", *(f"{MARKS[one]} {one.value}" if one else "–" for one in beside.states), "")
+    states = ("checks", *(f"{MARKS[state]} {state.value}" if state else "–" for state in beside.states), "")
     parts = []
     for part in (Part("At a glance", beside.first), *beside.parts):
         rows = [_columns_row(row) for row in part.rows]
@@ -225,7 +229,7 @@ def _measurements(record: RunRecord) -> list[str]:
     parts += _streams(record)
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
-    shown, left = causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
+    shown, left = causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
     series = [
         (
             plain(row.gpu.label), plain(row.name), row.size, plain(row.result),

@@ -46,17 +46,17 @@ def telling(rows: Sequence[Gemm]) -> list[Gemm]:
         key = (row.gpu.label, row.type)
         best[key] = max(best.get(key, 0.0), known(row.tflops) or 0.0)
     fastest = set()
-    found = []
+    gemms = []
     for row in rows:
         key, speed = (row.gpu.label, row.type), known(row.tflops)
         if speed is None or not row.attribution:
             continue
         first = speed == best[key] and key not in fastest
         if first or speed < FAR_BEHIND * best[key]:
-            found.append(row)
+            gemms.append(row)
         if first:
             fastest.add(key)
-    return found
+    return gemms
 
 
 def _gemm(gpu: Gpu, of: gemm.GemmGpu, product: gemm.Product, source: Source) -> Gemm:
@@ -86,16 +86,16 @@ def _gemm(gpu: Gpu, of: gemm.GemmGpu, product: gemm.Product, source: Source) -> 
 
 def together(record: RunRecord) -> list[Together]:
     listed = answer(record, gemm.Gemm, "gemm").together
-    fastest = max((known(one.tflops) or 0.0 for one in listed), default=0.0)
+    fastest = max((known(product.tflops) or 0.0 for product in listed), default=0.0)
     return [
         Together(
-            label=gpu_of(NamedGpu(one.index)).label,
-            dtype=one.dtype,
-            tflops=one.tflops,
-            graphics_clock_mhz=one.graphics_clock_mhz,
-            percent=share(one.tflops, fastest),
+            label=gpu_of(NamedGpu(product.index)).label,
+            dtype=product.dtype,
+            tflops=product.tflops,
+            graphics_clock_mhz=product.graphics_clock_mhz,
+            percent=share(product.tflops, fastest),
         )
-        for one in listed
+        for product in listed
     ]
 
 
@@ -110,7 +110,7 @@ def bandwidths(record: RunRecord) -> list[Bandwidth]:
         link = lane * (pcie.max_width or 0) if lane else None
         rows += [Bandwidth(gpu, source, what, speed, memory, "memory") for what, speed in one.memory.items()]
         rows += [Bandwidth(gpu, source, what, speed, link, "link") for what, speed in one.host.items()]
-    indexed = {one.index: gpu_of(one) for one in gpus}
+    indexed = {gpu.index: gpu_of(gpu) for gpu in gpus}
     for pair in found.peers:
         gpu = indexed.get(pair.start, gpu_of(NamedGpu(pair.start)))
         what = f"GPU {pair.start} to GPU {pair.end}"
@@ -155,13 +155,13 @@ def series_subject(series: Series, *, several: bool) -> str:
 
 
 def several_gpus(series: Sequence[Series]) -> bool:
-    return len({one.gpu.index for one in series}) > 1
+    return len({row.gpu.index for row in series}) > 1
 
 
 def _judged(record: RunRecord, subject: str) -> Status | None:
     """The most severe status of the findings on `subject`."""
-    said = {one.status for one in findings_of(record) if one.subject == subject}
-    return next((status for status in GRAVEST if status in said), None)
+    statuses = {finding.status for finding in findings_of(record) if finding.subject == subject}
+    return next((status for status in GRAVEST if status in statuses), None)
 
 
 def _transcode(case: transcode.Case, source: Source, status: Status | None) -> Transcode:
@@ -193,8 +193,8 @@ def throughputs(record: RunRecord) -> list[Series]:
     made = []
     for series in found.series:
         named = found.gpu if isinstance(series.gpu, Missing) else series.gpu or found.gpu
-        one = _series(gpu_of(named, record), series, source)
-        made.append(dataclasses.replace(one, status=_judged(record, series_subject(one, several=several))))
+        row = _series(gpu_of(named, record), series, source)
+        made.append(dataclasses.replace(row, status=_judged(record, series_subject(row, several=several))))
     return made
 
 
@@ -225,9 +225,16 @@ def convolutions(record: RunRecord) -> list[Convolution]:
     gpu = gpu_of(found.gpu, record)
     return [
         Convolution(
-            gpu, one.dtype, one.layout, one.shape, one.tflops, one.microseconds, one.max_relative_error, one.error
+            gpu,
+            convolution.dtype,
+            convolution.layout,
+            convolution.shape,
+            convolution.tflops,
+            convolution.microseconds,
+            convolution.max_relative_error,
+            convolution.error,
         )
-        for one in found.convolutions
+        for convolution in found.convolutions
     ]
 
 

@@ -113,11 +113,15 @@ class _Run:
             labels = {**_gpu(row.gpu), "path": row.what}
             self._add("bandwidth_peak_ratio", times(row.percent, 0.01), **labels)
 
-        for one in measured.collectives(record):
-            labels = {"operation": one.operation, "bytes": str(one.bytes or ""), "gpus": str(one.gpus)}
-            self._add("nccl_bus_bytes_per_second", times(one.busbw_gb_per_s, 1e9), **labels)
-            self._add("nccl_algorithm_bytes_per_second", times(one.algbw_gb_per_s, 1e9), **labels)
-            self._add("nccl_duration_seconds", times(one.microseconds, 1e-6), **labels)
+        for collective in measured.collectives(record):
+            labels = {
+                "operation": collective.operation,
+                "bytes": str(collective.bytes or ""),
+                "gpus": str(collective.gpus),
+            }
+            self._add("nccl_bus_bytes_per_second", times(collective.busbw_gb_per_s, 1e9), **labels)
+            self._add("nccl_algorithm_bytes_per_second", times(collective.algbw_gb_per_s, 1e9), **labels)
+            self._add("nccl_duration_seconds", times(collective.microseconds, 1e-6), **labels)
 
     def _video(self, record: RunRecord) -> None:
         for case in measured.transcodes(record):
@@ -136,7 +140,9 @@ class _Run:
 
 def _whole(record: RunRecord) -> RunRecord:
     """Without what a probe had measured that did not come to its end: a metric cannot say so beside its figure."""
-    return dataclasses.replace(record, measurements=tuple(one for one in record.measurements if not is_partial(one)))
+    return dataclasses.replace(
+        record, measurements=tuple(measurement for measurement in record.measurements if not is_partial(measurement))
+    )
 
 
 def _gpu(gpu: Gpu) -> dict[str, str]:

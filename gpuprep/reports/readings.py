@@ -27,7 +27,7 @@ def probe(record: RunRecord, name: str) -> ProbeResult | None:
 def answer(record: RunRecord, kind: type[_T], name: str, *, whole: bool = False) -> _T:
     """What the probe `name` measured; of one that did not end what it had measured. An empty `kind`: nothing.
 
-    `whole`: for a reader who is not told that it did not end. Then its figures are none.
+    `whole`: for a reader who does not see that it did not end. Then its figures are none.
     """
     result = probe(record, name)
     hashable: Any = kind
@@ -43,8 +43,8 @@ def unfinished(record: RunRecord) -> str:
     names = [result.probe for result in record.measurements if is_partial(result)]
     if not names:
         return ""
-    said = f"{', '.join(names)} did not come to {'its' if len(names) == 1 else 'their'} end"
-    return f"{said}: the figures are what had been measured by then, and no check judged them"
+    sentence = f"{', '.join(names)} did not come to {'its' if len(names) == 1 else 'their'} end"
+    return f"{sentence}: the figures are what had been measured by then, and no check judged them"
 
 
 def held_to(record: RunRecord) -> str:

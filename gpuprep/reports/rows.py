@@ -152,7 +152,7 @@ class Transcode:
     decisive_line: str
     outputs: tuple[Output, ...]
     source: Source
-    status: Status | None  # the worst of what the checks said of it; None: not judged
+    status: Status | None  # the worst of the checks' findings on it; None: not judged
 
     @property
     def result(self) -> str:

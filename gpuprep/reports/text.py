@@ -27,12 +27,12 @@ def document(
     everything: bool = False,
     as_plan: bool = False,
     stored: bool = True,
-    told: bool = False,
+    error_shown: bool = False,
 ) -> str:
     """What a command prints: the page of one host, a table of several. `stored`: whether `gpuprep report` has them.
 
-    With `everything` the whole page of each host, too. `told`: the error of a single host stands elsewhere, with the
-    report's command; its last line has it all the same.
+    With `everything` the whole page of each host, too. `error_shown`: the error of a single host stands elsewhere, with
+    the report's command; its last line has it all the same.
     """
     from gpuprep.reports import text_hosts
 
@@ -40,9 +40,13 @@ def document(
     if len(records) == 1 or everything:
         for record in records:
             if as_plan:
-                pages.append(render_plan(record, color=color, width=width, told=told))
+                pages.append(render_plan(record, color=color, width=width, error_shown=error_shown))
             else:
-                pages.append(render(record, color=color, width=width, everything=everything, stored=stored, told=told))
+                pages.append(
+                    render(
+                        record, color=color, width=width, everything=everything, stored=stored, error_shown=error_shown
+                    )
+                )
     if len(records) > 1:
         pages.append(text_hosts.render(records, color=color, width=width, as_plan=as_plan, stored=stored))
     return "\n".join(pages)
@@ -55,28 +59,28 @@ def render(
     width: int = 80,
     everything: bool = True,
     stored: bool = True,
-    told: bool = False,
+    error_shown: bool = False,
 ) -> str:
     """The report of one run, in lines of at most `width` columns where words allow it; the verdict is the last line.
 
-    Without `everything` only what did not pass, the best figures and counts of the rest. `told`: as of document.
+    Without `everything` only what did not pass, the best figures and counts of the rest. `error_shown`: as of document.
     """
     page = Page(color, max(40, width))
     if everything:
-        _everything(page, record, told)
+        _everything(page, record, error_shown)
         page.blank()
     else:
-        _short(page, record, stored, told)
-    named = stored or not (told or record.command == "judge")  # nobody can ask for a verdict that was not kept
-    text_short.ending(page, record, *outcome(record), named=named, told=told)
+        _short(page, record, stored, error_shown)
+    named = stored or not (error_shown or record.command == "judge")  # nobody can ask for a verdict that was not kept
+    text_short.ending(page, record, *outcome(record), named=named, error_shown=error_shown)
     return page.done()
 
 
-def _short(page: Page, record: RunRecord, stored: bool, told: bool) -> None:
-    if record.source is Source.SIMULATED and (not told or record.verdict or readings.unfinished(record)):
+def _short(page: Page, record: RunRecord, stored: bool, error_shown: bool) -> None:
+    if record.source is Source.SIMULATED and (not error_shown or record.verdict or readings.unfinished(record)):
         page.text(SIMULATED)
     _notes(page, record)
-    if not told:
+    if not error_shown:
         _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
@@ -95,7 +99,7 @@ def _short(page: Page, record: RunRecord, stored: bool, told: bool) -> None:
     if record.verdict:
         text_short.skipped(page, findings)
     page.blank()
-    if stored and not told:
+    if stored and not error_shown:
         page.lines.append(f"Report: {commands.report(record)}")
 
 
@@ -105,9 +109,9 @@ def _notes(page: Page, record: RunRecord, indent: str = "") -> None:
         page.text(f"note: {note}", indent=indent, later=indent + "  ")
 
 
-def _everything(page: Page, record: RunRecord, told: bool) -> None:
+def _everything(page: Page, record: RunRecord, error_shown: bool) -> None:
     _head(page, record)
-    if not told:
+    if not error_shown:
         _error(page, record)
     findings = findings_of(record)
     if record.drift is not None:
@@ -140,10 +144,10 @@ def _everything(page: Page, record: RunRecord, told: bool) -> None:
         page.text(SIMULATED)
 
 
-def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, told: bool = False) -> str:
-    """What would be done on one host and why: the same list for `plan` and `provision --check`. `told`: as above."""
+def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, error_shown: bool = False) -> str:
+    """What would be done on a host and why: the same list for `plan` and `provision --check`. `error_shown`: above."""
     page = Page(color, max(40, width))
-    if record.error and not told:
+    if record.error and not error_shown:
         _head(page, record)
         _error(page, record)
     elif record.plan:
@@ -160,7 +164,7 @@ def render_plan(record: RunRecord, *, color: bool = False, width: int = 80, told
             page.text("To do it:")
             page.lines.append(f"  {commands.carried_out(record)}")
     page.blank()
-    text_short.ending(page, record, *outcome(record), named=False, told=told)
+    text_short.ending(page, record, *outcome(record), named=False, error_shown=error_shown)
     return page.done()
 
 
@@ -297,7 +301,7 @@ def _first_screen(page: Page, record: RunRecord, findings: Sequence[Finding]) ->
     more = groups[1:] if shown else []
     if more:
         page.text(
-            f"{_count(sum(len(one.findings) for one in more), 'check')} more did not pass: see below", indent="  "
+            f"{_count(sum(len(group.findings) for group in more), 'check')} more did not pass: see below", indent="  "
         )
     text_measured.first(page, record)
     not_passed_groups(page, record, more, heading="What else did not pass")

@@ -57,7 +57,7 @@ def _blocks(page: Page, beside: Columns, rows: Sequence[Row], *, states: bool = 
     cells = [[f"{cell}{LOWEST if low else ' '}" for cell, low in zip(row.cells, row.low, strict=True)] for row in rows]
     shares = ["" if row.share is None else f"{row.share:.0f} %" for row in rows]
     every = [*(cell for line in cells for cell in line), *(f"{label} " for label in beside.labels)]
-    every += [f"{one.value} " for one in beside.states if one and states]
+    every += [f"{state.value} " for state in beside.states if state and states]
     size = max(map(len, every)) + 1
     for start, end in _fitting(len(beside.labels), page.width - 2 - wide, size):
         last = end == len(beside.labels) and page.width - 2 - wide - size * (end - start) > len(CLAIM) and any(shares)
@@ -84,7 +84,7 @@ def _line(name: str, wide: int, cells: Sequence[str], size: int, share: str) -> 
 
 def _states(page: Page, states: Sequence[Status | None], wide: int, size: int) -> str:
     """The worst status of each GPU."""
-    shown = [one.value if one else "–" for one in states]
+    shown = [state.value if state else "–" for state in states]
     painted = [
         " " * (size - 1 - len(word)) + (page.paint(word, one) if one else word) + " "
         for word, one in zip(shown, states, strict=True)

@@ -39,7 +39,7 @@ def not_passed_groups(
 
 def skipped(page: Page, findings: Iterable[Finding]) -> None:
     """A line a cause, with how many were skipped for it."""
-    found = [one for one in findings if one.status is Status.SKIP]
+    found = [finding for finding in findings if finding.status is Status.SKIP]
     if found:
         page.heading(f"Skipped ({len(found)})")
     for group in causes.groups(found):
@@ -69,12 +69,12 @@ def _group(page: Page, record: RunRecord, group: causes.Group, now: str) -> None
     first, since = group.first, dated(group.first, now)
     mark = page.paint(f"{first.status.value:<7}", first.status)
     page.text(f"{mark} {group.named}", indent="  ", later=" " * 10)
-    if group.alike:
+    if group.same_values:
         page.text(seen(first), indent=" " * 10)
     if since:
         page.text(since, indent=" " * 10)
     if group.cause:
         page.text(f"why: {group.cause}", indent=" " * 10, later=" " * 12)
     if first.remedy:
-        told = whole_commands(commands.expanded(first.remedy, record))
-        page.text(f"what to do: {told}", indent=" " * 10, later=" " * 12)
+        remedy = whole_commands(commands.expanded(first.remedy, record))
+        page.text(f"what to do: {remedy}", indent=" " * 10, later=" " * 12)

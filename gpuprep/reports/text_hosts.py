@@ -71,19 +71,19 @@ def _table(page: Page, ordered: Sequence[RunRecord], stored: bool) -> None:
     """A row a host; of many hosts those with the same outcome share a row."""
     shared: dict[tuple[str, str], list[RunRecord]] = {}
     for record in ordered:
-        shared.setdefault((outcome(record)[0], _alike(record)), []).append(record)
+        shared.setdefault((outcome(record)[0], _shared_reason(record)), []).append(record)
     many = len(ordered) > ALL_ROWS
     folded = {key: listed for key, listed in shared.items() if many and (len(listed) > FEW or key[0] in WELL)}
     rows = [record for key, listed in shared.items() if key not in folded for record in listed]
-    rows = [record for record in ordered if any(record is one for one in rows)]
+    rows = [record for record in ordered if any(record is row for row in rows)]
     _rows(page, rows[:MOST_ROWS], ordered, stored)
-    for (word, told), listed in folded.items():
-        _fold(page, word, [record.host for record in listed], told)
+    for (word, reason), listed in folded.items():
+        _fold(page, word, [record.host for record in listed], reason)
     if rest := rows[MOST_ROWS:]:
         _fold(page, outcome(rest[0])[0], [record.host for record in rest], "and other hosts that did not pass")
 
 
-def _alike(record: RunRecord) -> str:
+def _shared_reason(record: RunRecord) -> str:
     """The same for hosts of which the table has the same to tell."""
     return _what(record, 200) if outcome(record)[0] not in ("PASS", "DONE") else ""
 
@@ -141,14 +141,14 @@ def _what(record: RunRecord, room: int) -> str:
         known += ["may reboot"] if any(step.may_reboot for step in steps) else []
         names = ", ".join(step.role.removeprefix("gpu_") for step in steps) or "nothing to do"
         return names + (f" ({', '.join(known)})" if known else "")
-    told = fleet.what(record, max(room, fleet.LEAST_ROOM))
-    return told or ("" if record.verdict else outcome(record)[1])
+    reason = fleet.what(record, max(room, fleet.LEAST_ROOM))
+    return reason or ("" if record.verdict else outcome(record)[1])
 
 
-def _fold(page: Page, word: str, names: Sequence[str], told: str) -> None:
+def _fold(page: Page, word: str, names: Sequence[str], reason: str) -> None:
     """One row of several hosts: their names, as many as fit."""
-    said = f" ({text_short.shortened(told, 60)})" if told else ""
-    head = f"{len(names)} {word}{said}: "
+    in_brackets = f" ({text_short.shortened(reason, 60)})" if reason else ""
+    head = f"{len(names)} {word}{in_brackets}: "
     later = " " * min(len(head), 12)
     room = FOLD_LINES * (page.width - len(later)) - len(head) - 20
     shown: list[str] = []
@@ -157,7 +157,7 @@ def _fold(page: Page, word: str, names: Sequence[str], told: str) -> None:
             break
         shown.append(name)
     more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    page.text(f"{len(names)} {page.paint(word, word)}{said}: {', '.join(shown)}{more}", later=later)
+    page.text(f"{len(names)} {page.paint(word, word)}{in_brackets}: {', '.join(shown)}{more}", later=later)
 
 
 # ---------------------------------------------------------------- the causes
@@ -183,7 +183,7 @@ def _grouped(ordered: Sequence[RunRecord]) -> list[Cause]:
             words = (first.status.value, first.property, first.expected, group.cause, first.remedy)
             key = tuple(GPU.sub("gpu", _without(record.host, word)) for word in words)
             found.setdefault(key, Cause(first, group, [])).records.append(record)
-    return sorted(found.values(), key=lambda one: (PROBLEMS.index(one.finding.status), -len(one.records)))
+    return sorted(found.values(), key=lambda group: (PROBLEMS.index(group.finding.status), -len(group.records)))
 
 
 def _block(page: Page, cause: Cause) -> list[str]:
@@ -197,14 +197,14 @@ def _errors(page: Page, ordered: Sequence[RunRecord]) -> list[list[str]]:
     found: dict[str, list[RunRecord]] = {}
     for record in ordered:
         if record.error:
-            said = _without(record.host, record.error.removeprefix(f"{record.host}: "))
-            found.setdefault(said, []).append(record)
+            message = _without(record.host, record.error.removeprefix(f"{record.host}: "))
+            found.setdefault(message, []).append(record)
     blocks = []
-    for said, records in sorted(found.items(), key=lambda pair: -len(pair[1])):
+    for message, records in sorted(found.items(), key=lambda pair: -len(pair[1])):
         part = Page(page.color, page.width)
         word = outcome(records[0])[0]
         own = (records[0].error or "").removeprefix(f"{records[0].host}: ")
-        lines = (said if len(records) > 1 else own).splitlines()
+        lines = (message if len(records) > 1 else own).splitlines()
         part.text(f"{page.paint(f'{word:<7}', word)} {lines[0]}{_on(records)}", indent="  ", later=" " * 10)
         for line in [line for line in lines[1:] if not line.startswith("  |")][:3]:
             part.text(whole_commands(line.strip()), indent=" " * 10, later=" " * 12)
@@ -279,7 +279,9 @@ def _commands(page: Page, ordered: Sequence[RunRecord], *, stored: bool, as_plan
         elif bad:
             page.lines.append(f"After that, plan again: {commands.same(bad)}")
         return
-    repairable = [record for record in reached if any(one.role for one in in_order(findings_of(record), PROBLEMS))]
+    repairable = [
+        record for record in reached if any(finding.role for finding in in_order(findings_of(record), PROBLEMS))
+    ]
     if repair := commands.repair(repairable, found):
         page.lines.append(f"To repair it: {repair}")
     elif bad:

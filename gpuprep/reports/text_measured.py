@@ -38,17 +38,17 @@ def short(page: Page, record: RunRecord) -> None:
     title = f"At a glance: {len(beside.labels)} GPUs" + (" (SIMULATED)" if measured.simulated(record) else "")
     page.heading(title)
     rows = [(f"{row.name} {row.unit}", _spread(row, beside.labels)) for row in beside.first]
-    rows = [(_cut(_plain(name), text_columns.NAME), said) for name, said in rows if said]
+    rows = [(_cut(_plain(name), text_columns.NAME), figures) for name, figures in rows if figures]
     wide = max((len(name) for name, _ in rows), default=0)
     kept = rows if len(rows) <= MOST_FIGURES else rows[: MOST_FIGURES - 1]
-    for name, said in kept:
-        page.text(f"{name:<{wide}}  {said}", indent="  ", later=" " * (wide + 4))
+    for name, figures in kept:
+        page.text(f"{name:<{wide}}  {figures}", indent="  ", later=" " * (wide + 4))
     if len(kept) < len(rows):
         page.text(f"and {len(rows) - len(kept)} more", indent="  ")
 
 
 def _spread(row: columns.Row, labels: Sequence[str]) -> str:
-    """ "265" of GPUs that are alike; else "240 (GPU 1) to 265"; "impossible" if no figure can be true."""
+    """ "265" of GPUs with equal figures; else "240 (GPU 1) to 265"; "impossible" if no figure can be true."""
     read = zip(map(known, row.values), labels, strict=True)
     pairs = [(value, label) for value, label in read if value is not None]
     if not pairs:
@@ -102,17 +102,17 @@ def _gemms(page: Page, record: RunRecord) -> None:
 
 
 def _where_it_went(page: Page, record: RunRecord) -> None:
-    told = _told(record)
-    if told:
+    products = _explained_products(record)
+    if products:
         page.heading(_title("Where the speed went", record, "gemm"))
-    for row in told:
+    for row in products:
         why = row.attribution
         if why:
             head = f"  {row.gpu.label} {row.type} {row.shape}: "
             page.text(". ".join((why.words, *why.advice)), indent=head, later="      ")
 
 
-def _told(record: RunRecord) -> list[Gemm]:
+def _explained_products(record: RunRecord) -> list[Gemm]:
     """Of several GPUs all products of the first, and of each data type the slowest GPU's."""
     rows = measured.telling(measured.gemms(record))
     labels = list(dict.fromkeys(row.gpu.label for row in rows))
@@ -174,8 +174,8 @@ def _throughputs(page: Page, record: RunRecord, *, whole: bool) -> None:
     rows, notes = [], []
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
-    shown, more = causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
-    for series in shown if whole else [one for one in shown if one.best is None]:
+    shown, more = causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
+    for series in shown if whole else [row for row in shown if row.best is None]:
         best = series.best
         reading: Row = ("–",) * 4
         if best:

@@ -15,7 +15,7 @@ from gpuprep.records.findings import PROBLEMS, findings_of, in_order
 from gpuprep.reports import causes, commands
 from gpuprep.reports.text_findings import dated, whole_commands
 
-MOST_CAUSES = 6  # told in full; of the others the names
+MOST_CAUSES = 6  # shown in full; of the others the names
 MOST_NAMES = 4  # of checks with one cause
 MOST_SKIPPED = 3  # lines about what was skipped
 MOST_TOLD = 120  # of an error that stands elsewhere in full
@@ -55,7 +55,7 @@ def problems(page: Page, record: RunRecord, *, now: str = "") -> None:
 def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", where: str = "") -> None:
     """One cause: status, names and values, why it matters, and what no command does. `where`: the hosts."""
     first = group.first
-    values = value(first) if group.alike else ""
+    values = value(first) if group.same_values else ""
     mark = page.paint(f"{first.status.value:<{NAME - 1}}", first.status)
     later = " " * (2 + NAME)
     page.text(f"{mark} {named(group)}{values}{where}", indent="  ", later=later)
@@ -68,14 +68,14 @@ def cause(page: Page, group: causes.Group, record: RunRecord, *, now: str = "", 
         )
     by_hand = "" if is_interrupted(first) else _by_hand(first)  # the command that follows is what to do
     if by_hand:
-        told = whole_commands(commands.expanded(shortened(by_hand), record))
-        page.text(f"what to do: {told}", indent=later, later=later + "  ")
+        remedy = whole_commands(commands.expanded(shortened(by_hand), record))
+        page.text(f"what to do: {remedy}", indent=later, later=later + "  ")
 
 
 def value(finding: Finding) -> str:
     """ ": disabled (expected enabled)", as far as the reason does not tell it."""
-    told = finding.status in (Status.UNKNOWN, Status.WAIVED) or finding.actual in finding.reason
-    actual = "" if told else f": {shortened(finding.actual, 80)}"
+    redundant = finding.status in (Status.UNKNOWN, Status.WAIVED) or finding.actual in finding.reason
+    actual = "" if redundant else f": {shortened(finding.actual, 80)}"
     expected = finding.expected if finding.status is not Status.UNKNOWN else ""
     return actual + (f" (expected {shortened(expected, 80)})" if expected else "")
 
@@ -87,13 +87,13 @@ def named(group: causes.Group) -> str:
     return f"{len(names)} checks: {'; '.join(names[: causes.FEW])} and {len(names) - causes.FEW} more"
 
 
-def to_paste(page: Page, records: Sequence[RunRecord], found: Sequence[Finding]) -> None:
+def to_paste(page: Page, records: Sequence[RunRecord], findings: Sequence[Finding]) -> None:
     """One command on a line of its own: a line that is broken could not be pasted."""
-    if repair := commands.repair(records, found):
+    if repair := commands.repair(records, findings):
         page.text("To repair it:", indent="  ")
         page.lines.append(f"    {repair}")
     elif records[0].command in (*commands.ON_HOSTS, "judge"):
-        rest = all(is_interrupted(finding) for finding in found)
+        rest = all(is_interrupted(finding) for finding in findings)
         page.text("Run it again:" if rest else "After that, check again:", indent="  ")
         page.lines.append(f"    {commands.same(records)}")
 
@@ -109,23 +109,25 @@ def skipped(page: Page, findings: Iterable[Finding]) -> None:
         groups, rest = groups[: MOST_SKIPPED - 1], groups[MOST_SKIPPED - 1 :]
     else:
         rest = []
-    told = [(len(group.findings), shortened(group.cause, 120)) for group in groups]
-    for count, reason in told:
+    reasons = [(len(group.findings), shortened(group.cause, 120)) for group in groups]
+    for count, reason in reasons:
         page.text(f"{count} {page.paint('skipped', Status.SKIP)}: {reason}", later=" " * 4)
     if rest:
         count = sum(len(group.findings) for group in rest)
         page.text(f"{count} {page.paint('skipped', Status.SKIP)} for other reasons")
 
 
-def ending(page: Page, record: RunRecord, word: str, line: str, *, named: bool = True, told: bool = False) -> None:
-    """The verdict: the last line of every page. `named`: with the id of the run. `told`: an error is told elsewhere."""
+def ending(
+    page: Page, record: RunRecord, word: str, line: str, *, named: bool = True, error_shown: bool = False
+) -> None:
+    """The verdict: the last line of every page. `named`: with the id of the run. `error_shown`: elsewhere."""
     profile = f", {record.profile.name}" if record.profile else ""
     stand_in = " (simulated)" if record.source is Source.SIMULATED else ""
     line = line.removeprefix(f"{record.host}: ").rstrip(".")
-    line = shortened(line, MOST_TOLD) if told else line
-    said = counts(findings_of(record)) if record.verdict and not record.error else line
+    line = shortened(line, MOST_TOLD) if error_shown else line
+    summary = counts(findings_of(record)) if record.verdict and not record.error else line
     run = f", run {record.run_id}" if named else ""
-    line = f"{record.host}{stand_in}{profile}: {said}"
+    line = f"{record.host}{stand_in}{profile}: {summary}"
     if run and len(word) + len(line) + len(run) + 2 > page.width:
         if not any(record.run_id in above for above in page.lines[-1:]):
             page.text(f"run {record.run_id}")
@@ -145,7 +147,7 @@ def shortened(text: str, most: int = MOST_LETTERS) -> str:
 
 
 def _by_hand(finding: Finding) -> str:
-    """The remedy, less the command that is told once below all of them."""
+    """The remedy, less the command that is shown once below all of them."""
     if not finding.role:
         return finding.remedy
     remedy = finding.remedy

@@ -66,7 +66,7 @@ class HostBaseline:
     run_at: str  # when it began, UTC; "" where there is none
     set_at: str  # when `baseline set` named it; "": it is the newest run that passed
     figures: Baseline
-    reason: str = ""  # why, as the user said with `baseline set`
+    reason: str = ""  # why, as the user wrote with `baseline set`
     names: tuple[str, ...] = ()  # other names of the same host
 
 
@@ -188,7 +188,7 @@ class Store:
         found: list[RunSummary] = []
         with self._transaction(write=False) as connection:
             if asked:
-                names = {name for one in asked for name in hostnames.of_host(connection, one)}
+                names = {name for host in asked for name in hostnames.of_host(connection, host)}
                 query = query.where(runs.c.host.in_(sorted(names)))
             if batch is not None:
                 query = query.where(runs.c.batch_id == self._batch_id(connection, batch))
@@ -226,8 +226,8 @@ class Store:
             ordered = newest.order_by(began.desc(), runs.c.batch_id.desc()).limit(1)
             found = connection.execute(ordered).scalars().all()
         else:
-            alike = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
-            query = sa.select(runs.c.batch_id).where(*alike).distinct().order_by(runs.c.batch_id).limit(6)
+            same_prefix = (runs.c.batch_id >= batch, runs.c.batch_id < batch + LAST_CHARACTER)
+            query = sa.select(runs.c.batch_id).where(*same_prefix).distinct().order_by(runs.c.batch_id).limit(6)
             found = connection.execute(query).scalars().all()
         if batch in found:
             found = [batch]
@@ -248,12 +248,12 @@ class Store:
         """
         run_id = storable(run_id)
         # A range and not LIKE: by the index of ids on both databases, and no letter is a wildcard.
-        alike = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
+        same_prefix = sa.select(runs.c.run_id).where(runs.c.run_id >= run_id, runs.c.run_id < run_id + LAST_CHARACTER)
         with self._transaction(write=False) as connection:
             if run_id == "last":
                 found = _newest_id(connection)
             else:
-                found = connection.execute(alike.order_by(runs.c.run_id).limit(6)).scalars().all()
+                found = connection.execute(same_prefix.order_by(runs.c.run_id).limit(6)).scalars().all()
             if run_id in found:
                 found = [run_id]
             if not found:
@@ -431,11 +431,11 @@ class Store:
 
     def prune(self, run_ids: list[str]) -> list[str]:
         """Delete runs with their findings and measurements, a few hundred at a time; returns those that went."""
-        gone: list[str] = []
+        removed: list[str] = []
         for start in range(0, len(run_ids), retention.BATCH):
             with self._transaction() as connection:
-                gone += retention.delete(connection, run_ids[start : start + retention.BATCH])
-        return gone
+                removed += retention.delete(connection, run_ids[start : start + retention.BATCH])
+        return removed
 
     def export_records(self, host: str | None = None) -> Iterator[str]:
         """Each record as one line of JSON, oldest first, read while it is written out."""

@@ -61,18 +61,18 @@ def newest_passed(connection: Connection, host: str, *, any_part: bool = False) 
         where.append(runs.c.certifies.is_not(False))
     one_probe = None  # of an earlier version: passed with few probes; counts where there is nothing else
     real: bool | None = None
-    for one in _newest(connection, host, CERTIFYING, *where):
-        if one.source == Source.SIMULATED.value:
+    for run in _newest(connection, host, CERTIFYING, *where):
+        if run.source == Source.SIMULATED.value:
             real = is_real(connection, host) if real is None else real
             if real:
                 continue
-        if any_part or one.certifies:
-            return str(one.run_id)
-        options = _options(connection, one.run_id)
+        if any_part or run.certifies:
+            return str(run.run_id)
+        options = _options(connection, run.run_id)
         if is_whole(options):
             if not options.get("probes"):
-                return str(one.run_id)
-            one_probe = one_probe or str(one.run_id)
+                return str(run.run_id)
+            one_probe = one_probe or str(run.run_id)
     return one_probe
 
 

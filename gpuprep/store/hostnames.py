@@ -1,7 +1,7 @@
 """Which names are one host? Inside the caller's transaction. Use it through store/__init__.py.
 
 Rows of runs, figures and choices keep the name that the user gave; who asks for one name gets those of all names of
-its host. The identity of a name is what the host said when the controller connected to that name;
+its host. The identity of a name is what the host reported when the controller connected to that name;
 checks/drift/samehost.py says when two of them are one host.
 """
 
@@ -52,7 +52,7 @@ def of_host(connection: Connection, name: str) -> list[str]:
     name = storable(name)
     mine = sa.select(host_names.c.host).where(host_names.c.name == name).scalar_subquery()
     query = sa.select(host_names.c.name).where(host_names.c.host == mine).order_by(host_names.c.name)
-    return [name, *(one for one in connection.execute(query).scalars() if one != name)]
+    return [name, *(other for other in connection.execute(query).scalars() if other != name)]
 
 
 def first_of(connection: Connection, name: str) -> str:
@@ -71,7 +71,7 @@ def know(
     """
     name = storable(name)
     everyone = all_names(connection)
-    mine = next((one for one in everyone if one.name == name), None)
+    mine = next((known for known in everyone if known.name == name), None)
     if not now.is_known:
         return Known(tuple(of_host(connection, name)[1:]))
     notes: list[str] = []
@@ -84,23 +84,23 @@ def know(
         notes.append(
             f"another machine answers to {name} now: what {name} was certified as was that of the machine before"
         )
-        left = [one.name for one in everyone if mine and one.host == mine.host and one.name != name]
+        left = [known.name for known in everyone if mine and known.host == mine.host and known.name != name]
         if left and by_hand != JOINED:
             leave(connection, name, left, held_to(), at)
             host = name
             notes.append(f"{_few(left)}: no longer the same host as {name}")
     mine = Named(name, host, now, at, by_hand)
     same = _same(everyone, mine, now)
-    others = [one for one in everyone if one.name != name and one.host != host]
+    others = [known for known in everyone if known.name != name and known.host != host]
     _write(connection, mine)
     if same:
-        join(connection, name, [one.name for one in same])
+        join(connection, name, [known.name for known in same])
         notes.append(
-            f"{name} is the host that is also called {_few(one.name for one in same)}"
+            f"{name} is the host that is also called {_few(known.name for known in same)}"
             " (same SSH host key and hardware): they have one history"
         )
     if is_new or what:
-        notes += _claims(name, now, [one for one in others if one not in same])
+        notes += _claims(name, now, [known for known in others if known not in same])
     return Known(tuple(of_host(connection, name)[1:]), tuple(notes))
 
 
@@ -108,7 +108,7 @@ def nothing_new(connection: Connection, name: str, now: Identity) -> Known | Non
     """What `know` would return if it had nothing to write: nearly every look at a host. None if it has."""
     name = storable(name)
     everyone = all_names(connection)
-    mine = next((one for one in everyone if one.name == name), None)
+    mine = next((known for known in everyone if known.name == name), None)
     if now.is_known and (mine is None or mine.identity != now or _same(everyone, mine, now)):
         return None
     return Known(tuple(of_host(connection, name)[1:]))
@@ -117,17 +117,19 @@ def nothing_new(connection: Connection, name: str, now: Identity) -> Known | Non
 def _same(everyone: Iterable[Named], mine: Named, now: Identity) -> list[Named]:
     """Names of the same host that are not yet joined with this one."""
     return [
-        one
-        for one in everyone
-        if one.host != mine.host and APART not in (mine.by_hand, one.by_hand) and samehost.same_host(one.identity, now)
+        known
+        for known in everyone
+        if known.host != mine.host
+        and APART not in (mine.by_hand, known.by_hand)
+        and samehost.same_host(known.identity, now)
     ]
 
 
 def join(connection: Connection, name: str, others: Sequence[str], by_hand: str = "") -> None:
     """These names are one host from now on; each must have a row. What each has keeps its name."""
-    hosts = {first_of(connection, one) for one in (name, *others)}
-    known = [one for one in all_names(connection) if one.host in hosts]
-    first = min(known, key=lambda one: (one.name != one.host, one.seen_at, one.name)).host
+    hosts = {first_of(connection, known_name) for known_name in (name, *others)}
+    known = [entry for entry in all_names(connection) if entry.host in hosts]
+    first = min(known, key=lambda entry: (entry.name != entry.host, entry.seen_at, entry.name)).host
     connection.execute(host_names.update().where(host_names.c.host.in_(hosts)).values(host=first))
     if by_hand:
         connection.execute(host_names.update().where(host_names.c.name.in_([name, *others])).values(by_hand=by_hand))
@@ -171,15 +173,15 @@ def has_row(connection: Connection, name: str) -> bool:
 
 
 def _claims(name: str, now: Identity, others: Iterable[Named]) -> list[str]:
-    """A host that says what another says, and is not that host: told, never merged."""
-    said: dict[str, list[str]] = {}
-    for one in others:
-        if why := samehost.not_merged(one.identity, now):
-            said.setdefault(why, []).append(one.name)
+    """A host that reports the identity of another, and is not that host: reported, never merged."""
+    names_by_reason: dict[str, list[str]] = {}
+    for other in others:
+        if why := samehost.not_merged(other.identity, now):
+            names_by_reason.setdefault(why, []).append(other.name)
     return [
         f"{name} {why} ({_few(names)}): it counts as another host; if it is the same host, type:"
         f" {command('gpuprep', 'history', 'join', about=(name, names[0]))}"
-        for why, names in said.items()
+        for why, names in names_by_reason.items()
     ]
 
 
@@ -189,15 +191,15 @@ def _few(names: Iterable[str]) -> str:
     return ", ".join(listed[:NAMED]) + more
 
 
-def _write(connection: Connection, one: Named) -> None:
+def _write(connection: Connection, named: Named) -> None:
     """Only what is new: most looks at a host find what was found before."""
-    row = {"name": one.name, "host": one.host, "identity": _text(one.identity), "by_hand": one.by_hand}
-    mine = host_names.c.name == one.name
+    row = {"name": named.name, "host": named.host, "identity": _text(named.identity), "by_hand": named.by_hand}
+    mine = host_names.c.name == named.name
     there = connection.execute(sa.select(host_names).where(mine)).mappings().one_or_none()
     if there is not None and all(there[name] == value for name, value in row.items()):
         return
-    if not insert_new(connection, host_names, {**row, "seen_at": one.seen_at}):
-        connection.execute(host_names.update().where(mine).values(**row, seen_at=one.seen_at))
+    if not insert_new(connection, host_names, {**row, "seen_at": named.seen_at}):
+        connection.execute(host_names.update().where(mine).values(**row, seen_at=named.seen_at))
 
 
 def _text(identity: Identity) -> str:

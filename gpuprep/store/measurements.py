@@ -31,7 +31,7 @@ def rows(record: RunRecord) -> list[dict[str, Any]]:
     snapshot = record.after or record.before
     version = snapshot.agent_version if snapshot else record.gpuprep_version
     named = {"run_id": record.run_id, "host": record.host, "started_at": record.started_at}
-    probed = [(one.probe, one.source.value, one.values) for one in record.measurements]
+    probed = [(measurement.probe, measurement.source.value, measurement.values) for measurement in record.measurements]
     return [] if record.command in WITHOUT else _rows(named, version, probed)
 
 
@@ -42,7 +42,10 @@ def rows_of_text(text: str) -> list[dict[str, Any]]:
         snapshot = document.get("after") or document.get("before") or {}
         version = snapshot.get("agent_version") or document["gpuprep_version"]
         named = {name: document[name] for name in ("run_id", "host", "started_at")}
-        probed = [(one["probe"], one["source"], one["values"]) for one in document["measurements"]]
+        probed = [
+            (measurement["probe"], measurement["source"], measurement["values"])
+            for measurement in document["measurements"]
+        ]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
     return [] if document.get("command") in WITHOUT else _rows(named, version, probed)

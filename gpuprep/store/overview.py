@@ -59,12 +59,12 @@ WHOLE = (
 
 def newest_of_hosts(connection: Connection, commands: Collection[str]) -> list[Run]:
     names = _names(runs.c.host)
-    one, moment = runs.alias("one"), latest()
-    mine = sa.select(one.c.run_id).where(one.c.host == names.c.name, one.c.command.in_(sorted(commands)))
-    newest = mine.order_by(one.c.started_at.desc(), one.c.run_id.desc()).limit(1)
+    run, moment = runs.alias("one"), latest()
+    mine = sa.select(run.c.run_id).where(run.c.host == names.c.name, run.c.command.in_(sorted(commands)))
+    newest = mine.order_by(run.c.started_at.desc(), run.c.run_id.desc()).limit(1)
     # Of a host whose clock was always ahead, the newest of these.
     chosen = sa.func.coalesce(
-        newest.where(one.c.started_at <= moment).scalar_subquery(), newest.scalar_subquery()
+        newest.where(run.c.started_at <= moment).scalar_subquery(), newest.scalar_subquery()
     )  # fmt: skip
     ids = sa.select(chosen.label("run_id")).select_from(names).subquery()
     return _runs(connection, sa.select(*WHOLE).join(ids, ids.c.run_id == runs.c.run_id))
@@ -154,8 +154,8 @@ def with_problem(connection: Connection, subject: str, name: str, since: str) ->
 
 def beginning_with(connection: Connection, prefix: str, limit: int) -> list[Run]:
     prefix = storable(prefix)
-    alike = (runs.c.run_id >= prefix, runs.c.run_id < prefix + LAST_CHARACTER)
-    return _runs(connection, sa.select(*WHOLE).where(*alike).order_by(runs.c.run_id).limit(limit))
+    same_prefix = (runs.c.run_id >= prefix, runs.c.run_id < prefix + LAST_CHARACTER)
+    return _runs(connection, sa.select(*WHOLE).where(*same_prefix).order_by(runs.c.run_id).limit(limit))
 
 
 def _runs(connection: Connection, query: sa.Select[Any]) -> list[Run]:

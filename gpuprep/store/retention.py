@@ -37,9 +37,9 @@ def delete(connection: Connection, run_ids: Sequence[str]) -> list[str]:
     referred: set[str] = set()
     for column in (baselines.c.run_id, certified.c.run_id):
         referred.update(connection.execute(sa.select(column).where(column.in_(run_ids))).scalars())
-    gone = [run_id for run_id in run_ids if run_id not in referred]
-    connection.execute(runs.delete().where(runs.c.run_id.in_(gone)))
-    return gone
+    removed = [run_id for run_id in run_ids if run_id not in referred]
+    connection.execute(runs.delete().where(runs.c.run_id.in_(removed)))
+    return removed
 
 
 def log_folders(parent: Path, run_ids: Iterable[str]) -> list[Path]:

@@ -21,7 +21,7 @@ AHEAD = timedelta(minutes=5)  # by which the clock of another machine may differ
 
 
 def _text(width: int) -> sa.types.TypeEngine[str]:
-    """SQLite does not look at the width and compares bytes; PostgreSQL is told to do likewise."""
+    """SQLite does not look at the width and compares bytes; PostgreSQL is set to do likewise."""
     return sa.String(width).with_variant(sa.Text(collation="C"), "postgresql")
 
 
@@ -117,7 +117,7 @@ host_names = sa.Table(
     metadata,
     sa.Column("name", _text(255), primary_key=True),
     sa.Column("host", _text(255), nullable=False),  # the same for all names of one host: the first of them
-    sa.Column("identity", sa.Text, nullable=False),  # what it said of itself when it was asked last; JSON
+    sa.Column("identity", sa.Text, nullable=False),  # what it reported of itself when it was asked last; JSON
     sa.Column("seen_at", _text(32), nullable=False),
     sa.Column("by_hand", _text(16), nullable=False),  # "joined" or "apart": the user said so; "": by its identity
     sa.Index("host_names_by_host", "host"),

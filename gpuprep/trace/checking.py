@@ -74,14 +74,14 @@ def check_job(
     baseline: RanksDocument | None = None,
     within_percent: float = 5.0,
 ) -> Checked:
-    """`judged`: what check() said of each rank, with that rank of the baseline. The slowest rank's step is the job's.
+    """`judged`: check()'s result of each rank, with that rank of the baseline. The slowest rank's step is the job's.
 
     A rank without a profile, or that the baseline has not, is UNKNOWN: the others say nothing of it.
     """
     lines = []
     lowest = min(judged, default=0)
     for rank, found in judged.items():
-        # Who is a straggler, and how long a step takes, is told of the job once.
+        # Who is a straggler, and how long a step takes, is reported of the job once.
         lines += [replace(line, rank=rank) for line in found.lines if line.name not in (STRAGGLER, STEP_TIME)]
         if rank == lowest:
             lines += [_straggler(line, ranks, baseline) for line in found.lines if line.name == STRAGGLER]
@@ -101,8 +101,8 @@ def _whole(lines: list[Line]) -> Checked:
 
 def _chosen(asked: Sequence[str]) -> tuple[list[Rule], frozenset[str]]:
     known = rulebook()
-    ids = [one.strip() for word in asked for one in word.split(",") if one.strip()]
-    unknown = [one for one in ids if one != ALL and one not in known]
+    ids = [rule_id.strip() for word in asked for rule_id in word.split(",") if rule_id.strip()]
+    unknown = [rule_id for rule_id in ids if rule_id != ALL and rule_id not in known]
     if unknown or not ids:
         raise UsageError(
             f"no such rule: {', '.join(unknown)}" if unknown else "no rule was named",
@@ -111,20 +111,20 @@ def _chosen(asked: Sequence[str]) -> tuple[list[Rule], frozenset[str]]:
     named = frozenset(ids) - {ALL}
     if ALL in ids:
         return [rule for rule in known.values() if rule.severity != MISSING or rule.id in named], named
-    return [known[one] for one in dict.fromkeys(ids)], named
+    return [known[rule_id] for rule_id in dict.fromkeys(ids)], named
 
 
 def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, named: frozenset[str]) -> Line:
-    said = _said(rule.id, document)
-    fresh = said if baseline is None else _fresh(said, _said(rule.id, baseline))
+    advice = _advice_of(rule.id, document)
+    fresh = advice if baseline is None else _fresh(advice, _advice_of(rule.id, baseline))
     if fresh:
         text = " ".join(map(_words, fresh))
         if baseline is not None and (missing := _missing(rule, baseline)):
             text = f"{text} The baseline could not be judged: {missing}"
-        counts = rule.id in named or any(one.severity != "hint" for one in fresh)
+        counts = rule.id in named or any(advice.severity != "hint" for advice in fresh)
         return Line(rule.id, Status.FAIL if counts else Status.WARN, text)
-    if said:
-        return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, said))}")
+    if advice:
+        return Line(rule.id, Status.WARN, f"as in the baseline: {' '.join(map(_words, advice))}")
     if missing := _missing(rule, document):
         if baseline is not None and _missing(rule, baseline):
             # The user chose what it is compared with: what that one lacks, too, is no news.
@@ -133,25 +133,25 @@ def _rule(rule: Rule, document: TraceDocument, baseline: TraceDocument | None, n
     return Line(rule.id, Status.PASS, "")
 
 
-def _said(rule: str, document: TraceDocument) -> list[Advice]:
-    return [one for one in document.advice if one.rule == rule]
+def _advice_of(rule: str, document: TraceDocument) -> list[Advice]:
+    return [advice for advice in document.advice if advice.rule == rule]
 
 
-def _fresh(said: list[Advice], before: list[Advice]) -> list[Advice]:
+def _fresh(current: list[Advice], before: list[Advice]) -> list[Advice]:
     """Nothing where the rule spoke before; of the machine's findings, which are several of one rule, the others."""
-    if before and not any(one.rule == MACHINE for one in before):
+    if before and not any(advice.rule == MACHINE for advice in before):
         return []
-    known = {one.problem for one in before}
-    return [one for one in said if one.problem not in known]
+    known = {advice.problem for advice in before}
+    return [advice for advice in current if advice.problem not in known]
 
 
-def _words(one: Advice) -> str:
-    return one.problem + (f" About {one.gain.us / 1e3:.2f} ms a step." if one.gain else "")
+def _words(advice: Advice) -> str:
+    return advice.problem + (f" About {advice.gain.us / 1e3:.2f} ms a step." if advice.gain else "")
 
 
 def _missing(rule: Rule, document: TraceDocument) -> str:
     """Why the rule could not be judged; "" where it could."""
-    found = next((one for one in document.advice if one.rule in rule.needs), None)
+    found = next((advice for advice in document.advice if advice.rule in rule.needs), None)
     return f"{found.problem} {found.recommendation}" if found else ""
 
 
@@ -174,19 +174,19 @@ def _step_time(document: TraceDocument, baseline: TraceDocument, percent: float)
 
 def _straggler(line: Line, ranks: RanksDocument, baseline: RanksDocument | None) -> Line:
     """Nobody knows who comes last where no collective was found in all ranks."""
-    if line.status is not Status.PASS or any(one.late_us is not None for one in ranks.ranks):
+    if line.status is not Status.PASS or any(rank.late_us is not None for rank in ranks.ranks):
         return line
     text = "no collective was found in all ranks of its group: nothing is known of who waits for whom"
-    if baseline is not None and all(one.late_us is None for one in baseline.ranks):
+    if baseline is not None and all(rank.late_us is None for rank in baseline.ranks):
         return Line(STRAGGLER, Status.WARN, f"{text}, as in the baseline")
     return Line(STRAGGLER, Status.UNKNOWN, text)
 
 
 def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument | None) -> Line:
-    here = {one.rank for one in ranks.ranks}
-    before = {one.rank for one in baseline.ranks} if baseline else here
+    here = {rank.rank for rank in ranks.ranks}
+    before = {rank.rank for rank in baseline.ranks} if baseline else here
     known = set(baseline.missing) if baseline else set()
-    said = [
+    reasons = [
         f"{words}: {_numbers(found)}"
         for words, found in (
             ("no profile of rank", set(ranks.missing) - known),
@@ -195,9 +195,9 @@ def _ranks(ranks: RanksDocument, judged: Iterable[int], baseline: RanksDocument 
         )
         if found
     ]
-    said += [note.text for note in ranks.notes if note.id == "no_profile"]
-    if said:
-        return Line(RANKS, Status.UNKNOWN, "; ".join(said))
+    reasons += [note.text for note in ranks.notes if note.id == "no_profile"]
+    if reasons:
+        return Line(RANKS, Status.UNKNOWN, "; ".join(reasons))
     if same := set(ranks.missing) & known:
         return Line(RANKS, Status.WARN, f"no profile of rank: {_numbers(same)}, as in the baseline")
     return Line(RANKS, Status.PASS, f"{len(set(judged))} judged")
@@ -231,7 +231,7 @@ def _job_step_time(
 
 def _slowest(ranks: RanksDocument) -> tuple[float, int] | None:
     """µs a step, and the rank."""
-    steps = [(one.step_us, -one.rank) for one in ranks.ranks if one.step_us]
+    steps = [(rank.step_us, -rank.rank) for rank in ranks.ranks if rank.step_us]
     if not steps:
         return None
     us, rank = max(steps)

@@ -57,7 +57,7 @@ class Comparison:
     figures: tuple[Figure, ...]
     ops: tuple[Changed, ...]  # the largest change first
     kernels: tuple[Changed, ...]
-    rules_gone: tuple[Advice, ...]  # said of the first profile alone
+    rules_gone: tuple[Advice, ...]  # advice on the first profile alone
     rules_new: tuple[Advice, ...]
     rules_kept: tuple[Advice, ...]  # as the second profile has them
     remarks: tuple[str, ...]  # why the comparison may mislead
@@ -83,24 +83,26 @@ class JobComparison:
 
 
 def compare(before: TraceDocument, after: TraceDocument) -> Comparison:
-    old, new = ({_about(one): one for one in document.advice} for document in (before, after))
+    old, new = ({_about(advice): advice for advice in document.advice} for document in (before, after))
     return Comparison(
         before=before.file.profile_name,
         after=after.file.profile_name,
         figures=_figures(before, after),
         ops=_changed(before, after, _ops(before), _ops(after)),
         kernels=_changed(before, after, _kernels(before), _kernels(after)),
-        rules_gone=tuple(one for rule, one in old.items() if rule not in new),
-        rules_new=tuple(one for rule, one in new.items() if rule not in old),
-        rules_kept=tuple(one for rule, one in new.items() if rule in old),
+        rules_gone=tuple(advice for rule, advice in old.items() if rule not in new),
+        rules_new=tuple(advice for rule, advice in new.items() if rule not in old),
+        rules_kept=tuple(advice for rule, advice in new.items() if rule in old),
         remarks=_remarks(before, after),
     )
 
 
 def compare_jobs(before: RanksDocument, after: RanksDocument, compared: Mapping[int, Comparison]) -> JobComparison:
     """`compared`: of each rank that both jobs have."""
-    old, new = ({one.rank: one.step_us for one in job.ranks} for job in (before, after))
-    slow = max((one for one in after.ranks if one.rank in compared), key=lambda one: one.step_us or 0.0, default=None)
+    old, new = ({rank.rank: rank.step_us for rank in job.ranks} for job in (before, after))
+    slow = max(
+        (rank for rank in after.ranks if rank.rank in compared), key=lambda rank: rank.step_us or 0.0, default=None
+    )
     return JobComparison(
         before=before.job,
         after=after.job,
@@ -136,22 +138,22 @@ def _most(of: Callable[[RankLine], float | None]) -> Callable[[RanksDocument], f
 _OF_JOB: tuple[tuple[str, str, Callable[[RanksDocument], float | None]], ...] = (
     ("ranks", "", lambda job: len(job.ranks)),
     ("steps of all ranks", "", lambda job: len(job.steps)),
-    ("step of the slowest rank", "ms", _most(lambda one: one.step_us)),
-    ("GPU busy, mean of ranks", "ms", _mean(lambda one: one.busy_us)),
-    ("compute, mean of ranks", "ms", _mean(lambda one: one.compute_us)),
-    ("collectives, mean of ranks", "ms", _mean(lambda one: one.collective_us)),
-    ("exposed, mean of ranks", "ms", _mean(lambda one: one.exposed_us)),
+    ("step of the slowest rank", "ms", _most(lambda rank: rank.step_us)),
+    ("GPU busy, mean of ranks", "ms", _mean(lambda rank: rank.busy_us)),
+    ("compute, mean of ranks", "ms", _mean(lambda rank: rank.compute_us)),
+    ("collectives, mean of ranks", "ms", _mean(lambda rank: rank.collective_us)),
+    ("exposed, mean of ranks", "ms", _mean(lambda rank: rank.exposed_us)),
     ("waiting, mean of ranks", "ms", _mean(lambda one: one.waiting_us)),
     ("late, the latest rank", "ms", _most(lambda one: one.late_us)),
 )
 
 
 def _job_remarks(before: RanksDocument, after: RanksDocument) -> Iterator[str]:
-    one, other = ({line.rank for line in job.ranks} for job in (before, after))
-    for which, ranks in (("first", one - other), ("second", other - one)):
+    ranks_before, ranks_after = ({line.rank for line in job.ranks} for job in (before, after))
+    for which, ranks in (("first", ranks_before - ranks_after), ("second", ranks_after - ranks_before)):
         if ranks:
-            told = ", ".join(map(str, sorted(ranks)[:MOST_RANKS])) + (", ..." if len(ranks) > MOST_RANKS else "")
-            yield f"In the {which} job alone, so not compared: rank {told}."
+            listed = ", ".join(map(str, sorted(ranks)[:MOST_RANKS])) + (", ..." if len(ranks) > MOST_RANKS else "")
+            yield f"In the {which} job alone, so not compared: rank {listed}."
     if before.world_size != after.world_size and before.world_size and after.world_size:
         yield f"The jobs are of different size: {before.world_size} and {after.world_size} ranks."
     if before.backend != after.backend and before.backend and after.backend:
@@ -161,27 +163,27 @@ def _job_remarks(before: RanksDocument, after: RanksDocument) -> Iterator[str]:
             yield f"No step is in all profiles of the {which} job."
 
 
-def _about(one: Advice) -> Hashable:
+def _about(advice: Advice) -> Hashable:
     """The machine's findings are several of one rule."""
-    return (one.rule, one.problem if one.rule == MACHINE else "")
+    return (advice.rule, advice.problem if advice.rule == MACHINE else "")
 
 
 def _figures(before: TraceDocument, after: TraceDocument) -> tuple[Figure, ...]:
-    one, other = before.summary, after.summary
-    a, b = max(1, one.iterations), max(1, other.iterations)
+    old, new = before.summary, after.summary
+    a, b = max(1, old.iterations), max(1, new.iterations)
     return (
-        Figure("iterations", "", one.iterations, other.iterations),
-        Figure("step time", "ms", one.average_iteration_us / 1e3, other.average_iteration_us / 1e3),
-        Figure("GPU busy a step", "ms", one.gpu_busy_us / a / 1e3, other.gpu_busy_us / b / 1e3),
-        Figure("GPU utilization", "%", one.gpu_utilization_percent, other.gpu_utilization_percent),
-        Figure("kernels a step", "", one.kernels / a, other.kernels / b),
-        Figure("kernel time a step", "ms", one.kernel_time_us / a / 1e3, other.kernel_time_us / b / 1e3),
-        Figure("memory operations a step", "ms", one.memory_time_us / a / 1e3, other.memory_time_us / b / 1e3),
+        Figure("iterations", "", old.iterations, new.iterations),
+        Figure("step time", "ms", old.average_iteration_us / 1e3, new.average_iteration_us / 1e3),
+        Figure("GPU busy a step", "ms", old.gpu_busy_us / a / 1e3, new.gpu_busy_us / b / 1e3),
+        Figure("GPU utilization", "%", old.gpu_utilization_percent, new.gpu_utilization_percent),
+        Figure("kernels a step", "", old.kernels / a, new.kernels / b),
+        Figure("kernel time a step", "ms", old.kernel_time_us / a / 1e3, new.kernel_time_us / b / 1e3),
+        Figure("memory operations a step", "ms", old.memory_time_us / a / 1e3, new.memory_time_us / b / 1e3),
         Figure(
             "Tensor Core kernels a step", "ms",
-            one.tensor_core_kernel_time_us / a / 1e3, other.tensor_core_kernel_time_us / b / 1e3,
+            old.tensor_core_kernel_time_us / a / 1e3, new.tensor_core_kernel_time_us / b / 1e3,
         ),
-        Figure("Tensor Core efficiency", "%", one.tensor_core_efficiency_percent, other.tensor_core_efficiency_percent),
+        Figure("Tensor Core efficiency", "%", old.tensor_core_efficiency_percent, new.tensor_core_efficiency_percent),
     )  # fmt: skip
 
 
@@ -189,19 +191,21 @@ _Sums = dict[Hashable, tuple[str, str, str, float, float]]  # key ► name, type
 
 
 def _ops(document: TraceDocument) -> _Sums:
-    return _sums((_op_key(one), one.name, one.type, one.shapes, one.gpu_us, one.calls) for one in document.ops)
+    return _sums((_op_key(op), op.name, op.type, op.shapes, op.gpu_us, op.calls) for op in document.ops)
 
 
-def _op_key(one: OpLine) -> Hashable:
-    return (one.type, one.name, one.direction, one.shapes)
+def _op_key(line: OpLine) -> Hashable:
+    return (line.type, line.name, line.direction, line.shapes)
 
 
 def _kernels(document: TraceDocument) -> _Sums:
-    return _sums((_kernel_key(one), one.name, "", "", one.total_us, one.calls) for one in document.kernels)
+    return _sums(
+        (_kernel_key(kernel), kernel.name, "", "", kernel.total_us, kernel.calls) for kernel in document.kernels
+    )
 
 
-def _kernel_key(one: KernelLine) -> Hashable:
-    return (one.name, one.memory)
+def _kernel_key(line: KernelLine) -> Hashable:
+    return (line.name, line.memory)
 
 
 def _sums(lines: Iterable[tuple[Hashable, str, str, str, float, int]]) -> _Sums:
@@ -218,12 +222,12 @@ def _changed(before: TraceDocument, after: TraceDocument, old: _Sums, new: _Sums
     smallest = SMALLEST_SHARE * max(before.summary.average_iteration_us, after.summary.average_iteration_us)
     found = []
     for key in {**old, **new}:
-        one, other = old.get(key), new.get(key)
-        name, kind, shapes = (other or one or ("", "", ""))[:3]
+        was, now = old.get(key), new.get(key)
+        name, kind, shapes = (now or was or ("", "", ""))[:3]
         line = Changed(
             name, kind, shapes,
-            None if one is None else one[3] / a, None if other is None else other[3] / b,
-            0.0 if one is None else one[4] / a, 0.0 if other is None else other[4] / b,
+            None if was is None else was[3] / a, None if now is None else now[3] / b,
+            0.0 if was is None else was[4] / a, 0.0 if now is None else now[4] / b,
         )  # fmt: skip
         if abs(line.difference_us) >= smallest:
             found.append(line)

@@ -180,7 +180,7 @@ class Advice:
     """A recommendation. `rule` is an id of advice/rules.yml."""
 
     rule: str
-    severity: str  # "problem", "hint", "missing": cannot be told from this profile
+    severity: str  # "problem", "hint", "missing": cannot be judged from this profile
     problem: str  # with its figures
     recommendation: str
     link: str
@@ -227,7 +227,10 @@ class TraceDocument:
 def unlike(before: TraceDocument, after: TraceDocument) -> list[str]:
     """Why a step of the one is not a step of the other, in sentences."""
     found = []
-    boards = [tuple(sorted({one.name for one in document.file.devices if one.kernels})) for document in (before, after)]
+    boards = [
+        tuple(sorted({device.name for device in document.file.devices if device.kernels}))
+        for document in (before, after)
+    ]
     if boards[0] != boards[1]:
         words = [", ".join(names) or "no GPU" for names in boards]
         found.append(f"The profiles are of different GPUs: {words[0]} and {words[1]}.")

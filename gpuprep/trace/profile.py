@@ -55,7 +55,7 @@ class KernelRow:
     name: str
     memory: bool  # a copy or a fill
     tensor_cores: UsesTensorCores
-    rule: str  # the rule that told; "" for unknown
+    rule: str  # the rule that decided; "" for unknown
     launch_grid: str  # of the first launch: "(128,1,1)"
     launch_block: str
 

@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 30  # with a browser that says nothing
 def serve(
     application: WSGIApplication, listen: Listen, token: str, names: Sequence[str], say: Callable[[str], None]
 ) -> None:
-    """Answer until SIGINT or SIGTERM. `token` "": none is asked for. `say` is told the address.
+    """Answer until SIGINT or SIGTERM. `token` "": none is asked for. `say` gets the address.
 
     Raises UsageError where nothing can listen there.
     """

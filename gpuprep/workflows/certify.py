@@ -26,7 +26,7 @@ MOST_REASON = 1000  # letters, as of a waiver's justification
 
 
 def standing(run: ProfileRun, wanted: Wanted, facts: Snapshot, findings: Sequence[Finding]) -> Doubts:
-    """Why the run that passed does not become the certified run; the run's record and the user are told.
+    """Why the run that passed does not become the certified run; the run's record and the user get it.
 
     `findings` are those before waivers. Without a store nothing is certified.
     """
@@ -109,9 +109,9 @@ def certify(store: Store, host: str, run: str | None, now: str, reason: str = ""
     if record.source is Source.SIMULATED and store.is_real(host):
         raise UsageError(f"{named} saw a simulated GPU, and {host} has a real one: they cannot be compared", NEWEST)
     if record.history is not None and record.history.certifies is False and not reason:
-        said = record.history
+        history = record.history
         worse = "it measured less or found something worse"
-        why = f"it {'; '.join(said.doubts)}" if said.doubts else (*said.notes, worse)[0]
+        why = f"it {'; '.join(history.doubts)}" if history.doubts else (*history.notes, worse)[0]
         raise UsageError(
             f"{named} did not become the certified run by itself: {why}",
             f"to choose this run anyway, give a reason: {command('gpuprep', 'baseline', 'set', about=host)}"

@@ -68,7 +68,9 @@ def _record(host: str | None, run: str | None, url: str | None) -> RunRecord:
 
 
 def _parts(record: RunRecord) -> Codec | Missing:
-    values = next((one.values for one in reversed(record.measurements) if one.probe == "codec"), None)
+    values = next(
+        (measurement.values for measurement in reversed(record.measurements) if measurement.probe == "codec"), None
+    )
     if values is None:
         return Missing("not_recorded", "this run did not ask FFmpeg for its parts (validate --only codec does)")
     return measured(Codec, values)

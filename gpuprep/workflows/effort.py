@@ -67,16 +67,16 @@ def onto(plan: Plan, effort: Effort) -> Plan:
 
 
 def of(
-    plan: Plan, packages: str, ours: Sequence[RunRecord], alike: Sequence[RunRecord], *, local: bool = False
+    plan: Plan, packages: str, ours: Sequence[RunRecord], similar: Sequence[RunRecord], *, local: bool = False
 ) -> Effort:
-    """`packages` is the source of the host's packages, `ours` earlier runs of this host, `alike` of others like it."""
+    """`packages` is the source of the host's packages, `ours` earlier runs of this host, `similar` of hosts like it."""
     restarting = {remaining.step_of(step.role) for step in plan.steps if step.may_reboot and not local}
     roles = [remaining.step_of(step.role) for step in plan.steps]
     if not roles:
         return Effort(())
     names = list(dict.fromkeys([remaining.FACTS, remaining.PREFLIGHT, *roles]))
-    known = {step: took for step, took in remaining.expected(names, ours, alike) if took is not None}
-    measured = [total for run in (*ours, *alike) if (total := remaining.measuring(run)) > 0]
+    known = {step: took for step, took in remaining.expected(names, ours, similar) if took is not None}
+    measured = [total for run in (*ours, *similar) if (total := remaining.measuring(run)) > 0]
     if measured:
         known[MEASURING] = median(measured)
     return Effort(tuple(_step(name, known.get(name), packages, name in restarting) for name in (*names, MEASURING)))
@@ -91,9 +91,9 @@ def _step(name: str, known: float | None, packages: str, restart: bool) -> StepE
 def earlier(store: Store, host: str, profile: str, facts: Snapshot) -> tuple[list[RunRecord], list[RunRecord]]:
     """Provisions that ended well: of this host, and of this profile on the same system. Raises StoreError."""
     ours = store.ended_well("provision", facts.source, host=host)
-    alike = store.ended_well("provision", facts.source, profile=profile)
-    alike = [run for run in alike if (then := run.after or run.before) and then.os == facts.os]
-    return [run for run in ours if _plain(run)], [run for run in alike if _plain(run)]
+    similar = store.ended_well("provision", facts.source, profile=profile)
+    similar = [run for run in similar if (then := run.after or run.before) and then.os == facts.os]
+    return [run for run in ours if _plain(run)], [run for run in similar if _plain(run)]
 
 
 def _plain(run: RunRecord) -> bool:

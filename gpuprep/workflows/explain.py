@@ -56,11 +56,11 @@ def answer(question: Question) -> Answer:
         raise UsageError(f"{count} shapes are too many", f"ask for at most {MOST_QUESTIONS}, data types counted")
     if question.gpu is None and (count or question.model is None):
         raise UsageError("`gpuprep explain` needs --gpu or --model", "for example --gpu t4, or --model 7e9")
-    meant = () if question.gpu is None else _boards(question.gpu)
-    board = _best(meant, question.gpu or "")
-    model = None if question.model is None else _model(question.model, meant)
+    candidates = () if question.gpu is None else _boards(question.gpu)
+    board = _best(candidates, question.gpu or "")
+    model = None if question.model is None else _model(question.model, candidates)
     if board is None or not count:
-        return Answer(board, meant, sheet=boardsheet.sheet(board) if board and not model else None, model=model)
+        return Answer(board, candidates, sheet=boardsheet.sheet(board) if board and not model else None, model=model)
     try:
         wanted = [
             *(operations.product(words, question.batch) for words in question.shapes),
@@ -71,9 +71,13 @@ def answer(question: Question) -> Answer:
         raise UsageError(str(error), "for example: gpuprep explain --gpu a100 --dtype fp16 4096x4096x4096") from error
     return Answer(
         board,
-        meant,
-        tuple(_product(board, one, dtype) for one in wanted for dtype in question.dtypes),
-        tuple(Attended(one, dtype, attend.predict(board, one, dtype)) for one in attended for dtype in question.dtypes),
+        candidates,
+        tuple(_product(board, product, dtype) for product in wanted for dtype in question.dtypes),
+        tuple(
+            Attended(attention, dtype, attend.predict(board, attention, dtype))
+            for attention in attended
+            for dtype in question.dtypes
+        ),
         model=model,
     )
 
@@ -84,21 +88,21 @@ def _product(board: Board, operation: operations.Operation, dtype: str) -> Produ
 
 
 def _boards(words: str) -> tuple[Board, ...]:
-    found = boardnames.named(words)
-    if found:
-        return found
+    boards = boardnames.named(words)
+    if boards:
+        return boards
     if maker := boardnames.other_maker(words):
-        said = f"--gpu {words[:60]}: a GPU of {maker}, and gpuprep knows those of NVIDIA"
-        raise UsageError(said, "`gpuprep explain --gpu t4` shows one of those")
+        problem = f"--gpu {words[:60]}: a GPU of {maker}, and gpuprep knows those of NVIDIA"
+        raise UsageError(problem, "`gpuprep explain --gpu t4` shows one of those")
     near = boardnames.near(words)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(f"--gpu {words[:60]}: the catalogue has no such GPU", f"{hint}models: {', '.join(models())}")
 
 
-def _best(meant: tuple[Board, ...], words: str) -> Board | None:
+def _best(candidates: tuple[Board, ...], words: str) -> Board | None:
     """The board that is called so itself; else the first of those that most is known of."""
-    own = next((one for one in meant if one.key == words.strip().lower()), None)
-    return own or (max(meant, key=_known) if meant else None)
+    own = next((candidate for candidate in candidates if candidate.key == words.strip().lower()), None)
+    return own or (max(candidates, key=_known) if candidates else None)
 
 
 def _known(board: Board) -> int:
@@ -106,7 +110,7 @@ def _known(board: Board) -> int:
     return sum(figure is not None for figure in (board.sms, board.boost_mhz, board.memory_gb_per_s, board.memory_mib))
 
 
-def _model(asked: ModelQuestion, meant: tuple[Board, ...]) -> ModelAnswer:
+def _model(asked: ModelQuestion, candidates: tuple[Board, ...]) -> ModelAnswer:
     precision = asked.precision or "bf16"
     if precision not in modelmemory.precisions():
         raise UsageError(
@@ -130,15 +134,17 @@ def _model(asked: ModelQuestion, meant: tuple[Board, ...]) -> ModelAnswer:
     needs = memory.memory(memory.Workload(_parameters(asked.parameters), precision, optimizer, transformer))
     if isinstance(needs, Missing):
         raise UsageError(f"--precision {precision}: {needs.detail}", "leave out --optimizer, or train in bf16")
-    return ModelAnswer(needs, tuple(memory.fits(needs, one) for one in meant or tuple(boards().values())))
+    return ModelAnswer(
+        needs, tuple(memory.fits(needs, candidate) for candidate in candidates or tuple(boards().values()))
+    )
 
 
 def _parameters(words: str) -> float:
     """ "7e9", "7B", "350M", "7,000,000,000" """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(\d{1,18}(?:\.\d{1,9})?(?:e\+?\d{1,2})?)([kmbgt]?)", words.strip().lower().replace(",", "").replace("_", "")
     )
-    number = float(found[1]) * SUFFIXES.get(found[2], 1.0) if found else 0.0
+    number = float(match[1]) * SUFFIXES.get(match[2], 1.0) if match else 0.0
     if not 1 <= number <= MOST_PARAMETERS:
         raise UsageError(f"--model {words[:40]!r}: not a number of parameters", "such as 7e9, 7B or 350M, at most 1e16")
     return number

@@ -109,8 +109,8 @@ class _Cells:
         except ValueError:
             value = math.nan
         if not 0 < value < LARGEST:
-            said = f"{shown(text)} is no number above 0" if text else "is empty, want a number above 0"
-            raise self.wrong(column, f"{said}, with a point and without a unit, as 275.4")
+            problem = f"{shown(text)} is no number above 0" if text else "is empty, want a number above 0"
+            raise self.wrong(column, f"{problem}, with a point and without a unit, as 275.4")
         return value
 
     def whole(self, column: str, least: int = 1) -> int:
@@ -164,7 +164,7 @@ def _identified(cells: _Cells, named: str, index: int) -> dict[str, Any]:
     board = board_named(named)
     if isinstance(board, str):
         raise cells.wrong("gpu", board)
-    name = next((said for said in board.nvml_names if said.lower() == named.lower()), "")
+    name = next((nvml_name for nvml_name in board.nvml_names if nvml_name.lower() == named.lower()), "")
     # A device id may be several boards (A16 and A2); the name says which.
     ids = {"pci_device_id": board.pci_device_ids[0], "pci_subsystem_id": subsystem(board, named)}
     return {"index": index, "name": name, **ids}

@@ -111,7 +111,7 @@ def profile_text(proposal: Proposal) -> str:
 
 
 def serves(path: Path, proposal: Proposal) -> bool:
-    """Whether there is a sound profile for these GPUs already: an earlier init wrote it, or the user."""
+    """Whether there is a valid profile for these GPUs already: an earlier init wrote it, or the user."""
     if not path.is_file():
         return False
     named = str(path.absolute())

@@ -62,17 +62,17 @@ def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> lis
 def offered(
     wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding], *, fixing: bool = False
 ) -> tuple[Finding, ...]:
-    """`fixing`: this is --fix itself, which need not be offered; what forbids it is said all the same."""
-    says: dict[str, str] = {}
+    """`fixing`: this is --fix itself, which need not be offered; what forbids it is reported all the same."""
+    remedies: dict[str, str] = {}
     for planned, forbidden in _possible(wanted, snapshot, findings):
         if forbidden:
             word = f"`gpuprep drift HOST --profile PROFILE --fix` leaves it, as its command also touches {forbidden}"
         else:
             word = "" if fixing else f"`gpuprep drift HOST --profile PROFILE --fix` {planned.does}"
-        says |= dict.fromkeys(planned.findings, word)
+        remedies |= dict.fromkeys(planned.findings, word)
     return tuple(
-        dataclasses.replace(finding, remedy="; or: ".join(filter(None, [says[finding.key], finding.remedy])))
-        if finding.status is Status.FAIL and says.get(finding.key)
+        dataclasses.replace(finding, remedy="; or: ".join(filter(None, [remedies[finding.key], finding.remedy])))
+        if finding.status is Status.FAIL and remedies.get(finding.key)
         else finding
         for finding in findings
     )
@@ -83,7 +83,9 @@ def _possible(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -
     if not wanted.installs:  # nothing on this host is gpuprep's to put back
         return
     for row in TABLE:
-        keys = tuple(one.key for one in findings if one.status is Status.FAIL and _fits(one.key, row.findings))
+        keys = tuple(
+            finding.key for finding in findings if finding.status is Status.FAIL and _fits(finding.key, row.findings)
+        )
         command = row.command(wanted, snapshot) if keys else ""
         if command:
             yield Planned(keys, row.what, command, row.does), _forbidden(row, command, findings)
@@ -93,10 +95,10 @@ def _forbidden(row: Row, command: str, findings: Sequence[Finding]) -> str:
     unmasked = (TUNE_ENABLED,) if f"unmask {TUNE}" in command else ()
     touched = (*row.findings, *row.touches, *unmasked)
     found = [
-        one
-        for one in findings
-        if (one.status is Status.WAIVED and _fits(one.key, touched))
-        or (one.status is not Status.PASS and one.key == row.applies)
+        finding
+        for finding in findings
+        if (finding.status is Status.WAIVED and _fits(finding.key, touched))
+        or (finding.status is not Status.PASS and finding.key == row.applies)
     ]
     if not found:
         return ""
@@ -111,8 +113,8 @@ def _fits(key: str, patterns: Iterable[str]) -> bool:
 def apply(host: Host, planned: Planned) -> list[Fix]:
     """Raises what Host.run raises; a command that fails is a Fix that says so."""
     done = host.run(planned.command, become=True, timeout=TIMEOUT_SECONDS)
-    said = "" if done.exit_code == 0 else (done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]
-    return [Fix(key, planned.what, planned.command, done.exit_code, said) for key in planned.findings]
+    output = "" if done.exit_code == 0 else (done.stderr or done.stdout).strip()[-LAST_CHARACTERS:]
+    return [Fix(key, planned.what, planned.command, done.exit_code, output) for key in planned.findings]
 
 
 def seen(fixes: Sequence[Fix], before: Sequence[Finding], after: Sequence[Finding]) -> tuple[Fix, ...]:

@@ -15,19 +15,19 @@ MOST_NAMED = 8  # boards that an error lists
 
 def board_named(name: str) -> Board | str:
     """The board of this name; else what is wrong with the name."""
-    found = _as_nvml_says(name) or boardnames.named(name)
+    found = _by_nvml_name(name) or boardnames.named(name)
     if not found:
         near = ", ".join(boardnames.near(name))
         return f"{shown(name)} is no GPU of the catalogue" + (f" (did you mean {near}?)" if near else "")
-    if len({one.pci_device_ids for one in found}) > 1:
-        every = list(dict.fromkeys(one.name for one in found))
+    if len({board.pci_device_ids for board in found}) > 1:
+        every = list(dict.fromkeys(board.name for board in found))
         more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
         return f"{shown(name)} is several boards: give one of {', '.join(every[:MOST_NAMED])}{more}, or pci_device_id"
     return found[0]
 
 
 def filled(values: Any, where: str) -> Any:
-    """`values` of a measurement, each GPU with its pci_device_id. Raises DecodeError for a GPU that cannot be told."""
+    """`values` of a measurement, each GPU with its pci_device_id. Raises DecodeError for an unknown GPU."""
     if not isinstance(values, dict):
         return values
     made = dict(values)
@@ -61,11 +61,13 @@ def _gpu(gpu: Any, where: str) -> Any:
 
 def subsystem(board: Board, name: str) -> str:
     """Of a name that is one board; a name of several with one device id leaves it open which of them it is."""
-    found = _as_nvml_says(name) or boardnames.named(name)
+    found = _by_nvml_name(name) or boardnames.named(name)
     return board.subsystem_ids[0] if len(found) == 1 and board.subsystem_ids else ""
 
 
-def _as_nvml_says(name: str) -> tuple[Board, ...]:
+def _by_nvml_name(name: str) -> tuple[Board, ...]:
     """What nvidia-smi prints is no other board, though people may mean more by the same words."""
     wanted = name.strip().lower()
-    return tuple(one for one in boards().values() if wanted in (said.lower() for said in one.nvml_names))
+    return tuple(
+        board for board in boards().values() if wanted in (nvml_name.lower() for nvml_name in board.nvml_names)
+    )

@@ -39,12 +39,14 @@ def problems(name: str) -> list[str]:
 def text(extends: str, models: Sequence[str] = (), description: str = "") -> str:
     """The YAML of a profile that extends another one. `models` are keys of the catalogue; () for the parent's."""
     titles = " and ".join(catalogue.models()[key].title for key in models)
-    said = description or (f"Our {titles} machines" if titles else f"As {extends}, with changes of our own")
+    text_of_description = description or (
+        f"Our {titles} machines" if titles else f"As {extends}, with changes of our own"
+    )
     lines = [
         "# A profile of your own: only what differs from the profile that it extends. docs/profiles.md lists all keys;",
         "# `gpuprep profiles check FILE` checks it, `gpuprep profiles show FILE` shows every value.",
         f"extends: {json.dumps(extends, ensure_ascii=False)}",
-        f"description: {json.dumps(said, ensure_ascii=False)}",
+        f"description: {json.dumps(text_of_description, ensure_ascii=False)}",
         *([f"gpus: [{', '.join(models)}]"] if models else []),
         "# For example:",
         "# cuda: {version: none}                    # no CUDA toolkit",
@@ -95,9 +97,9 @@ def models_named(words: Sequence[str]) -> tuple[str, ...]:
         models = list(dict.fromkeys(board.model.key for board in boardnames.named(word)))
         if not models:
             near = ", ".join(boardnames.near(word))
-            meant = f" (did you mean {near}?)" if near else ""
+            suggestion = f" (did you mean {near}?)" if near else ""
             raise UsageError(
-                f"--gpu {one_line(word, 80)}: the catalogue has no such GPU{meant}",
+                f"--gpu {one_line(word, 80)}: the catalogue has no such GPU{suggestion}",
                 f"models: {', '.join(catalogue.models())}",
             )
         if len(models) > 1:

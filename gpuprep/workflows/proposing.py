@@ -53,5 +53,5 @@ def plan(target: Target, options: Options, line: Line) -> Proposed:
         return Proposed(record, run.proposal, None)
     name = run.proposal.profile
     note = f"profile {name} is proposed, for {run.proposal.why}; --profile {name} says the same, --profile FILE another"
-    told = dataclasses.replace(record.plan, notes=(note, *record.plan.notes))
-    return Proposed(dataclasses.replace(record, plan=told), run.proposal, run.effort)
+    with_note = dataclasses.replace(record.plan, notes=(note, *record.plan.notes))
+    return Proposed(dataclasses.replace(record, plan=with_note), run.proposal, run.effort)

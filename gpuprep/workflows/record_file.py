@@ -79,18 +79,20 @@ def read(path: Path, probes: tuple[str, ...]) -> list[Recorded]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", HINT) from error
     if path.suffix.lower() == ".csv":
-        return [_recorded(path, where, one, probes) for where, one in _entries(path, figures_csv.document(path, text))]
+        return [
+            _recorded(path, where, value, probes) for where, value in _entries(path, figures_csv.document(path, text))
+        ]
     if len(text) > OWN_DOCUMENT and (runs := _each_run(text)):
-        return [_recorded(path, f"runs[{at}].", _object(path, one, f"runs[{at}]: "), probes) for at, one in runs]
-    return [_recorded(path, where, one, probes) for where, one in _entries(path, _json(path, text))]
+        return [_recorded(path, f"runs[{at}].", _object(path, run, f"runs[{at}]: "), probes) for at, run in runs]
+    return [_recorded(path, where, value, probes) for where, value in _entries(path, _json(path, text))]
 
 
 def _json(path: Path, text: str, where: str = "") -> Any:
     try:
         return json_document(text)
     except BeyondLimit as error:
-        said = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
-        raise UsageError(said, "judge fewer runs at a time") from error
+        problem = f"{path}: {where}is not JSON that gpuprep accepts: {error}"
+        raise UsageError(problem, "judge fewer runs at a time") from error
     except ValueError as error:
         raise UsageError(f"{path}: {where}is not JSON: {error}", HINT) from error
 
@@ -145,10 +147,10 @@ def _entries(path: Path, document: object) -> Iterator[tuple[str, dict[str, Any]
     runs = document["runs"]
     if not isinstance(runs, list) or not runs:
         raise UsageError(f"{path}: runs: want a list of records, got {_kind(runs)}", HINT)
-    for index, one in enumerate(runs):
-        if not isinstance(one, dict):
-            raise UsageError(f"{path}: runs[{index}]: want a record, got {_kind(one)}", HINT)
-        yield f"runs[{index}].", one
+    for index, run in enumerate(runs):
+        if not isinstance(run, dict):
+            raise UsageError(f"{path}: runs[{index}]: want a record, got {_kind(run)}", HINT)
+        yield f"runs[{index}].", run
 
 
 def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[str, ...]) -> Recorded:
@@ -161,8 +163,8 @@ def _recorded(path: Path, where: str, document: dict[str, Any], probes: tuple[st
             raise DecodeError(f"measurements[0].values.gpus[0].pci_device_id: missing; say {gpus_by_name.WHICH}")
     except DecodeError as error:
         # The codec names fields from the class on: "RunRecord.after.os".
-        said = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
-        raise UsageError(f"{path}: {where}{said}", HINT) from error
+        problem = str(error).removeprefix("RunRecord.").removeprefix("Snapshot.")
+        raise UsageError(f"{path}: {where}{problem}", HINT) from error
     return found
 
 
@@ -178,9 +180,11 @@ def _figures(document: dict[str, Any]) -> Recorded:
     listed = document["measurements"]
     if not isinstance(listed, list):
         raise DecodeError(f"measurements: want a list, got {_kind(listed)}")
-    timed = [{"seconds": 0.0, **one} if isinstance(one, dict) else one for one in listed]
+    timed = [
+        {"seconds": 0.0, **measurement} if isinstance(measurement, dict) else measurement for measurement in listed
+    ]
     if not document.get("after") and not document.get("before"):
-        timed = [_told(one, f"measurements[{index}].values") for index, one in enumerate(timed)]
+        timed = [_with_pci_ids(measurement, f"measurements[{index}].values") for index, measurement in enumerate(timed)]
     record = from_json_value(
         RunRecord,
         {
@@ -206,7 +210,7 @@ def _figures(document: dict[str, Any]) -> Recorded:
     return Recorded(record, snapshot, whole=False)
 
 
-def _told(measurement: Any, where: str) -> Any:
+def _with_pci_ids(measurement: Any, where: str) -> Any:
     """A measurement whose GPUs have their PCI ids, also where it gives a name alone."""
     if not isinstance(measurement, dict) or "values" not in measurement:
         return measurement

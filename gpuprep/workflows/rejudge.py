@@ -60,7 +60,7 @@ def judge(recorded: Recorded, profile: Profile, past: Past | None = None, origin
     leave_out = provision.set_aside(options)
     # By today's date, not the record's: what is asked is whether the host would pass now.
     terms = Terms.of(profile, record.host, wanted, started)
-    lacking = missing_keys.missing([(one.probe, one.values) for one in record.measurements])
+    lacking = missing_keys.missing([(measurement.probe, measurement.values) for measurement in record.measurements])
     judged = judgement.judge(
         terms, findings, lambda waived: [*leave_out(waived), *_incomplete(record), *_lacking(waived, lacking)]
     )
@@ -110,8 +110,8 @@ def _lacking(findings: Sequence[Finding], keys: Sequence[str]) -> Iterator[Findi
     if keys and any(finding.status is Status.UNKNOWN for finding in findings):
         more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
         why = f"the file does not have {', '.join(keys[:MOST_KEYS])}{more}"
-        said = f"{len(keys)} missing"
-        yield Finding("record", "keys", Status.UNKNOWN, "all keys that a verdict needs", said, why, FILL_IN)
+        actual = f"{len(keys)} missing"
+        yield Finding("record", "keys", Status.UNKNOWN, "all keys that a verdict needs", actual, why, FILL_IN)
 
 
 def _asked(recorded: Recorded, wanted: Wanted) -> list[str]:

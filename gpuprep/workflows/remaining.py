@@ -1,6 +1,6 @@
 """Estimates how long a run still takes, from earlier runs. Pure.
 
-    expected(steps, ours, alike)    how long each step of a run took in earlier runs, by their median
+    expected(steps, ours, similar)  how long each step of a run took in earlier runs, by their median
     seconds_left(...)               what is left of a run, from that and from what it has spent so far
 
 A step is `facts` (connecting, reading facts, waiting for a lock: all that is no other step), `preflight`, a role
@@ -35,12 +35,12 @@ def same_kind(record: RunRecord, options: Mapping[str, Any]) -> bool:
 
 
 def expected(
-    steps: Sequence[str], ours: Iterable[RunRecord], alike: Iterable[RunRecord] = ()
+    steps: Sequence[str], ours: Iterable[RunRecord], similar: Iterable[RunRecord] = ()
 ) -> tuple[ExpectedStep, ...]:
     """Each of `steps` with the median of its seconds in `ours`, the earlier runs of this host; where these never had
-    the step, in `alike`, runs of other hosts; None where no run had it.
+    the step, in `similar`, runs of other hosts; None where no run had it.
     """
-    of_host, of_others = ([durations(record) for record in records] for records in (ours, alike))
+    of_host, of_others = ([durations(record) for record in records] for records in (ours, similar))
     found = []
     for step in steps:
         took = [run[step] for run in of_host if step in run] or [run[step] for run in of_others if step in run]

@@ -29,7 +29,7 @@ def run_variables(run: ProfileRun, roles: Mapping[str, Any]) -> dict[str, Any]:
         **roles,
         **mirrored(roles, {**run.options.mirrors, **run.target.mirrors}),
         "gpu_codec_artifact_dir": str(cache_dir() / "artifacts"),
-        # From the settings alone, and said even where they name nobody: an inventory cannot widen them, nor a host.
+        # From the settings alone, and set even where they name nobody: an inventory cannot widen them, nor a host.
         "gpu_codec_trusted_builders": list(run.options.builds.trusted),
         "gpu_codec_allowed_signers": run.options.builds.signers,
         # The HOST as it was given. Ansible's name of it is another: sim:a and sim-a would be one.

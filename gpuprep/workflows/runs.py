@@ -119,7 +119,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Begun:
-    """A probe at work, and what it has told of its measurements."""
+    """A probe at work, and what it has reported of its measurements."""
 
     kind: Kind
     source: Source
@@ -128,9 +128,9 @@ class Begun:
     def ended(self, why: Missing) -> ProbeResult:
         """Its result where it gave no answer."""
         result = ProbeResult(self.kind.name, self.source, why, 0.0)
-        told = self.so_far.values()
+        values = self.so_far.values()
         try:
-            return from_json_value(ProbeResult, {**to_json_value(result), "partial": told}) if told else result
+            return from_json_value(ProbeResult, {**to_json_value(result), "partial": values}) if values else result
         except DecodeError:  # a host may tell anything
             return result
 
@@ -184,7 +184,7 @@ class Run:
         self.draft = Draft()
         self.baseline: Measured = {}  # figures that become the host's, unless it has them
         self.host: Host | None = None  # once it is connected to
-        self._identity = Identity()  # what the host last said of itself
+        self._identity = Identity()  # what the host last reported of itself
         self.keeps = True  # in the store
         self._keeping = threading.Lock()
         self._kept: RunRecord | None = None  # what was stored: there is one record of a run
@@ -433,11 +433,11 @@ class ProfileRun(Run):
         ask = functools.partial(self._line.store.ended_well, self.command, seen.source)
         try:
             found = [ask(host=self.target.name), ask(profile=self.profile.name)]
-        except StoreError:  # the store's own errors are told where the record is kept
+        except StoreError:  # the store's own errors are reported where the record is kept
             return [], []
         options = self.options.as_recorded()
-        ours, alike = ([run for run in runs if remaining.same_kind(run, options)] for runs in found)
-        return ours, [run for run in alike if (then := run.after or run.before) and then.os == seen.os]
+        ours, similar = ([run for run in runs if remaining.same_kind(run, options)] for runs in found)
+        return ours, [run for run in similar if (then := run.after or run.before) and then.os == seen.os]
 
 
 def _first_line(text: str | None) -> str:

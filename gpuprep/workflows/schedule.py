@@ -76,11 +76,11 @@ def last(target: Target, options: Options, line: Line) -> RunRecord:
     No result, or one that is too old, from later than now or of another machine (nightly/freshness.py), is an error
     with exit code 3: nobody knows how the host is now.
     """
-    found: list[RunRecord] = []
-    asked = Run("last", target, options, line).record(lambda run: _last(run, line.store, found), keep=False)
-    if not found:
+    records: list[RunRecord] = []
+    asked = Run("last", target, options, line).record(lambda run: _last(run, line.store, records), keep=False)
+    if not records:
         return asked
-    return dataclasses.replace(found[0], error=asked.error, exit_code=asked.exit_code) if asked.error else found[0]
+    return dataclasses.replace(records[0], error=asked.error, exit_code=asked.exit_code) if asked.error else records[0]
 
 
 # ---------------------------------------------------------------- schedule
@@ -348,7 +348,7 @@ def _remove(host: Host, metrics: str) -> None:
 # ---------------------------------------------------------------- last
 
 
-def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
+def _last(run: Run, store: Store | None, records: list[RunRecord]) -> None:
     """The result into `found`. Raises HostError where there is none, and after it where it is too old to count."""
     known = _known(run, store)
     with run.connect() as host:
@@ -374,7 +374,7 @@ def _last(run: Run, store: Store | None, found: list[RunRecord]) -> None:
     if store is not None and not newest and record.run_id not in known:
         record = _store_own(run, store, DRIFT_LAST, record, there)
     if not foreign:
-        found.append(record)
+        records.append(record)
     why = foreign or freshness.why_not_of_now(record, there.now, freshness.fresh_for(there.text(DRIFT_PLAN)))
     if not why and freshness.is_ahead(record, _latest(there)):
         why = f"last check {record.ended_at} is later than now here: is its clock right?"

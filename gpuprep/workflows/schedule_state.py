@@ -120,12 +120,12 @@ class Found:
 
     @property
     def timer(self) -> Timer:
-        told = dict(line.partition("=")[::2] for line in self.word("timer").splitlines())
+        properties = dict(line.partition("=")[::2] for line in self.word("timer").splitlines())
         return Timer(
-            active=told.get("ActiveState") == "active",
-            enabled=told.get("UnitFileState") == "enabled",
-            next_at=_moment(told.get("NextElapseUSecRealtime", "")),
-            last_at=_moment(told.get("LastTriggerUSec", "")),
+            active=properties.get("ActiveState") == "active",
+            enabled=properties.get("UnitFileState") == "enabled",
+            next_at=_moment(properties.get("NextElapseUSecRealtime", "")),
+            last_at=_moment(properties.get("LastTriggerUSec", "")),
         )
 
 
@@ -143,9 +143,9 @@ def must(host: Host, command: str, what: str) -> None:
     """Run as root. Raises HostError that begins with `what` where it fails."""
     done = host.run(command, become=True, timeout=TIMEOUT_SECONDS)
     if done.exit_code != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        output = (done.stderr or done.stdout).strip().splitlines()
         raise HostError(
-            f"{what}: {said[-1] if said else f'exit code {done.exit_code}'}",
+            f"{what}: {output[-1] if output else f'exit code {done.exit_code}'}",
             "repair what the message names, then run the same command again",
             where=host.name,
         )
@@ -169,8 +169,8 @@ def _ask(host: Host, command: str, *, become: bool) -> Found:
 def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:
     """Why the answer cannot be used; "" if it can. Any user who may log in on the host could have forged it."""
     if not names:
-        said = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
-        return one_line(said[-1]) if said else "it says nothing"
+        output = (done.stderr or done.stdout).strip()[-_LAST_LETTERS:].splitlines()
+        return one_line(output[-1]) if output else "it says nothing"
     if len(names) != len(found.sections):
         return "it answers twice to one question"
     if large := next((name for name, text in found.sections.items() if len(text) > FILE_BYTES), ""):
@@ -180,10 +180,10 @@ def _unusable(found: Found, names: Sequence[str], done: CommandResult) -> str:
     return ""
 
 
-def _moment(told: str) -> str:
+def _moment(text: str) -> str:
     """systemd's "Sun 2026-11-22 02:53:55 UTC" ─► UTC, ISO 8601; "" for none ("", "n/a")."""
     try:
-        moment = datetime.strptime(told, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=timezone.utc)
+        moment = datetime.strptime(text, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=timezone.utc)
     except ValueError:
         return ""
     return moment.isoformat(timespec="seconds")

@@ -49,7 +49,7 @@ def parse(
     ssh_key: str | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Target]:
-    """The machines that `hosts` name, each once, in their order. `note` is told what of an inventory is not used.
+    """The machines that `hosts` name, each once, in their order. `note` gets what of an inventory is not used.
 
     Raises UsageError for a form that is none, for a pattern that matches no host and for an inventory that
     cannot be read; SimError for a simulated machine that there is not.
@@ -107,7 +107,7 @@ def _from_inventory(
 
 
 def _refuse_key(inventory: str) -> None:
-    """`-i` is ssh's option for a key: whoever writes it so is told gpuprep's."""
+    """`-i` is ssh's option for a key: whoever writes it so is shown gpuprep's."""
     path = Path(inventory).expanduser()
     try:
         with path.open("rb") as file:
@@ -141,9 +141,9 @@ def _matching(patterns: Sequence[str], inventory: str, limit: str | None) -> lis
 
 
 def _host_variables(inventory: str) -> dict[str, dict[str, Any]]:
-    said = _ansible("ansible-inventory", ["-i", inventory, "--list"], inventory)
+    output = _ansible("ansible-inventory", ["-i", inventory, "--list"], inventory)
     try:
-        variables = json.loads(said)["_meta"]["hostvars"]
+        variables = json.loads(output)["_meta"]["hostvars"]
         return {str(name): {str(key): _plain(value) for key, value in of.items()} for name, of in variables.items()}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
@@ -176,8 +176,8 @@ def _ansible(program: str, arguments: list[str], inventory: str) -> str:
             env=environment,
         ) as process:
             assert process.stdout is not None
-            said = process.stdout.read(MOST_BYTES + 1)
-            if len(said) > MOST_BYTES:
+            output = process.stdout.read(MOST_BYTES + 1)
+            if len(output) > MOST_BYTES:
                 process.kill()
                 raise UsageError(f"inventory {inventory}: it is larger than {MOST_BYTES >> 20} MiB", advice)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - LOOKED_AT))
@@ -186,7 +186,7 @@ def _ansible(program: str, arguments: list[str], inventory: str) -> str:
         lines = [line for line in complaint.splitlines() if line.startswith(("[ERROR]", "ERROR"))]
         last = lines[-1] if lines else (complaint.strip().splitlines() or ["no message"])[-1]
         raise UsageError(f"inventory {inventory}: {one_line(last)}", advice)
-    return said.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str], None]) -> Target:

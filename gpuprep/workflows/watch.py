@@ -98,8 +98,10 @@ def seen(gpu: LiveGpu, certified: Held | None, xids: Sequence[Xid]) -> Seen:
     errors = _errors(gpu, xids)
     changed = _changed(gpu, certified)
     reasons = 0 if isinstance(gpu.event_reasons, Missing) else int(gpu.event_reasons)
-    slowed = tuple(one.name for one in clock_events.named(reasons) if one.bit & SLOWED_BY)
-    other = tuple(one.name for one in clock_events.named(reasons) if not one.bit & (SLOWED_BY | clock_events.IDLE))
+    slowed = tuple(event.name for event in clock_events.named(reasons) if event.bit & SLOWED_BY)
+    other = tuple(
+        event.name for event in clock_events.named(reasons) if not event.bit & (SLOWED_BY | clock_events.IDLE)
+    )
     if any(grave for _, grave in errors):
         state = "ERROR"
     elif isinstance(gpu.graphics_clock_mhz, Missing) and isinstance(gpu.power_watts, Missing):
@@ -122,9 +124,9 @@ def _errors(gpu: LiveGpu, xids: Sequence[Xid]) -> list[tuple[str, bool]]:
     """(words, whether it is severe)."""
     found = []
     readings = (gpu.graphics_clock_mhz, gpu.power_watts)
-    if any(isinstance(one, Missing) and one.reason == "gpu_is_lost" for one in readings):
+    if any(isinstance(reading, Missing) and reading.reason == "gpu_is_lost" for reading in readings):
         found.append(("the GPU is lost", True))
-    for code, count in sorted(Counter(one.code for one in xids).items()):
+    for code, count in sorted(Counter(event.code for event in xids).items()):
         times = f" ×{count}" if count > 1 else ""
         meaning = xid(code)
         found.append((f"Xid {code}{times}: {meaning.what}", meaning.gravity == "fail"))
@@ -164,16 +166,16 @@ def watched(name: str, sample: LiveSample, certified: Mapping[str, Held], *, as_
         why = one_line(sample.gpus.detail or sample.gpus.reason, MOST_TOLD)
         return Watched(name, "UNKNOWN", simulated, f"no GPU can be read: {why}", sample, (), tuple(notes), as_root)
     gpus = tuple(
-        seen(gpu, certified.get(gpu.uuid), [one for one in xids if one.pci_address == gpu.pci_address])
+        seen(gpu, certified.get(gpu.uuid), [xid for xid in xids if xid.pci_address == gpu.pci_address])
         for gpu in sample.gpus
     )
     addresses = {gpu.pci_address for gpu in sample.gpus}
-    elsewhere = sorted({one.code for one in xids if one.pci_address not in addresses})
+    elsewhere = sorted({xid.code for xid in xids if xid.pci_address not in addresses})
     notes += [f"Xid {code} of a GPU that is not there: {xid(code).what}" for code in elsewhere]
     lacking = len(set(certified) - {gpu.uuid for gpu in sample.gpus})
     if lacking:
         notes.append(f"{lacking} of {len(certified)} certified GPUs are not there")
-    states = [one.state for one in gpus] or ["UNKNOWN"]
+    states = [gpu.state for gpu in gpus] or ["UNKNOWN"]
     if elsewhere or lacking:
         states.append("ERROR")
     state = min(states, key=STATES.index)
@@ -183,7 +185,7 @@ def watched(name: str, sample: LiveSample, certified: Mapping[str, Held], *, as_
 
 def order(hosts: Sequence[Watched]) -> list[Watched]:
     """The worst first, then by name."""
-    return sorted(hosts, key=lambda one: (STATES.index(one.state), one.name))
+    return sorted(hosts, key=lambda host: (STATES.index(host.state), host.name))
 
 
 @dataclass

@@ -195,26 +195,26 @@ class _Reader:
         line = self._line(event.start_mark)
         place = place or Place(self.name, line)
         key = key or "file"
-        sound = True
+        valid = True
         if anchor := getattr(event, "anchor", None):  # an alias has the name of its anchor
             noun = "alias *" if isinstance(event, yaml.AliasEvent) else "anchor &"
             instead = f", or {self.kind.instead}" if self.kind.instead else ""
             self._report(line, key, f"the {noun}{shorten(anchor)} is not supported; write the value out{instead}")
-            sound = False
+            valid = False
         if isinstance(event, yaml.AliasEvent):
             return Node(place, None, sound=False)
         if event.tag is not None and event.tag != "!":
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             self._report(line, key, f"the tag {shorten(tag)} is not supported; write the plain value")
-            sound = False
+            valid = False
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, key, place, sound)
+            return self._scalar(event, key, place, valid)
         if depth >= MAX_DEPTH:
             self._report(line, "file", f"is nested deeper than {MAX_DEPTH} levels, which no {self.kind.noun} needs")
             raise _Stop
         if isinstance(event, yaml.SequenceStartEvent):
-            return Node(place, self._sequence(key, depth), sound=sound)
-        return Node(place, self._mapping("" if key == "file" else key, depth), sound=sound)
+            return Node(place, self._sequence(key, depth), sound=valid)
+        return Node(place, self._mapping("" if key == "file" else key, depth), sound=valid)
 
     def _sequence(self, key: str, depth: int) -> list[Node]:
         items: list[Node] = []
@@ -251,10 +251,10 @@ class _Reader:
             return ""
         return node.value
 
-    def _scalar(self, event: Any, key: str, place: Place, sound: bool) -> Node:
+    def _scalar(self, event: Any, key: str, place: Place, valid: bool) -> Node:
         text = event.value
         line = self._line(event.start_mark)
-        if not sound:
+        if not valid:
             return Node(place, None, text, sound=False)
         if bad := unsafe(text):
             self._report(line, key, f"holds the character {_code(bad)}, which is not text")

@@ -161,7 +161,7 @@ def slot(address: str, folder: Path = PCI_DEVICES) -> Dict[str, Union[int, Missi
 
 
 def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float], pieces: int) -> List[Dict[str, Any]]:
-    pairs = [(one, other) for one in gpus for other in gpus if one.index != other.index]
+    pairs = [(gpu, other) for gpu in gpus for other in gpus if gpu.index != other.index]
     rows = []
     for number, (one, other) in enumerate(pairs):
         tell(f"GPU {one.index} to GPU {other.index}", done=2 * len(gpus) + number, of=pieces, unit="bandwidths")
@@ -170,14 +170,14 @@ def _peers(cuda: Cuda, gpus: Sequence[Gpu], plan: Dict[str, float], pieces: int)
     return rows
 
 
-def _peer(cuda: Cuda, one: Gpu, other: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:
+def _peer(cuda: Cuda, gpu: Gpu, other: Gpu, plan: Dict[str, float]) -> Dict[str, Any]:
     """One direction. Without access CUDA copies through the host, which is measured, too."""
-    origin, target = one.facts(), other.facts()
+    origin, target = gpu.facts(), other.facts()
     entry: Dict[str, Any] = {
-        "from": one.index,
+        "from": gpu.index,
         "to": other.index,
-        "nvlinks": to_json_value(one.nvlinks(target.pci_address)),
-        "topology": one.path_to(other),
+        "nvlinks": to_json_value(gpu.nvlinks(target.pci_address)),
+        "topology": gpu.path_to(other),
         "error": None,
     }
     try:
@@ -225,16 +225,16 @@ def _simulated(gpus: Sequence[Gpu]) -> Tuple[List[Dict[str, Any]], List[Dict[str
     entries = [_simulated_gpu(gpus[model.index], model) for model in models]
     peers = [
         {
-            "from": one.index,
+            "from": model.index,
             "to": other.index,
             "can_access": True,
-            "gb_per_s": round(one.peer_gb_per_s(other), 1),
-            "nvlinks": one.nvlinks,
+            "gb_per_s": round(model.peer_gb_per_s(other), 1),
+            "nvlinks": model.nvlinks,
             "error": None,
         }
-        for one in models
+        for model in models
         for other in models
-        if one.index != other.index and not (one.lost or other.lost)
+        if model.index != other.index and not (model.lost or other.lost)
     ]
     return entries, peers
 

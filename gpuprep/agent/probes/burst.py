@@ -45,7 +45,7 @@ def best_burst(begin: Callable[[], None], time_some: Callable[[int], List[float]
         short = rule.least_samples * found.milliseconds / 1000 <= 2 * rule.short_seconds
         enough = found.rel_stdev_percent <= rule.rel_stdev_percent or not short or len(bursts) >= rule.tries
         if enough and (found.rel_stdev_percent <= WILD_PERCENT or len(bursts) > rule.tries):
-            return min([one for one in bursts if one.rel_stdev_percent <= WILD_PERCENT] or bursts)
+            return min([burst for burst in bursts if burst.rel_stdev_percent <= WILD_PERCENT] or bursts)
 
 
 def burst(time_some: Callable[[int], List[float]], rule: Rule) -> Burst:

@@ -58,7 +58,7 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         measured(named(facts), "gpu")
         if system.source() is Source.SIMULATED:
             model = simulated.gpus()[0]
-            cases: Any = [_simulated(model, dtype, layout) for dtype, layout in _told()]
+            cases: Any = [_simulated(model, dtype, layout) for dtype, layout in _simulated_cases()]
         else:
             cases = _real(library, facts.uuid, QUICK_SECONDS if arguments.get("quick") else SECONDS)
     if isinstance(cases, Missing):
@@ -84,10 +84,12 @@ def installed_name(loader: Union[Loader, None] = None) -> Union[str, Missing]:
 
 def version_of(soname: str) -> Union[str, Missing]:
     """cudnnGetVersion in words, asked by another process: where a part of cuDNN is missing it ends with an abort."""
-    said = run([sys.executable, "-I", "-S", "-B", "-c", VERSION_SCRIPT, soname], env=dict(os.environ))
-    if isinstance(said, Missing):
-        return said
-    return version_words(int(said)) if said.strip().isdigit() else Missing("unparsable", f"{soname}: {said.strip()}")
+    output = run([sys.executable, "-I", "-S", "-B", "-c", VERSION_SCRIPT, soname], env=dict(os.environ))
+    if isinstance(output, Missing):
+        return output
+    return (
+        version_words(int(output)) if output.strip().isdigit() else Missing("unparsable", f"{soname}: {output.strip()}")
+    )
 
 
 def version_words(number: int) -> str:
@@ -117,14 +119,14 @@ def _real(library: ctypes.CDLL, uuid: str, seconds: float) -> Any:
     median = functools.partial(timer.median, seconds=seconds)
     errors = (*cuda.errors, frontend.cudnnGraphNotSupportedError)
     rows: List[Dict[str, Any]] = []
-    for dtype, layout in _told():
+    for dtype, layout in _simulated_cases():
         rows.append(_case(cuda, frontend, numpy, median, handle, dtype, layout, errors))
         measured(rows[-1], "convolutions", len(rows) - 1)
     return rows
 
 
-def _told() -> Iterator[Tuple[str, str]]:
-    """CASES, each told before it begins."""
+def _simulated_cases() -> Iterator[Tuple[str, str]]:
+    """CASES, each announced before it begins."""
     for number, (dtype, layout) in enumerate(CASES):
         tell(f"{dtype} {layout}", done=number, of=len(CASES), unit="convolutions")
         yield dtype, layout

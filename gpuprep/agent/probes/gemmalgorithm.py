@@ -26,7 +26,7 @@ def described(tile: str, stages: str, split_k: int, waves: float) -> Dict[str, A
 
 
 def _numbers(name: str, kind: str) -> Tuple[Optional[int], Optional[int]]:
-    found = re.match(rf"{kind}_(\d+)x(\d+|AUTO)$", name)
-    if found is None:
+    match = re.match(rf"{kind}_(\d+)x(\d+|AUTO)$", name)
+    if match is None:
         return None, None
-    return int(found[1]), None if found[2] == "AUTO" else int(found[2])
+    return int(match[1]), None if match[2] == "AUTO" else int(match[2])

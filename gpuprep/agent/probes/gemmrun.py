@@ -83,9 +83,9 @@ class Session:
                 pace.tell(f"{kind.dtype} {shape.m}x{shape.n}x{shape.k}")
                 gemms.append(self.product(kind, shape, sustain=number == 0 and kind.key == self.main.key))
                 pace.measured(gemms)
-                gone = self.gone()
-                if gone:
-                    return gone
+                loss = self.gone()
+                if loss:
+                    return loss
         return None
 
     def gone(self) -> Optional[str]:
@@ -264,7 +264,7 @@ def together(sessions: List[Session], seconds: float) -> List[Dict[str, Any]]:
     """The main type on all GPUs at once, a thread each, from one common start."""
     start = threading.Barrier(len(sessions), timeout=TOGETHER_SECONDS)
     rows: Dict[int, Dict[str, Any]] = {}
-    threads = [threading.Thread(target=_one_of, args=(one, start, seconds, rows)) for one in sessions]
+    threads = [threading.Thread(target=_one_of, args=(session, start, seconds, rows)) for session in sessions]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -46,7 +46,7 @@ def product_values(
 
 
 def figures(sampler: Sampler, index: int, since: float = 0.0) -> Dict[str, Any]:
-    """What NVML said meanwhile: means from `since` on, the highest temperature, every event reason, and the samples."""
+    """What NVML read meanwhile: means from `since` on, the highest temperature, every event reason, and the samples."""
     return {
         "graphics_clock_mhz": sampler.mean(index, "graphics_clock_mhz", since),
         "memory_clock_mhz": sampler.mean(index, "memory_clock_mhz", since),

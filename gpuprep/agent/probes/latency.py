@@ -94,24 +94,24 @@ def chosen(done: Collection[Tuple[str, str, Optional[str]]]) -> List[Work]:
     """Decoding of H.264, every encoder at three presets, and a transcode."""
     every = [Work(kind, codec, preset or "") for kind, codec, preset in sorted(done, key=str)]
     return [
-        one
-        for one in every
-        if (one.kind == "decode" and one.codec == "h264")
-        or (one.kind == "encode" and "-" not in one.codec and one.preset in PRESETS)
-        or (one.kind in ("transcode", "software") and "-" not in one.codec)
+        case
+        for case in every
+        if (case.kind == "decode" and case.codec == "h264")
+        or (case.kind == "encode" and "-" not in case.codec and case.preset in PRESETS)
+        or (case.kind in ("transcode", "software") and "-" not in case.codec)
     ]
 
 
 def command(work: Work) -> List[str]:
     """The words after `ffmpeg`: stdin in, a line for each picture out."""
-    said = ["-hide_banner", "-nostats", "-v", "warning"]
+    logging = ["-hide_banner", "-nostats", "-v", "warning"]
     if work.is_raw:
         size = f"{WIDTH}x{HEIGHT}"
         taken = ["-f", "rawvideo", "-pix_fmt", "nv12", "-s", size, "-r", str(FPS), "-i", "pipe:0"]
     else:
         taken = [*FEW, *ON_GPU, "-f", "flv", "-i", "pipe:0"]
     down = ["-vf", DOWNLOAD] if work.kind in ("decode", "software") else []
-    return [*said, *taken, "-map", "0:v:0", *down, *_encoder(work), *OUT]
+    return [*logging, *taken, "-map", "0:v:0", *down, *_encoder(work), *OUT]
 
 
 def _encoder(work: Work) -> List[str]:
@@ -139,9 +139,9 @@ def timed(argv: Sequence[str], units: Sequence[bytes], made: Mapping[str, str]) 
     )
     entered: List[float] = []
     left: List[float] = []
-    said: List[bytes] = []
+    stderr: List[bytes] = []
     feeding = threading.Thread(target=_feed, args=(process, units, entered), daemon=True)
-    listening = threading.Thread(target=_listen, args=(process, said), daemon=True)
+    listening = threading.Thread(target=_listen, args=(process, stderr), daemon=True)
     killer = threading.Timer(len(units) / FPS + PATIENCE, lambda: children.end(process))
     for thread in (feeding, listening, killer):
         thread.start()
@@ -161,7 +161,7 @@ def timed(argv: Sequence[str], units: Sequence[bytes], made: Mapping[str, str]) 
                 with contextlib.suppress(OSError):  # what could not be written any more
                     pipe.close()
     if code:
-        words = decisive_line(b"".join(said).decode(errors="replace").splitlines())
+        words = decisive_line(b"".join(stderr).decode(errors="replace").splitlines())
         return Missing("command_failed", words or f"ffmpeg ended with {code}")
     if len(left) != len(units) or len(entered) != len(units):
         return Missing("unparsable", f"{len(entered)} pictures went in, and {len(left)} came out")
@@ -188,11 +188,11 @@ def _feed(process: "subprocess.Popen[bytes]", units: Sequence[bytes], entered: L
         return
 
 
-def _listen(process: "subprocess.Popen[bytes]", said: List[bytes]) -> None:
+def _listen(process: "subprocess.Popen[bytes]", stderr: List[bytes]) -> None:
     assert process.stderr is not None
     while data := os.read(process.stderr.fileno(), 65536):
-        if sum(map(len, said)) < 65536:
-            said.append(data)
+        if sum(map(len, stderr)) < 65536:
+            stderr.append(data)
 
 
 def raw(folder: Path) -> Union[List[bytes], Missing]:

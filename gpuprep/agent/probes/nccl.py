@@ -102,7 +102,7 @@ def _measured(values: Dict[str, Any], uuids: Sequence[str], quick: bool, log: Pa
 
 
 def _points(values: Dict[str, Any], quick: bool) -> int:
-    """How many there will be; 0 until the GPUs have said how much memory they have."""
+    """How many there will be; 0 until the GPUs have reported how much memory they have."""
     most = values.get("most_bytes", 0)
     return len(ncclplan.OPERATIONS) * len(ncclplan.sizes(quick, most))
 
@@ -141,13 +141,13 @@ def chosen(log: Union[str, Missing]) -> Dict[str, Any]:
     """What NCCL's log tells: how many channels, with multicast (NVLS) or not, over what; its last warnings."""
     if isinstance(log, Missing) or not log:
         return {}
-    told: Dict[str, Any] = {}
-    if found := CHANNELS.search(log):
-        told.update(channels=int(found[1]), nvls_channels=int(found[2]))
+    choices: Dict[str, Any] = {}
+    if match := CHANNELS.search(log):
+        choices.update(channels=int(match[1]), nvls_channels=int(match[2]))
     counted = Counter(TRANSPORT.findall(log)).most_common(MOST_TRANSPORTS)
-    told["transports"] = [{"name": name, "count": count} for name, count in counted]
+    choices["transports"] = [{"name": name, "count": count} for name, count in counted]
     warnings = [one.strip()[: 3 * MOST_LETTERS] for one in WARNING.findall(log)]
-    return {"chosen": told, "warnings": warnings[-MOST_WARNINGS:]}
+    return {"chosen": choices, "warnings": warnings[-MOST_WARNINGS:]}
 
 
 # ---------------------------------------------------------------- simulated
@@ -158,7 +158,7 @@ def _simulated(values: Dict[str, Any], quick: bool) -> Dict[str, Any]:
     lost = [model.index for model in models if model.lost]
     if lost:
         return {**values, "error": f"ncclCommInitAll: unhandled cuda error (GPU {lost[0]} is lost)"}
-    pairs = [(one, other) for one in models for other in models if one.index != other.index]
+    pairs = [(model, other) for model in models for other in models if model.index != other.index]
     speed = min(one.peer_gb_per_s(other) for one, other in pairs) * SIMULATED_SHARE
     for entry, model in zip(values["gpus"], models):  # noqa: B905
         entry.update(

@@ -53,13 +53,13 @@ class Nccl:
         return [int(one or 0) for one in made]
 
     def _words(self, status: int) -> str:
-        said = (self._library.ncclGetErrorString(status) or b"").decode(errors="replace")
+        message = (self._library.ncclGetErrorString(status) or b"").decode(errors="replace")
         last = getattr(self._library, "ncclGetLastError", None)  # from NCCL 2.13 on
         if last is None:
-            return said
+            return message
         last.argtypes, last.restype = [_ADDRESS], ctypes.c_char_p
         more = (last(None) or b"").decode(errors="replace").strip()
-        return f"{said} ({more})" if more else said
+        return f"{message} ({more})" if more else message
 
 
 def version_words(number: int) -> str:

@@ -58,13 +58,15 @@ def measure(
         if isinstance(source, Missing):
             row.update(dict.fromkeys(("bit_rate_kbps", *COMPARE), source))
         elif time.monotonic() + SECONDS / 4 < deadline:
-            row.update(_one(ffmpeg, source, encoder, str(preset), made, have))
+            row.update(_encoded_row(ffmpeg, source, encoder, str(preset), made, have))
         found.append(row)
         measured(row, "quality", len(found) - 1)
     return found
 
 
-def _one(ffmpeg: str, source: Clip, encoder: str, preset: str, made: Mapping[str, str], have: Sequence[str]) -> Values:
+def _encoded_row(
+    ffmpeg: str, source: Clip, encoder: str, preset: str, made: Mapping[str, str], have: Sequence[str]
+) -> Values:
     try:
         with children.scratch("quality", ROOM_MIB) as folder:
             file = folder / "out.mp4"

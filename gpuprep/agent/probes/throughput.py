@@ -335,9 +335,9 @@ def _figures(done: Together) -> Values:
     }
 
 
-def _last_words(how: str, said: str) -> str:
-    """The line that names the cause; how the session ended where it was not by itself, or said nothing."""
-    line = decisive_line(said.splitlines())[:LAST_WORDS]
+def _last_words(how: str, stderr: str) -> str:
+    """The line that names the cause; how the session ended where it was not by itself, or printed nothing."""
+    line = decisive_line(stderr.splitlines())[:LAST_WORDS]
     return line if line and how.startswith(ENDED) else f"{how}: {line}" if line else how
 
 

@@ -95,12 +95,12 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
         ran = _run(str(program), folder) if compiles else Missing("not_supported", "nothing was compiled")
         tell("performance counters (CUPTI)", done=2, of=3, unit="steps")
         asked = cupti.result()
-    said = output.detail if isinstance(output, Missing) else output
+    text = output.detail if isinstance(output, Missing) else output
     return {
         "compiles": compiles,
         "nvcc": nvcc,
         "version": to_json_value(nvcc_version(nvcc)),
-        "output": "\n".join(said.strip().splitlines()[-OUTPUT_LINES:]),
+        "output": "\n".join(text.strip().splitlines()[-OUTPUT_LINES:]),
         "seconds": round(seconds, 3),
         **to_json_value(judged(ran)),
         "cupti": to_json_value(asked),
@@ -110,24 +110,24 @@ def measure(arguments: Dict[str, Any]) -> Union[Dict[str, Any], Missing]:
 def _run(program: str, folder: str) -> Union[str, Missing]:
     """What the program prints; in a simulated VM its last line is what the simulated GPU would make of it."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "LC_ALL": "C"}
-    said = run([program], timeout=RUN_SECONDS, env=environment, cwd=folder, accept=range(256), merge_stderr=True)
-    if isinstance(said, Missing) or system.source() is not Source.SIMULATED:
-        return said
+    output = run([program], timeout=RUN_SECONDS, env=environment, cwd=folder, accept=range(256), merge_stderr=True)
+    if isinstance(output, Missing) or system.source() is not Source.SIMULATED:
+        return output
     gpus = simulated.gpus()
     works = bool(gpus) and not any(gpu.lost for gpu in gpus)
     last = "right" if works else "cudaMalloc: no GPU that works" if gpus else "cudaMalloc: no driver is loaded"
-    return "\n".join([*said.splitlines()[:1], last])
+    return "\n".join([*output.splitlines()[:1], last])
 
 
-def judged(said: Union[str, Missing]) -> Dict[str, Any]:
+def judged(output: Union[str, Missing]) -> Dict[str, Any]:
     """The program's output ─► runs, run_output, host_compiler."""
-    if isinstance(said, Missing):
-        return {"runs": said, "run_output": "", "host_compiler": said}
-    lines = said.strip().splitlines()
+    if isinstance(output, Missing):
+        return {"runs": output, "run_output": "", "host_compiler": output}
+    lines = output.strip().splitlines()
     compiler = re.match(r"host compiler: (.+)", lines[0]) if lines else None
     runs = bool(lines) and lines[-1] == "right"
     return {
         "runs": runs,
         "run_output": "" if runs else "\n".join(lines[1:][-OUTPUT_LINES:]),
-        "host_compiler": compiler.group(1) if compiler else Missing("unparsable", said.strip()[-120:]),
+        "host_compiler": compiler.group(1) if compiler else Missing("unparsable", output.strip()[-120:]),
     }

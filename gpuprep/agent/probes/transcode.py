@@ -128,7 +128,7 @@ class Runner:
         self._most: Dict[str, int] = {}  # case ► how many were at work at most while it was
         self._done = self._of = 0
         self._rows: Dict[int, Dict[str, Any]] = {}
-        self._told = 0
+        self._reported = 0
 
     def run(self, cases: Sequence[Case]) -> List[Dict[str, Any]]:
         provers = max(1, min(PROVERS, (os.cpu_count() or 1) - 1))
@@ -173,9 +173,9 @@ class Runner:
             proof.add_done_callback(lambda _: self._room.release())
         with self._counting:
             self._rows[number] = row
-            while self._told in self._rows:  # in their order: a list that is told grows by one
-                measured(self._rows[self._told], "cases", self._told)
-                self._told += 1
+            while self._reported in self._rows:  # in their order: a list that is reported grows by one
+                measured(self._rows[self._reported], "cases", self._reported)
+                self._reported += 1
         return row, proof
 
     def _begun(self, case: Case, pool: ThreadPoolExecutor) -> "Ended":
@@ -245,8 +245,13 @@ def refused_encoder(case: Case, ran: Ran) -> str:
     Only a refusal that comes before the driver looks at codec settings counts: that it has no encoder on this device.
     A missing feature, the limit of sessions, memory or a library are this command's, or this moment's.
     """
-    said = cause(ran.decisive)
-    certain = ran.outcome == "failed" and ran.exit_code not in (None, 0) and said is not None and said.denies == "nvenc"
+    explained = cause(ran.decisive)
+    certain = (
+        ran.outcome == "failed"
+        and ran.exit_code not in (None, 0)
+        and explained is not None
+        and explained.denies == "nvenc"
+    )
     return case.encoders[0] if certain and len(case.encoders) == 1 else ""
 
 
@@ -277,7 +282,7 @@ def _row(case: Case, ran: Ran, lacking: List[str]) -> Dict[str, Any]:
             "decoders": list(case.decoders),
             "filters": list(case.filters),
             "capabilities": list(case.capabilities),
-            "lines": list(case.says),
+            "lines": list(case.announcements),
         },
         "outcome": ran.outcome,
         "exit_code": ran.exit_code,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Tuple
 
-# Every command begins with this. -v verbose: the lines that prove that the GPU did it are said at that level.
+# Every command begins with this. -v verbose: the lines that prove that the GPU did it are printed at that level.
 PREFIX = ("-hide_banner", "-nostdin", "-v", "verbose", "-y")
 RAW_FRAMES = 24  # of each raw input: 1080p 4:2:0 is 3 MB a frame
 BIT_RATE_SECONDS = 16.0  # a rate is judged on no less than 15 s: control of it needs time to settle
@@ -73,7 +73,7 @@ class Case:
     filters: Tuple[str, ...] = ()
     hwaccels: Tuple[str, ...] = ("cuda",)
     capabilities: Tuple[str, ...] = ()
-    says: Tuple[str, ...] = ()  # verbose lines that a feature which was asked for announces itself with
+    announcements: Tuple[str, ...] = ()  # verbose lines that a feature which was asked for announces itself with
     quick: bool = False
     timeout_seconds: float = 60.0
 
@@ -106,7 +106,7 @@ def _quality(number: int, name: str, preset: str, *, quick: bool = False) -> Cas
         (Output("output.mp4", 1920, 1080, audio=True, b_frames="present"),),
         encoders=("h264_nvenc",), decoders=("h264",),
         capabilities=(*H264, *(f"nvenc.h264.{name}" for name in ("b_frames", "b_ref", "temporal_aq", "lookahead"))),
-        says=("Lookahead enabled", "Temporal AQ enabled"), quick=quick,
+        announcements=("Lookahead enabled", "Temporal AQ enabled"), quick=quick,
     )  # fmt: skip
 
 
@@ -286,20 +286,20 @@ CASES: Tuple[Case, ...] = (
     Case(
         "lookahead", 21, "5.1", "Look-ahead of 20 frames", (CLIP,), _transcode("-b:v 5M -rc-lookahead 20"), (HD,),
         encoders=("h264_nvenc",), decoders=("h264",), capabilities=(*H264, "nvenc.h264.lookahead"),
-        says=("Lookahead enabled",),
+        announcements=("Lookahead enabled",),
     ),
     Case(
         # Moves bits from detail to flat regions, which the eye likes and PSNR does not: no floor.
         "spatial-aq", 22, "5.2", "Spatial adaptive quantization", (CLIP,),
         _transcode("-b:v 5M -spatial-aq 1 -aq-strength 8"),
         (Output("output.mp4", 1920, 1080, audio=True, psnr_db=None, ssim=None),),
-        encoders=("h264_nvenc",), decoders=("h264",), capabilities=H264, says=("AQ enabled",),
+        encoders=("h264_nvenc",), decoders=("h264",), capabilities=H264, announcements=("AQ enabled",),
     ),
     Case(
         "temporal-aq", 23, "5.2", "Temporal adaptive quantization", (CLIP,),
         _transcode("-b:v 5M -temporal-aq 1"), (HD,),
         encoders=("h264_nvenc",), decoders=("h264",), capabilities=(*H264, "nvenc.h264.temporal_aq"),
-        says=("Temporal AQ enabled",),
+        announcements=("Temporal AQ enabled",),
     ),
     Case(
         "decode-resize", None, "3.2", "Decode with the decoder's resizer", (Input("input.mp4", "h264-1080p"),),

@@ -49,19 +49,19 @@ def chunks(
         folder.mkdir()
     except OSError as error:
         return Missing("command_failed", f"chunks: {error}")
-    one = _timed(ffmpeg, [_together(str(source.path))], folder)
+    whole = _timed(ffmpeg, [_together(str(source.path))], folder)
     many = _timed(ffmpeg, _apart(str(source.path)), folder)
-    for seconds in (one, many):
+    for seconds in (whole, many):
         if isinstance(seconds, Missing):
             return seconds
-    assert isinstance(one, float)
+    assert isinstance(whole, float)
     assert isinstance(many, float)
     return {
         "files": FILES,
         "renditions": len(SIZES),
-        "one_process_seconds": round(one, 3),
+        "one_process_seconds": round(whole, 3),
         "many_processes_seconds": round(many, 3),
-        "saved_seconds": round(many - one, 3),
+        "saved_seconds": round(many - whole, 3),
     }
 
 

@@ -93,15 +93,15 @@ def prove(ffmpeg: str, ffprobe: str, case: Case, output: Output, folder: Path, c
 
 def _of_raw(output: Output, size: int, lines: Sequence[str]) -> Dict[str, Any]:
     """A raw file has no header: FFmpeg's own output says what it wrote, and the size must agree."""
-    said = written_as(output.file, lines)
-    if isinstance(said, Missing):
-        return dict.fromkeys(("codec", "pixel_format", "width", "height", "frames"), said)
-    bits = BITS.get(said["pixel_format"])
-    frames: Any = Missing("unparsable", f"pixels of {said['pixel_format']} are of unknown size")
-    if bits and said["width"] and said["height"]:
-        frames = size * 8 / (said["width"] * said["height"] * bits)
+    stream = written_as(output.file, lines)
+    if isinstance(stream, Missing):
+        return dict.fromkeys(("codec", "pixel_format", "width", "height", "frames"), stream)
+    bits = BITS.get(stream["pixel_format"])
+    frames: Any = Missing("unparsable", f"pixels of {stream['pixel_format']} are of unknown size")
+    if bits and stream["width"] and stream["height"]:
+        frames = size * 8 / (stream["width"] * stream["height"] * bits)
         frames = int(frames) if frames == int(frames) else round(frames, 2)
-    return {**said, "frames": frames, "profile": None, "audio": None, "duration_seconds": None,
+    return {**stream, "frames": frames, "profile": None, "audio": None, "duration_seconds": None,
             "b_frames": None, "bit_rate_kbps": None}  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def parse_probe(text: Union[str, Missing]) -> Dict[str, Any]:
     video = next((stream for stream in streams if stream.get("codec_type") == "video"), None)
     if video is None:
         return dict.fromkeys(every, Missing("unparsable", "ffprobe finds no video in it"))
-    sound = next((stream for stream in streams if stream.get("codec_type") == "audio"), None)
+    audio = next((stream for stream in streams if stream.get("codec_type") == "audio"), None)
     types = [frame.get("pict_type") for frame in frames if frame.get("media_type") == "video"]
     rate = _number(video, "bit_rate")
     return {
@@ -157,7 +157,7 @@ def parse_probe(text: Union[str, Missing]) -> Dict[str, Any]:
         "height": _number(video, "height", int),
         "frames": _number(video, "nb_read_frames", int),
         "duration_seconds": _number(video, "duration"),
-        "audio": None if sound is None else _word(sound, "codec_name"),
+        "audio": None if audio is None else _word(audio, "codec_name"),
         "b_frames": types.count("B") if types else Missing("unparsable", "ffprobe lists no pictures"),
         "bit_rate_kbps": rate if isinstance(rate, Missing) else round(rate / 1000),
     }
@@ -244,7 +244,7 @@ def parse_pictures(lines: Sequence[str], seconds: float) -> Dict[str, Any]:
     for kind, value in FROZEN.findall(text):
         started = float(value) if kind == "start" else None
         frozen += float(value) if kind == "duration" else 0.0
-    if started is not None:  # frozen to the end: then no duration is said
+    if started is not None:  # frozen to the end: then no duration is known
         frozen += max(0.0, seconds - started)
     return {
         "psnr_db": figure(PSNR, text, "psnr"),

@@ -41,7 +41,7 @@ class Ran:
     seconds: float = 0.0
     exit_code: Optional[int] = None
     lines: List[str] = field(default_factory=list)
-    reason: str = ""  # where FFmpeg itself said nothing of it
+    reason: str = ""  # where FFmpeg itself printed nothing of it
     refused_in: str = ""  # the case in which the driver refused this one's encoder
     encoder_utilization: Any = None
     decoder_utilization: Any = None
@@ -162,16 +162,16 @@ def execute(
     running.add(process)
     timed_out = False
     try:
-        _, said = process.communicate(timeout=timeout)
+        _, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         timed_out = True
         children.end(process)
-        _, said = process.communicate()
+        _, stderr = process.communicate()
     finally:
         running.discard(process)
         children.end(process)
     seconds, code = time.monotonic() - started, process.returncode
-    ran = Ran("completed" if code == 0 else "failed", seconds, code, _lines(said))
+    ran = Ran("completed" if code == 0 else "failed", seconds, code, _lines(stderr))
     if timed_out:
         ran.outcome, ran.reason = "timed_out", f"ffmpeg was stopped after {timeout:g} s"
     elif code < 0:
@@ -188,8 +188,8 @@ def missing_parts(case: Case, parts: Dict[str, Any]) -> List[str]:
     return [f"{kind} {name}" for kind, plural, names in kinds for name in names if name not in parts[plural]]
 
 
-def _lines(said: Optional[bytes]) -> List[str]:
-    text = said or b""
+def _lines(stderr: Optional[bytes]) -> List[str]:
+    text = stderr or b""
     if len(text) > 2 * KEPT_BYTES:
         text = text[:KEPT_BYTES] + b"\n" + text[-KEPT_BYTES:]
     return text.decode(errors="replace").replace("\r", "\n").splitlines()

@@ -50,18 +50,18 @@ def _gpu(evidence: Evidence, gpu: BandwidthGpu, gpus: Sequence[BandwidthGpu], *,
         return [_failed(subject, gpu.error)]
     kin = _kin(evidence, gpu, gpus)
     busy = "" if published else occupied(gpu)
-    undisturbed = [one for one in kin if not one.error and (published or not occupied(one))]
-    found = memoryspeed.findings(evidence, subject, gpu, busy, published=published)
+    undisturbed = [other for other in kin if not other.error and (published or not occupied(other))]
+    findings = memoryspeed.findings(evidence, subject, gpu, busy, published=published)
     link = links.finding(evidence, subject, gpu, kin)
     if not published or not isinstance(gpu.pcie, Missing):
-        found.append(link)
-    found += hostcopies.findings(evidence, subject, gpu, link, busy, published=published)
+        findings.append(link)
+    findings += hostcopies.findings(evidence, subject, gpu, link, busy, published=published)
     if not published or not isinstance(gpu.event_reasons, Missing) or gpu.telemetry:
-        found.append(bandwidthtrust.slowdowns(subject, gpu))
+        findings.append(bandwidthtrust.slowdowns(subject, gpu))
     if not busy:
-        found += memoryspeed.against_best(evidence, subject, gpu, undisturbed)
-        found += hostcopies.against_best(subject, gpu, undisturbed)
-    return found
+        findings += memoryspeed.against_best(evidence, subject, gpu, undisturbed)
+        findings += hostcopies.against_best(subject, gpu, undisturbed)
+    return findings
 
 
 def _empty(subject: str) -> Finding:

@@ -27,14 +27,14 @@ def slowdowns(subject: str, gpu: BandwidthGpu) -> Finding:
     prop, expected = "bandwidth_slowdowns", "no slowdown by heat or by the hardware"
     whole, samples = mask(gpu.event_reasons), _samples(gpu)
     seen = 0
-    for one in [whole, *samples]:
-        seen |= one or 0
+    for sample in [whole, *samples]:
+        seen |= sample or 0
     shown = ", ".join(reason.name for reason in named(seen)) or "none"
     if seen & GRAVE:
-        hits = sum(1 for one in samples if (one or 0) & GRAVE)
+        hits = sum(1 for sample in samples if (sample or 0) & GRAVE)
         passing = len(samples) >= MANY_SAMPLES and hits <= 1
-        said = f" in {hits} of {len(samples)} samples" if samples else ""
-        why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{said}"
+        share = f" in {hits} of {len(samples)} samples" if samples else ""
+        why = f"{', '.join(reason.name for reason in named(seen & GRAVE))} while the memory was measured{share}"
         return Finding(subject, prop, Status.WARN if passing else Status.FAIL, expected, shown, why, SHOW_PROVIDER)
     if whole is None or None in samples:
         why = "NVML's event reasons, which explain the clocks, could not be read"

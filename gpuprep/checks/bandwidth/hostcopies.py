@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from gpuprep.catalogue import Board
 from gpuprep.catalogue.topologies import (
     chip_to_chip_carries,
+    healthy_chip_to_chip_gb_per_s,
+    healthy_pcie_percent,
     is_chip_to_chip,
-    sound_chip_to_chip,
-    sound_host,
     wired_with,
 )
 from gpuprep.checks import links
@@ -47,8 +47,8 @@ def _copy(
 ) -> Finding:  # fmt: skip
     prop = what.replace(" ", "_")
     if isinstance(reached, Missing):
-        said = f"the copy {what} of {subject}"
-        return unknown(subject, prop, reached, expected="measured", what=said, remedy="measure again")
+        missing = f"the copy {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=missing, remedy="measure again")
     shown = f"{reached:.1f} GB/s"
     if busy:
         return Finding(subject, prop, Status.UNKNOWN, "measured alone", shown, busy, ALONE)
@@ -68,20 +68,20 @@ def _copy(
 
 
 def _over_chip_to_chip(subject: str, prop: str, what: str, reached: float, board: Board, least: Floor) -> Finding:
-    sound, most = sound_chip_to_chip(board), chip_to_chip_carries()
+    healthy, most = healthy_chip_to_chip_gb_per_s(board), chip_to_chip_carries()
     if reached > ROUNDING * most:
         why = f"NVLink-C2C carries {most:.0f} GB/s in one direction: the measurement is wrong"
         return Finding(subject, prop, Status.UNKNOWN, "a speed", f"{reached:.1f} GB/s", why, "measure again")
-    if sound is None:
+    if healthy is None:
         why = "no figure of a healthy board was published"
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.1f} GB/s", why, "compare it with another")
-    share = 100 * sound / most
+    share = 100 * healthy / most
     limit = limits(Floor(least.percent * share / 100, least.source), share, f"NVLink-C2C of {board.name}")
     percent = 100 * reached / most
     shown, status = f"{reached:.1f} GB/s, {percent:.0f} %", Status(limit.status(percent))
     if status is Status.PASS:
         return Finding(subject, prop, status, limit.of(most), shown)
-    why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {sound:.0f}"
+    why = f"copies {what} reach {reached:.1f} GB/s, and those of healthy boards {healthy:.0f}"
     return Finding(subject, prop, status, limit.of(most), shown, why, f"{NUMA}; else show the provider this report")
 
 
@@ -115,14 +115,14 @@ def _over_pcie(
         return Finding(subject, prop, status, limit.of(present), shown)
     if status is Status.PASS:
         return _narrow(subject, prop, what, reached, now, should, link, wide, usual=narrow.where if narrow else "")
-    said = f"copies {what} reach {reached:.1f} of the {present:.1f} GB/s that the link carries ({percent:.0f} %)"
-    why, remedy = said + _one_way(gpu, what, reached), f"{NUMA}; else show the provider this report"
+    sentence = f"copies {what} reach {reached:.1f} of the {present:.1f} GB/s that the link carries ({percent:.0f} %)"
+    why, remedy = sentence + _one_way(gpu, what, reached), f"{NUMA}; else show the provider this report"
     return Finding(subject, prop, status, limit.of(present), shown, why, remedy)
 
 
 def _limits(evidence: Evidence, board: Board | None, way: links.Way, what: str, least: Floor) -> Limits:
-    sound = sound_host(way.generation or 0, KEYS[what]) if is_shipped(evidence, FLOOR) else None
-    return limits(least, sound, f"{board.name if board else 'a link'} at {way}")
+    healthy = healthy_pcie_percent(way.generation or 0, KEYS[what]) if is_shipped(evidence, FLOOR) else None
+    return limits(least, healthy, f"{board.name if board else 'a link'} at {way}")
 
 
 def _narrow(
@@ -160,7 +160,7 @@ def against_best(subject: str, gpu: BandwidthGpu, kin: Sequence[BandwidthGpu]) -
     behind = [
         (100 * (1 - mine / best), f"{what} {mine:.1f} of {best:.1f} GB/s")
         for what in gpu.host
-        for mine, best in [(_credible(gpu, what), max((_credible(one, what) or 0.0 for one in kin), default=0.0))]
+        for mine, best in [(_credible(gpu, what), max((_credible(other, what) or 0.0 for other in kin), default=0.0))]
         if mine and best
     ]
     if not behind:

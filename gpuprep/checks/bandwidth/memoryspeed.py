@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep.catalogue import Board
-from gpuprep.catalogue.topologies import SoundMemory, sound_memory
+from gpuprep.catalogue.topologies import HealthyMemorySpeeds, healthy_memory_speeds
 from gpuprep.checks.common import COMPARE_IT, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
@@ -60,16 +60,16 @@ def _speed(
     prop, kind = what.replace("device ", "memory_"), what.removeprefix("device ")
     peak, least = board.memory_gb_per_s if board else None, floor(evidence, FLOOR, board)
     if isinstance(reached, Missing):
-        said = f"the {what} of {subject}"
-        return unknown(subject, prop, reached, expected="measured", what=said, remedy=BINDINGS)
+        missing = f"the {what} of {subject}"
+        return unknown(subject, prop, reached, expected="measured", what=missing, remedy=BINDINGS)
     if board is None or peak is None or least is None:
         lacks = "the catalogue has no bandwidth of this GPU" if peak is None else "the profile sets no floor"
         remedy = f"say {FLOOR} under thresholds in the profile" if peak is not None else COMPARE_IT
         return Finding(subject, prop, Status.UNKNOWN, "a floor", f"{reached:.0f} GB/s", lacks, remedy)
     if kind == "copy":
         least = Floor(round(least.percent * COPY_SHARE, 1), least.source)
-    sound = _sound(evidence, gpu, board).get(kind) if is_shipped(evidence, FLOOR) else None
-    limit = limits(least, sound, board.name, undisturbed=_at_full_clock(gpu, board))
+    healthy_percent = _healthy_percents(evidence, gpu, board).get(kind) if is_shipped(evidence, FLOOR) else None
+    limit = limits(least, healthy_percent, board.name, undisturbed=_at_full_clock(gpu, board))
     percent = 100 * reached / peak
     shown = f"{reached:.0f} GB/s, {percent:.0f} %"
     if busy:
@@ -80,27 +80,27 @@ def _speed(
     if status is Status.PASS:
         return Finding(subject, prop, status, limit.of(peak), shown)
     why, remedy = _slow(gpu, board, f"the {what} reaches {figure(reached)} of {figure(peak)} GB/s ({percent:.0f} %)")
-    return Finding(subject, prop, status, limit.of(peak), shown, why + _beside(limit, sound, status), remedy)
+    return Finding(subject, prop, status, limit.of(peak), shown, why + _beside(limit, healthy_percent, status), remedy)
 
 
-def _sound(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
+def _healthy_percents(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
     """Per cent by kind. A kind of which nothing was published has no figure but the floor."""
-    found, facts = sound_memory(board) or SoundMemory({}, {}, None, ""), evidence.facts(gpu)
+    found, facts = healthy_memory_speeds(board) or HealthyMemorySpeeds({}, {}, None, ""), evidence.facts(gpu)
     return found.without_ecc if facts and facts.ecc_current is False and found.without_ecc else found.percent
 
 
-def _beside(limit: Limits, sound: float | None, status: Status) -> str:
-    if sound is None or status is Status.FAIL:
+def _beside(limit: Limits, healthy_percent: float | None, status: Status) -> str:
+    if healthy_percent is None or status is Status.FAIL:
         return ""
-    return f"; healthy boards reach {sound:.3g} %, and below {limit.fails:.3g} % it is a fault"
+    return f"; healthy boards reach {healthy_percent:.3g} %, and below {limit.fails:.3g} % it is a fault"
 
 
 def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached: float) -> str:
     """Why no memory can be that fast; "" if it can."""
     if reached <= 0:
         return f"{reached:g} GB/s is not a possible speed: nothing was measured"
-    sound, clock = sound_memory(board), gpu.memory_clock_mhz
-    bus = max((sound.bus_gb_per_s if sound else None) or 0.0, peak)
+    reference, clock = healthy_memory_speeds(board), gpu.memory_clock_mhz
+    bus = max((reference.bus_gb_per_s if reference else None) or 0.0, peak)
     most = ROUNDING if kind == "write" else BUS_MOST
     if reached > most * bus:
         return f"that is more than the bus carries ({figure(bus)} GB/s): the measurement or the catalogue is wrong"
@@ -114,8 +114,8 @@ def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached
         return ""
     loads = board.sms * BYTES_PER_CLOCK * mhz / 1000
     if reached > ROUNDING * loads:
-        said = f"{board.sms} SMs at {mhz:.0f} MHz load at most {figure(loads)} GB/s"
-        return f"{said}: speed and clock contradict each other"
+        sentence = f"{board.sms} SMs at {mhz:.0f} MHz load at most {figure(loads)} GB/s"
+        return f"{sentence}: speed and clock contradict each other"
     return ""
 
 
@@ -124,15 +124,15 @@ def _at_full_clock(gpu: BandwidthGpu, board: Board) -> bool:
     return not isinstance(clock, Missing) and board.memory_mhz is not None and clock >= FULL_CLOCK * board.memory_mhz
 
 
-def _slow(gpu: BandwidthGpu, board: Board, said: str) -> tuple[str, str]:
+def _slow(gpu: BandwidthGpu, board: Board, sentence: str) -> tuple[str, str]:
     """(why the memory is slow, what to do): its clock, or the memory itself."""
     clock, top = gpu.memory_clock_mhz, board.memory_mhz
     if isinstance(clock, Missing) or top is None:
-        return f"{said}; its clock is not known", "measure again; if it stays, show the provider this report"
+        return f"{sentence}; its clock is not known", "measure again; if it stays, show the provider this report"
     if clock < FULL_CLOCK * top:
-        why = f"{said}, because the memory clock was {clock:.0f} of {top} MHz"
+        why = f"{sentence}, because the memory clock was {clock:.0f} of {top} MHz"
         return why, SET_CLOCKS
-    return f"{said} although the memory clock was full ({clock:.0f} of {top} MHz)", DEFECT
+    return f"{sentence} although the memory clock was full ({clock:.0f} of {top} MHz)", DEFECT
 
 
 def _clock(
@@ -228,7 +228,9 @@ def against_best(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Seque
     behind = [
         (100 * (1 - mine / best), f"{what} {figure(mine)} of {figure(best)} GB/s")
         for what in gpu.memory
-        for mine, best in [(_credible(evidence, gpu, what), max(_credible(evidence, one, what) or 0.0 for one in kin))]
+        for mine, best in [
+            (_credible(evidence, gpu, what), max(_credible(evidence, other, what) or 0.0 for other in kin))
+        ]
         if mine and best
     ]
     if not behind:

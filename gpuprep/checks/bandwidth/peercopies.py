@@ -65,37 +65,37 @@ def findings(evidence: Evidence, values: Bandwidth, gpus: Sequence[BandwidthGpu]
         for peer in reversed(once.values())
         if peer.start in by_index and peer.end in by_index and peer.start != peer.end
     ]
-    found = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
-    found += _beside_each_other(evidence, pairs)
-    gone = _gone(pairs, by_index)
-    if gone and not published:
-        nothing = Missing("not_recorded", f"{', '.join(gone)} was not measured")
-        found.append(unknown("gpus", "peers", nothing, expected="each pair measured", remedy=AGAIN))
-    return found
+    findings = [*strays, *_links(evidence, pairs), *(_copy(evidence, pair) for pair in pairs)]
+    findings += _beside_each_other(evidence, pairs)
+    unmeasured = _gone(pairs, by_index)
+    if unmeasured and not published:
+        nothing = Missing("not_recorded", f"{', '.join(unmeasured)} was not measured")
+        findings.append(unknown("gpus", "peers", nothing, expected="each pair measured", remedy=AGAIN))
+    return findings
 
 
 def _strays(peers: Sequence[Peer], gpus: Mapping[int, BandwidthGpu]) -> list[Finding]:
     """Pairs of which a GPU is not among those that were measured, and pairs that are there twice."""
-    said = [
-        f"{named(one.start)} to {named(one.end)}"
-        for one in peers
-        if one.start not in gpus or one.end not in gpus or one.start == one.end
+    pairs = [
+        f"{named(peer.start)} to {named(peer.end)}"
+        for peer in peers
+        if peer.start not in gpus or peer.end not in gpus or peer.start == peer.end
     ]
-    counted = Counter((one.start, one.end) for one in peers)
-    said += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
-    if not said:
+    counted = Counter((peer.start, peer.end) for peer in peers)
+    pairs += [f"{named(start)} to {named(end)} (twice)" for (start, end), count in counted.items() if count > 1]
+    if not pairs:
         return []
-    why = f"the record lists impossible pairs: {', '.join(said[:5])}"
+    why = f"the record lists impossible pairs: {', '.join(pairs[:5])}"
     return [Finding("gpus", "pairs", Status.UNKNOWN, "pairs of the GPUs that are there", "others", why, AGAIN)]
 
 
 def _gone(pairs: Sequence[Pair], gpus: Mapping[int, BandwidthGpu]) -> list[str]:
     measured = {(pair.peer.start, pair.peer.end) for pair in pairs}
     return [
-        f"{named(one)} to {named(other)}"
-        for one in gpus
+        f"{named(gpu)} to {named(other)}"
+        for gpu in gpus
         for other in gpus
-        if one != other and (one, other) not in measured
+        if gpu != other and (gpu, other) not in measured
     ]
 
 
@@ -111,10 +111,10 @@ def _pair(evidence: Evidence, peer: Peer, gpus: Mapping[int, BandwidthGpu], *, p
 
 
 def _links(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
-    found = []
+    findings = []
     for family in {pair.family.key: pair.family for pair in pairs if pair.family}.values():
-        found += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
-    return found
+        findings += _of_family(evidence, family, [pair for pair in pairs if pair.family == family])
+    return findings
 
 
 def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> list[Finding]:
@@ -129,7 +129,7 @@ def _of_family(evidence: Evidence, family: Family, pairs: Sequence[Pair]) -> lis
     found = [_links_of(pair, family, machine, rows, some=some) for pair in pairs]
     names = {start: named(start) for start in rows}
     whole = [] if published else nvlinks.of_rows(family, rows, machine, names)
-    return [*(one for one in found if one is not None), *whole]
+    return [*(finding for finding in found if finding is not None), *whole]
 
 
 def _links_of(
@@ -190,7 +190,7 @@ def _joined(evidence: Evidence, pair: Pair) -> tuple[float | None, str]:
         each = pair.family.gb_per_s if pair.family else NVLINK_GB_PER_S
         return pair.links * (each or NVLINK_GB_PER_S), f"{pair.links} NVLinks"
     rates = [_rate(evidence, gpu, published=pair.published) for gpu in (pair.origin, pair.target)]
-    known = [one for one in rates if one is not None]
+    known = [rate for rate in rates if rate is not None]
     return (min(known) if len(known) == len(rates) else None), "their PCIe links"
 
 
@@ -229,12 +229,12 @@ def _direct(pair: Pair, reached: float, carries: float, by: str) -> Finding:
 
 def _limits(pair: Pair) -> Limits:
     if pair.links:
-        sound = pair.family.sound_percent if pair.family else None
-        return limits(PEER_FLOOR, sound, "NVLink between two")
+        healthy_percent = pair.family.healthy_percent if pair.family else None
+        return limits(PEER_FLOOR, healthy_percent, "NVLink between two")
     generations = [_generation(gpu) for gpu in (pair.origin, pair.target)]
     near = pair.peer.topology in NEAR and all(generations)
-    lowest = min((one for one in generations if one), default=0)
-    return limits(PEER_FLOOR, topologies.sound_host(lowest, "h2d") if near else None, "PCIe below one CPU")
+    lowest = min((generation for generation in generations if generation), default=0)
+    return limits(PEER_FLOOR, topologies.healthy_pcie_percent(lowest, "h2d") if near else None, "PCIe below one CPU")
 
 
 def _generation(gpu: BandwidthGpu) -> int | None:
@@ -246,7 +246,7 @@ def _generation(gpu: BandwidthGpu) -> int | None:
 
 def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Finding]:
     """WARN for pairs far behind the best of the same kind: same boards, as many links, the same way over PCIe."""
-    found = []
+    findings = []
     kinds: dict[tuple[object, ...], list[tuple[float, Pair]]] = {}
     for pair in pairs:
         reached = pair.peer.gb_per_s
@@ -256,8 +256,8 @@ def _beside_each_other(evidence: Evidence, pairs: Sequence[Pair]) -> list[Findin
             kinds.setdefault(key, []).append((reached, pair))
     for several in kinds.values():
         best, fastest = max(several, key=lambda one: one[0])
-        found += [one for reached, pair in several if (one := _behind(pair, reached, best, fastest)) is not None]
-    return found
+        findings += [one for reached, pair in several if (one := _behind(pair, reached, best, fastest)) is not None]
+    return findings
 
 
 def _behind(pair: Pair, reached: float, best: float, fastest: Pair) -> Finding | None:
@@ -266,8 +266,8 @@ def _behind(pair: Pair, reached: float, best: float, fastest: Pair) -> Finding |
         return None
     shown = f"{reached:.0f} of {best:.0f} GB/s ({fastest.subject})"
     why = f"copies are {percent:.0f} % slower than those of the best pair with the same kind of link"
-    told = bool(pair.links or pair.peer.topology)  # else one pair may cross the CPU and the other not
-    status = Status.FAIL if told and percent >= PAIR_FAIL_PERCENT else Status.WARN
+    comparable = bool(pair.links or pair.peer.topology)  # else one pair may cross the CPU and the other not
+    status = Status.FAIL if comparable and percent >= PAIR_FAIL_PERCENT else Status.WARN
     remedy = XID_74 if pair.links else TOPOLOGY
     expected = f"less than {PAIR_WARN_PERCENT:g} % below the best pair"
     return Finding(pair.subject, "peer_against_best", status, expected, shown, why, remedy)

@@ -112,18 +112,18 @@ def judge(
     return judgement.judge(terms, (*compared, *more), lambda waived: adjust(dated(waived, past.previous, terms.moment)))
 
 
-def dated(found: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
+def dated(findings: Sequence[Finding], previous: RunRecord | None, now: str) -> tuple[Finding, ...]:
     """Add `since` to each finding that did not pass: the first check that found it, else `now` (UTC, ISO 8601).
 
     The date restarts when the status changes; waivers are ignored: UNKNOWN before and FAIL now means FAIL since now.
     An invalid moment, or a moment later than now, comes from a wrong clock.
     """
-    before = {(one.key, one.status): one.since for one in _open(previous) if _is_past(one.since, now)}
+    before = {(entry.key, entry.status): entry.since for entry in _open(previous) if _is_past(entry.since, now)}
     return tuple(
         finding
         if finding.status in DONE
         else dataclasses.replace(finding, since=before.get((finding.key, _status(finding))) or now)
-        for finding in found
+        for finding in findings
     )
 
 
@@ -146,47 +146,47 @@ class Looked:
         return not isinstance(gpus, Missing) and any(gpu.uuid and gpu.index == index for gpu in gpus)
 
 
-def unseen(found: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
+def unseen(findings: Sequence[Finding], previous: RunRecord | None, looked: Looked | None = None) -> tuple[Unseen, ...]:
     """Earlier findings that this check did not look at, for example without a measurement: their dates are kept.
 
     What it looked at and did not find is gone: if it comes again, it is new. Without `looked` nothing that is absent
     counts as gone.
     """
-    statuses = {finding.key: finding.status for finding in found}
+    statuses = {finding.key: finding.status for finding in findings}
     return tuple(
-        one
-        for one in _open(previous, looked)
-        if statuses.get(one.key, Status.SKIP) is Status.SKIP and not _is_gone(one, statuses, looked)
+        entry
+        for entry in _open(previous, looked)
+        if statuses.get(entry.key, Status.SKIP) is Status.SKIP and not _is_gone(entry, statuses, looked)
     )[:MOST_UNSEEN]
 
 
 def still_failing(
-    found: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
+    findings: Sequence[Finding], previous: RunRecord | None, looked: Looked, played: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Keys that were FAIL in the check before and of which `found` does not show that they are gone or waived.
+    """Keys that were FAIL in the check before and of which `findings` does not show that they are gone or waived.
 
     `played`: roles that ran since; what Ansible's check mode would have changed is done by them.
     """
-    statuses = {finding.key: finding.status for finding in found}
+    statuses = {finding.key: finding.status for finding in findings}
     closing = (Status.PASS, Status.WAIVED)
     return tuple(
-        one.key
-        for one in _open(previous, looked)
-        if one.status == Status.FAIL.value
-        and statuses.get(one.key) not in closing
-        and not (one.needs == DEEP and one.key.partition(".")[0] in played)
-        and not _is_gone(one, statuses, looked)
+        entry.key
+        for entry in _open(previous, looked)
+        if entry.status == Status.FAIL.value
+        and statuses.get(entry.key) not in closing
+        and not (entry.needs == DEEP and entry.key.partition(".")[0] in played)
+        and not _is_gone(entry, statuses, looked)
     )
 
 
-def _is_gone(one: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
+def _is_gone(unseen: Unseen, statuses: Mapping[str, Status], looked: Looked | None) -> bool:
     """Whether this check would have found it. A SKIP did not look."""
-    subject, _, prop = one.key.partition(".")
-    if looked is None or one.key in statuses:
+    subject, _, prop = unseen.key.partition(".")
+    if looked is None or unseen.key in statuses:
         return False
-    if one.needs == DEEP:
+    if unseen.needs == DEEP:
         return looked.deep
-    if one.needs == MEASUREMENT:
+    if unseen.needs == MEASUREMENT:
         return looked.measured and not prop.endswith(HISTORY)  # of another baseline, or of none, nothing is shown
     of_gpu = GPU.fullmatch(subject)
     if of_gpu and not looked.has_gpu(int(of_gpu[1])):
@@ -195,7 +195,7 @@ def _is_gone(one: Unseen, statuses: Mapping[str, Status], looked: Looked | None)
         if of_gpu and prop in props:
             seen = [statuses.get(f"{subject}.{name}", Status.SKIP) for name in (summary, *props)]
             return any(status is not Status.SKIP for status in seen)
-    return one.needs == FACTS
+    return unseen.needs == FACTS
 
 
 def _needs(record: RunRecord, key: str, looked: Looked | None, by_facts: Callable[[], Collection[str]]) -> str:
@@ -226,9 +226,9 @@ def _open(record: RunRecord | None, looked: Looked | None = None) -> list[Unseen
         return frozenset(finding.key for finding in found) | sincecertified.ALWAYS
 
     seen = [
-        Unseen(one.key, _status(one), one.since, _needs(record, one.key, looked, by_facts))
-        for one in findings_of(record)
-        if one.status not in DONE and one.since
+        Unseen(finding.key, _status(finding), finding.since, _needs(record, finding.key, looked, by_facts))
+        for finding in findings_of(record)
+        if finding.status not in DONE and finding.since
     ]
     return [*seen, *(record.drift.unseen if record.drift else ())]
 

@@ -26,7 +26,11 @@ def spoken(
     """The first finding of `keys` that did not pass, is as severe as `status` or worse, and names `naming`."""
     enough = PROBLEMS[: PROBLEMS.index(status) + 1]
     return next(
-        (one for one in by_profile if one.key in keys and one.status in enough and (not naming or names(one, naming))),
+        (
+            finding
+            for finding in by_profile
+            if finding.key in keys and finding.status in enough and (not naming or names(finding, naming))
+        ),
         None,
     )
 
@@ -41,7 +45,7 @@ class Difference:
     """One difference from the certified run."""
 
     text: str  # "libcuda1 was 1, is 2"
-    said: Sequence[str] = ()  # keys of the profile's checks that may name the same difference
+    reported_by: Sequence[str] = ()  # keys of the profile's checks that may name the same difference
     naming: str = ""  # what their finding must name; "" where its key says it
 
 
@@ -51,7 +55,7 @@ class Unread:
 
     what: str
     reading: Missing
-    said: Sequence[str] = ()  # keys of the profile's checks that may say why
+    reported_by: Sequence[str] = ()  # keys of the profile's checks that may say why
 
     @property
     def text(self) -> str:
@@ -85,40 +89,44 @@ class Certified:
         expected = "as certified"
         ours: list[str] = []
         theirs: dict[str, list[str]] = {}
-        for one in differences:
-            elsewhere = self._speaker(one.said, status, one.naming)
-            (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(one.text)
-        said = [f"{key} reports it:  {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
+        for difference in differences:
+            elsewhere = self._speaker(difference.reported_by, status, difference.naming)
+            (theirs.setdefault(elsewhere.key, []) if elsewhere else ours).append(difference.text)
+        reports = [f"{key} reports it:  {'; '.join(few(texts, most))}" for key, texts in theirs.items()]
         if ours:
             text = "; ".join(few(ours, most))
-            also = [one.text for one in unread]
+            also = [reading.text for reading in unread]
             because = "; ".join([text, *few(also, most), self.when]) + (f": {why}" if why else "")
             return Finding(subject, prop, status, expected, text, because, remedy)
-        speakers = [(one, self._speaker(one.said, Status.UNKNOWN)) for one in unread]
+        speakers = [(one, self._speaker(one.reported_by, Status.UNKNOWN)) for one in unread]
         lost = [one for one, elsewhere in speakers if elsewhere is None]
         if lost:
             found = unknown(
                 subject, prop, lost[0].reading, expected=expected, what=lost[0].what,
                 remedy="run the check again with -v",
             )  # fmt: skip
-            return replace(found, reason="; ".join([*few([one.text for one in lost], most), *said]))
-        said += [f"{elsewhere.key} reports why {one.what} cannot be read" for one, elsewhere in speakers if elsewhere]
-        if said:
+            return replace(found, reason="; ".join([*few([one.text for one in lost], most), *reports]))
+        reports += [
+            f"{elsewhere.key} reports why {one.what} cannot be read" for one, elsewhere in speakers if elsewhere
+        ]
+        if reports:
             actual = "differs" if theirs else "not readable"
-            return skip(subject, prop, expected=expected, actual=actual, reason="; ".join(said))
+            return skip(subject, prop, expected=expected, actual=actual, reason="; ".join(reports))
         return Finding(subject, prop, Status.PASS, expected, shown, f"compared with what was {self.when}")
 
     def same(
-        self, subject: str, prop: str, differences: Sequence[str], shown: str, *, said: Sequence[str] = (),
+        self, subject: str, prop: str, differences: Sequence[str], shown: str, *, reported_by: Sequence[str] = (),
         why: str = "", remedy: str = AGAIN, status: Status = Status.FAIL,
     ) -> Finding:  # fmt: skip
         """As `judged`, for differences that profile checks report under the same keys."""
-        all_of_them = [Difference(text, said) for text in differences]
+        all_of_them = [Difference(text, reported_by) for text in differences]
         return self.judged(subject, prop, all_of_them, shown, why=why, remedy=remedy, status=status)
 
-    def missing(self, subject: str, prop: str, reading: Missing, *, said: Sequence[str] = (), what: str) -> Finding:
+    def missing(
+        self, subject: str, prop: str, reading: Missing, *, reported_by: Sequence[str] = (), what: str
+    ) -> Finding:
         """Was there when certified and cannot be read now."""
-        return self.judged(subject, prop, [], "", unread=[Unread(what, reading, said)])
+        return self.judged(subject, prop, [], "", unread=[Unread(what, reading, reported_by)])
 
     def _speaker(self, keys: Sequence[str], status: Status, naming: str = "") -> Finding | None:
         """The profile finding that already reports it. What did not pass in the certified run is nothing new."""

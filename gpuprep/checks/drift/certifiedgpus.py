@@ -11,7 +11,7 @@ from gpuprep.desired import host_rules
 from gpuprep.desired.state import Wanted
 from gpuprep.records import NOT_READ, Finding, GpuFacts, Missing, Snapshot, Status
 
-# Of a GPU that is there, these are found only where they differ; all that is alike is one `as_certified`.
+# Of a GPU that is there, these are found only where they differ; all that is equal is one `as_certified`.
 ONLY_WHERE_DIFFERENT = (
     "serial", "vbios", "ecc_mode", "mig_mode", "throttled", *certifiedorder.GROUPS,
 )  # fmt: skip
@@ -29,22 +29,22 @@ def findings(snapshot: Snapshot, certified: Certified) -> list[Finding]:
         return [_on_the_bus(snapshot, before, certified, now)]
     there = {gpu.uuid: gpu for gpu in now if gpu.uuid}
     pairs = [(gpu, there[gpu.uuid]) for gpu in before if gpu.uuid in there]
-    found = [_identity(before, now, certified), _order(pairs, certified)]
+    findings = [_identity(before, now, certified), _order(pairs, certified)]
     for was, is_now in sorted(pairs, key=lambda pair: pair[1].index):
-        found += _gpu(was, is_now, certified)
-    return found
+        findings += _gpu(was, is_now, certified)
+    return findings
 
 
 def planned(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Without a certified run: the plan file was made for GPUs, so a host without GPUs must not pass."""
     seen = {device.address for device in host_rules.nvidia_gpus(snapshot)}
-    gone = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
+    absent = [gpu for gpu in wanted.gpus if gpu.pci_address not in seen]
     if len(seen) >= len(wanted.gpus):
         return []
-    named = ", ".join(f"{gpu.name} at {gpu.pci_address}" for gpu in gone)
-    why = f"{named} is not on the PCI bus any more" if len(gone) == 1 else f"not on the PCI bus any more: {named}"
+    named = ", ".join(f"{gpu.name} at {gpu.pci_address}" for gpu in absent)
+    why = f"{named} is not on the PCI bus any more" if len(absent) == 1 else f"not on the PCI bus any more: {named}"
     expected, actual = f"{len(wanted.gpus)} on the PCI bus", f"{len(seen)} on the PCI bus"
-    return [Finding("gpus", "identity", Status.FAIL, expected, actual, why, _find_it(len(gone)))]
+    return [Finding("gpus", "identity", Status.FAIL, expected, actual, why, _find_it(len(absent)))]
 
 
 def described(gpu: GpuFacts) -> str:
@@ -55,15 +55,15 @@ def described(gpu: GpuFacts) -> str:
 def _on_the_bus(snapshot: Snapshot, before: Sequence[GpuFacts], certified: Certified, now: Missing) -> Finding:
     """NVML does not answer, so only the PCI bus is compared. gpu N.settings reports the rest for the GPUs there."""
     seen = {device.address for device in snapshot.pci_gpus}
-    gone = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
-    if gone:
-        return certified.same("gpus", "identity", gone, "", why=OTHER_MACHINE, remedy=_find_it(len(gone)))
-    said = [f"gpu {index}.settings" for index in range(len(snapshot.pci_gpus))]
-    return certified.missing("gpus", "identity", now, said=said, what="which GPUs these are")
+    absent = [f"{described(gpu)} is not on the PCI bus any more" for gpu in before if gpu.pci_address not in seen]
+    if absent:
+        return certified.same("gpus", "identity", absent, "", why=OTHER_MACHINE, remedy=_find_it(len(absent)))
+    reported_by = [f"gpu {index}.settings" for index in range(len(snapshot.pci_gpus))]
+    return certified.missing("gpus", "identity", now, reported_by=reported_by, what="which GPUs these are")
 
 
-def _find_it(gone: int) -> str:
-    still = "it is" if gone == 1 else "they are"
+def _find_it(count: int) -> str:
+    still = "it is" if count == 1 else "they are"
     return (
         f"stop the machine and start it again; if {still} still gone, ask the provider for another one;"
         " `gpuprep validate HOST --profile PROFILE`, then `gpuprep baseline set HOST last`, certify what is there now"
@@ -89,7 +89,7 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
     if more and not differences:
         why = "the added GPU was never measured"
         return certified.same(
-            "gpus", "identity", more, "", said=["gpus.count"], why=why, remedy=certifiedorder.HOLD_TO_BETTER,
+            "gpus", "identity", more, "", reported_by=["gpus.count"], why=why, remedy=certifiedorder.HOLD_TO_BETTER,
             status=Status.WARN,
         )  # fmt: skip
     differences += more
@@ -100,7 +100,7 @@ def _identity(before: Sequence[GpuFacts], now: Sequence[GpuFacts], certified: Ce
     )  # fmt: skip
     shown = "; ".join(f"gpu {gpu.index} {described(gpu)}" for gpu in now)
     return certified.same(
-        "gpus", "identity", differences, shown, said=["gpus.count"], why=OTHER_MACHINE, remedy=remedy
+        "gpus", "identity", differences, shown, reported_by=["gpus.count"], why=OTHER_MACHINE, remedy=remedy
     )  # fmt: skip
 
 
@@ -124,11 +124,12 @@ def _gpu(was: GpuFacts, now: GpuFacts, certified: Certified) -> list[Finding]:
         _reading(subject, "vbios", was.vbios, now.vbios, certified, what="VBIOS"),
         _reading(
             subject, "ecc_mode", _mode(was.ecc_current), _mode(now.ecc_current), certified, what="ECC",
-            said=[f"{subject}.ecc"], remedy=f"nvidia-smi -i {now.index} -e {int(was.ecc_current is True)}, then reboot",
+            reported_by=[f"{subject}.ecc"],
+            remedy=f"nvidia-smi -i {now.index} -e {int(was.ecc_current is True)}, then reboot",
         ),
         _reading(
             subject, "mig_mode", _mode(was.mig_current), _mode(now.mig_current), certified, what="MIG",
-            said=[f"{subject}.mig"],
+            reported_by=[f"{subject}.mig"],
         ),
         _silent(subject, was, now, certified),
     ]  # fmt: skip
@@ -144,8 +145,8 @@ def _mode(reading: object) -> str | Missing | None:
 
 
 def _reading(
-    subject: str, prop: str, was: object, now: object, certified: Certified, *, what: str, said: Sequence[str] = (),
-    remedy: str = AGAIN,
+    subject: str, prop: str, was: object, now: object, certified: Certified, *, what: str,
+    reported_by: Sequence[str] = (), remedy: str = AGAIN,
 ) -> Finding | None:  # fmt: skip
     """None if it is as certified, or was not known then."""
     if isinstance(was, Missing) or was == now:
@@ -153,14 +154,16 @@ def _reading(
     if isinstance(now, Missing):
         if now == NOT_READ:
             return None
-        return certified.missing(subject, prop, now, said=[*said, f"{subject}.on_the_bus"], what=f"{what} of {subject}")
+        return certified.missing(
+            subject, prop, now, reported_by=[*reported_by, f"{subject}.on_the_bus"], what=f"{what} of {subject}"
+        )
     differences = [f"{what} of {subject} was {was}, is {now}"]
-    return certified.same(subject, prop, differences, "", said=said, remedy=remedy)
+    return certified.same(subject, prop, differences, "", reported_by=reported_by, remedy=remedy)
 
 
 def _silent(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -> Finding | None:
     """Counters that are compared from check to check must still be readable. health.py reads ECC errors."""
     if isinstance(was.throttled, Missing) or not isinstance(now.throttled, Missing):
         return None
-    what, said = "the time held down by heat", [f"{subject}.held_down"]
-    return _reading(subject, "throttled", was.throttled, now.throttled, certified, what=what, said=said)
+    what, reported_by = "the time held down by heat", [f"{subject}.held_down"]
+    return _reading(subject, "throttled", was.throttled, now.throttled, certified, what=what, reported_by=reported_by)

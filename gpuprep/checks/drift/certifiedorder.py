@@ -1,6 +1,6 @@
 """Facts of a GPU of which more (or less) is better: is each as good as when it was certified? Pure.
 
-A worse reading is a difference as any other. A better one is told, too, as WARN: as long as the host is held to the
+A worse reading is a difference as any other. A better one is reported, too, as WARN: as long as the host is held to the
 worse one, nobody would notice that the better one is lost again. Facts without an order (VBIOS, ECC mode, versions) are
 compared by certifiedgpus.py and certifiedsystem.py, and any other value of them is a difference.
 """
@@ -33,9 +33,9 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Group:
-    """What a finding about worse facts says. `said`: properties of the profile's findings that may say the same."""
+    """What a finding about worse facts says. `reported_by`: properties of findings that may say the same."""
 
-    said: tuple[str, ...]
+    reported_by: tuple[str, ...]
     why: str
     remedy: str
 
@@ -105,21 +105,21 @@ def findings(subject: str, was: GpuFacts, now: GpuFacts, certified: Certified) -
 def _group(
     prop: str, group: Group, subject: str, was: GpuFacts, now: GpuFacts, certified: Certified
 ) -> Finding | None:  # fmt: skip
-    said = [f"{subject}.{one}" for one in group.said]
+    reported_by = [f"{subject}.{name}" for name in group.reported_by]
     worse, better, unread = [], [], []
     for fact in (one for one in FACTS if one.prop == prop):
         before, today = fact.read(was), fact.read(now)
         if _unknown(before) or today is None or today == NOT_READ:
             continue
         if isinstance(today, Missing):
-            unread.append(Unread(f"{fact.what} of {subject}", today, [*said, f"{subject}.on_the_bus"]))
+            unread.append(Unread(f"{fact.what} of {subject}", today, [*reported_by, f"{subject}.on_the_bus"]))
         elif (order := _order(fact, before, today)) < 0:
             worse.append(_text(fact, before, today))
         elif order > 0:
             better.append(_text(fact, before, today))
     if worse or unread:
         why = group.why + (f"; better than certified: {'; '.join(better)}" if better else "")
-        differences = [Difference(text, said) for text in worse]
+        differences = [Difference(text, reported_by) for text in worse]
         unread = _once(was, now, prop, subject, unread)
         return certified.judged(subject, prop, differences, "", unread=unread, why=why, remedy=group.remedy)
     if better and prop != "memory_defects":  # a reset did what was still to do: nothing to hold the host to
@@ -132,7 +132,7 @@ def _group(
 def _once(was: GpuFacts, now: GpuFacts, prop: str, subject: str, unread: list[Unread]) -> list[Unread]:
     """A link of which nothing can be read is one thing."""
     if prop == "pcie" and isinstance(now.pcie, Missing) and not isinstance(was.pcie, Missing):
-        return [Unread(f"the PCIe link of {subject}", now.pcie, unread[0].said)]
+        return [Unread(f"the PCIe link of {subject}", now.pcie, unread[0].reported_by)]
     return unread
 
 

@@ -100,8 +100,8 @@ def _system(snapshot: Snapshot, certified: Certified) -> Finding:
 def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
     """WARN for another kernel: driver.dkms checks the driver, but nothing was measured with this kernel."""
     was, now = certified.facts.kernel.running, snapshot.kernel.running
-    said = ("kernel.headers", "driver.version", "driver.dkms")
-    differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", said, now)]
+    reported_by = ("kernel.headers", "driver.version", "driver.dkms")
+    differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", reported_by, now)]
     remedy = "`gpuprep validate HOST --profile PROFILE` certifies the machine with the kernel that runs now"
     return certified.judged("kernel", "running", differences, now, remedy=remedy, status=Status.WARN)
 
@@ -129,8 +129,8 @@ def _packages(
     differences = []
     for name in (name for name in changed if name in mine):
         is_now = f"is {now[name].version}" if name in now else "is not installed"
-        said, naming = ((f"{subject}.version",), "") if whole else ((f"{subject}.packages",), name)
-        differences.append(Difference(f"{name} was {was[name].version}, {is_now}", said, naming))
+        reported_by, naming = ((f"{subject}.version",), "") if whole else ((f"{subject}.packages",), name)
+        differences.append(Difference(f"{name} was {was[name].version}, {is_now}", reported_by, naming))
     return certified.judged(subject, "package_versions", differences, f"{len(mine)} packages", most=MOST)
 
 
@@ -195,7 +195,7 @@ def _contents(snapshot: Snapshot, certified: Certified, changed: Sequence[str]) 
         return _not_compared("libraries", "contents")
     if isinstance(now, Missing):
         what = "what is in the installed libraries"
-        return certified.missing("libraries", "contents", now, said=["agent.version"], what=what)
+        return certified.missing("libraries", "contents", now, reported_by=["agent.version"], what=what)
     differences, unread = [], []
     for path, digest in sorted(was.items()):
         is_now = now.get(path)
@@ -242,18 +242,18 @@ def _files(snapshot: Snapshot, certified: Certified) -> Finding:
         if isinstance(now, Missing):
             unread.append(Unread(path, now, FILES[path]))
             continue
-        was, is_now = _meant(path, before), _meant(path, now)
+        was, is_now = _settings(path, before), _settings(path, now)
         if was != is_now:
             how = "is gone" if now is None else "was not there" if before is None else "was changed"
-            said = FILES[path] if set(is_now) <= set(was) else ()
-            differences.append(Difference(f"{path} {how}", said, NAMED.get(path, path)))
+            reported_by = FILES[path] if set(is_now) <= set(was) else ()
+            differences.append(Difference(f"{path} {how}", reported_by, NAMED.get(path, path)))
     remedy = "`gpuprep provision HOST --profile PROFILE --deep` writes its files again; take out what others added"
     return certified.judged(
         "files", "managed", differences, f"{len(compared)} files", unread=unread, remedy=remedy, most=MOST
     )  # fmt: skip
 
 
-def _meant(path: str, text: str | None) -> list[str]:
+def _settings(path: str, text: str | None) -> list[str]:
     """The lines that have an effect: no comments, no empty lines. A missing file counts as an empty file."""
     lines = [line.strip() for line in (text or "").splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
@@ -273,13 +273,13 @@ def _units(snapshot: Snapshot, certified: Certified) -> Finding:
         changes |= {path: "is gone" for path in was.files if path not in now.files}
         subject = unit.removesuffix(".service")
         loaded = now.enabled not in NOT_LOADED  # else systemd has no files of it, or others
-        said = (f"{subject}.mode_at_boot" if loaded else f"{subject}.enabled",)
+        reported_by = (f"{subject}.mode_at_boot" if loaded else f"{subject}.enabled",)
         for path, how in changes.items():
-            differences.append(Difference(f"{unit}: {path} {how}", said, path if loaded else ""))
+            differences.append(Difference(f"{unit}: {path} {how}", reported_by, path if loaded else ""))
         if now.command != was.command and not changes:
             text = f"{unit} was started as `{was.command}`, is as `{now.command}`"
             the_mode = {*was.command.split()} ^ {*now.command.split()} <= MODE
-            differences.append(Difference(text, said if the_mode or not loaded else ()))
+            differences.append(Difference(text, reported_by if the_mode or not loaded else ()))
     if not compared:
         return _not_compared("units", "definition")
     remedy = "systemctl cat UNIT shows its files; take out what was added, then systemctl daemon-reload"
@@ -293,17 +293,17 @@ def _tools(snapshot: Snapshot, certified: Certified) -> Finding:
         now: Mapping[str, OptStr] = getattr(snapshot.shells, way)
         for tool, before in was.items():
             path = now.get(tool)
-            said = [f"{way}.{tool}"]
+            reported_by = [f"{way}.{tool}"]
             if isinstance(before, Missing) or path == before:
                 continue
             if isinstance(path, Missing):
-                unread.append(Unread(f"which {tool} {words} finds", path, said))
+                unread.append(Unread(f"which {tool} {words} finds", path, reported_by))
                 continue
             if tool == "nvcc" and path is None and snapshot.cuda.nvcc_path is None:
-                said.append("cuda.version")  # it is gone altogether
+                reported_by.append("cuda.version")  # it is gone altogether
             if tool == "ffmpeg" and path == snapshot.codec.ffmpeg_path:
-                said.append("ffmpeg.path")  # which speaks of that one
-            differences.append(Difference(f"{words} found {show(before)} as {tool}, finds {show(path)}", said))
+                reported_by.append("ffmpeg.path")  # which speaks of that one
+            differences.append(Difference(f"{words} found {show(before)} as {tool}, finds {show(path)}", reported_by))
     remedy = "see PATH in /etc/environment, /etc/profile.d and the shell's own files"
     shown = "the same nvcc and ffmpeg"
     return certified.judged("shells", "tools", differences, shown, unread=unread, remedy=remedy, most=MOST)
@@ -316,7 +316,7 @@ def _module_options(snapshot: Snapshot, certified: Certified) -> Finding:
         return _not_compared("driver", "module_options")
     if isinstance(now, Missing):
         return certified.missing(
-            "driver", "module_options", now, said=["driver.module_allowed"], what="modprobe's configuration"
+            "driver", "module_options", now, reported_by=["driver.module_allowed"], what="modprobe's configuration"
         )  # fmt: skip
     before, today = modprobe.options(was), modprobe.options(now)
     differences = []
@@ -341,13 +341,13 @@ def _pins(wanted: Wanted, snapshot: Snapshot, certified: Certified) -> list[Find
     if not isinstance(was, AptFacts):
         return [_not_compared("apt", "pins_certified")]
     added = [pin for pin in now.pins if pin not in was.pins and aptpins.touched(pin, wanted, snapshot)]
-    gone = [pin for pin in was.pins if pin not in now.pins and aptpins.touched(pin, wanted, snapshot)]
+    removed = [pin for pin in was.pins if pin not in now.pins and aptpins.touched(pin, wanted, snapshot)]
     differences = [
         Difference(f"a pin of {pin.packages} to {pin.pin} was added ({pin.file})", ["apt.pins"], aptpins.described(pin))
         for pin in added
     ]
     differences += [  # it is gone, or apt cannot read it any more
-        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in gone
+        Difference(f"the pin of {pin.packages} to {pin.pin} is gone ({pin.file})", PINNED, pin.file) for pin in removed
     ]
     why = "it decides which versions of the driver or the toolkit apt would install"
     return [certified.judged("apt", "pins_certified", differences, f"{len(now.pins)} pins", why=why)]

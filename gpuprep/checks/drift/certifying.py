@@ -70,34 +70,34 @@ def doubts(run: Passed, past: Past) -> Doubts:
     return Doubts(tuple(less), (*worse, *_open_failures(run, past, found)), tuple(unread))
 
 
-def _worse(found: Sequence[Finding]) -> list[str]:
+def _worse(findings: Sequence[Finding]) -> list[str]:
     """Also what the profile says nothing of; that a waiver accepts it is the user's word."""
     return [
-        f"found {one.subject} worse than certified ({one.actual})"
-        for one in found
-        if one.property in certifiedorder.GROUPS and one.status is Status.FAIL
+        f"found {finding.subject} worse than certified ({finding.actual})"
+        for finding in findings
+        if finding.property in certifiedorder.GROUPS and finding.status is Status.FAIL
     ]
 
 
-def _unread(since: Sequence[Finding], found: Sequence[Finding]) -> list[str]:
-    keys = {one.key for one in since}
-    return _few([one.key for one in found if one.key in keys and one.status is Status.UNKNOWN])
+def _unread(since: Sequence[Finding], findings: Sequence[Finding]) -> list[str]:
+    keys = {finding.key for finding in since}
+    return _few([finding.key for finding in findings if finding.key in keys and finding.status is Status.UNKNOWN])
 
 
-def _open_failures(run: Passed, past: Past, found: Sequence[Finding]) -> list[str]:
+def _open_failures(run: Passed, past: Past, findings: Sequence[Finding]) -> list[str]:
     previous = past.previous
     if previous is None or (past.certified is not None and not _is_before(past.certified, previous)):
         return []  # the certified run came after it and was allowed to
     looked = Looked.at(run.terms.wanted, run.facts, run.results)
-    keys = _few(drift.still_failing(found, previous, looked, run.played))
+    keys = _few(drift.still_failing(findings, previous, looked, run.played))
     return [f"follows drift check {previous.run_id}, whose FAIL is still open: {', '.join(keys)}"] if keys else []
 
 
-def _is_before(one: RunRecord, other: RunRecord) -> bool:
-    began, then = moment(one.started_at), moment(other.started_at)
+def _is_before(record: RunRecord, other: RunRecord) -> bool:
+    began, then = moment(record.started_at), moment(other.started_at)
     if began is None or then is None:
         return True
-    return (began, one.run_id) < (then, other.run_id)  # ids go on where seconds end
+    return (began, record.run_id) < (then, other.run_id)  # ids go on where seconds end
 
 
 def _few(texts: Sequence[str]) -> list[str]:

@@ -38,7 +38,7 @@ Parts = Mapping[Part, int]  # part ► on how many GPUs
 def measured(results: Sequence[ProbeResult]) -> Parts:
     """What is missing, failed or gave no figure does not count. Of a probe that was made twice, the last."""
     found: Counter[Part] = Counter()
-    for result in {one.probe: one for one in results}.values():
+    for result in {result.probe: result for result in results}.values():
         if isinstance(result.values, Missing):
             continue
         around = evidence_of(AnyProbe, result.values)
@@ -58,19 +58,19 @@ def lacking(
     was, is_now = measured(certified), measured(now)
     probes = list(dict.fromkeys(part.probe for part in was))
     have = {part.probe for part in is_now}
-    gone = [probe for probe in probes if probe not in have]
+    unmeasured = [probe for probe in probes if probe not in have]
     briefly = [
         probe
         for probe in probes
         if probe in have and was.get(Part(probe, "", True)) and not is_now.get(Part(probe, "", True))
     ]
-    said = [f"did not measure {', '.join(gone)}"] if gone else []
-    said += [f"measured {', '.join(briefly)} only briefly (--quick)"] if briefly else []
+    sentences = [f"did not measure {', '.join(unmeasured)}"] if unmeasured else []
+    sentences += [f"measured {', '.join(briefly)} only briefly (--quick)"] if briefly else []
     for probe in probes:
-        if probe not in gone and probe not in briefly:
-            said += _parts_lacking(probe, was, is_now)
+        if probe not in unmeasured and probe not in briefly:
+            sentences += _parts_lacking(probe, was, is_now)
     before, today = (0 if isinstance(one.gpus, Missing) else len(one.gpus) for one in facts)
-    return [*said, *([f"saw {today} of {before} GPUs"] if today < before else [])]
+    return [*sentences, *([f"saw {today} of {before} GPUs"] if today < before else [])]
 
 
 def _parts_lacking(probe: str, was: Parts, now: Parts) -> Iterator[str]:

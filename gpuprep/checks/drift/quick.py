@@ -35,7 +35,7 @@ def measure(
     probe: Callable[[probes.Kind, Source], ProbeResult],
     give_way: Callable[[Snapshot, str], Finding],
 ) -> Quick:
-    """`look` reads the facts again and is told why, `give_way` is told why the rest is not measured, as of in_use()."""
+    """`look` reads the facts again and gets the reason, `give_way` why the rest is not measured, as of in_use()."""
     results: tuple[ProbeResult, ...] = ()
     for kind in chosen(wanted):
         if results:
@@ -68,10 +68,10 @@ def in_use(snapshot: Snapshot) -> str:
         if isinstance(gpu.processes, Missing):
             return f"whether a program uses gpu {gpu.index} could not be read: {why_missing(gpu.processes)}"
     working = [
-        f"{gpuprocesses.named(one)} on gpu {gpu.index}"
+        f"{gpuprocesses.named(process)} on gpu {gpu.index}"
         for gpu in snapshot.gpus
         if not isinstance(gpu.processes, Missing)
-        for one in gpu.processes
+        for process in gpu.processes
     ]
     return f"in use by {', '.join(working)}" if working else ""
 

@@ -46,13 +46,13 @@ class Identity:
 def of(snapshot: Snapshot, proven: str = "", *, local: bool = False) -> Identity:
     """Readings that have another form than the agent gives them count as not known."""
     facts = snapshot.identity
-    said = IdentityFacts(None, None) if isinstance(facts, Missing) else facts
+    identity = IdentityFacts(None, None) if isinstance(facts, Missing) else facts
     gpus = () if isinstance(snapshot.gpus, Missing) else snapshot.gpus[:MOST]
     return Identity(
-        machine=_fitting(DIGEST, said.machine_id),
-        hardware=_fitting(DIGEST, said.hardware),
+        machine=_fitting(DIGEST, identity.machine_id),
+        hardware=_fitting(DIGEST, identity.hardware),
         gpus=frozenset(filter(None, (_fitting(UUID, gpu.uuid) for gpu in gpus))),
-        keys=frozenset(filter(None, (_fitting(KEY, key) for key in said.ssh_host_keys[:MOST]))),
+        keys=frozenset(filter(None, (_fitting(KEY, key) for key in identity.ssh_host_keys[:MOST]))),
         proven=_fitting(KEY, proven),
         local=local,
         simulated=snapshot.source is Source.SIMULATED,
@@ -60,7 +60,7 @@ def of(snapshot: Snapshot, proven: str = "", *, local: bool = False) -> Identity
 
 
 def same_host(known: Identity, now: Identity) -> bool:
-    """Proven by their keys, and not told apart: a GPU in common, or the same machine id on the same hardware."""
+    """Proven by their keys, and not set apart: a GPU in common, or the same machine id on the same hardware."""
     if known.simulated != now.simulated or not _is_proven(known, now) or _differ(known.hardware, now.hardware):
         return False
     return bool(known.gpus & now.gpus) or (_equal(known.machine, now.machine) and _equal(known.hardware, now.hardware))
@@ -104,12 +104,12 @@ def _unlike(known: Identity, now: Identity) -> str:
     return "has other GPUs" if known.gpus and now.gpus else "nothing of the hardware is known to be the same"
 
 
-def _equal(one: str, two: str) -> bool:
-    return bool(one) and one == two
+def _equal(before: str, now: str) -> bool:
+    return bool(before) and before == now
 
 
-def _differ(one: str, two: str) -> bool:
-    return bool(one) and bool(two) and one != two
+def _differ(before: str, now: str) -> bool:
+    return bool(before) and bool(now) and before != now
 
 
 def _fitting(form: re.Pattern[str], value: object) -> str:

@@ -49,8 +49,8 @@ def _since_certified(
         nothing = skip("host", "since_certified", expected="as certified", actual="not compared", reason=reason)
         return [nothing, *certifiedgpus.planned(wanted, snapshot)]
     certified = Certified(record.after, record.run_id, record.started_at, by_profile, findings_of(record))
-    found = [*_machine(record.after, snapshot, certified), *certifiedgpus.findings(snapshot, certified)]
-    return found + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else found
+    findings = [*_machine(record.after, snapshot, certified), *certifiedgpus.findings(snapshot, certified)]
+    return findings + certifiedsystem.findings(wanted, snapshot, certified) if wanted.installs else findings
 
 
 def _machine(was: Snapshot, now: Snapshot, certified: Certified) -> list[Finding]:
@@ -75,7 +75,7 @@ def _since_last_check(snapshot: Snapshot, record: RunRecord | None, by_profile: 
         reason = "this is the first check: counters are compared from the next check on"
         return [skip("host", "since_last_check", expected="nothing new", actual="not compared", reason=reason)]
     waived = {
-        one.key for one in findings_of(record) if one.status is Status.WAIVED
+        finding.key for finding in findings_of(record) if finding.status is Status.WAIVED
     }  # which says nothing of what came since
-    speakers = [one for one in by_profile if one.key not in waived]
+    speakers = [finding for finding in by_profile if finding.key not in waived]
     return sincelastcheck.findings(snapshot, record.after, record.started_at, speakers)

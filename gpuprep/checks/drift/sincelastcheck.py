@@ -50,34 +50,34 @@ def findings(snapshot: Snapshot, previous: Snapshot, at: str, by_profile: Sequen
     was = {gpu.uuid: gpu for gpu in before if gpu.uuid}
     same_boot = snapshot.kernel.boot_id == previous.kernel.boot_id
     seconds = elapsed(previous, snapshot) or LEAST_SECONDS
-    found = []
+    findings = []
     for gpu in now:
         if not gpu.uuid:
             continue
         subject = f"gpu {gpu.index}"
         if gpu.uuid not in was:
             reason = f"this GPU was not there at the previous check ({at})"
-            found.append(skip(subject, "since_last_check", expected=EXPECTED, actual="not compared", reason=reason))
+            findings.append(skip(subject, "since_last_check", expected=EXPECTED, actual="not compared", reason=reason))
             continue
-        found += _gpu(subject, was[gpu.uuid], gpu, same_boot, seconds, at, by_profile)
-    return found
+        findings += _gpu(subject, was[gpu.uuid], gpu, same_boot, seconds, at, by_profile)
+    return findings
 
 
 def _gpu(
     subject: str, was: GpuFacts, now: GpuFacts, same_boot: bool, seconds: float, at: str,
     by_profile: Sequence[Finding],
 ) -> list[Finding]:  # fmt: skip
-    found = [
+    findings = [
         *_memory(subject, was.ecc_errors, now.ecc_errors, same_boot, at, by_profile),
         *_pages(subject, was.retired_pages, now.retired_pages, seconds, at, by_profile),
         *_replays(subject, was.pcie, now.pcie, same_boot, seconds, at, by_profile),
         *_held_down(subject, was.throttled, now.throttled, same_boot, at, by_profile),
     ]
-    if any(finding.status is not Status.SKIP for finding in found):
-        return found
+    if any(finding.status is not Status.SKIP for finding in findings):
+        return findings
     shown = _capped(was, now, same_boot)
     return [
-        *found,
+        *findings,
         Finding(subject, "since_last_check", Status.PASS, EXPECTED, shown, f"the previous check was at {at}"),
     ]
 
@@ -89,7 +89,7 @@ def _memory(
     """The larger of what the two counters say: a reset takes away the volatile one and leaves that of the life."""
     if isinstance(was, Missing) or isinstance(now, Missing):
         return []
-    found = []
+    findings = []
     for prop, status, kind, pairs, why in (
         (
             "uncorrected_errors", Status.FAIL, "uncorrected",
@@ -104,15 +104,15 @@ def _memory(
             "nothing was lost; many of them are a sign that uncorrectable errors will follow",
         ),
     ):  # fmt: skip
-        grown = max((value for one in pairs if (value := growth(*one)) is not None), default=0.0)
+        grown = max((value for pair in pairs if (value := growth(*pair)) is not None), default=0.0)
         elsewhere = spoken(by_profile, f"{subject}.ecc_errors", status=status)
         if grown > 0 and elsewhere is None:
             text = f"{grown:g} {kind} memory errors more"
-            found.append(Finding(subject, prop, status, EXPECTED, text, f"{text} since {at}: {why}", MEMORY))
+            findings.append(Finding(subject, prop, status, EXPECTED, text, f"{text} since {at}: {why}", MEMORY))
         elif grown > 0 and elsewhere is not None:
             reason = f"{elsewhere.key} reports it:  {grown:g} {kind} more since {at}"
-            found.append(skip(subject, prop, expected=EXPECTED, actual=f"{grown:g} more", reason=reason))
-    return found
+            findings.append(skip(subject, prop, expected=EXPECTED, actual=f"{grown:g} more", reason=reason))
+    return findings
 
 
 def _pages(
@@ -166,7 +166,7 @@ def _held_down(
             held.append((status, f"{seconds:.1f} s by {cause}", remedy))
     if not held:
         return []
-    text = ", ".join(said for _, said, _ in held)
+    text = ", ".join(sentence for _, sentence, _ in held)
     elsewhere = spoken(by_profile, f"{subject}.slowdown_now", f"{subject}.held_down", status=held[0][0])
     if elsewhere is not None:
         reason = f"{elsewhere.key} reports it:  {text} since {at}"

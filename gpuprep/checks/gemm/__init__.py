@@ -21,16 +21,16 @@ def findings(evidence: Evidence) -> list[Finding]:
     if isinstance(values, Missing):
         return [unknown("gemm", "measured", values, expected=EXPECTED, what="the speed of matrix products")]
     measured = gpus(values, evidence.board)
-    found = _all_there(evidence, values, measured)
+    findings = _all_there(evidence, values, measured)
     if values.published:
         why = f"figures that were published ({values.published}): nothing is known about the host"
-        found.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
+        findings.append(skip("gemm", "host", expected="of this host", actual="published", reason=why))
     if values.libraries or not values.published:
-        found.append(gemmtrust.library(values))
+        findings.append(gemmtrust.library(values))
     for gpu in measured:
-        found += _gpu(evidence, gpu)
-    found += _long_run(values, measured)
-    return found + gemmpeers.findings(evidence, measured, values)
+        findings += _gpu(evidence, gpu)
+    findings += _long_run(values, measured)
+    return findings + gemmpeers.findings(evidence, measured, values)
 
 
 def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
@@ -40,7 +40,7 @@ def _gpu(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     disturbed, alone = gemmtrust.alone(gpu)
     results, slowdowns = gemmtrust.results(gpu), gemmtrust.slowdowns(gpu)
     if gpu.published:
-        # Who publishes a speed does not say what else was recorded; what is said counts as always.
+        # Who publishes a speed does not say what else was recorded; what is recorded counts as always.
         absent = isinstance(gpu.measured.other_processes, Missing)
         disturbed, alone = ("", []) if absent else (disturbed, alone)
         results, slowdowns = ([f for f in found if f.status in PROBLEMS] for found in (results, slowdowns))
@@ -77,8 +77,8 @@ def _empty(gpu: Gpu) -> Finding:
 def _all_there(evidence: Evidence, values: Gemm, measured: list[Gpu]) -> list[Finding]:
     """Every GPU that NVML showed, and every entry readable."""
     if not values.gpus or len(measured) < len(values.gpus):
-        said = f" ({values.error})" if values.error else ""
-        why = f"the measurement has no list of GPUs, or an entry that is not valid{said}"
+        error = f" ({values.error})" if values.error else ""
+        why = f"the measurement has no list of GPUs, or an entry that is not valid{error}"
         return [Finding("gemm", "gpus", Status.UNKNOWN, EXPECTED, "no figures", why, "measure again")]
     if doubled := twice("gemm", [gpu.measured for gpu in measured]):
         return doubled

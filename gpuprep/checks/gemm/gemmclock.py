@@ -1,7 +1,7 @@
 """Is a GPU healthy at the clock that it ran at? Compares its products with healthy boards at the same clock.
 
-A power limit, heat and set clocks lower the clock, and the board's floor judges that. What is left is the chip: a sound
-one is as fast at its clock as others of its kind, in every data type and shape.
+A power limit, heat and set clocks lower the clock, and the board's floor judges that. What is left is the chip: a
+healthy one is as fast at its clock as others of its kind, in every data type and shape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuprep.checks import conditions
 from gpuprep.checks.common import DEFECT, MEASURE_AGAIN
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import figure
-from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, unit, unsound
+from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, unit, why_unusable
 from gpuprep.performance import attribution
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (
@@ -57,14 +57,14 @@ def least(explained: Attribution) -> float:
 
 def slow(gpu: Gpu, gemm: Product, explained: Attribution, evidence: Evidence) -> Slow | None:
     """Why a product that reached its floor is still no PASS; None where nothing is wrong."""
-    sound = None if _nominal(gpu, gemm, explained) else explained.soundness
-    if sound is not None and _telling(explained) and sound < least(explained):
+    soundness = None if _nominal(gpu, gemm, explained) else explained.soundness
+    if soundness is not None and _telling(explained) and soundness < least(explained):
         known = _kernel(explained)
-        share = f"{100 * sound:.0f} % of what healthy boards reach at this clock ({known.source if known else ''})"
+        share = f"{100 * soundness:.0f} % of what healthy boards reach at this clock ({known.source if known else ''})"
         if gpu.published:
             why = f"{explained.words}; that is {share}: the GPU is slow, or the clock is not that of this product"
-            return Slow(Status.UNKNOWN if sound >= FAIL_BELOW else Status.WARN, why, DEFECT)
-        status = Status.FAIL if sound < FAIL_BELOW else Status.WARN
+            return Slow(Status.UNKNOWN if soundness >= FAIL_BELOW else Status.WARN, why, DEFECT)
+        status = Status.FAIL if soundness < FAIL_BELOW else Status.WARN
         return Slow(status, f"{explained.words}; that is {share}: the clock does not explain it", DEFECT)
     return _held(gpu, gemm, explained, evidence)
 
@@ -73,10 +73,10 @@ def unclocked(gpu: Gpu, gemm: Product, explained: Attribution) -> Slow | None:
     """Why a product whose clock was not recorded is no PASS: only a low clock could explain its speed."""
     if gpu.published or gpu.facts is None or explained.clock_adjusted_percent is not None or not gpu.facts.boost_mhz:
         return None
-    told = _told(gpu, _at_boost(gpu, gemm))
-    if told is None or told[0] >= least(told[1]):
+    boosted = _share(gpu, _at_boost(gpu, gemm))
+    if boosted is None or boosted[0] >= least(boosted[1]):
         return None
-    share = f"{100 * told[0]:.0f} % of what healthy boards reach at the boost clock"
+    share = f"{100 * boosted[0]:.0f} % of what healthy boards reach at the boost clock"
     why = f"{explained.words}; that is {share}, and without the clock a low clock and a slow GPU look the same"
     return Slow(Status.UNKNOWN, why, MEASURE_AGAIN)
 
@@ -127,17 +127,17 @@ def _capped(gpu: Gpu, gemm: Product, explained: Attribution, board: Board, *, si
 
 def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
     """Products of a data type beside its best: none may be absent, and none slow without a reason."""
-    found, best = [], gpu.best(kind)
-    lost = [gemm for gemm in gpu.of_kind(kind) if not gemm.error and unsound(gemm, published=gpu.published)]
+    findings, best = [], gpu.best(kind)
+    lost = [gemm for gemm in gpu.of_kind(kind) if not gemm.error and why_unusable(gemm, published=gpu.published)]
     if best is not None and lost:
-        why = f"{shape_of(lost[0])}: {unsound(lost[0], published=gpu.published)}"
-        found.append(Finding(gpu.subject, f"{prop(kind)}_products", Status.UNKNOWN, "a figure of every product",
+        why = f"{shape_of(lost[0])}: {why_unusable(lost[0], published=gpu.published)}"
+        findings.append(Finding(gpu.subject, f"{prop(kind)}_products", Status.UNKNOWN, "a figure of every product",
                              f"{len(lost)} of {len(gpu.of_kind(kind))} without", why, MEASURE_AGAIN))  # fmt: skip
-    told = [row for gemm in gpu.sound(kind) if (row := _told(gpu, gemm))]
-    if len(told) < 2:
-        return found
-    top = max(share for share, _ in told)
-    share, slowest = min(told, key=lambda row: row[0])
+    shares = [row for gemm in gpu.usable(kind) if (row := _share(gpu, gemm))]
+    if len(shares) < 2:
+        return findings
+    top = max(share for share, _ in shares)
+    share, slowest = min(shares, key=lambda row: row[0])
     if share < OTHER_SHAPES * top:
         shown = f"{figure(speed(slowest.achieved_tflops))} {unit(kind[0])} ({slowest.m}x{slowest.n}x{slowest.k})"
         why = (
@@ -145,11 +145,11 @@ def others(gpu: Gpu, kind: tuple[str, str]) -> list[Finding]:
             "do not explain it"
         )
         expected = f"≥ {100 * OTHER_SHAPES:.0f} % of the best shape, at the same clock"
-        found.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
-    return found
+        findings.append(Finding(gpu.subject, f"{prop(kind)}_shapes", Status.WARN, expected, shown, why, DEFECT))
+    return findings
 
 
-def _told(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:
+def _share(gpu: Gpu, gemm: Product) -> tuple[float, Attribution] | None:
     """(soundness, explanation) of a product that tells something about the chip; else None."""
     explained = attribution.explain(gemm, gpu.facts, gpu.measured) if gpu.facts else Missing("not_in_catalogue")
     if isinstance(explained, Missing) or explained.soundness is None or not _telling(explained):
@@ -163,9 +163,9 @@ def altogether(gpu: Gpu) -> list[Finding]:
     for kind in gpu.kinds():
         best = gpu.best(kind)
         unclocked = unclocked or (best is not None and isinstance(best.graphics_clock_mhz, Missing))
-        told = _told(gpu, best if gpu.published else _at_boost(gpu, best)) if best else None
-        if told:
-            shares.append(told[0])
+        explained = _share(gpu, best if gpu.published else _at_boost(gpu, best)) if best else None
+        if explained:
+            shares.append(explained[0])
     if len(shares) < FEWEST_KINDS:
         return []
     middle, expected = statistics.median(shares), f"≥ {100 * ALTOGETHER:.0f} % of healthy boards at the same clock"
@@ -187,7 +187,7 @@ def _telling(explained: Attribution) -> bool:
         model *= value
     seconds = 2e-12 * explained.m * explained.n * explained.k / explained.achieved_tflops
     large = min(explained.m, explained.n, explained.k) >= SMALLEST and seconds >= SHORTEST_SECONDS
-    # Without its tiles only a product of many waves is told: the last one hardly counts.
+    # Without its tiles only a product of many waves is judged: the last one hardly counts.
     many = explained.tiles_known or min(explained.m, explained.n) >= 4 * SMALLEST
     return large and many and explained.aligned and model >= EXPLAINED
 

@@ -67,7 +67,11 @@ def _behind(gpu: Gpu, other: Gpu, kind: tuple[str, str]) -> tuple[float, float, 
 
 def _by_shape(gpu: Gpu, kind: tuple[str, str]) -> dict[str, float]:
     """Speeds that can be: a healthy GPU is not slow beside an impossible figure."""
-    return {shape_of(one): speed(one.tflops) for one in gpu.sound(kind) if not gemmcredible.impossible(gpu, one)}
+    return {
+        shape_of(product): speed(product.tflops)
+        for product in gpu.usable(kind)
+        if not gemmcredible.impossible(gpu, product)
+    }
 
 
 def _together(evidence: Evidence, gpus: Sequence[Gpu], values: Gemm) -> list[Finding]:
@@ -87,8 +91,8 @@ def _alone(gpu: Gpu, dtype: str, gpus: Sequence[Gpu]) -> float | None:
     A burst is over before the power cap bites: on two H200 a common load was 10 and 15 % below it, and well.
     """
     kin = [gpu, *(other for other in gpus if gpu.is_like(other))]
-    sound = [gemm for one in kin for gemm in one.sound((dtype, ""))]
-    lasting = [long for gemm in sound if (long := attribution.sustained(gemm)) is not None]
+    products = [gemm for one in kin for gemm in one.usable((dtype, ""))]
+    lasting = [long for gemm in products if (long := attribution.sustained(gemm)) is not None]
     return next((lasts for long in lasting if (lasts := speed(long.tflops))), None)
 
 
@@ -96,10 +100,10 @@ def _one_together(
     gpu: Gpu, entries: Sequence[Together], gpus: Sequence[Gpu], limit: Floor | None, quick: bool
 ) -> Finding:
     expected = f"less than {limit.percent:g} % slower than alone ({limit.source})" if limit else "as fast as alone"
-    said = [f"{entry.dtype} {figure(speed(entry.tflops))}" for entry in entries if speed(entry.tflops) > 0]
-    if said and quick and not any(_alone(gpu, entry.dtype, gpus) for entry in entries):
+    speeds = [f"{entry.dtype} {figure(speed(entry.tflops))}" for entry in entries if speed(entry.tflops) > 0]
+    if speeds and quick and not any(_alone(gpu, entry.dtype, gpus) for entry in entries):
         why = "a common load is compared with a lasting one of a GPU alone, and none was measured (--quick has none)"
-        return Finding(gpu.subject, "gemm_together", Status.SKIP, expected, ", ".join(said), why)
+        return Finding(gpu.subject, "gemm_together", Status.SKIP, expected, ", ".join(speeds), why)
     drops = []
     for entry in entries:
         dtype, mine = entry.dtype, entry.tflops

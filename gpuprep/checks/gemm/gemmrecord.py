@@ -60,14 +60,14 @@ class Gpu:
         return [gemm for gemm in self.gemms if kind_of(gemm) == kind]
 
     def best(self, kind: tuple[str, str]) -> Product | None:
-        """The fastest product that was measured soundly."""
-        return max(self.sound(kind), key=lambda gemm: speed(gemm.tflops), default=None)
+        """The fastest product whose figure can be judged."""
+        return max(self.usable(kind), key=lambda gemm: speed(gemm.tflops), default=None)
 
-    def sound(self, kind: tuple[str, str]) -> list[Product]:
-        return [gemm for gemm in self.of_kind(kind) if unsound(gemm, published=self.published) is None]
+    def usable(self, kind: tuple[str, str]) -> list[Product]:
+        return [gemm for gemm in self.of_kind(kind) if why_unusable(gemm, published=self.published) is None]
 
     def by_shape(self, kind: tuple[str, str]) -> dict[str, float]:
-        return {shape_of(gemm): speed(gemm.tflops) for gemm in self.sound(kind)}
+        return {shape_of(gemm): speed(gemm.tflops) for gemm in self.usable(kind)}
 
 
 def by_measurement(gpu: NamedGpu) -> catalogue.Board | None:
@@ -115,7 +115,7 @@ def speed(tflops: Figure) -> float:
     return 0.0 if isinstance(tflops, Missing) else tflops
 
 
-def unsound(gemm: Product, *, published: bool = False) -> str | None:
+def why_unusable(gemm: Product, *, published: bool = False) -> str | None:
     """Why this figure cannot be judged; None if it can."""
     if gemm.error:
         return gemm.error
@@ -138,7 +138,7 @@ def spread(gpu: Gpu, kind: tuple[str, str], shape: str) -> float:
 
 
 def turning(gemm: Product, percent: float, limit: float) -> str:
-    """Why a figure of `percent` cannot be told from `limit`: it varied too much for that; "" where it can."""
+    """Why a figure of `percent` cannot be distinguished from `limit`: it varied too much for that; "" where it can."""
     spread = gemm.rel_stdev_percent
     if isinstance(spread, Missing) or spread <= STEADY_PERCENT:
         return ""

@@ -12,7 +12,7 @@ from gpuprep.checks.common import COMPARE_IT, DEFECT, MEASURE_AGAIN, skip, unkno
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, figure, floor
 from gpuprep.checks.gemm import gemmclock, gemmcredible
-from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, unsound
+from gpuprep.checks.gemm.gemmrecord import Gpu, prop, shape_of, speed, turning, unit, why_unusable
 from gpuprep.performance import attribution, roofline
 from gpuprep.performance.attribution import Attribution
 from gpuprep.performance.clock_events import (
@@ -37,22 +37,24 @@ def findings(evidence: Evidence, gpu: Gpu, disturbed: str) -> list[Finding]:
 
     `disturbed`: why no figure of this GPU counts, or "".
     """
-    found = []
+    findings = []
     for kind in gpu.kinds():
-        found.append(_burst(evidence, gpu, kind, disturbed))
-        found += [] if disturbed else gemmclock.others(gpu, kind)
+        findings.append(_burst(evidence, gpu, kind, disturbed))
+        findings += [] if disturbed else gemmclock.others(gpu, kind)
         for gemm in gpu.of_kind(kind):
             if gemm.sustained is not None:
-                found.append(_sustained(evidence, gpu, kind, gemm, disturbed))
+                findings.append(_sustained(evidence, gpu, kind, gemm, disturbed))
     if not disturbed:
-        found += gemmclock.altogether(gpu)
-    return found + _not_measured(evidence, gpu)
+        findings += gemmclock.altogether(gpu)
+    return findings + _not_measured(evidence, gpu)
 
 
 def _burst(evidence: Evidence, gpu: Gpu, kind: tuple[str, str], disturbed: str) -> Finding:
     best = gpu.best(kind)
     if best is None:
-        reasons = list(dict.fromkeys(filter(None, (unsound(g, published=gpu.published) for g in gpu.of_kind(kind)))))
+        reasons = list(
+            dict.fromkeys(filter(None, (why_unusable(g, published=gpu.published) for g in gpu.of_kind(kind))))
+        )
         return _unknown(gpu, prop(kind), _expected(evidence, gpu, kind), "; ".join(reasons))
     if contradictions := list(
         filter(None, (gemmcredible.impossible(gpu, g) for g in gpu.of_kind(kind) if not g.error))
@@ -121,14 +123,14 @@ def _why(gpu: Gpu, gemm: Product, explained: Attribution | Missing, limit: Floor
     if isinstance(explained, Missing):
         return f"below the floor; the cause is not known: {explained.detail or explained.reason}", DEFECT
     advice = "".join(f"; {line}" for line in explained.advice)
-    adjusted, sound = explained.clock_adjusted_percent, explained.soundness
+    adjusted, soundness = explained.clock_adjusted_percent, explained.soundness
     if adjusted is None:
         return f"{explained.words}; the clock was not read, so throttling and a defect look the same", DEFECT
-    if adjusted >= limit.percent and (sound is None or sound >= gemmclock.least(explained)):
-        told = f"throttled, not defective: at the clock it ran at it reaches {adjusted:.0f} %"
-        return f"{explained.words}; {told}", _unthrottle(gemm, gpu)
-    told = f"a defect, not throttling: {adjusted:.0f} % even of the peak at the clock it ran at"
-    return f"{explained.words}; {told}{advice}", DEFECT
+    if adjusted >= limit.percent and (soundness is None or soundness >= gemmclock.least(explained)):
+        cause = f"throttled, not defective: at the clock it ran at it reaches {adjusted:.0f} %"
+        return f"{explained.words}; {cause}", _unthrottle(gemm, gpu)
+    cause = f"a defect, not throttling: {adjusted:.0f} % even of the peak at the clock it ran at"
+    return f"{explained.words}; {cause}{advice}", DEFECT
 
 
 def _excused(explained: Attribution, limit: Floor) -> Status | None:
@@ -183,14 +185,14 @@ def _not_measured(evidence: Evidence, gpu: Gpu) -> list[Finding]:
     if gpu.facts is None or gpu.published:
         return []
     have, capability = {dtype for dtype, _ in gpu.kinds()}, parse(gpu.facts.model.compute_capability)
-    found = []
+    findings = []
     for dtype in dict.fromkeys(kind.dtype for kind in TYPES if capability >= kind.since):
         above = roofline.roof(gpu.facts, dtype)
         own = isinstance(above, Roof) and (above.unit.startswith("tensor_") or dtype in ("fp32", "fp64"))
         if own and dtype not in have and _floor(evidence, gpu, (dtype, ""), above):
             expected = _expected(evidence, gpu, (dtype, ""))
-            found.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
-    return found
+            findings.append(_unknown(gpu, prop((dtype, "")), expected, "it was not measured"))
+    return findings
 
 
 def _roof(gpu: Gpu, kind: tuple[str, str]) -> Roof | Missing:

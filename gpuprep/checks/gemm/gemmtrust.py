@@ -20,7 +20,7 @@ LOWERED = 0.97  # of the own power limit: less was set on purpose
 def results(gpu: Gpu) -> list[Finding]:
     """FAIL for wrong results; UNKNOWN for results that were not compared."""
     ran = [gemm for gemm in gpu.gemms if not gemm.error]
-    wrong = [said for said in map(_wrong, ran) if said]
+    wrong = [contradiction for contradiction in map(_wrong, ran) if contradiction]
     expected = "exact, or within the tolerance of the data type"
     if wrong:
         return [Finding(gpu.subject, "gemm_results", Status.FAIL, expected, f"{len(wrong)} of {len(ran)} wrong",
@@ -71,15 +71,15 @@ def errors(gpu: Gpu) -> list[Finding]:
     whole = gpu.measured.error
     if not failed and not whole and not gpu.unreadable:
         return []
-    said = [whole] if whole else []
-    said += [f"{gpu.unreadable} entries are no products"] if gpu.unreadable else []
-    said += [f"{gemm.dtype} {shape_of(gemm)}: {gemm.error}" for gemm in failed[:3]]
+    reasons = [whole] if whole else []
+    reasons += [f"{gpu.unreadable} entries are no products"] if gpu.unreadable else []
+    reasons += [f"{gemm.dtype} {shape_of(gemm)}: {gemm.error}" for gemm in failed[:3]]
     lost = "lost" in whole or any("lost" in gemm.error for gemm in failed)
     status = Status.FAIL if lost else Status.UNKNOWN
     count = len(failed) + gpu.unreadable
     shown = f"{count} of {len(gpu.gemms) + gpu.unreadable} failed" if count else "failed"
     remedy = REMEDIES["gpu_is_lost"] if lost else "repair what the message names, then measure again"
-    return [Finding(gpu.subject, "gemm_errors", status, "every product runs", shown, "; ".join(said), remedy)]
+    return [Finding(gpu.subject, "gemm_errors", status, "every product runs", shown, "; ".join(reasons), remedy)]
 
 
 def alone(gpu: Gpu) -> tuple[str, list[Finding]]:

@@ -42,14 +42,14 @@ def findings(
     gpus = snapshot.gpus
     if isinstance(gpus, Missing):
         return []
-    found = [*_silent(gpus), *readings.of_host(snapshot)]
+    findings = [*_silent(gpus), *readings.of_host(snapshot)]
     for gpu in gpus:
-        found += _lost(gpu) or _gpu(wanted, snapshot, readings.complete(gpu), before, rested=rested, gpus=gpus)
-    found += xidfindings.findings(snapshot, gpus)
-    found += nvlinks.ends(gpus)
+        findings += _lost(gpu) or _gpu(wanted, snapshot, readings.complete(gpu), before, rested=rested, gpus=gpus)
+    findings += xidfindings.findings(snapshot, gpus)
+    findings += nvlinks.ends(gpus)
     if wanted.cuda.version != "none":
-        found += toolkit_libraries(snapshot)
-    return found
+        findings += toolkit_libraries(snapshot)
+    return findings
 
 
 def _silent(gpus: Sequence[GpuFacts]) -> list[Finding]:
@@ -64,11 +64,11 @@ def _silent(gpus: Sequence[GpuFacts]) -> list[Finding]:
 
 def _lost(gpu: GpuFacts) -> list[Finding]:
     read = (gpu.temperature_c, gpu.serial, gpu.event_reasons, gpu.memory_total_mib)
-    gone = next((one for one in read if isinstance(one, Missing) and one.reason == "gpu_is_lost"), None)
-    if gone is None:
+    loss = next((one for one in read if isinstance(one, Missing) and one.reason == "gpu_is_lost"), None)
+    if loss is None:
         return []
     subject, remedy = f"gpu {gpu.index}", REMEDIES["gpu_is_lost"]
-    why = f"the GPU has fallen off the bus, and its jobs have died ({gone.detail})"
+    why = f"the GPU has fallen off the bus, and its jobs have died ({loss.detail})"
     return [Finding(subject, "on_the_bus", Status.FAIL, "answers", "lost", why, remedy)]
 
 

@@ -13,11 +13,11 @@ from gpuprep.checks.health.healthwords import (
     RESET,
     RMA,
     Problem,
+    checked_reading,
     counted,
     first_missing,
     judged,
     refused,
-    sound,
     worst,
 )
 from gpuprep.records import EccErrors, Finding, GpuFacts, Missing, Status
@@ -80,9 +80,9 @@ def errors(
         return _absent(subject, gpu, total, board)
     if isinstance(total, Missing):
         return refused(subject, "ecc_errors", total, EXPECTED, absent=NOT_THERE if gpu.mig_current is True else ())
-    corrected = sound(total.corrected_volatile, "ecc_errors", "corrected errors")
-    uncorrected = sound(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
-    counts = [sound(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
+    corrected = checked_reading(total.corrected_volatile, "ecc_errors", "corrected errors")
+    uncorrected = checked_reading(total.uncorrected_volatile, "ecc_errors", "uncorrected errors")
+    counts = [checked_reading(count, "ecc_errors", f"{kind} errors of {where}") for where, kind, count in _counts(gpu)]
     rest = [one for one in (*counts, gpu.dram_errors, gpu.sram_errors, gpu.sram_threshold_exceeded) if _failed(one)]
     problems: list[Problem] = []
     if not isinstance(uncorrected, Missing) and uncorrected > 0:
@@ -132,13 +132,13 @@ def _counts(gpu: GpuFacts) -> list[tuple[str, str, int | Missing]]:
 
 def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
     """NVIDIA's flag for caches and registers, and what Azure takes a machine out of use for."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if gpu.sram_threshold_exceeded is True:
         why = (
             "the caches have had more uncorrectable errors than NVIDIA allows (SRAM threshold exceeded): NVIDIA"
             " replaces the board when its field diagnostic confirms it"
         )
-        found.append((Status.FAIL, why, RMA))
+        problems.append((Status.FAIL, why, RMA))
     for name, part, where in (
         ("sram_corrected", gpu.sram_errors, "caches"),
         ("dram_corrected", gpu.dram_errors, "memory"),
@@ -150,20 +150,20 @@ def _beyond_limits(gpu: GpuFacts) -> list[Problem]:
             (part.corrected_volatile, Status.FAIL, "since the driver was loaded"),
             (part.corrected_aggregate, Status.WARN, "in its life"),
         ):
-            read = sound(count, "ecc_errors", "corrected errors")
+            read = checked_reading(count, "ecc_errors", "corrected errors")
             if not isinstance(read, Missing) and read > most:
                 why = (
                     f"the {where} had {read:,.0f} corrected errors {since}; Azure takes a GPU out of use at {most:,.0f}"
                 )
-                found.append((status, why, WORN))
+                problems.append((status, why, WORN))
                 break
     for part, where in ((gpu.sram_errors, "caches"), (gpu.dram_errors, "memory")):
         uncorrected = part.uncorrected_volatile if isinstance(part, EccErrors) else 0
-        there = sound(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
+        there = checked_reading(uncorrected, "ecc_errors", f"uncorrected errors of the {where}")
         if not isinstance(there, Missing) and there > 0:
             why = f"{counted(there, 'error')} of the {where} could not be corrected since the driver was loaded"
-            found.append((Status.FAIL, why, AGAIN))
-    return found
+            problems.append((Status.FAIL, why, AGAIN))
+    return problems
 
 
 def _rate(corrected: float, uptime_seconds: float, earlier: Earlier | None) -> list[Problem]:

@@ -55,7 +55,7 @@ def refused(
     return unknown(subject, prop, reading, expected=expected, what=named, remedy=remedy)
 
 
-def sound(reading: float | Missing, kind: str, what: str) -> float | Missing:
+def checked_reading(reading: float | Missing, kind: str, what: str) -> float | Missing:
     """The reading, or Missing("impossible") for one that no GPU can have: negative, NaN, beyond all bounds.
 
     `kind` is a name under `plausible` in health.yml, `what` what was read: "corrected errors".
@@ -71,7 +71,7 @@ def sound(reading: float | Missing, kind: str, what: str) -> float | Missing:
 
 def first_missing(*readings: object) -> Missing | None:
     """The first that is Missing; an impossible reading before one that a driver does not have."""
-    missing = [one for one in readings if isinstance(one, Missing)]
+    missing = [reading for reading in readings if isinstance(reading, Missing)]
     return next((one for one in missing if one.reason not in (*NOT_TOLD, "not_read")), missing[0] if missing else None)
 
 

@@ -16,11 +16,11 @@ from gpuprep.checks.health.healthwords import (
     RESET,
     RMA,
     Problem,
+    checked_reading,
     counted,
     first_missing,
     judged,
     refused,
-    sound,
     worst,
 )
 from gpuprep.records import Finding, GpuFacts, Missing, SpareRows, Status
@@ -37,7 +37,7 @@ def pages(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     expected, read = "none pending", gpu.retired_pages
     if isinstance(read, Missing):
         return _absent(subject, "retired_pages", read, expected, gpu, board, "pages")
-    single, double = (sound(count, "pages", "retired pages") for count in (read.single_bit, read.double_bit))
+    single, double = (checked_reading(count, "pages", "retired pages") for count in (read.single_bit, read.double_bit))
     unread = first_missing(read.pending, single, double)
     if isinstance(single, Missing) or isinstance(double, Missing) or isinstance(read.pending, Missing):
         assert unread is not None
@@ -58,7 +58,7 @@ def rows(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | None:
     if isinstance(read, Missing):
         return _absent(subject, "remapped_rows", read, expected, gpu, board, "rows")
     correctable, uncorrectable = (
-        sound(count, "rows", "remapped rows") for count in (read.correctable, read.uncorrectable)
+        checked_reading(count, "rows", "remapped rows") for count in (read.correctable, read.uncorrectable)
     )
     problems: list[Problem] = []
     most = limit("uncorrectable_remaps")
@@ -107,7 +107,7 @@ def spares(subject: str, gpu: GpuFacts) -> Finding | None:
     if isinstance(read, Missing):
         return refused(subject, "spare_rows", read, expected, absent=NOT_TOLD)
     every = [
-        sound(count, "banks", "banks of the memory")
+        checked_reading(count, "banks", "banks of the memory")
         for count in (read.full, read.high, read.partial, read.low, read.none)
     ]
     counts = [count for count in every if not isinstance(count, Missing)]

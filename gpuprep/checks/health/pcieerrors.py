@@ -8,11 +8,11 @@ from gpuprep.checks.health.healthwords import (
     CALL,
     NOT_TOLD,
     Problem,
+    checked_reading,
     counted,
     first_missing,
     judged,
     refused,
-    sound,
     worst,
 )
 from gpuprep.records import Finding, GpuFacts, Missing, PcieErrors, PcieLink, Status
@@ -28,15 +28,15 @@ def finding(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlier
     """
     most = limit("pcie_replays_per_minute")
     expected = f"at most {most:g} packets a minute sent again"
-    told = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
-    fatal = sound(told.fatal, "pcie_errors", "fatal errors of the link") if told else 0
+    errors = gpu.pcie_errors if isinstance(gpu.pcie_errors, PcieErrors) else None
+    fatal = checked_reading(errors.fatal, "pcie_errors", "fatal errors of the link") if errors else 0
     broken = not isinstance(fatal, Missing) and fatal > 0
     if isinstance(gpu.pcie, Missing) and broken:
         return judged(subject, "pcie_errors", _fatal(fatal), expected, "packets sent again: not known")
     if isinstance(gpu.pcie, Missing):
         reading = first_missing(gpu.pcie, gpu.pcie_errors) or gpu.pcie
         return refused(subject, "pcie_errors", reading, expected, what=WHAT, absent=NOT_TOLD)
-    count = sound(gpu.pcie.replays, "replays", "packets sent again")
+    count = checked_reading(gpu.pcie.replays, "replays", "packets sent again")
     failed = gpu.pcie_errors if isinstance(gpu.pcie_errors, Missing) else fatal
     wrong = first_missing(count, failed)
     if isinstance(count, Missing) or (wrong is not None and wrong.reason not in (*NOT_TOLD, "not_read")):

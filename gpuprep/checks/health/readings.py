@@ -40,8 +40,8 @@ def complete(gpu: GpuFacts) -> GpuFacts:
     for field in dataclasses.fields(gpu):
         group: Any = getattr(gpu, field.name)
         if dataclasses.is_dataclass(group) and not isinstance(group, Missing):
-            gone = {one.name: LOST for one in dataclasses.fields(group) if _not_read(getattr(group, one.name))}
-            changes |= {field.name: dataclasses.replace(group, **gone)} if gone else {}  # type: ignore[type-var]
+            lost = {field.name: LOST for field in dataclasses.fields(group) if _not_read(getattr(group, field.name))}
+            changes |= {field.name: dataclasses.replace(group, **lost)} if lost else {}  # type: ignore[type-var]
     return dataclasses.replace(gpu, **changes) if changes else gpu
 
 

@@ -53,5 +53,5 @@ def finding(subject: str, gpu: GpuFacts) -> Finding | None:
             subject, "recovery_action", (Status.UNKNOWN, why, "nvidia-smi -q shows it in words"), EXPECTED, shown
         )
     status, why, remedy = ACTIONS[action]
-    said = f"the driver asks for it ({shown}): {why}"
-    return Finding(subject, "recovery_action", status, EXPECTED, shown, said, remedy, reboot=action == "reboot")
+    reason = f"the driver asks for it ({shown}): {why}"
+    return Finding(subject, "recovery_action", status, EXPECTED, shown, reason, remedy, reboot=action == "reboot")

@@ -12,10 +12,10 @@ from gpuprep.checks.health.healthwords import (
     NOT_TOLD,
     SUPPLY,
     Problem,
+    checked_reading,
     first_missing,
     judged,
     refused,
-    sound,
     worst,
 )
 from gpuprep.performance.clock_events import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL, named
@@ -40,7 +40,7 @@ def findings(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earlie
 def now(subject: str, gpu: GpuFacts) -> Finding | None:
     """Of an idle GPU, too: hardware that holds it back does so at rest."""
     expected = "none by heat or hardware"
-    mask = sound(gpu.event_reasons, "event_reasons", "event reasons")
+    mask = checked_reading(gpu.event_reasons, "event_reasons", "event reasons")
     if isinstance(mask, Missing):
         return refused(subject, "slowdown_now", mask, expected)
     held = named(int(mask) & (GRAVE | LIGHT))
@@ -65,9 +65,9 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
     then = earlier.gpu.throttled if earlier and isinstance(earlier.gpu.throttled, Throttled) else None
     mask = 0 if isinstance(gpu.event_reasons, Missing) else gpu.event_reasons
     problems: list[Problem] = []
-    said, unread = [], []
+    causes, unread = [], []
     for name, status, cause, remedy, bit in TIMES:
-        total = sound(getattr(times, name), "seconds", f"seconds held down by {name}")
+        total = checked_reading(getattr(times, name), "seconds", f"seconds held down by {name}")
         unread.append(total)
         if isinstance(total, Missing):
             continue
@@ -80,7 +80,7 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
             status = Status.WARN  # it may be long ago
         if not held or seconds <= 0 or held < 1:
             continue
-        said.append(f"{cause} {held:.0f} s")
+        causes.append(f"{cause} {held:.0f} s")
         percent = min(100.0, 100 * held / seconds)
         if percent >= most and held >= least and not mask & bit:  # slowdown_now says what still does
             why = f"the clocks were held down by {cause} for {held:.0f} s of {seconds:.0f} s {since} ({percent:.0f} %)"
@@ -89,4 +89,4 @@ def held_down(subject: str, gpu: GpuFacts, uptime_seconds: float, earlier: Earli
     unknown = None if missing is None else refused(subject, "held_down", missing, expected, what=WHAT, absent=NOT_TOLD)
     if unknown is not None and not any(status is Status.FAIL for status, _, _ in problems):
         return unknown
-    return judged(subject, "held_down", worst(problems), expected, ", ".join(said) or "not at all")
+    return judged(subject, "held_down", worst(problems), expected, ", ".join(causes) or "not at all")

@@ -13,10 +13,10 @@ from gpuprep.checks.health.healthwords import (
     COOLING,
     NOT_TOLD,
     Problem,
+    checked_reading,
     first_missing,
     judged,
     refused,
-    sound,
     worst,
 )
 from gpuprep.performance.clock_events import HW_THERMAL, IDLE, SW_THERMAL
@@ -35,15 +35,15 @@ def findings(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) 
 def of_gpu(subject: str, gpu: GpuFacts, board: Board | None, *, rested: bool) -> Finding | None:
     read = gpu.temperatures if isinstance(gpu.temperatures, Temperatures) else NONE
     near = limit("degrees_before_slowdown")
-    degrees = sound(gpu.temperature_c, "temperature_c", "temperature of the GPU")
+    degrees = checked_reading(gpu.temperature_c, "temperature_c", "temperature of the GPU")
     expected = f"more than {near:g} degrees below the slowdown"
     if isinstance(degrees, Missing):
         return refused(subject, "temperature", degrees, expected, absent=())
     if isinstance(gpu.temperatures, Missing) and gpu.temperatures.reason not in (*NOT_TOLD, "not_read"):
         return refused(subject, "temperature", gpu.temperatures, expected, what=LIMITS)
     slowdown = _limit(gpu.slowdown_temperature_c, "slowdown temperature", board, "slowdown")
-    margin = sound(read.margin, "margin_c", "margin to the slowdown (T.Limit)")
-    at = sound(read.slowdown_margin, "slowdown_margin_c", "margin at which the hardware slows down")
+    margin = checked_reading(read.margin, "margin_c", "margin to the slowdown (T.Limit)")
+    at = checked_reading(read.slowdown_margin, "slowdown_margin_c", "margin at which the hardware slows down")
     wrong = first_missing(slowdown, margin, at)
     if wrong is not None and wrong.reason == "impossible":
         return refused(subject, "temperature", wrong, expected)
@@ -70,7 +70,7 @@ def of_memory(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | Non
     read = gpu.temperatures if isinstance(gpu.temperatures, Temperatures) else NONE
     if read.memory == 0:
         return None
-    degrees = sound(read.memory, "temperature_c", "temperature of the memory")
+    degrees = checked_reading(read.memory, "temperature_c", "temperature of the memory")
     expected = "below the memory's highest temperature"
     if isinstance(degrees, Missing):
         return refused(subject, "memory_temperature", degrees, expected, absent=NOT_TOLD)
@@ -90,7 +90,7 @@ def of_memory(subject: str, gpu: GpuFacts, board: Board | None) -> Finding | Non
 def _limit(read: int | Missing, what: str, board: Board | None, name: str) -> float | Missing:
     """The driver's own, else the catalogue's. A driver answers 0 for a limit that the board does not have."""
     if not isinstance(read, Missing) and read != 0:
-        return sound(read, "limit_c", what)
+        return checked_reading(read, "limit_c", what)
     known = (board.temperatures_c or {}).get(name) if board else None
     return known if known is not None else Missing("not_in_catalogue", what)
 

@@ -20,24 +20,28 @@ def findings(snapshot: Snapshot, gpus: Sequence[GpuFacts]) -> list[Finding]:
     if not seen:
         return [Finding("driver", "xids", Status.PASS, expected, "none since boot")]
     subjects = {gpu.pci_address: f"gpu {gpu.index}" for gpu in gpus if gpu.pci_address}
-    addresses = list(dict.fromkeys(one.pci_address for one in seen))
+    addresses = list(dict.fromkeys(xid_line.pci_address for xid_line in seen))
     return [
-        _of(subjects.get(address, f"gpu {address}"), [one for one in seen if one.pci_address == address])
+        _of(subjects.get(address, f"gpu {address}"), [xid_line for xid_line in seen if xid_line.pci_address == address])
         for address in addresses
     ]
 
 
 def _of(subject: str, seen: Sequence[Xid]) -> Finding:
-    counts = Counter(one.code for one in seen)
-    meanings = sorted((xid(code) for code in counts), key=lambda one: ("fail", "warn", "note").index(one.gravity))
+    counts = Counter(xid_line.code for xid_line in seen)
+    meanings = sorted(
+        (xid(code) for code in counts), key=lambda meaning: ("fail", "warn", "note").index(meaning.gravity)
+    )
     worst = meanings[0]
     status = {"fail": Status.FAIL, "warn": Status.WARN, "note": Status.PASS}[worst.gravity]
-    shown = ", ".join(f"Xid {one.code}{f' ×{counts[one.code]}' if counts[one.code] > 1 else ''}" for one in meanings)
+    shown = ", ".join(
+        f"Xid {meaning.code}{f' ×{counts[meaning.code]}' if counts[meaning.code] > 1 else ''}" for meaning in meanings
+    )
     last = [one for one in seen if one.code == worst.code][-1]
     when = "" if isinstance(last.time, Missing) else f" at {last.time}"
-    why = f"Xid {worst.code}{when}: {_said(worst, last)}"
+    why = f"Xid {worst.code}{when}: {_explanation(worst, last)}"
     return Finding(subject, "xids", status, "no severe Xid", shown, why, worst.remedy if status in GRAVE else "")
 
 
-def _said(meaning: XidMeaning, line: Xid) -> str:
+def _explanation(meaning: XidMeaning, line: Xid) -> str:
     return f"{meaning.what} ({line.message:.160})" if line.message else meaning.what

@@ -118,8 +118,8 @@ def finding(evidence: Evidence, subject: str, gpu: BandwidthGpu, kin: Sequence[B
     link = read(evidence, gpu, board)
     now, best, together = link.now.gb_per_s, link.device.gb_per_s, link.together.gb_per_s
     if now is None or best is None or together is None:
-        said = gpu.pcie.detail if isinstance(gpu.pcie, Missing) else ""
-        lacking = Missing("unparsable", said or "generation and width under load are not recorded")
+        detail = gpu.pcie.detail if isinstance(gpu.pcie, Missing) else ""
+        lacking = Missing("unparsable", detail or "generation and width under load are not recorded")
         return unknown(
             subject, PROP, lacking, expected="as wide and fast as the device", what="the PCIe link", remedy=AGAIN
         )
@@ -141,8 +141,8 @@ def _contradiction(gpu: BandwidthGpu, link: Link, now: float) -> str:
         ("lanes", link.now.width, link.device.width),
     ):
         if read_now and most and read_now > most:
-            said = f"{what} of the link: {read_now}, and the device has {most}"
-            return f"{said}: this is another board, or the reading is wrong"
+            sentence = f"{what} of the link: {read_now}, and the device has {most}"
+            return f"{sentence}: this is another board, or the reading is wrong"
     if why := _beyond_its_own(gpu, link):
         return why
     fastest = max((one for one in gpu.host.values() if isinstance(one, float)), default=0.0)

@@ -41,16 +41,16 @@ def of_gpu(gpu: GpuFacts, gpus: Sequence[GpuFacts], nvswitches: int) -> Finding 
     shown, several = f"{up} of {total} up", len(gpus) > 1
     if not total or up == total:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown)
-    same = [sum(one) for one in links]
+    same = [sum(states) for states in links]
     if up == 0:
         return _none_up(subject, family, total, shown, same, nvswitches, several=several)
-    said = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
+    reason = f"{total - up} of {total} NVLinks are down: {', '.join(down)}"
     if family and family.joined == "mesh" and family.machines:
-        return _mesh(subject, family, up, total, shown, said, same)
+        return _mesh(subject, family, up, total, shown, reason, same)
     if family and family.joined == "bridge":
-        return _bridged(subject, family, up, shown, said)
+        return _bridged(subject, family, up, shown, reason)
     lone = not several and not (family and family.joined == "switch")
-    return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, said, LOOK)
+    return Finding(subject, PROP, Status.WARN if lone else Status.FAIL, EXPECTED, shown, reason, LOOK)
 
 
 def _none_up(
@@ -75,28 +75,28 @@ def _none_up(
     return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, FABRIC)
 
 
-def _mesh(subject: str, family: Family, up: int, total: int, shown: str, said: str, others: Sequence[int]) -> Finding:
+def _mesh(subject: str, family: Family, up: int, total: int, shown: str, reason: str, others: Sequence[int]) -> Finding:
     """In a mesh a GPU shows the links to those GPUs that are there: half of a cube mesh is a machine of its own."""
     if others and up < max(others):
-        why = f"{said}; another GPU of this machine has {max(others)}"
+        why = f"{reason}; another GPU of this machine has {max(others)}"
         return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, why, LOOK)
     count = len(others) + 1
-    machine = next((one for one in family.machines if one.gpus == count and sum(one.row) == up), None)
+    machine = next((machine for machine in family.machines if machine.gpus == count and sum(machine.row) == up), None)
     if machine:
         return Finding(subject, PROP, Status.PASS, EXPECTED, shown, f"as in a machine with {machine.name}")
-    whole = any(one.gpus == count and sum(one.row) == total for one in family.machines)
+    whole = any(machine.gpus == count and sum(machine.row) == total for machine in family.machines)
     others_name = "a part of a machine may show no more"
     if whole and others:
-        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, said, LOOK)
-    return Finding(subject, PROP, Status.WARN, EXPECTED, shown, f"{said}; {others_name}", LOOK)
+        return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, reason, LOOK)
+    return Finding(subject, PROP, Status.WARN, EXPECTED, shown, f"{reason}; {others_name}", LOOK)
 
 
-def _bridged(subject: str, family: Family, up: int, shown: str, said: str) -> Finding:
+def _bridged(subject: str, family: Family, up: int, shown: str, reason: str) -> Finding:
     """Whole bridges may be left out; a bridge of which a link is down makes bad contact."""
     if family.bridge_links and up % family.bridge_links == 0:
-        why = f"{said}: the cards have fewer bridges than they could have"
+        why = f"{reason}: the cards have fewer bridges than they could have"
         return Finding(subject, PROP, Status.WARN, EXPECTED, shown, why, BRIDGE)
-    return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, f"{said}: a bridge has no full contact", BRIDGE)
+    return Finding(subject, PROP, Status.FAIL, EXPECTED, shown, f"{reason}: a bridge has no full contact", BRIDGE)
 
 
 def ends(gpus: Sequence[GpuFacts]) -> list[Finding]:
@@ -136,14 +136,17 @@ def of_pair(
     """
     most = family.links
     if links < 0 or links != int(links) or (most is not None and links > most):
-        said = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
-        why = f"{links:g} NVLinks are recorded, and the board has {said}: the record is wrong, or this is another board"
+        of_board = "no NVLink" if most == 0 else f"{most} NVLinks" if most else "NVLinks"
+        why = (
+            f"{links:g} NVLinks are recorded, and the board has {of_board}: "
+            "the record is wrong, or this is another board"
+        )
         return Finding(subject, PROP, Status.UNKNOWN, f"at most {most} NVLinks", f"{links:g}", why, "measure again")
     if family.joined == "none":
         return None
-    found = _as_wired(subject, family, int(links), machine, some=some)
-    if back is None or links >= back or (found and found.status is Status.FAIL):
-        return found
+    finding = _as_wired(subject, family, int(links), machine, some=some)
+    if back is None or links >= back or (finding and finding.status is Status.FAIL):
+        return finding
     why = f"{links:.0f} NVLinks are active in this direction and {back:.0f} in the other"
     return Finding(subject, PROP, Status.FAIL, f"{back:.0f} NVLinks active", f"{links:.0f}", why, LOOK)
 
@@ -200,7 +203,7 @@ def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[
     """In a mesh whose pairs differ: the links of each GPU to all others, most first."""
     if family.joined != "mesh" or machine is None or machine.each is not None:
         return []
-    found, wanted = [], topologies.wired_row(machine, len(rows))
+    findings, wanted = [], topologies.wired_row(machine, len(rows))
     expected = f"{', '.join(map(str, wanted))} ({machine.name})"
     for start, row in rows.items():
         seen = sorted(row.values(), reverse=True)
@@ -208,10 +211,10 @@ def of_rows(family: Family, rows: Rows, machine: Machine | None, names: Mapping[
         if not sum(seen):
             why = "no NVLink of this GPU is active: it reaches the others over PCIe"
             status = Status.FAIL if any(sum(other.values()) for other in rows.values()) else Status.WARN
-            found.append(Finding(names[start], "nvlink_row", status, expected, shown, why, LOOK))
+            findings.append(Finding(names[start], "nvlink_row", status, expected, shown, why, LOOK))
         elif any(have < want for have, want in zip(seen, wanted, strict=False)):
             why = f"{sum(seen)} of {sum(wanted)} NVLinks to the other GPUs are active: jobs on several GPUs are slower"
-            found.append(Finding(names[start], "nvlink_row", Status.FAIL, expected, shown, why, LOOK))
+            findings.append(Finding(names[start], "nvlink_row", Status.FAIL, expected, shown, why, LOOK))
         else:
-            found.append(Finding(names[start], "nvlink_row", Status.PASS, expected, shown))
-    return found
+            findings.append(Finding(names[start], "nvlink_row", Status.PASS, expected, shown))
+    return findings

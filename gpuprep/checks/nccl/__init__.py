@@ -114,14 +114,16 @@ def _sizes(evidence: Evidence, values: Nccl, gpus: Sequence[NcclGpu], points: Se
         for operation in ncclplan.OPERATIONS
         for size in ncclplan.sizes(bool(values.quick), max(most, least))
     ]
-    gone = [f"{operation} of {ncclplan.words(size)}" for operation, size in wanted if (operation, size) not in measured]
+    unmeasured = [
+        f"{operation} of {ncclplan.words(size)}" for operation, size in wanted if (operation, size) not in measured
+    ]
     unreadable = len(values.points) - len(points)
-    if not gone and not unreadable:
+    if not unmeasured and not unreadable:
         return []
-    more = f" and {len(gone) - NAMED} more" if len(gone) > NAMED else ""
-    said = f"{', '.join(gone[:NAMED])}{more}" if gone else "an entry that is not a figure"
-    why = f"not measured: {said}"
-    shown = f"{len(wanted) - len(gone)} of {len(wanted)} measured"
+    more = f" and {len(unmeasured) - NAMED} more" if len(unmeasured) > NAMED else ""
+    missing = f"{', '.join(unmeasured[:NAMED])}{more}" if unmeasured else "an entry that is not a figure"
+    why = f"not measured: {missing}"
+    shown = f"{len(wanted) - len(unmeasured)} of {len(wanted)} measured"
     return [Finding("nccl", "sizes", Status.UNKNOWN, f"{len(wanted)} collectives and sizes", shown, why, AGAIN)]
 
 
@@ -175,17 +177,17 @@ def _results(values: Nccl, points: Sequence[Point], ranks: int) -> list[Finding]
 
 def _clocks(gpus: Sequence[NcclGpu]) -> list[Finding]:
     """One for each GPU whose clocks a fault held down, or whose reasons were not read."""
-    found = []
+    findings = []
     for gpu in gpus:
         subject, expected, mask = f"gpu {gpu.index}", "no slowdown while NCCL runs", conditions.mask(gpu.event_reasons)
         if mask is None:
             read = gpu.event_reasons
             reading = read if isinstance(read, Missing) else Missing("unparsable", f"{read:g}")
             what = f"the clock event reasons of {subject} while NCCL ran"
-            found.append(unknown(subject, "nccl_clocks", reading, expected=expected, what=what, remedy=AGAIN))
+            findings.append(unknown(subject, "nccl_clocks", reading, expected=expected, what=what, remedy=AGAIN))
         elif mask & HARMFUL:
             names = ", ".join(reason.name for reason in clock_events.named(mask & HARMFUL))
             why = f"{names} while NCCL ran: something holds the clocks of {subject} down"
             remedy = "see its temperature, its fans and the power supply; show the provider this report"
-            found.append(Finding(subject, "nccl_clocks", Status.WARN, expected, names, why, remedy))
-    return found
+            findings.append(Finding(subject, "nccl_clocks", Status.WARN, expected, names, why, remedy))
+    return findings

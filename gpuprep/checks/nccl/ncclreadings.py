@@ -57,7 +57,7 @@ def _wrong(gpu: NcclGpu, board: Board | None) -> Iterator[str]:
 
 
 def _way(values: Nccl, way: Way | Missing) -> list[Finding]:
-    names = [one.name for one in values.chosen.transports] if values.chosen else []
+    names = [transport.name for transport in values.chosen.transports] if values.chosen else []
     linked = not isinstance(way, Missing) and way.kind in ("switch", "direct")
     if not linked or not any(names) or any(name.startswith(OVER_LINKS) for name in names):
         return []

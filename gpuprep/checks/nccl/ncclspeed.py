@@ -51,16 +51,16 @@ class _Judged:
 def findings(values: Nccl, way: Way | Missing, points: Sequence[Point], ranks: int, busy: str) -> list[Finding]:
     """One for each collective that was measured; `busy` says why no speed counts, "" where nothing disturbed."""
     present = list(dict.fromkeys(point.operation for point in points if point.operation in ncclplan.OPERATIONS))
-    found = []
+    findings = []
     for operation in present:
         own = [point for point in points if point.operation == operation]
-        found.append(_speed(values, way, operation, own, ranks, busy))
-        found += _steps(operation, own) if not values.published else []
-    return found
+        findings.append(_speed(values, way, operation, own, ranks, busy))
+        findings += _steps(operation, own) if not values.published else []
+    return findings
 
 
 def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Point], ranks: int, busy: str) -> Finding:
-    said = f"the speed of {operation}"
+    missing = f"the speed of {operation}"
     for point in points:
         if wrong := contradiction(point, ranks):
             return Finding(
@@ -69,7 +69,7 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
     large = [(point, busbw) for point in points if _sent(point, ranks) >= MEDIUM and (busbw := speed(point))]
     if not large:
         nothing = Missing("not_recorded", f"no bus bandwidth where each GPU sends {ncclplan.words(MEDIUM)} or more")
-        return unknown("nccl", operation, nothing, expected="a large message", what=said, remedy=AGAIN)
+        return unknown("nccl", operation, nothing, expected="a large message", what=missing, remedy=AGAIN)
     best, fastest = max(large, key=lambda one: one[1])
     if isinstance(way, Missing):
         shown = f"{figure(fastest)} GB/s bus bandwidth at {ncclplan.words(best.bytes or 0)}"
@@ -95,28 +95,28 @@ def _speed(values: Nccl, way: Way | Missing, operation: str, points: Sequence[Po
 def _against(values: Nccl, way: Way, operation: str, worst: _Judged, expected: str, shown: str) -> Finding:
     size = ncclplan.words(worst.point.bytes or 0)
     reached = f"{operation} of {size} reaches {figure(worst.busbw)} GB/s of bus bandwidth"
-    said = f"{reached}, and {way.words} carry {way.carries:.0f}"
+    sentence = f"{reached}, and {way.words} carry {way.carries:.0f}"
     remedy = OVER_PCIE if way.kind == "pcie" else LINKS
     if way.unused_nvlinks:
-        why = f"none of the {way.unused_nvlinks} NVLinks is up: {said}"
+        why = f"none of the {way.unused_nvlinks} NVLinks is up: {sentence}"
         remedy = "see that Fabric Manager runs; ask the provider whether this size of machine has NVLink"
         status = Status.WARN if worst.busbw >= worst.fault else Status.FAIL
         return Finding("nccl", operation, status, expected, shown, why, remedy)
     if worst.share >= 1 - 1e-9:
         return Finding("nccl", operation, Status.PASS, expected, shown)
-    why = f"{said}; at this size a healthy machine reaches {figure(worst.need)}{_told(values)}"
+    why = f"{sentence}; at this size a healthy machine reaches {figure(worst.need)}{_settings(values)}"
     return Finding(
         "nccl", operation, Status.WARN if worst.busbw >= worst.fault else Status.FAIL, expected, shown, why, remedy
     )
 
 
-def _told(values: Nccl) -> str:
+def _settings(values: Nccl) -> str:
     """What NCCL itself says of its way, where that may be the cause."""
-    told = []
+    settings = []
     if values.chosen and values.chosen.transports:
-        told.append("NCCL uses " + ", ".join(one.name for one in values.chosen.transports[:3]))
-    told += [f"{one.name} is set to {one.value}" for one in values.environment[:5]]
-    return f" ({'; '.join(told)})" if told else ""
+        settings.append("NCCL uses " + ", ".join(transport.name for transport in values.chosen.transports[:3]))
+    settings += [f"{one.name} is set to {one.value}" for one in values.environment[:5]]
+    return f" ({'; '.join(settings)})" if settings else ""
 
 
 def _floor(values: Nccl, way: Way, operation: str, ranks: int) -> catalogue.NcclFloor:
@@ -136,8 +136,8 @@ def _above_links(values: Nccl, way: Way, operation: str, ranks: int) -> float:
 
     Where nothing tells whether it was used, it may have been, from Hopper on.
     """
-    said = values.chosen.nvls_channels if values.chosen else None
-    may = said is None or said > 0
+    channels = values.chosen.nvls_channels if values.chosen else None
+    may = channels is None or channels > 0
     able = way.kind == "switch" and operation == "all_reduce" and float(way.compute_capability) >= 9
     return ncclplan.bus_factor(operation, ranks) if may and able else 1.0
 
@@ -176,9 +176,9 @@ def contradiction(point: Point, ranks: int) -> str:
     if not isinstance(bus, Missing) and not isinstance(alg, Missing) and _differ(bus, alg * factor):
         return f"{name}: a bus bandwidth of {bus:g} and an algorithm bandwidth of {alg:g} GB/s do not fit {ranks} GPUs"
     if not isinstance(bus, Missing) and not isinstance(taken, Missing) and point.bytes:
-        _, told = ncclplan.speeds(point.operation, point.bytes, ranks, taken / 1e6)
-        if _differ(bus, told):
-            return f"{name} in {taken:g} µs would be {figure(told)} GB/s of bus bandwidth, and {bus:g} is recorded"
+        _, implied = ncclplan.speeds(point.operation, point.bytes, ranks, taken / 1e6)
+        if _differ(bus, implied):
+            return f"{name} in {taken:g} µs would be {figure(implied)} GB/s of bus bandwidth, and {bus:g} is recorded"
     return ""
 
 

@@ -22,7 +22,7 @@ from gpuprep.checks.throughput.throughputspeed import FPS, speed
 from gpuprep.records import Finding, Missing, Status
 from gpuprep.records.evidence.throughput import Clip, Series, Throughput, ThroughputGpu
 
-# The command itself is what the host said: nobody shall paste it from a report.
+# The command itself is text from the host: nobody shall paste it from a report.
 RETRY = "run the series' command by hand on the host; it is in the record"
 AGAIN = "measure again"
 # What a codec of a series is called among the capabilities of an engine, where that is another name.
@@ -41,33 +41,33 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not gpus or not (values.series or any(gpu.error for gpu in gpus)):
         return [unknown("throughput", FPS, Missing("unparsable", "the probe lists no series"), expected="measured")]
     raw = evidence.results.get("throughput")
-    found = [*impossible.findings("throughput", raw), *_unreadable(raw, values)]
-    found += [_lost(gpu) for gpu in gpus if gpu.error]
+    findings = [*impossible.findings("throughput", raw), *_unreadable(raw, values)]
+    findings += [_lost(gpu) for gpu in gpus if gpu.error]
     if not values.published:
-        found += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
+        findings += absent_gpus(evidence, "throughput", gpus, len(listed) - len(gpus))
     every = _every(evidence, values, gpus)
-    disturbed = [throughputgpu.alone(one.gpu, one.published)[0] for one in every]
-    for one, why in zip(every, disturbed, strict=True):
-        found += _series(evidence, one, why)
-    found += throughputpeers.findings(every, dict(enumerate(disturbed)))
+    disturbed = [throughputgpu.alone(series.gpu, series.published)[0] for series in every]
+    for series, why in zip(every, disturbed, strict=True):
+        findings += _series(evidence, series, why)
+    findings += throughputpeers.findings(every, dict(enumerate(disturbed)))
     for place, gpu in enumerate(gpus):
-        its = [one for one in every if one.gpu is gpu]
-        found += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)
-        found += [] if gpu.error else throughputgpu.findings(evidence, gpu, its, bool(values.published))
-    return found
+        its = [series for series in every if series.gpu is gpu]
+        findings += _nothing_ran(gpu, its) + _absent(evidence, values, gpu, its, place)
+        findings += [] if gpu.error else throughputgpu.findings(evidence, gpu, its, bool(values.published))
+    return findings
 
 
 def _every(evidence: Evidence, values: Throughput, gpus: Sequence[ThroughputGpu]) -> list[Judged]:
     """A series that is recorded twice is judged twice, under names of its own."""
-    owners = [(one, _gpu_of(one, gpus)) for one in values.series]
+    owners = [(series, _gpu_of(series, gpus)) for series in values.series]
     boards = {id(gpu): evidence.board(gpu) for gpu in (*gpus, UNLISTED)}
     shown = {}
     for gpu in (*gpus, UNLISTED):
         board = boards[id(gpu)]
-        shown[id(gpu)] = counted(board.model if board else None, [one for one, its in owners if its is gpu])
+        shown[id(gpu)] = counted(board.model if board else None, [series for series, its in owners if its is gpu])
     found: list[Judged] = []
-    for one, gpu in owners:
-        judged = Judged(one, gpu, len(gpus) > 1, boards[id(gpu)], shown[id(gpu)], bool(values.published))
+    for series, gpu in owners:
+        judged = Judged(series, gpu, len(gpus) > 1, boards[id(gpu)], shown[id(gpu)], bool(values.published))
         again = sum(other.gpu is gpu and other.key == judged.key for other in found)
         judged.subject += f" ({again + 1})" if again else ""
         found.append(judged)
@@ -87,11 +87,11 @@ def _gpu_of(series: Series, gpus: Sequence[ThroughputGpu]) -> ThroughputGpu:
 
 def _unreadable(raw: object, values: Throughput) -> list[Finding]:
     """UNKNOWN where an entry of a list is no entry: nothing of it could be judged."""
-    kept = len(values.series) + sum(len(one.steps) for one in values.series)
+    kept = len(values.series) + sum(len(entry.steps) for entry in values.series)
     listed = raw.get("series") if isinstance(raw, dict) else None
     series = listed if isinstance(listed, list) else []
-    steps = [one.get("steps") for one in series if isinstance(one, dict)]
-    there = len(series) + sum(len(one) for one in steps if isinstance(one, list))
+    steps = [entry.get("steps") for entry in series if isinstance(entry, dict)]
+    there = len(series) + sum(len(step) for step in steps if isinstance(step, list))
     if there <= kept:
         return []
     nothing = Missing("unparsable", f"{there - kept} entries are not valid series")
@@ -110,16 +110,17 @@ def _absent(
     board = evidence.board(gpu)
     model = board.model if board else None
     engines = throughputplan.Engines(model.nvenc_engines if model else None, model.nvdec_engines if model else None)
-    have = {one.key for one in its}
-    older = not any(isinstance(one.clip, Clip) for one in values.series)
+    have = {series.key for series in its}
+    older = not any(isinstance(series.clip, Clip) for series in values.series)
     short = throughputplan.plan(True, engines)
-    # A run that is said to be quick and has other series was a whole one.
-    quick = values.quick is True and have <= {(one.kind, one.codec, one.preset or "") for one in short}
+    # A run that is recorded as quick and has other series was a whole one.
+    quick = values.quick is True and have <= {(series.kind, series.codec, series.preset or "") for series in short}
     wanted = short if quick or place > 0 else throughputplan.plan(False, engines)
     absent = [
-        " ".join(filter(None, (one.kind, one.codec, one.preset)))
-        for one in wanted
-        if (one.kind, one.codec, one.preset or "") not in have and not (older and one.codec in throughputplan.HARDER)
+        " ".join(filter(None, (series.kind, series.codec, series.preset)))
+        for series in wanted
+        if (series.kind, series.codec, series.preset or "") not in have
+        and not (older and series.codec in throughputplan.HARDER)
     ]
     if not absent:
         return []
@@ -129,7 +130,7 @@ def _absent(
 
 
 def _nothing_ran(gpu: ThroughputGpu, its: Sequence[Judged]) -> list[Finding]:
-    if gpu.error or any(one.series.outcome != "no_time" for one in its):
+    if gpu.error or any(judged.series.outcome != "no_time" for judged in its):
         return []
     nothing = Missing("not_recorded", "no series was measured: the machine was too slow for the time limit")
     subject = f"throughput gpu {gpu.index}"
@@ -184,7 +185,7 @@ def _without_engine(judged: Judged) -> Finding:
     title = judged.model.title if judged.model else "GPU"
     expected = f"no {'decoder' if judged.kind == 'decode' else 'encoder'} on this {title}"
     if judged.best is not None:
-        sure = all(one.is_sure for one in judged.engines if one.count == 0)
+        sure = all(engine.is_sure for engine in judged.engines if engine.count == 0)
         status, shown = Status.UNKNOWN if sure else Status.WARN, f"{positive(judged.best.fps):.0f} fps"
         return Finding(
             judged.subject, FPS, status, expected, shown,
@@ -217,7 +218,7 @@ def _denied(judged: Judged, known: Cause, line: str) -> Finding:
     if chip in ("nvenc", "nvdec") and f"{chip}.{CAPABILITY.get(judged.codec, judged.base)}" not in own:
         reason = f"{known.meaning}; gpuprep's catalogue says the same of a {model.title}"
         return skip(judged.subject, FPS, expected="frames, where the GPU can", actual=line, reason=reason)
-    counts = " and ".join(one.in_words() for one in judged.engines if one.count)
+    counts = " and ".join(engine.in_words() for engine in judged.engines if engine.count)
     why = f"{known.meaning}, though by gpuprep's catalogue a {model.title} has {counts or 'such engines'}: {line}"
     sure = is_verified(model.key, f"{chip}.h264")
     status = Status.FAIL if sure else Status.WARN

@@ -24,7 +24,7 @@ STREAM_FPS = 30
 FULL = 90.0  # per cent of the time an engine was at work: NVML's reading never reaches 100 for long
 LINK_FULL = 80.0  # per cent of what generation and width carry: copies reach no more
 MEMORY_FULL = 95.0
-BELOW = 0.9  # of the catalogue's streams: fewer are told
+BELOW = 0.9  # of the catalogue's streams: fewer are reported
 # GB/s a lane and direction after line coding, by PCIe generation.
 PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 ORDER = ("decode", "encode", "transcode", "ladder", "download", "software")
@@ -73,12 +73,12 @@ class Row:
         """ "NVDEC (98 %)", or what was read where nothing was full."""
         if self.streams is None:
             return ""
-        full = next((one for one in self.evidence if one.part == self.limit), None)
+        full = next((load for load in self.evidence if load.part == self.limit), None)
         if full is not None and full.percent is not None:
             return f"{self.limit} ({full.percent:.0f} %)"
         if self.limit != UNKNOWN:
             return self.limit
-        read = [f"{one.part} {one.percent:.0f} %" for one in self.evidence if one.percent is not None]
+        read = [f"{load.part} {load.percent:.0f} %" for load in self.evidence if load.percent is not None]
         return f"{UNKNOWN}: none was full ({', '.join(read)})" if read else f"{UNKNOWN}: NVML gave no reading"
 
 
@@ -98,7 +98,9 @@ def rows(values: Throughput, boards: Mapping[int | None, Board | None]) -> list[
 
 
 def _row(values: Throughput, series: Series, gpu: ThroughputGpu, index: int | None, board: Board | None) -> Row:
-    best = max((one for one in series.steps if _number(one.fps)), key=lambda one: _number(one.fps) or 0.0, default=None)
+    best = max(
+        (step for step in series.steps if _number(step.fps)), key=lambda step: _number(step.fps) or 0.0, default=None
+    )
     fps = _number(best.fps) if best else None
     large = series.codec.endswith(LARGER)
     codec = series.codec.removesuffix(LARGER)
@@ -125,14 +127,15 @@ def _row(values: Throughput, series: Series, gpu: ThroughputGpu, index: int | No
         can=not denied,
         latency=_same(values.latency, series),
         quality=None if large else next(
-            (one for one in values.quality if series.kind in ("encode", "software") and (one.codec, one.preset)
-             == (codec, series.preset) and one.encoder.endswith("_nvenc") == (series.kind == "encode")), None),
+            (measured for measured in values.quality if series.kind in ("encode", "software") and (measured.codec,
+            measured.preset)
+             == (codec, series.preset) and measured.encoder.endswith("_nvenc") == (series.kind == "encode")), None),
     )  # fmt: skip
 
 
 def _same(every: Sequence[Latency], series: Series) -> Latency | None:
     key = (series.kind, series.codec, series.preset)
-    return next((one for one in every if (one.kind, one.codec, one.preset) == key), None)
+    return next((series for series in every if (series.kind, series.codec, series.preset) == key), None)
 
 
 def _why(series: Series) -> str:
@@ -147,16 +150,16 @@ def _why(series: Series) -> str:
 def _limit(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[str, tuple[Reading, ...]]:
     """The fullest part that was full; what ended sessions early comes first, then the video engines."""
     died = best.died_because if isinstance(best.died, int) and best.died else ""
-    died = died or next((one.died_because for one in series.steps if one.died_because), "")
+    died = died or next((step.died_because for step in series.steps if step.died_because), "")
     evidence = _evidence(series, best, gpu)
     if died and (known := cause(died)) is not None and "session" in known.meaning:
         return "sessions (the driver takes no more, or the GPU's memory is full)", evidence
-    full = [one for one in evidence if one.percent is not None and one.percent >= one.full]
+    full = [load for load in evidence if load.percent is not None and load.percent >= load.full]
     if not full:
         return UNKNOWN, evidence
     # NVML calls the SMs busy while any kernel runs at all: seven NVDEC at 97 % of a real H100 came with "SM 99 %".
-    engines = [one for one in full if one.part in ENGINES]
-    return max(engines or full, key=lambda one: (one.percent or 0.0) / one.full).part, evidence
+    engines = [load for load in full if load.part in ENGINES]
+    return max(engines or full, key=lambda load: (load.percent or 0.0) / load.full).part, evidence
 
 
 def _evidence(series: Series, best: Step, gpu: ThroughputGpu) -> tuple[Reading, ...]:

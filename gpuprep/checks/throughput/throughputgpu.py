@@ -21,15 +21,15 @@ AGAIN = "measure again"
 
 
 def findings(evidence: Evidence, gpu: ThroughputGpu, series: Sequence[Judged], published: bool) -> list[Finding]:
-    found = _identity(evidence, gpu)
+    findings = _identity(evidence, gpu)
     if not published or not isinstance(gpu.other_processes, Missing):
-        found.append(alone(gpu, published)[1])
+        findings.append(alone(gpu, published)[1])
     steps = [step for one in series for step in one.delivered]
     read = [step.event_reasons for step in steps]
     known = [conditions.mask(one) for one in read]
     if steps and not (published and all(one is None for one in read)):
-        found.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
-    return found + _clock(gpu, series)
+        findings.append(conditions.slowdowns(f"gpu {gpu.index}", "video_slowdowns", known))
+    return findings + _clock(gpu, series)
 
 
 def alone(gpu: ThroughputGpu, published: bool = False) -> tuple[str, Finding]:
@@ -72,22 +72,22 @@ def _identity(evidence: Evidence, gpu: ThroughputGpu) -> list[Finding]:
 def _clock(gpu: ThroughputGpu, series: Sequence[Judged]) -> list[Finding]:
     """The engines' clock under load against their highest; the rates are judged at the clock that was seen."""
     # Engines that are hardly used may clock lower; a clock that contradicts its series is no reading.
-    best = [one.best for one in series if not contradiction(one)]
+    best = [judged.best for judged in series if not contradiction(judged)]
     steps = [step for step in best if step is not None and positive(step.video_clock_mhz)]
     if not steps:
         return []
     subject, prop = f"gpu {gpu.index}", "video_clock"
-    board = next((one.board for one in series if one.board), None)
+    board = next((judged.board for judged in series if judged.board), None)
     lowest = min(steps, key=lambda step: positive(step.video_clock_mhz))
-    clock, said = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
+    clock, reported = positive(lowest.video_clock_mhz), positive(gpu.max_video_clock_mhz)
     known = float(board.video_mhz or 0) if board and "video_mhz" not in board.unverified else 0.0
-    highest = said or known
+    highest = reported or known
     if not highest:
         reason = "NVML names no highest clock of the video engines on this driver"
         return [skip(subject, prop, expected="near its highest", actual=f"{clock:.0f} MHz", reason=reason)]
     expected = f"at least {CLOCK_FLOOR:g} % of {highest:.0f} MHz"
-    if said and known and abs(said - known) > CLOCK_SLACK * known:
-        why = f"NVML says that its highest video clock is {said:.0f} MHz, and boards of its kind have {known:.0f}"
+    if reported and known and abs(reported - known) > CLOCK_SLACK * known:
+        why = f"NVML says that its highest video clock is {reported:.0f} MHz, and boards of its kind have {known:.0f}"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{clock:.0f} MHz", why, AGAIN)]
     if clock >= highest * CLOCK_FLOOR / 100:
         return [Finding(subject, prop, Status.PASS, expected, f"{clock:.0f} MHz")]

@@ -73,23 +73,23 @@ def explain(steps: Sequence[Step], best: Step, bound: str, engines: int, rate: f
 
 
 def _waited(best: Step, bound: str, used: float) -> Loss:
-    said = f"the {ENGINE[bound]} were only {used:.0f} % busy: "
+    sentence = f"the {ENGINE[bound]} were only {used:.0f} % busy: "
     storage, cpu = _known(best.io_wait_percent), _known(best.cpu_percent)
     if storage is not None and storage >= STORAGE_PERCENT:
         return Loss(
-            f"{said}they waited for the storage (the CPUs spent {storage:.0f} % of their time waiting for it)",
+            f"{sentence}they waited for the storage (the CPUs spent {storage:.0f} % of their time waiting for it)",
             "keep inputs on a faster disk or in memory",
         )
     if cpu is not None and cpu >= CPU_FULL_PERCENT:
         return Loss(
-            f"{said}they waited for the CPU, which was {cpu:.0f} % busy",
+            f"{sentence}they waited for the CPU, which was {cpu:.0f} % busy",
             "use a machine with more CPU cores for this GPU, or end other work on it",
         )
     seen = "how busy its CPU and storage were could not be read"
     if storage is not None and cpu is not None:
         seen = f"though neither CPU nor storage was full (CPU {cpu:.0f} % busy)"
     return Loss(
-        f"{said}they waited for the host, {seen}; more sessions did not help",
+        f"{sentence}they waited for the host, {seen}; more sessions did not help",
         "look for a slow PCIe link, a CPU in power-saving mode, or limits of the virtual machine",
     )
 

@@ -18,34 +18,36 @@ REMEDY = (
 
 def findings(every: Sequence[Judged], disturbed: dict[int, str]) -> list[Finding]:
     """One for each series of a GPU that another GPU of the same board has too. `disturbed`: by place, why it was."""
-    found = []
-    for place, one in enumerate(every):
-        twins = [other for other in every if _is_twin(one, other) and _speed(other)]
-        if twins and _speed(one):
-            found.append(_against(one, max(twins, key=_speed), disturbed.get(place, "")))
-    return found
+    findings = []
+    for place, judged in enumerate(every):
+        twins = [other for other in every if _is_twin(judged, other) and _speed(other)]
+        if twins and _speed(judged):
+            findings.append(_against(judged, max(twins, key=_speed), disturbed.get(place, "")))
+    return findings
 
 
-def _is_twin(one: Judged, other: Judged) -> bool:
-    boards = [each.board.key if each.board else "" for each in (one, other)]
-    same = one.key == other.key and one.gpu.pci_device_id == other.gpu.pci_device_id and boards[0] == boards[1]
-    return same and one.gpu is not other.gpu
+def _is_twin(judged: Judged, other: Judged) -> bool:
+    boards = [each.board.key if each.board else "" for each in (judged, other)]
+    same = judged.key == other.key and judged.gpu.pci_device_id == other.gpu.pci_device_id and boards[0] == boards[1]
+    return same and judged.gpu is not other.gpu
 
 
-def _speed(one: Judged) -> float:
+def _speed(judged: Judged) -> float:
     """0 where nothing was delivered, or the figures cannot be."""
-    best = one.best
-    return positive(best.fps) if best is not None and not contradiction(one) else 0.0
+    best = judged.best
+    return positive(best.fps) if best is not None and not contradiction(judged) else 0.0
 
 
-def _against(one: Judged, best: Judged, disturbed: str) -> Finding:
-    mine, other = _speed(one), _speed(best)
+def _against(judged: Judged, best: Judged, disturbed: str) -> Finding:
+    mine, other = _speed(judged), _speed(best)
     percent = max(0.0, 100 * (1 - mine / other))
     prop, shown = "fps_against_best", f"{mine:.0f} fps, gpu {best.gpu.index} {other:.0f}"
     if percent < WARN_PERCENT:
-        return Finding(one.subject, prop, Status.PASS, EXPECTED, shown)
+        return Finding(judged.subject, prop, Status.PASS, EXPECTED, shown)
     why = f"these engines give {percent:.0f} % fewer frames than those of gpu {best.gpu.index}, which is the same board"
     if disturbed:
-        return Finding(one.subject, prop, Status.UNKNOWN, EXPECTED, shown, f"{why}, but {disturbed}", "measure again")
+        return Finding(
+            judged.subject, prop, Status.UNKNOWN, EXPECTED, shown, f"{why}, but {disturbed}", "measure again"
+        )
     status = Status.FAIL if percent >= FAIL_PERCENT else Status.WARN
-    return Finding(one.subject, prop, status, EXPECTED, shown, why, REMEDY)
+    return Finding(judged.subject, prop, status, EXPECTED, shown, why, REMEDY)

@@ -106,7 +106,7 @@ def _durations(judged: Judged, step: Step, fps: float) -> Iterator[str]:
         yield f"a steady state of {seconds:g} s is none"
     elif abs(step.frames / seconds - fps) > ROUNDED_PERCENT / 100 * fps + 1 / seconds:
         yield f"{step.frames} frames in {seconds:g} s are {step.frames / seconds:.0f} fps, and {fps:.0f} are recorded"
-    each = [one for one in step.fps_each if one is not None]
+    each = [fps for fps in step.fps_each if fps is not None]
     if not step.fps_each:
         return
     died = step.died if isinstance(step.died, int) else 0

@@ -117,11 +117,11 @@ class Judged:
 
     @property
     def lacks_engine(self) -> bool:
-        return any(one.count == 0 for one in self.engines)
+        return any(engine.count == 0 for engine in self.engines)
 
     @property
     def has_rates(self) -> bool:
-        return bool(self.engines) and all(one.rate is not None for one in self.engines)
+        return bool(self.engines) and all(engine.rate is not None for engine in self.engines)
 
     def clock(self, step: Step) -> float:
         """MHz; 0 where it is not known. Published figures are taken at the board's highest."""
@@ -169,12 +169,12 @@ def counted(model: catalogue.Model | None, every: Iterable[Series]) -> dict[str,
         rates = engines(model, series.kind, series.codec, series.preset, {})
         if len(rates) != 1 or series.outcome != "completed":
             continue
-        one = rates[0]
+        engine = rates[0]
         for step in series.steps:
-            used, clock = positive(one.used(step)), positive(step.video_clock_mhz)
-            full = ALONE_PERCENT / 100 * one.rate.at(clock) if one.rate and clock else 0.0
+            used, clock = positive(engine.used(step)), positive(step.video_clock_mhz)
+            full = ALONE_PERCENT / 100 * engine.rate.at(clock) if engine.rate and clock else 0.0
             if step.sessions == 1 and used and full and positive(step.fps) >= full:
-                found.setdefault(one.part, round(100 / used))
+                found.setdefault(engine.part, round(100 / used))
     return {part: count for part, count in found.items() if 0 < count <= most_engines(part)}
 
 

@@ -35,7 +35,7 @@ def speed(evidence: Evidence, judged: Judged, best: Step, disturbed: str) -> Fin
     if not clock:
         reading = Missing("not_sampled", f"{measured}, but NVML gave no video clock to judge it by")
         return unknown(judged.subject, FPS, reading, expected="rate x engines x clock", what="the video clock")
-    bound = min(judged.engines, key=lambda one: _total(one, clock))
+    bound = min(judged.engines, key=lambda engine: _total(engine, clock))
     return _judged(judged, best, bound, _Limits(evidence, judged, bound, clock), measured, disturbed)
 
 
@@ -53,21 +53,23 @@ class _Limits:
         assert rate is not None
         least = floor(evidence, THRESHOLD) or Floor(DEFAULT_FLOOR, "gpuprep's default")
         shipped = THRESHOLD in evidence.thresholds.get("shipped", ())
-        self.total, self.one = _total(bound, clock), rate.at(clock)
+        self.total, self.engine_fps = _total(bound, clock), rate.at(clock)
         self.fail = least.percent / 100 * self.total
         self.tell = max(self.fail, DEFAULT_FLOOR / 100 * self.total) if shipped else self.fail
         count = f"one {WORDS[bound.part]}" if bound.count is None else bound.in_words()
         share = f"at least {least.percent:g} % ({least.source}) of {self.total:.0f} fps"
-        self.expected = f"{share}: {count} x {self.one:.0f} at {clock:.0f} MHz"
+        self.expected = f"{share}: {count} x {self.engine_fps:.0f} at {clock:.0f} MHz"
         if rate.share < 1:
             self.expected += f" ({100 * rate.share:.0f} % of NVIDIA's rate come through FFmpeg)"
-        self.sound = f"{DEFAULT_FLOOR:g} % of NVIDIA's rate"
+        self.limit_text = f"{DEFAULT_FLOOR:g} % of NVIDIA's rate"
         if shipped and rate.own_clip and judged.own_clip:
-            sound = rate.own_clip * self.total / rate.share
-            self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * sound)
-            self.sound = f"{OWN_CLIP_PERCENT:g} % of the {sound:.0f} fps that healthy boards reach with this clip"
+            healthy_fps = rate.own_clip * self.total / rate.share
+            self.tell = max(self.fail, OWN_CLIP_PERCENT / 100 * healthy_fps)
+            self.limit_text = (
+                f"{OWN_CLIP_PERCENT:g} % of the {healthy_fps:.0f} fps that healthy boards reach with this clip"
+            )
         if self.tell > self.fail:
-            self.expected += f", and {self.tell:.0f} fps, {self.sound}"
+            self.expected += f", and {self.tell:.0f} fps, {self.limit_text}"
 
 
 def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measured: str, disturbed: str) -> Finding:
@@ -102,11 +104,11 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
             why,
             "measure it: `gpuprep validate HOST --profile PROFILE --only throughput`",
         )
-    loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.one)
+    loss = throughputloss.explain(judged.steps, best, bound.part, bound.count or 1, limits.engine_fps)
     if fps >= limits.fail:
-        why = f"that is less than {limits.sound}: {loss.reason}"
+        why = f"that is less than {limits.limit_text}: {loss.reason}"
         return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
-    if bound.is_sure or fps < limits.fail / limits.total * limits.one:
+    if bound.is_sure or fps < limits.fail / limits.total * limits.engine_fps:
         return Finding(subject, FPS, Status.FAIL, expected, actual, loss.reason, loss.remedy)
     why = f"{loss.reason}; or it has fewer {WORDS[bound.part]}s than gpuprep remembers: no source gives their number"
     return Finding(subject, FPS, Status.WARN, expected, actual, why, loss.remedy)
@@ -115,9 +117,9 @@ def _judged(judged: Judged, best: Step, bound: Engines, limits: _Limits, measure
 def _slow_alone(judged: Judged, limits: _Limits) -> str:
     """Why one session alone is too slow for one engine; "" where it is not, or none ran alone."""
     alone = [positive(step.fps) * judged.pixels for step in judged.steps if step.sessions == 1]
-    if not alone or max(alone) >= DEFAULT_FLOOR / 100 * limits.one:
+    if not alone or max(alone) >= DEFAULT_FLOOR / 100 * limits.engine_fps:
         return ""
-    return f"one session alone reaches {max(alone):.0f} of the {limits.one:.0f} fps that one engine gives"
+    return f"one session alone reaches {max(alone):.0f} of the {limits.engine_fps:.0f} fps that one engine gives"
 
 
 def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str:
@@ -126,7 +128,7 @@ def _too_few(judged: Judged, best: Step, bound: Engines, limits: _Limits) -> str
     most = max((step.sessions or 0 for step in judged.steps), default=0)
     died = any(isinstance(step.died, Missing) or step.died for step in judged.steps)
     each = positive(best.fps) * judged.pixels / sessions
-    if most >= count or died or each < limits.fail / limits.total * limits.one:
+    if most >= count or died or each < limits.fail / limits.total * limits.engine_fps:
         return ""
     one = "1 session" if sessions == 1 else f"{sessions} sessions"
     return f"{one} cannot fill {count} {WORDS[bound.part]}s, and more were not run"

@@ -49,12 +49,12 @@ def findings(evidence: Evidence) -> list[Finding]:
     every: dict[str, Case] = {}
     for case in values.cases:
         every.setdefault(case.id, case)
-    found = impossible.findings("transcode", evidence.results.get("transcode"))
-    found += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
+    findings = impossible.findings("transcode", evidence.results.get("transcode"))
+    findings += [finding for case in every.values() for finding in _case(evidence, case, every, model, known)]
     if why := transcodetrust.inputs(values):
         expected = "the clips that gpuprep makes"
-        found.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
-    return [*found, *_twice(values), *_left_out(values), *_chunks(values, known)]
+        findings.append(Finding("transcode", "inputs", Status.UNKNOWN, expected, "others", why, "measure again"))
+    return [*findings, *_twice(values), *_left_out(values), *_chunks(values, known)]
 
 
 def _model(evidence: Evidence, values: Transcode) -> catalogue.Model | None:
@@ -192,26 +192,26 @@ def denies(explained: Cause, capability: str) -> bool:
     """Whether the driver's words are about this capability: "nvenc.*.10bit" and nvenc.hevc.10bit."""
     if not explained.denies:
         return False
-    said, asked = explained.denies.split("."), capability.split(".")
-    if len(said) == 1:
-        return said[0] == asked[0]
-    if said[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
+    denied, asked = explained.denies.split("."), capability.split(".")
+    if len(denied) == 1:
+        return denied[0] == asked[0]
+    if denied[0] == "nvdec":  # the decoder says only that it cannot, not which of codec and depth is too much
         return asked[0] == "nvdec"
-    return len(said) == len(asked) and all(one in ("*", other) for one, other in zip(said, asked, strict=True))
+    return len(denied) == len(asked) and all(one in ("*", other) for one, other in zip(denied, asked, strict=True))
 
 
 def in_words(names: Sequence[str]) -> str:
     """ "NVENC for H.264, NVDEC for HEVC 10 bit"; what follows from another of them is left out."""
     chief = [name for name in names if name.rpartition(".")[0] not in names]
-    said = []
+    texts = []
     for name in chief:
         engine, codec, *feature = name.split(".")
-        said.append(" ".join([f"{engine.upper()} for {WORDS.get(codec, codec)}", *(WORDS.get(f, f) for f in feature)]))
-    return ", ".join(said)
+        texts.append(" ".join([f"{engine.upper()} for {WORDS.get(codec, codec)}", *(WORDS.get(f, f) for f in feature)]))
+    return ", ".join(texts)
 
 
 def _twice(values: Transcode) -> list[Finding]:
-    """The first entry of a case is judged; a second one is told."""
+    """The first entry of a case is judged; a second one is reported."""
     names = [case.id for case in values.cases]
     again = sorted({name for name in names if names.count(name) > 1})
     if not again:
@@ -223,7 +223,7 @@ def _twice(values: Transcode) -> list[Finding]:
 def _left_out(values: Transcode) -> list[Finding]:
     """Commands of the guide of which there is no word, in a run that was to try all of them."""
     tried = {case.id for case in values.cases}
-    # A run that is said to be quick and has other cases was a whole one.
+    # A run that is recorded as quick and has other cases was a whole one.
     quick = values.quick is True and tried <= {case.id for case in CASES if case.quick}
     wanted = [case.id for case in CASES if case.quick or not quick]
     absent = [name for name in wanted if name not in tried]
@@ -249,21 +249,21 @@ def _chunks(values: Transcode, known: frozenset[str] | None) -> list[Finding]:
     if known is not None and "nvenc.h264" not in known:
         why = "by the catalogue this GPU does not encode, and yet there are figures of encodes"
         return [Finding(subject, prop, Status.UNKNOWN, "no encoder on this GPU", "it ran", why, "measure again")]
-    one, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
-    if isinstance(one, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
+    single, many, saved = chunks.one_process_seconds, chunks.many_processes_seconds, chunks.saved_seconds
+    if isinstance(single, Missing) or isinstance(many, Missing) or isinstance(saved, Missing):
         return [unknown(subject, prop, Missing("unparsable", "no seconds"), expected=expected)]
-    if one <= 0 or many <= 0:
+    if single <= 0 or many <= 0:
         return [unknown(subject, prop, Missing("unparsable", "seconds that are not a duration"), expected=expected)]
     if (chunks.files, chunks.renditions) != (FILES, len(SIZES)):
         made = f"{FILES} in {len(SIZES)}"
         why = f"{chunks.files} files in {chunks.renditions} sizes are recorded, and the probe makes {made}"
         return [Finding(subject, prop, Status.UNKNOWN, expected, "another work", why, "measure again")]
-    if abs(many - one - saved) > 0.01:
-        why = f"{many:g} s less {one:g} s are {many - one:.3f} s, and {saved:g} s saved are recorded"
+    if abs(many - single - saved) > 0.01:
+        why = f"{many:g} s less {single:g} s are {many - single:.3f} s, and {saved:g} s saved are recorded"
         return [Finding(subject, prop, Status.UNKNOWN, expected, f"{saved:g} s", why, "measure again")]
-    shown = f"{one:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
+    shown = f"{single:.1f} s in one process, {many:.1f} s in {FILES * len(SIZES)}"
     if saved > 0:
         return [Finding(subject, prop, Status.PASS, expected, shown)]
-    why = f"one process for all files took longer ({one:.1f} s) than a process for each output ({many:.1f} s)"
+    why = f"one process for all files took longer ({single:.1f} s) than a process for each output ({many:.1f} s)"
     remedy = "see that nothing else uses the GPU and its CPU cores, and validate again"
     return [Finding(subject, prop, Status.WARN, expected, shown, why, remedy)]

@@ -144,14 +144,14 @@ def _quality(subject: str, output: Output) -> list[Finding]:
     floors = (("psnr_db", output.psnr_db, expected.psnr_db), ("ssim", output.ssim, expected.ssim))
     limits = (("black_seconds", output.black_seconds, BLACK_SECONDS),
               ("frozen_seconds", output.frozen_seconds, FROZEN_SECONDS))  # fmt: skip
-    found = []
+    findings = []
     for key, actual, floor in floors:
         least = _number(floor)  # None: a feature lowers it by design
         if least is not None:
-            found += _compare(subject, key, name, f"≥{least:g}", actual, _at_least(least))
+            findings += _compare(subject, key, name, f"≥{least:g}", actual, _at_least(least))
     for key, actual, limit in limits:
-        found += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
-    return found
+        findings += _compare(subject, key, name, f"≤{limit:g}", actual, _at_most(limit))
+    return findings
 
 
 def _at_least(floor: float) -> Agrees:
@@ -164,7 +164,7 @@ def _at_most(limit: float) -> Agrees:
 
 def _gpu(subject: str, case: Case, own: Planned) -> list[Finding]:
     """The GPU did it: FFmpeg's own lines say so. A fall back to software ends with 0 as well."""
-    capabilities, lines, proof = own.capabilities, own.says, case.gpu_proof
+    capabilities, lines, proof = own.capabilities, own.announcements, case.gpu_proof
     engines = {name.partition(".")[0] for name in capabilities}
     expected = " and ".join(sorted(name.upper() for name in engines)) or "the GPU"
     if isinstance(proof, Missing):
@@ -199,14 +199,14 @@ def _use(proof: GpuProof) -> str:
 
 def _warnings(subject: str, case: Case) -> list[Finding]:
     """An option that FFmpeg accepted and did not use."""
-    said = case.warnings
-    if isinstance(said, Missing):
+    warnings = case.warnings
+    if isinstance(warnings, Missing):
         what = "whether FFmpeg used all options"
-        return [unknown(subject, "options", said, expected="all used", what=what, remedy=REMEDY)]
-    if not said:
+        return [unknown(subject, "options", warnings, expected="all used", what=what, remedy=REMEDY)]
+    if not warnings:
         return []
-    why = f'FFmpeg ended with 0 and ignored an option: "{said[0]}"'
-    return [Finding(subject, "options", Status.FAIL, "all used", f"{len(said)} not used", why, REMEDY)]
+    why = f'FFmpeg ended with 0 and ignored an option: "{warnings[0]}"'
+    return [Finding(subject, "options", Status.FAIL, "all used", f"{len(warnings)} not used", why, REMEDY)]
 
 
 def _summary(outputs: Sequence[Output]) -> str:

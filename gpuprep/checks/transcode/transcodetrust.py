@@ -90,7 +90,7 @@ def _ending(case: Case, own: Planned) -> Iterator[str]:
         yield f"the probe reports that it completed, but there is a reason why not ({line or case.missing_parts[0]})"
     if outcome == "failed" and code == 0:
         yield "the probe reports that it failed, but FFmpeg ended with 0"
-    if outcome == "failed" and code is None and (said := cause(line)) is not None and said.denies:
+    if outcome == "failed" and code is None and (explained := cause(line)) is not None and explained.denies:
         yield f"FFmpeg's message is recorded ({line}), but not its exit code"
     if outcome in ("not_built", "not_run", "refused") and code is not None:
         yield f"the probe reports that it did not run ({outcome}), but FFmpeg ended with {code}"
@@ -116,8 +116,8 @@ def _refused(case: Case, own: Planned, every: Mapping[str, Case]) -> Iterator[st
     if other is None or theirs is None or other.outcome != "failed" or not other.exit_code:
         yield f"it was not run because case {case.refused_in or '?'} was refused, and the record has no such refusal"
         return
-    said = cause(other.decisive_line)
-    if theirs.encoders != own.encoders or said is None or said.denies != "nvenc":
+    explained = cause(other.decisive_line)
+    if theirs.encoders != own.encoders or explained is None or explained.denies != "nvenc":
         yield f"it was not run because case {other.id} was refused, and that says nothing of this one"
     elif other.decisive_line != case.decisive_line:
         yield f"it was not run because case {other.id} was refused, and that one's line is another"

@@ -136,21 +136,29 @@ def host_document(host: Host, found: Speeds | None) -> dict[str, Any]:
 
 def _figures_document(found: Speeds | None) -> list[dict[str, Any]]:
     return [
-        {"name": one.label, "figure": one.figure, "value": one.newest, "unit": one.unit, "gpu_uuid": one.gpu_uuid}
-        for one in (found.headlines if found else ())
+        {
+            "name": headline.label,
+            "figure": headline.figure,
+            "value": headline.newest,
+            "unit": headline.unit,
+            "gpu_uuid": headline.gpu_uuid,
+        }
+        for headline in (found.headlines if found else ())
     ]
 
 
-def falling_row(one: Falling) -> dict[str, Any]:
-    told = one.trend
+def falling_row(falling: Falling) -> dict[str, Any]:
+    trend = falling.trend
     return {
-        "one": told,
-        "gpu": told.gpu_uuid[:12],
-        "newest": figure(told.newest),
-        "loss": f"{told.loss_percent:.1f} %" if told.loss_percent is not None else "–",
-        "weekly": f"{told.percent_per_week:+.2f} %" if told.percent_per_week is not None else "–",
-        "p": f"{told.p:.2g}" if told.p is not None else "–",
-        "spark": charts.spark(one.nights, f"{told.figure}: from {figure(one.nights[0][1])} to {figure(told.newest)}"),
+        "one": trend,
+        "gpu": trend.gpu_uuid[:12],
+        "newest": figure(trend.newest),
+        "loss": f"{trend.loss_percent:.1f} %" if trend.loss_percent is not None else "–",
+        "weekly": f"{trend.percent_per_week:+.2f} %" if trend.percent_per_week is not None else "–",
+        "p": f"{trend.p:.2g}" if trend.p is not None else "–",
+        "spark": charts.spark(
+            falling.nights, f"{trend.figure}: from {figure(falling.nights[0][1])} to {figure(trend.newest)}"
+        ),
     }
 
 

@@ -55,15 +55,15 @@ def findings(board: Board, query: Query) -> Page:
 
 
 def _finding_row(word: str, key: str, listed: Sequence[tuple[Host, Finding]]) -> dict[str, Any]:
-    said = Counter(one.actual for _, one in listed)
-    moments = [read for _, one in listed if (read := moment(one.since)) is not None]
+    values = Counter(problem.actual for _, problem in listed)
+    moments = [read for _, problem in listed if (read := moment(problem.since)) is not None]
     first = listed[0][1]
     return {
         "word": word,
         "name": drifted.words(key),
         "count": len(listed),
-        "said": said.most_common(3),
-        "kinds": len(said),
+        "said": values.most_common(3),
+        "kinds": len(values),
         "expected": first.expected,
         "reason": first.reason,
         "remedy": first.remedy,
@@ -86,17 +86,17 @@ def finding(board: Board, key: str, query: Query) -> Page:
         if day is not None:
             by_night[day][host] = status
     counted = [(str(day), dict(Counter(by_night[day].values()))) for day in days]
-    now = [host for host in board.fleet().hosts if any(one.key == key for one in host.problems)]
+    now = [host for host in board.fleet().hosts if any(problem.key == key for problem in host.problems)]
     if not now and not runs:
         raise NotFound(
             f"no check {one_line(key, MOST_LETTERS)} failed in the last {NIGHTS} nights", "/findings has all"
         )
-    example = next((one for host in now for one in host.problems if one.key == key), None)
-    told = f"On how many hosts {drifted.words(key)} did not pass, by night"
+    example = next((problem for host in now for problem in host.problems if problem.key == key), None)
+    description = f"On how many hosts {drifted.words(key)} did not pass, by night"
     rows = cut(now, query)
     variables = {
         "name": drifted.words(key),
-        "chart": charts.both(charts.stacked, counted, told),
+        "chart": charts.both(charts.stacked, counted, description),
         "any": bool(runs),
         "legend": [word for word in charts.STACK if word != "PASS"],
         "example": example,
@@ -106,12 +106,12 @@ def finding(board: Board, key: str, query: Query) -> Page:
                 "host": host,
                 "path": host_path(host.name),
                 "run": run_path(host.record.run_id),
-                "since": drifted.since(one, host.record.started_at),
-                "one": one,
+                "since": drifted.since(finding, host.record.started_at),
+                "one": finding,
             }
             for host in rows.rows
-            for one in host.problems
-            if one.key == key
+            for finding in host.problems
+            if finding.key == key
         ],
         "nights": NIGHTS,
         "banner": banner(sum(host.simulated for host in now), len(now)) if now else "",

@@ -29,7 +29,7 @@ def fleet(board: Board, query: Query) -> Page:
         and (not wanted["gpu"] or host.gpu == wanted["gpu"])
         and (not wanted["driver"] or host.driver == wanted["driver"])
         and (not chosen or any(chosen in name.casefold() for name in (host.name, *host.others)))
-        and (not finding or any(one.key == finding for one in host.problems))
+        and (not finding or any(problem.key == finding for problem in host.problems))
     ]
     sort = query.choice("sort", SORTS)
     speeds = {host.name: board.speeds(host) for host in found}

@@ -45,7 +45,9 @@ def host(board: Board, name: str, query: Query) -> Page:
     latest = board.fleet().named(name)
     certified = store.host_baseline(name)
     speeds = board.speeds_now(name if latest is None else latest.name)
-    figures = {(key.gpu_uuid, of): one.value for key, named in certified.figures.items() for of, one in named.items()}
+    figures = {
+        (key.gpu_uuid, of): baseline.value for key, named in certified.figures.items() for of, baseline in named.items()
+    }
     checks = [run for run in runs if run.command in JUDGING and run.verdict][:OVER_TIME]
     shown = cut(runs, query)
     variables = {
@@ -53,15 +55,19 @@ def host(board: Board, name: str, query: Query) -> Page:
         "others": names[1:],
         "host": latest,
         "word": latest.word if latest else "",
-        "problems": [(one, drifted.since(one, latest.record.started_at)) for one in latest.problems] if latest else [],
+        "problems": [(problem, drifted.since(problem, latest.record.started_at)) for problem in latest.problems]
+        if latest
+        else [],
         "last": _run_row_of(latest) if latest else None,
         "certified": certified,
         "certified_path": run_path(certified.run_id) if certified.run_id else "",
         "strip": [_cell(run) for run in reversed(runs) if run.command in JUDGING],
         "speeds": speeds,
         "fewest": FEWEST_NIGHTS,
-        "headlines": [_over_time(one, figures.get((one.gpu_uuid, one.figure))) for one in speeds.headlines],
-        "falling": [falling_row(one) for one in speeds.falling],
+        "headlines": [
+            _over_time(headline, figures.get((headline.gpu_uuid, headline.figure))) for headline in speeds.headlines
+        ],
+        "falling": [falling_row(trend) for trend in speeds.falling],
         "over_time": _findings_over_time(board, checks),
         "checks": len(checks),
         "cut": shown,
@@ -77,7 +83,7 @@ def host(board: Board, name: str, query: Query) -> Page:
         "certified": {"run_id": certified.run_id, "started_at": certified.run_at, "reason": certified.reason},
         "trend": speeds.direction,
         "nights": speeds.nights,
-        "falling": [one.trend for one in speeds.falling],
+        "falling": [trend.trend for trend in speeds.falling],
         "runs": [run_document(run) for run in runs],
     }
     return Page("host.html", variables, document)
@@ -88,11 +94,17 @@ def _cell(run: Run) -> dict[str, str]:
     return {"word": word, "path": run_path(run.run_id), "told": f"{run.started_at[:10]} {run.command}: {word}"}
 
 
-def _over_time(one: Headline, certified: float | None) -> dict[str, Any]:
-    told = f"{one.label} of {one.nights[0][0]} to {one.nights[-1][0]}, newest {figure(one.newest)} {one.unit}"
+def _over_time(headline: Headline, certified: float | None) -> dict[str, Any]:
+    nights = f"{headline.nights[0][0]} to {headline.nights[-1][0]}"
+    description = f"{headline.label} of {nights}, newest {figure(headline.newest)} {headline.unit}"
     more = f", certified with {figure(certified)}" if certified else ""
-    drawn = charts.both(charts.over_time, one.nights, one.unit, certified, told + more)
-    return {**drawn, "one": one, "value": figure(one.newest), "certified": figure(certified) if certified else ""}
+    drawn = charts.both(charts.over_time, headline.nights, headline.unit, certified, description + more)
+    return {
+        **drawn,
+        "one": headline,
+        "value": figure(headline.newest),
+        "certified": figure(certified) if certified else "",
+    }
 
 
 def _findings_over_time(board: Board, checks: Sequence[Run]) -> list[dict[str, Any]]:
@@ -101,26 +113,26 @@ def _findings_over_time(board: Board, checks: Sequence[Run]) -> list[dict[str, A
     place = {run.run_id: number for number, run in enumerate(runs)}
     found: dict[str, list[str]] = defaultdict(lambda: [""] * len(runs))
     actual: dict[str, tuple[int, str]] = {}
-    for one in board.store.problems(list(place)):
-        key = f"{one.subject}.{one.property}"
-        found[key][place[one.run_id]] = one.status.value
-        actual[key] = max(actual.get(key, (-1, "")), (place[one.run_id], one.actual))
+    for finding in board.store.problems(list(place)):
+        key = f"{finding.subject}.{finding.property}"
+        found[key][place[finding.run_id]] = finding.status.value
+        actual[key] = max(actual.get(key, (-1, "")), (place[finding.run_id], finding.actual))
     rows = []
     for key, words in found.items():
         last = max(number for number, word in enumerate(words) if word)
         first = next(number for number in range(last, -1, -1) if not number or not words[number - 1])
         still = last == len(runs) - 1
-        told = sum(map(bool, words))
+        failed = sum(map(bool, words))
         rows.append(
             {
                 "name": drifted.words(key),
                 "word": words[last],
                 "still": still,
-                "told": f"{told} of {len(runs)}",
+                "told": f"{failed} of {len(runs)}",
                 "actual": actual[key][1],
                 "since": runs[first].started_at[:10] if first else f"{runs[0].started_at[:10]} or earlier",
                 "until": "" if still else runs[last].started_at[:10],
-                "drawn": charts.checks(words, f"{drifted.words(key)}: did not pass in {told} of {len(runs)} checks"),
+                "drawn": charts.checks(words, f"{drifted.words(key)}: did not pass in {failed} of {len(runs)} checks"),
                 "order": (not still, WORD_ORDER.get(words[last], 9), -last, key),
             }
         )

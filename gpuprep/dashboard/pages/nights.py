@@ -25,9 +25,9 @@ from gpuprep.untrusted.plaintext import one_line
 def nights(board: Board) -> Page:
     now = board.nights()
     counted = [(str(day), counts) for day, counts in now.counted]
-    told = f"How the hosts of each of the last {NIGHTS} nights ended"
+    description = f"How the hosts of each of the last {NIGHTS} nights ended"
     variables = {
-        "chart": charts.both(charts.stacked, counted, told),
+        "chart": charts.both(charts.stacked, counted, description),
         "any": any(sum(counts.values()) for _, counts in counted),
         "rows": [
             {"day": day, "counts": counts, "total": sum(counts.values()), "path": f"/nights/{day}"}

@@ -24,10 +24,12 @@ def search(board: Board, query: Query) -> Page:
         found["hosts"] = [host for host in hosts if any(word in text.casefold() for text in _texts(host))]
         found["runs"] = board.store.beginning_with(asked, FOUND)
         keys: dict[str, int] = Counter(
-            one.key
+            problem.key
             for host in hosts
-            for one in host.problems
-            if word in drifted.words(one.key).casefold() or word in one.key.casefold() or word in one.actual.casefold()
+            for problem in host.problems
+            if word in drifted.words(problem.key).casefold()
+            or word in problem.key.casefold()
+            or word in problem.actual.casefold()
         )
         found["findings"] = sorted(keys.items(), key=lambda one: (-one[1], one[0]))
     variables = {

@@ -22,8 +22,8 @@ def trends(board: Board, query: Query) -> Page:
     variables = {
         "cut": rows,
         "rows": [
-            {**falling_row(one), "host": host, "path": host_path(host.name), "more": count - 1}
-            for host, one, count in rows.rows
+            {**falling_row(row), "host": host, "path": host_path(host.name), "more": count - 1}
+            for host, row, count in rows.rows
         ],
         "counts": [(word.value, counts[word.value]) for word in (Direction.DOWN, Direction.STEADY, Direction.UNKNOWN)],
         "read": len(read),
@@ -39,12 +39,12 @@ def trends(board: Board, query: Query) -> Page:
         "counts": dict(counts),
         "read": len(read),
         "hosts": len(now.hosts),
-        "trends": [{"host": host.name, **vars(one.trend)} for host, one, _ in rows.rows],
+        "trends": [{"host": host.name, **vars(row.trend)} for host, row, _ in rows.rows],
         "page": rows.number,
         "pages": rows.pages,
     }
     return Page("trends.html", variables, document)
 
 
-def _loss(one: Falling) -> float:
-    return one.trend.loss_percent or 0.0
+def _loss(falling: Falling) -> float:
+    return falling.trend.loss_percent or 0.0

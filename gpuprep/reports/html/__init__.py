@@ -84,7 +84,7 @@ def _with_code(words: str) -> Markup:
     """What stands in backticks, a command as a rule, as code."""
     parts = CODE.split(words)  # words, code, words, code, ..., words
     return Markup("").join(
-        Markup("<code>{}</code>").format(one) if place % 2 else one for place, one in enumerate(parts)
+        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)
     )
 
 

@@ -43,7 +43,7 @@ class Bar:
     unit: str
     percent: float | None  # of the whole bar; None: nobody knows how long it may be
     floor: float | None = None  # the same
-    says: str = ""  # "77 % of peak, floor 55 %"
+    comparison: str = ""  # "77 % of peak, floor 55 %"
     below: bool = False  # whether the check did not pass it
     losses: tuple[Lost, ...] = ()
 
@@ -60,10 +60,10 @@ def products(record: RunRecord) -> Bars:
     """The fastest product of each data type, as a share of its peak, with what the rest was lost to."""
     floors = Floors(findings_of(record))
     long: dict[tuple[str, str], float] = {}
-    for one in measured.gemms(record):
-        key = (one.gpu.label, one.type)
-        long[key] = max(long.get(key, 0.0), known(one.sustained_tflops) or 0.0)
-    pairs = _lowest(_best(record), lambda one: (one.gpu.kind, one.type), _tflops)
+    for gemm in measured.gemms(record):
+        key = (gemm.gpu.label, gemm.type)
+        long[key] = max(long.get(key, 0.0), known(gemm.sustained_tflops) or 0.0)
+    pairs = _lowest(_best(record), lambda row: (row.gpu.kind, row.type), _tflops)
     rows = [_product(row, floors, long[row.gpu.label, row.type], _which(row, of, _tflops)) for row, of in pairs]
     seen = {lost.class_: NAMES.get(lost.class_.removeprefix("l-"), "") for row in rows for lost in row.losses}
     return Bars("Best product of each type", tuple(rows), tuple(seen.items()), _note(pairs))
@@ -72,7 +72,7 @@ def products(record: RunRecord) -> Bars:
 def memory(record: RunRecord) -> Bars:
     floors = Floors(findings_of(record))
     read = [row for row in measured.bandwidths(record) if row.crosses != "peer" and known(row.gb_per_s) is not None]
-    pairs = _lowest(read, lambda one: (one.gpu.kind, one.what), _gb_per_s)
+    pairs = _lowest(read, lambda row: (row.gpu.kind, row.what), _gb_per_s)
     rows = [_moved(row, floors.of_bandwidth(row), _which(row, of, _gb_per_s)) for row, of in pairs]
     return Bars("Memory and links", tuple(rows), note=_note(pairs))
 
@@ -83,11 +83,11 @@ def streams(record: RunRecord) -> list[Bars]:
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
     found = []
-    for size in dict.fromkeys(one.size for one in every if one.best):
-        ran = [one for one in every if one.best and one.size == size]
-        pairs = _lowest(ran, lambda one: (one.gpu.kind, one.name), _fps)
+    for size in dict.fromkeys(series.size for series in every if series.best):
+        ran = [series for series in every if series.best and series.size == size]
+        pairs = _lowest(ran, lambda series: (series.gpu.kind, series.name), _fps)
         limits = {id(row): _limit(row, floors, several=several) for row, _ in pairs}
-        top = max([_fps(row) or 0.0 for row, _ in pairs] + [one.value for one in limits.values() if one])
+        top = max([_fps(row) or 0.0 for row, _ in pairs] + [limit.value for limit in limits.values() if limit])
         rows = tuple(_streams(row, of, limits[id(row)], top) for row, of in pairs)
         note = ". ".join(filter(None, (f"One stream is {size or 'a video'} at {glance.STREAM_FPS} fps", _note(pairs))))
         found.append(Bars(f"Video: streams of {named(size)}", rows, note=note))
@@ -116,18 +116,18 @@ def _lowest(
     groups: dict[tuple[str, str], list[_T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
-    return [(min(of, key=lambda one: value(one) or 0.0), of) for of in groups.values()]
+    return [(min(of, key=lambda row: value(row) or 0.0), of) for of in groups.values()]
 
 
 def _which(row: _T, of: list[_T], value: Callable[[_T], float | None]) -> str:
     """ "GPU 7, the lowest of 8" where several GPUs differ."""
-    lowest, highest = value(row) or 0.0, max(value(one) or 0.0 for one in of)
-    alike = highest <= 0 or 100 * lowest / highest > ALIKE_PERCENT
-    return "" if alike else f"{row.gpu.label}, the lowest of {len(of)}"
+    lowest, highest = value(row) or 0.0, max(value(other) or 0.0 for other in of)
+    similar = highest <= 0 or 100 * lowest / highest > ALIKE_PERCENT
+    return "" if similar else f"{row.gpu.label}, the lowest of {len(of)}"
 
 
 def _note(pairs: list[tuple[_T, list[_T]]]) -> str:
-    most = max((len({one.gpu.label for one in of}) for _, of in pairs), default=1)
+    most = max((len({row.gpu.label for row in of}) for _, of in pairs), default=1)
     return f"Of {most} GPUs the lowest" if most > 1 else ""
 
 
@@ -137,7 +137,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
     shape = row.shape.replace("×", "×\u200b")
     parts = [shape, which, f"long run {figure(lasting)}" if lasting > 0 else ""]
     whole = max(why.peak_tflops, speed) if why else None
-    says = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
+    comparisons = [f"{why.percent_of_peak:.0f}\u00a0% of {figure(why.peak_tflops)}"] if why else []
     return Bar(
         name=row.title,
         detail=", ".join(filter(None, parts)),
@@ -145,7 +145,7 @@ def _product(row: Gemm, floors: Floors, lasting: float, which: str) -> Bar:
         unit="TOPS" if row.dtype == "int8" else "TFLOPS",
         percent=_share(speed, whole),
         floor=_share(floor.value, whole) if floor else None,
-        says=", ".join([*says, *_floor(floor, whole)]),
+        comparison=", ".join([*comparisons, *_floor(floor, whole)]),
         below=_is_below(floor),
         losses=_losses(why, whole) if why and whole else (),
     )
@@ -167,7 +167,7 @@ def _losses(why: Attribution, whole: float) -> tuple[Lost, ...]:
 def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
     speed, peak = known(row.gb_per_s) or 0.0, row.peak_gb_per_s
     whole = max(peak, speed) if peak else None
-    says = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
+    parts = [f"{row.percent:.0f}\u00a0% of {figure(peak)}"] if row.percent is not None else []
     return Bar(
         name=row.what,
         detail=which,
@@ -175,7 +175,7 @@ def _moved(row: Bandwidth, floor: Floor | None, which: str) -> Bar:
         unit="GB/s",
         percent=_share(speed, whole),
         floor=_share(floor.value, whole) if floor else None,
-        says=", ".join([*says, *_floor(floor, whole)]),
+        comparison=", ".join([*parts, *_floor(floor, whole)]),
         below=_is_below(floor),
     )
 
@@ -191,8 +191,8 @@ def _limit(row: Series, floors: Floors, *, several: bool) -> Floor | None:
 
 def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> Bar:
     fps, sessions = _fps(row) or 0.0, row.best.sessions if row.best else 0
-    says = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
-    says += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
+    parts = [f"{fps:.0f} fps with {sessions} session{'' if sessions == 1 else 's'}"]
+    parts += [f"floor\u00a0{glance.streams(floor.value)}"] if floor else []
     return Bar(
         name=row.name.replace(LARGER, ""),  # the chart's title has the size
         detail=_which(row, of, _fps),
@@ -200,7 +200,7 @@ def _streams(row: Series, of: list[Series], floor: Floor | None, top: float) -> 
         unit="streams",
         percent=_share(fps, top),
         floor=_share(floor.value, top) if floor else None,
-        says=", ".join(says),
+        comparison=", ".join(parts),
         below=_is_below(floor),
     )
 

@@ -24,7 +24,7 @@ def commands(record: RunRecord) -> list[Command]:
     """A run of a record file has no host that could be asked again."""
     found = []
     if record.profile and record.command in pasted.ON_HOSTS:
-        bad = [one for one in findings_of(record) if one.status in PROBLEMS]
+        bad = [finding for finding in findings_of(record) if finding.status in PROBLEMS]
         if repair := pasted.repair([record], bad):
             found.append(Command("put it in order", repair))
         found.append(Command("measure and judge again", pasted.again(record, "validate")))

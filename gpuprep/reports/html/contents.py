@@ -83,13 +83,13 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "charts": _charts(record),
         "worst": groups[:1],
         "bad": groups[1:],
-        "skipped": causes.groups(one for one in findings if one.status is Status.SKIP),
+        "skipped": causes.groups(finding for finding in findings if finding.status is Status.SKIP),
         "beside": beside,
         "beside_parts": [Part("At a glance", beside.first), *beside.parts] if beside.labels else [],
         "legend": LEGEND,
         "lowest": LOWEST,
-        "waived": [one for one in findings if one.status is Status.WAIVED],
-        "since": {one.key: drifted.since(one, record.started_at) for one in findings},
+        "waived": [finding for finding in findings if finding.status is Status.WAIVED],
+        "since": {finding.key: drifted.since(finding, record.started_at) for finding in findings},
         "compared": drifted.compared_with(record),
         "put_back": drifted.put_back(record),
         "speeds": drifted.speeds(record),
@@ -105,13 +105,13 @@ def contents(record: RunRecord) -> dict[str, Any]:
         "packages": _packages(record.after or record.before),
         **_measured(record),
     }
-    said = _said(found, findings)
+    summaries = _summaries(found, findings)
     shown = [name for name in TITLES if _is_shown(name, found)]
     titles = {**TITLES, "bad": "The most severe finding"} if groups[1:] else TITLES
     return {
         **found,
         "titles": titles,
-        "said": said,
+        "said": summaries,
         "open": _opened(found),
         "toc": [(name, TITLES[name]) for name in shown],
     }
@@ -193,10 +193,10 @@ def _is_shown(name: str, found: dict[str, Any]) -> bool:
     return bool(keys[name] if name in keys else found[name])
 
 
-def _said(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
+def _summaries(found: dict[str, Any], findings: Sequence[Finding]) -> dict[str, str]:
     """A line beside the title of each fold: what is in it."""
-    ran = [one for one in found["transcodes"] if not one["skipped"]]
-    done = sum(one["case"].outcome == "completed" for one in ran)
+    ran = [transcode for transcode in found["transcodes"] if not transcode["skipped"]]
+    done = sum(transcode["case"].outcome == "completed" for transcode in ran)
     refused = len(found["transcodes"]) - len(ran)
     collectives = found["collectives"]
     labels = found["beside"].labels
@@ -230,9 +230,9 @@ def _opened(found: dict[str, Any]) -> set[str]:
     opened = set()
     if found["worst"]:
         opened.add("commands")
-    if any(one["case"].status in PROBLEMS for one in found["transcodes"]):
+    if any(transcode["case"].status in PROBLEMS for transcode in found["transcodes"]):
         opened.add("transcode")
-    if any(one.status in PROBLEMS for one in found["series"]):
+    if any(series.status in PROBLEMS for series in found["series"]):
         opened.add("throughput")
     if any(any(row.low) for row in found["beside"].first):
         opened.add("beside")
@@ -279,7 +279,7 @@ def _series(record: RunRecord) -> tuple[list[Series], list[tuple[causes.Group, l
     """The series to show; and by cause those that were skipped."""
     every = measured.throughputs(record)
     several = measured.several_gpus(every)
-    return causes.folded(every, lambda one: measured.series_subject(one, several=several), record)
+    return causes.folded(every, lambda series: measured.series_subject(series, several=several), record)
 
 
 def _refused(record: RunRecord) -> str:
@@ -294,7 +294,7 @@ def _refused(record: RunRecord) -> str:
 
 def _counts(findings: Iterable[Finding]) -> Counter[Status]:
     counts = Counter(dict.fromkeys(Status, 0))
-    counts.update(one.status for one in findings)
+    counts.update(finding.status for finding in findings)
     return counts
 
 
@@ -376,4 +376,4 @@ def _libraries(record: RunRecord) -> Pairs:
 
 def _packages(snapshot: Snapshot | None) -> Pairs:
     packages = snapshot.packages if snapshot else {}
-    return [(name, f"{one.version}{' (held)' if one.held else ''}") for name, one in sorted(packages.items())]
+    return [(name, f"{now.version}{' (held)' if now.held else ''}") for name, now in sorted(packages.items())]

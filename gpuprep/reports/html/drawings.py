@@ -30,7 +30,7 @@ def _both(draw: Callable[..., Markup | None], *arguments: object) -> Drawing:
 
 
 def rooflines(record: RunRecord) -> list[Drawing]:
-    """One a model of GPU; several alike share a plot."""
+    """One for each model of GPU; several of a model share a plot."""
     models: dict[str, list[Gemm]] = {}
     for row in measured.gemms(record):
         models.setdefault(row.gpu.kind, []).append(row)
@@ -45,7 +45,7 @@ def rooflines(record: RunRecord) -> list[Drawing]:
             if row.gpu.kind == kind and row.crosses == "memory"
         ]
         memory = max((value for value in read if value), default=None)
-        made = [one for one in measured.convolutions(record) if one.gpu.kind == kind]
+        made = [convolution for convolution in measured.convolutions(record) if convolution.gpu.kind == kind]
         drawn = _both(roofline_chart.draw, gpu, rows, made, memory)
         if drawn["wide"]:
             dtypes = dict.fromkeys(row.dtype for row in rows if row.attribution)
@@ -112,7 +112,7 @@ def transcodes(record: RunRecord) -> list[dict[str, Any]]:
             "case": case,
             "skipped": case.status is Status.SKIP,
             # A command that did not complete has made nothing to look at.
-            "outputs": [_output(one) for one in case.outputs] if case.outcome == "completed" else [],
+            "outputs": [_output(output) for output in case.outputs] if case.outcome == "completed" else [],
         }
         for case in measured.transcodes(record)
     ]

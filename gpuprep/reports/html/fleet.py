@@ -104,12 +104,12 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
     """Each once with all its hosts: the worst first, of these what most hosts have."""
     of: dict[int, list[int]] = {}  # the places of the hosts that have it; records may share a finding
     for place, record in enumerate(ordered):
-        for one in findings_of(record):
-            of.setdefault(id(one), []).append(place)
-    every = [one for record in ordered if not record.error for one in findings_of(record)]
+        for finding in findings_of(record):
+            of.setdefault(id(finding), []).append(place)
+    every = [finding for record in ordered if not record.error for finding in findings_of(record)]
     found = []
     for group in causes.groups(in_order(every, PROBLEMS)):
-        places = dict.fromkeys(place for one in group.findings for place in of[id(one)])
+        places = dict.fromkeys(place for finding in group.findings for place in of[id(finding)])
         found.append(_cause(group, [(f"host-{place}", ordered[place].host) for place in places]))
     lost: dict[str, list[tuple[str, str]]] = {}
     for place, record in enumerate(ordered):
@@ -117,24 +117,24 @@ def _causes(ordered: Sequence[RunRecord]) -> list[Cause]:
             lost.setdefault(_error(record), []).append((f"host-{place}", record.host))
     found += [_lost(error, hosts) for error, hosts in lost.items()]
     worst = [status.value for status in PROBLEMS]
-    return sorted(found, key=lambda one: (worst.index(one.word), -len(one.hosts)))
+    return sorted(found, key=lambda cause: (worst.index(cause.word), -len(cause.hosts)))
 
 
 def _cause(group: causes.Group, hosts: list[tuple[str, str]]) -> Cause:
     first = group.first
     names = list(dict.fromkeys(group.names))
     title = names[0] if len(names) == 1 else _properties(group.findings)
-    said = [
-        f"found {first.actual}, expected {first.expected}" if group.alike and first.expected else "",
+    parts = [
+        f"found {first.actual}, expected {first.expected}" if group.same_values and first.expected else "",
         "" if group.cause == first.actual else group.cause,
     ]
-    return Cause(first.status.value, title, ": ".join(filter(None, said)), first.remedy, tuple(hosts))
+    return Cause(first.status.value, title, ": ".join(filter(None, parts)), first.remedy, tuple(hosts))
 
 
 def _properties(findings: Sequence[Finding]) -> str:
     """ "clocks of gpu 0, gpu 1 and 6 more"."""
-    properties = list(dict.fromkeys(one.property.replace("_", " ") for one in findings))
-    subjects = list(dict.fromkeys(one.subject for one in findings))
+    properties = list(dict.fromkeys(finding.property.replace("_", " ") for finding in findings))
+    subjects = list(dict.fromkeys(finding.subject for finding in findings))
     return f"{_few(properties)} of {_few(subjects)}"
 
 
@@ -144,7 +144,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _error(record: RunRecord) -> str:
-    """Without the host's name, so that hosts that are lost alike are one cause."""
+    """Without the host's name, so that hosts that are lost in the same way are one cause."""
     return record.error.replace(record.host, "the host") if record.error else ""
 
 
@@ -157,7 +157,7 @@ def _lost(error: str, hosts: list[tuple[str, str]]) -> Cause:
 def _host(record: RunRecord) -> dict[str, Any]:
     findings = findings_of(record)
     bad = in_order(findings, PROBLEMS)
-    waived = [one for one in findings if one.status is Status.WAIVED]
+    waived = [finding for finding in findings if finding.status is Status.WAIVED]
     put_back = drifted.put_back(record)
     return {
         "name": record.host,
@@ -172,7 +172,7 @@ def _host(record: RunRecord) -> dict[str, Any]:
             for group in causes.groups(bad, record.started_at)
         ],
         "waived": waived,
-        "dates": {one.key: drifted.since(one, record.started_at) for one in waived},
+        "dates": {finding.key: drifted.since(finding, record.started_at) for finding in waived},
         "put_back": put_back,
         "silent": not (record.error or bad or waived or put_back),
         "facts": _facts(record),
@@ -263,7 +263,7 @@ def _tiles(records: Sequence[RunRecord]) -> list[dict[str, str]]:
     found = [
         {"word": word, "value": str(words[word]), "unit": _noun(words[word], "host"), "what": ""} for word in shown
     ]
-    waived = [sum(one.status is Status.WAIVED for one in findings_of(record)) for record in records]
+    waived = [sum(finding.status is Status.WAIVED for finding in findings_of(record)) for record in records]
     if total := sum(waived):
         what = f"on {_several(sum(map(bool, waived)), 'host')}"
         tile = {"word": Status.WAIVED.value, "value": str(total), "unit": _noun(total, "finding"), "what": what}

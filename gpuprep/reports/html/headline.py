@@ -49,7 +49,7 @@ def _halves(record: RunRecord) -> Tile:
         return Tile(name, UNKNOWN, "", (_why(record, "gemm", "no product in FP16 or BF16 was measured"),), UNKNOWN)
     best = max(rows, key=lambda row: float(row.value))
     others = [f"{row.name} {row.value}" for row in rows if row is not best]
-    what = (best.says, ", ".join(others), best.detail)
+    what = (best.comparison, ", ".join(others), best.detail)
     return Tile(f"{best.name}, best product", best.value, best.unit, what, bar=best)
 
 
@@ -59,7 +59,9 @@ def _memory(record: RunRecord) -> Tile:
     if best is None:
         return Tile("memory", UNKNOWN, "", (_why(record, "bandwidth", "no bandwidth was measured"),), UNKNOWN)
     others = [f"{row.name} {row.value}" for row in rows if row is not best and " to " in row.name]
-    return Tile(f"memory, {best.name}", best.value, best.unit, (best.says, ", ".join(others), best.detail), bar=best)
+    return Tile(
+        f"memory, {best.name}", best.value, best.unit, (best.comparison, ", ".join(others), best.detail), bar=best
+    )
 
 
 def _streams(record: RunRecord) -> Tile:
@@ -73,7 +75,7 @@ def _streams(record: RunRecord) -> Tile:
     name = f"{best.name}: {chart.title.removeprefix('Video: ')}"
     lacks = _lacks(record, every)
     shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    return Tile(name, best.value, "", (best.says, shown, lacks, best.detail), bar=best)
+    return Tile(name, best.value, "", (best.comparison, shown, lacks, best.detail), bar=best)
 
 
 def _rank(row: Bar) -> tuple[int, int]:
@@ -83,7 +85,7 @@ def _rank(row: Bar) -> tuple[int, int]:
 
 def _no_streams(record: RunRecord, every: Sequence[Series]) -> Tile:
     """None, where the GPU has no engine for any series; else nobody knows."""
-    if every and all(one.status is Status.SKIP for one in every):
+    if every and all(series.status is Status.SKIP for series in every):
         return Tile("video streams", "none", "", (_lacks(record, every) or "every series was skipped",), "SKIP")
     return Tile("video streams", UNKNOWN, "", (no_series(record),), UNKNOWN)
 
@@ -92,10 +94,10 @@ def _lacks(record: RunRecord, every: Sequence[Series]) -> str:
     """Why the most series were skipped: "encode: this GPU has no NVENC"."""
     of, several = causes.of_subjects(record), measured.several_gpus(every)
     found: Counter[tuple[str, str]] = Counter()
-    for one in every:
-        group = of.get(measured.series_subject(one, several=several))
-        if group and one.status is Status.SKIP:
-            found[one.kind, group.cause] += 1
+    for series in every:
+        group = of.get(measured.series_subject(series, several=several))
+        if group and series.status is Status.SKIP:
+            found[series.kind, group.cause] += 1
     (most,) = found.most_common(1) or [(("", ""), 0)]
     return f"{most[0][0]}: {most[0][1]}" if most[1] else ""
 
@@ -114,7 +116,7 @@ def _why(record: RunRecord, name: str, otherwise: str) -> str:
 
 
 def _checks(findings: Iterable[Finding]) -> list[Tile]:
-    counts = Counter(one.status for one in findings)
+    counts = Counter(finding.status for finding in findings)
     judged = sum(counts.values()) - counts[Status.SKIP] - counts[Status.WAIVED]
     if not judged:
         return []

@@ -40,7 +40,7 @@ def draw(
     points = [(row.attribution.intensity, row) for row in gemms if row.attribution]
     if not roofs or isinstance(memory, Missing) or not points:
         return None
-    hollow = [(one.intensity, known(one.tflops), one) for one in convolutions]
+    hollow = [(convolution.intensity, known(convolution.tflops), convolution) for convolution in convolutions]
     made = [(at, speed, one) for at, speed, one in hollow if at and speed and at >= 1.0]
     narrow = width < 500
     height = 340 if narrow else 460
@@ -85,8 +85,8 @@ def draw(
 
 def _roofs(gpu: catalogue.Board, gemms: Sequence[Gemm]) -> list[Roof]:
     groups: dict[int, list[roofline.Roof]] = {}
-    for one in roofline.roofs(gpu):
-        groups.setdefault(round(one.tflops), []).append(one)
+    for roof in roofline.roofs(gpu):
+        groups.setdefault(round(roof.tflops), []).append(roof)
     found = []
     for group in groups.values():
         dtypes = tuple(one.dtype for one in group)

@@ -100,30 +100,30 @@ def advise(
     nsys = profile.trace.format == Format.NSYS
     found = []
     for rule, judge in RULES.items():
-        said = judge(evidence)
-        if said is not None:
-            found.append(_weighed(advice(rules()[rule], said, nsys=nsys), document))
-    found += [advice(rules()[MACHINE], said) for said in machine.findings(evidence)]
+        found_by_rule = judge(evidence)
+        if found_by_rule is not None:
+            found.append(_weighed(advice(rules()[rule], found_by_rule, nsys=nsys), document))
+    found += [advice(rules()[MACHINE], finding) for finding in machine.findings(evidence)]
     # The replay and the evidence refer to each other: so that of a large profile 0.4 GB go now, and not some time.
     evidence.replayed = None
     return tuple(sorted(found, key=_order))
 
 
-def _weighed(one: Advice, document: TraceDocument) -> Advice:
+def _weighed(advice: Advice, document: TraceDocument) -> Advice:
     """A problem whose solution gains nothing in this step is a hint."""
-    if one.severity != "problem" or one.gain is None:
-        return one
-    if one.gain.us >= NOTHING * document.summary.average_iteration_us:
-        return one
-    return replace(one, severity="hint")
+    if advice.severity != "problem" or advice.gain is None:
+        return advice
+    if advice.gain.us >= NOTHING * document.summary.average_iteration_us:
+        return advice
+    return replace(advice, severity="hint")
 
 
 def _board(profile: Profile, document: TraceDocument) -> Board | None:
-    used = {one.device for one in document.file.devices if one.kernels}
-    boards = [physics.board_of(one) for one in profile.trace.devices if one.index in used]
+    used = {device.device for device in document.file.devices if device.kernels}
+    boards = [physics.board_of(device) for device in profile.trace.devices if device.index in used]
     return boards[0] if boards else None
 
 
-def _order(one: Advice) -> tuple[float, int]:
+def _order(advice: Advice) -> tuple[float, int]:
     """The largest gain first; those without one by their severity."""
-    return (-(one.gain.us if one.gain else 0.0), SEVERITIES.index(one.severity))
+    return (-(advice.gain.us if advice.gain else 0.0), SEVERITIES.index(advice.severity))

@@ -120,13 +120,13 @@ class Evidence:
     @cached_property
     def busy_share(self) -> float:
         """Mean over the devices that work; 0 to 1."""
-        shares = [intervals.length(self.busy(device=one)) / self.wall for one in self.devices]
+        shares = [intervals.length(self.busy(device=device)) / self.wall for device in self.devices]
         return float(np.mean(shares)) if shares else 0.0
 
     @cached_property
     def main_device(self) -> int:
         """The device with the most GPU time."""
-        sums = {one: int(self.gpu_dur[self.trace.gpu.device[self.gpu] == one].sum()) for one in self.devices}
+        sums = {device: int(self.gpu_dur[self.trace.gpu.device[self.gpu] == device].sum()) for device in self.devices}
         return max(sums, key=lambda one: sums[one]) if sums else 0
 
     @cached_property
@@ -135,7 +135,7 @@ class Evidence:
         return intervals.gaps(self.busy(device=self.main_device), *self.window)
 
     @cached_property
-    def launches_told(self) -> bool:
+    def launches_known(self) -> bool:
         """Whether a call that launched work of the main device is known: else nothing tells what it waits for."""
         gpu = self.trace.gpu
         return bool(((gpu.device == self.main_device) & (self.profile.gpu.call >= 0)).any())
@@ -161,7 +161,7 @@ class Evidence:
         return self.trace.names
 
     @cached_property
-    def _told(self) -> Ints:
+    def _searched_names(self) -> Ints:
         """Of Trace.names: those of operators, annotations and calls. Python functions have by far the most names."""
         ops = self.trace.ops
         plain = (ops.kind == OpKind.OP) | (ops.kind == OpKind.ANNOTATION)
@@ -172,7 +172,9 @@ class Evidence:
         found = self._name_ids.get(pattern)
         if found is None:
             found = self._name_ids[pattern] = np.zeros(len(self.names), bool)
-            found[self._told] = [bool(pattern.search(self.names[one][:LETTERS])) for one in self._told.tolist()]
+            found[self._searched_names] = [
+                bool(pattern.search(self.names[one][:LETTERS])) for one in self._searched_names.tolist()
+            ]
         return found
 
     def ranges(self, pattern: re.Pattern[str], *, ops_alone: bool = False) -> Ints:
@@ -302,7 +304,7 @@ class Evidence:
 
     @cached_property
     def has_shapes(self) -> bool:
-        return any(one.shapes for one in self.trace.arguments)
+        return any(argument.shapes for argument in self.trace.arguments)
 
     @cached_property
     def capability(self) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from gpuprep.trace.document import Gain
 LITTLE = 0.002  # of the step: not worth a word
 WORTH_SAYING = 0.02  # of the step
 GPU_ALONE = 1.02  # a step that takes no more times the GPU's own time does not wait for the CPU
-SURE = 0.2  # of the gain: a range that is not wider is not told
+SURE = 0.2  # of the gain: a range that is not wider is not shown
 
 
 def replay(e: Evidence) -> Replay:
@@ -37,7 +37,7 @@ def gain(
     most_ns: float = float("inf"),
 ) -> Gain | None:
     """`least_ns`: a step takes at least so long then; `least_cpu_ns` likewise, of work of the CPU as it was profiled.
-    `most_ns`: what can be won at most. Where the GPU's work stays as it is, that is its idle time, whatever is told.
+    `most_ns`: what can be won at most. Where the GPU's work stays as it is, that is its idle time, whatever is advised.
     None: this step cannot be replayed."""
     found = replay(e)
     if change.gpu_ns is None and change.without_gpu is None and change.aside is None:

@@ -45,7 +45,7 @@ def low_util(e: Evidence) -> Found | None:
     idle = intervals.length(e.idle)
     sums = sorted(((intervals.length(of), name) for name, of in _shares(e).items()), reverse=True)
     words = ", ".join(f"{100 * ns / max(1, idle):.0f} % {name}" for ns, name in sums if ns > 0.01 * idle)
-    if not e.launches_told:
+    if not e.launches_known:
         words = "the profile has no CUDA calls, so it does not tell for what"
     figures = {"busy": 100 * e.busy_share, "idle_ms": e.a_step(idle)}
     return Found(figures, {"shares": words})
@@ -53,7 +53,7 @@ def low_util(e: Evidence) -> Found | None:
 
 def gaps(e: Evidence) -> Found | None:
     idle = intervals.length(e.idle)
-    if not len(e.gpu) or not e.launches_told or idle <= 0.1 * e.wall:
+    if not len(e.gpu) or not e.launches_known or idle <= 0.1 * e.wall:
         return None
     host = intervals.length(e.idle_of_host)
     rest = intervals.without(e.idle, e.idle_of_host)

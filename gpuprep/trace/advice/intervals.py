@@ -41,11 +41,14 @@ def gaps(of: Intervals, start: int, end: int) -> Intervals:
     return edges[edges[:, 1] > edges[:, 0]]
 
 
-def both(one: Intervals, other: Intervals) -> Intervals:
+def both(intervals: Intervals, other: Intervals) -> Intervals:
     """What is in both."""
-    if not len(one) or not len(other):
+    if not len(intervals) or not len(other):
         return EMPTY
-    starts, ends = np.sort(np.concatenate((one[:, 0], other[:, 0]))), np.sort(np.concatenate((one[:, 1], other[:, 1])))
+    starts, ends = (
+        np.sort(np.concatenate((intervals[:, 0], other[:, 0]))),
+        np.sort(np.concatenate((intervals[:, 1], other[:, 1]))),
+    )
     # Both sets are separate in themselves, so at most two are open: the k-th end closes before the (k+1)-th start ...
     # of the overlaps, whose start is the start of the second that opens and whose end is the end of the first.
     start, end = starts[1:], ends[:-1]
@@ -53,12 +56,12 @@ def both(one: Intervals, other: Intervals) -> Intervals:
     return np.column_stack((start[kept], end[kept]))
 
 
-def without(one: Intervals, other: Intervals) -> Intervals:
+def without(intervals: Intervals, other: Intervals) -> Intervals:
     """What is in `one` and not in `other`."""
-    if not len(one) or not len(other):
-        return one
-    low, high = int(one[0, 0]), int(one[-1, 1])
-    return both(one, gaps(other, low, high))
+    if not len(intervals) or not len(other):
+        return intervals
+    low, high = int(intervals[0, 0]), int(intervals[-1, 1])
+    return both(intervals, gaps(other, low, high))
 
 
 class Covered:

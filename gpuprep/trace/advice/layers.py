@@ -159,7 +159,7 @@ def attention(e: Evidence) -> Found | None:
         if work is None or arguments is None:
             continue
         flops += 2 * work.flops
-        known = data_type(next((one for one in arguments.dtypes if one), ""))
+        known = data_type(next((dtype for dtype in arguments.dtypes if dtype), ""))
         dtype = known.short if known else dtype
         size = 4 if dtype == "fp32" else 2
         moved += size * work.batch * (2 * work.m * work.k + 2 * work.n * work.k)

@@ -23,9 +23,9 @@ def findings(e: Evidence) -> list[Found]:
     if e.record is None:
         return []
     found = []
-    for one in in_order(findings_of(e.record), PROBLEMS):
-        if SUBJECT.match(one.subject) and SLOWING.search(one.property):
-            found.append(_said(one))
+    for finding in in_order(findings_of(e.record), PROBLEMS):
+        if SUBJECT.match(finding.subject) and SLOWING.search(finding.property):
+            found.append(_from_finding(finding))
     link = _narrow(e.record.after or e.record.before)
     if link and not any("pcie_link" in one.texts["finding"] for one in found):
         found.append(Found({"share": link[1]}, {"finding": link[0], "remedy": LANES}, gain=_of_link(e, link[1])))
@@ -35,12 +35,12 @@ def findings(e: Evidence) -> list[Found]:
 LANES = "Look at the slot, the riser and the BIOS, or at the type of the cloud machine."
 
 
-def _said(one: Finding) -> Found:
-    words = f"{one.subject}: {one.property}: expected {one.expected}, found {one.actual}"
-    if one.reason:
-        words += f" ({one.reason})"
-    remedy = one.remedy or "See the report of the record."
-    severity = "hint" if one.status.value == "UNKNOWN" else "problem"
+def _from_finding(finding: Finding) -> Found:
+    words = f"{finding.subject}: {finding.property}: expected {finding.expected}, found {finding.actual}"
+    if finding.reason:
+        words += f" ({finding.reason})"
+    remedy = finding.remedy or "See the report of the record."
+    severity = "hint" if finding.status.value == "UNKNOWN" else "problem"
     return Found({}, {"finding": words + ".", "remedy": remedy}, severity=severity)
 
 

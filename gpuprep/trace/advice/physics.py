@@ -71,14 +71,14 @@ def leading(op_type: str, arguments: Arguments, work: Work) -> tuple[int, ...]:
     sizes, strides = arguments.shapes, arguments.strides
     matrices = [place for place, one in enumerate(sizes) if _is_matrix(one)]
     for place in matrices[-2:] if op_type != "aten::linear" else matrices[:2]:
-        one = sizes[place]
+        shape = sizes[place]
         step = strides[place] if place < len(strides) and _is_matrix(strides[place]) else None
-        if step is not None and len(step) == len(one) and step[-1] != 1 and step[-2] == 1:
+        if step is not None and len(step) == len(shape) and step[-1] != 1 and step[-2] == 1:
             found.append(max(int(step[-1]), 1))
-        elif step is not None and len(step) == len(one) and step[-1] == 1:
+        elif step is not None and len(step) == len(shape) and step[-1] == 1:
             found.append(max(int(step[-2]), 1))
         else:
-            found.append(int(one[-1]))
+            found.append(int(shape[-1]))
     return tuple(found)
 
 
@@ -87,34 +87,34 @@ def _is_matrix(one: object) -> bool:
 
 
 def _convolved(work: Work, arguments: Arguments) -> Operation:
-    images = [one for one in arguments.shapes if _is_matrix(one) and len(one) >= 3]
-    read = sum(math.prod(one) for one in images[:2]) if len(images) >= 2 else None
-    channels = next((one[1] for one in images if len(one) >= 3), work.n)
+    images = [shape for shape in arguments.shapes if _is_matrix(shape) and len(shape) >= 3]
+    read = sum(math.prod(image) for image in images[:2]) if len(images) >= 2 else None
+    channels = next((image[1] for image in images if len(image) >= 3), work.n)
     return Operation(
         "convolution", work.words, work.m, work.n, work.k, read=read, written=work.m * work.n,
         aligned=(int(channels), work.n),
     )  # fmt: skip
 
 
-def predicted(board: Board, one: Operation, dtype: str) -> Prediction | None:
-    found = predict(board, one, dtype)
+def predicted(board: Board, operation: Operation, dtype: str) -> Prediction | None:
+    found = predict(board, operation, dtype)
     return None if isinstance(found, Missing) else found
 
 
-def ratio(board: Board, one: Operation, now: str, then: str) -> float | None:
+def ratio(board: Board, operation: Operation, now: str, then: str) -> float | None:
     """Predicted time in data type `then` / that in `now`."""
-    before, after = predicted(board, one, now), predicted(board, one, then)
+    before, after = predicted(board, operation, now), predicted(board, operation, then)
     return None if before is None or after is None else after.seconds / before.seconds
 
 
-def padded(one: Operation, dtype: str) -> Operation:
+def padded(operation: Operation, dtype: str) -> Operation:
     """The product with every size that runs along rows up to the next multiple of 16 bytes."""
     multiple = max(1, ROW_BYTES // roofline.INPUT_BYTES[dtype])
-    up = {size: math.ceil(size / multiple) * multiple for size in (one.m, one.n, one.k)}
-    crooked = set(one.aligned or ())
-    sizes = [up[size] if size in crooked else size for size in (one.m, one.n, one.k)]
-    aligned = tuple(math.ceil(size / multiple) * multiple for size in one.aligned or ())
-    return replace(one, m=sizes[0], n=sizes[1], k=sizes[2], aligned=aligned)
+    up = {size: math.ceil(size / multiple) * multiple for size in (operation.m, operation.n, operation.k)}
+    crooked = set(operation.aligned or ())
+    sizes = [up[size] if size in crooked else size for size in (operation.m, operation.n, operation.k)]
+    aligned = tuple(math.ceil(size / multiple) * multiple for size in operation.aligned or ())
+    return replace(operation, m=sizes[0], n=sizes[1], k=sizes[2], aligned=aligned)
 
 
 # Of the roof. PyTorch's scaled_dot_product_attention is FlashAttention-2: 335 of 989 TFLOPS on an H100 SXM (its paper,
@@ -155,11 +155,11 @@ def numel(sizes: object) -> int:
 
 
 def input_elements(arguments: Arguments, least_dims: int = 1) -> int:
-    return sum(numel(one) for one in arguments.shapes if isinstance(one, tuple) and len(one) >= least_dims)
+    return sum(numel(shape) for shape in arguments.shapes if isinstance(shape, tuple) and len(shape) >= least_dims)
 
 
 def largest(arguments: Arguments) -> int:
-    return max((numel(one) for one in arguments.shapes), default=0)
+    return max((numel(shape) for shape in arguments.shapes), default=0)
 
 
 def bytes_of(dtypes: Sequence[str], place: int) -> int:

@@ -23,7 +23,7 @@ def no_gpu(e: Evidence) -> Found | None:
 
 def no_calls(e: Evidence) -> Found | None:
     """Exports of Nsight Systems may lack the table of calls, and profiles of other GPUs the calls of their runtime."""
-    return Found() if len(e.gpu) and not e.launches_told else None
+    return Found() if len(e.gpu) and not e.launches_known else None
 
 
 def no_ops(e: Evidence) -> Found | None:
@@ -92,9 +92,9 @@ def unstable(e: Evidence) -> Found | None:
     begin, end = _calmest(times)
     figures = {"shortest": times.min(), "longest": times.max(), "percent": 100 * spread / mean,
                "start": e.first + begin, "stop": e.first + end}  # fmt: skip
-    alike = f"Choose a range that is alike: --iter-start {e.first + begin} --iter-stop {e.first + end}."
+    choose_range = f"Choose a range that is alike: --iter-start {e.first + begin} --iter-stop {e.first + end}."
     none = "No two in a row are alike: record more steps, later ones, on a machine where nothing else runs."
-    return Found(figures, {"todo": alike if end > begin else none})
+    return Found(figures, {"todo": choose_range if end > begin else none})
 
 
 def _calmest(times: NDArray[np.float64]) -> tuple[int, int]:

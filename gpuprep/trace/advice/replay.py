@@ -207,13 +207,17 @@ class Replay:
         by_end = np.argsort(end, kind="stable")
         waiting = np.flatnonzero(late)
         near = np.searchsorted(end[by_end], start[waiting] + ROOM_NS, side="right") - 1
-        for one, last in zip(waiting.tolist(), near.tolist(), strict=True):
+        for event, last in zip(waiting.tolist(), near.tolist(), strict=True):
             for candidate in by_end[max(0, last - LOOK_BACK) : last + 1][::-1].tolist():
-                if self.stream[candidate] != self.stream[one] and candidate < one and end[candidate] > launched[one]:
-                    self.waits_for[one], self.lag[one] = candidate, start[one] - end[candidate]
+                if (
+                    self.stream[candidate] != self.stream[event]
+                    and candidate < event
+                    and end[candidate] > launched[event]
+                ):
+                    self.waits_for[event], self.lag[event] = candidate, start[event] - end[candidate]
                     break
             else:
-                self.delay[one] = delay[one]
+                self.delay[event] = delay[event]
 
     def _cpu_pieces(self) -> None:
         """What the CPU does before each call, how long the call takes without waiting, and what it waits for."""
@@ -244,27 +248,27 @@ class Replay:
         self.wake = np.zeros(len(rows))
         first_of = np.searchsorted(self.place, np.arange(len(rows)))  # first GPU event of each call
         nearest = np.searchsorted(ends[by_end], self.call_end[candidates] + CLOCKS_NS, side="right") - 1
-        for one, near in zip(candidates.tolist(), nearest.tolist(), strict=True):
+        for call, near in zip(candidates.tolist(), nearest.tolist(), strict=True):
             found = -1
             for candidate in by_end[max(0, near - 8) : near + 1][::-1].tolist():
-                if self.place[candidate] <= one:
+                if self.place[candidate] <= call:
                     found = candidate
                     break
-            if found < 0 and waits[one] and self.call[one] > LONG_LAUNCH_NS:
-                found = self._of_the_round_before(self.call_end[one])
+            if found < 0 and waits[call] and self.call[call] > LONG_LAUNCH_NS:
+                found = self._of_the_round_before(self.call_end[call])
                 if found >= 0:
-                    self.wait_on[one], self.call[one] = found, min(self.call[one], usual)
-                    self.wake[one] = WAKE_NS
+                    self.wait_on[call], self.call[call] = found, min(self.call[call], usual)
+                    self.wake[call] = WAKE_NS
                 continue
-            if found < 0 or ends[found] < self.call_start[one]:
+            if found < 0 or ends[found] < self.call_start[call]:
                 continue  # nothing was awaited: it is work of the CPU
-            behind = first_of[one] - found
-            own = self.place[found] == one
-            if not waits[one] and not own and not memory[one] and behind < QUEUE:
+            behind = first_of[call] - found
+            own = self.place[found] == call
+            if not waits[call] and not own and not memory[call] and behind < QUEUE:
                 continue  # a slow launch
-            self.wait_on[one] = found
-            self.wake[one] = max(0.0, self.call_end[one] - ends[found])
-            self.call[one] = min(self.call[one], usual)
+            self.wait_on[call] = found
+            self.wake[call] = max(0.0, self.call_end[call] - ends[found])
+            self.call[call] = min(self.call[call], usual)
 
     def _without_profiler(self) -> float:
         """Takes the profiler's own time off the CPU. How many ranges and calls it wrote down."""
@@ -339,18 +343,20 @@ class Replay:
             wait_on = np.where(gone_calls, -1, wait_on)
         work, call, tail = work * cpu, call * cpu, (tail + change.added_ns * self.count) * cpu
         duration = self.duration if change.gpu_ns is None else change.gpu_ns[self.gpu_rows]
-        gone = np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
+        removed = (
+            np.zeros(len(self.gpu_rows), bool) if change.without_gpu is None else change.without_gpu[self.gpu_rows]
+        )
         aside = np.zeros(len(self.gpu_rows), bool) if change.aside is None else change.aside[self.gpu_rows]
         gap = self.gap
         if change.merged is not None:
             gap = np.where(change.merged[self.gpu_rows], np.minimum(gap, 0.0), gap)
         return self._times(
-            work.tolist(), call.tolist(), wait_on.tolist(), duration.tolist(), gone.tolist(), aside.tolist(),
+            work.tolist(), call.tolist(), wait_on.tolist(), duration.tolist(), removed.tolist(), aside.tolist(),
             gap.tolist(), tail,
         )  # fmt: skip
 
     def _times(
-        self, work: list[float], call: list[float], wait_on: list[int], duration: list[float], gone: list[bool],
+        self, work: list[float], call: list[float], wait_on: list[int], duration: list[float], removed: list[bool],
         aside: list[bool], gap: list[float], tail: float,
     ) -> float:  # fmt: skip
         """The second round's time, divided by its iterations."""
@@ -368,19 +374,19 @@ class Replay:
                 begun = now
                 now += call[index]
                 while position < events and place[position] == index:
-                    one = position
+                    event = position
                     position += 1
-                    if gone[one]:
-                        done[one] = begun
+                    if removed[event]:
+                        done[event] = begun
                         continue
-                    lane = stream[one]
-                    start = max(free[lane] + gap[one], begun + delay[one])
-                    other = waits_for[one]
+                    lane = stream[event]
+                    start = max(free[lane] + gap[event], begun + delay[event])
+                    other = waits_for[event]
                     if other >= 0:
-                        start = max(start, (done[other] if done[other] >= 0 else ends[other]) + lag[one])
-                    stop = start + duration[one]
-                    done[one] = stop
-                    if not aside[one]:
+                        start = max(start, (done[other] if done[other] >= 0 else ends[other]) + lag[event])
+                    stop = start + duration[event]
+                    done[event] = stop
+                    if not aside[event]:
                         free[lane] = max(free[lane], stop)
                         latest = max(latest, stop)
                 awaited = wait_on[index]

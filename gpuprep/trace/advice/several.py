@@ -56,7 +56,7 @@ def not_nccl(e: Evidence) -> Found | None:
 
 
 def straggler(e: Evidence) -> Found | None:
-    """`e.last_rank` is told by who read all ranks: (rank, ns a step that the others wait for it, share of steps)."""
+    """`e.last_rank` is set by who read all ranks: (rank, ns a step that the others wait for it, share of steps)."""
     if e.last_rank is None:
         return None
     rank, ns, share = e.last_rank

@@ -59,7 +59,7 @@ def products(e: Evidence) -> list[Product]:
         uses = frozenset(e.op_kernel_uses.get(op, ()))
         ns = int(e.op_time[op])
         found.append(Product(op, row.type, arguments, dtype, ns, uses, known[0] if known else None))
-    return sorted(found, key=lambda one: -one.ns)
+    return sorted(found, key=lambda product: -product.ns)
 
 
 def _products(e: Evidence) -> list[Product]:
@@ -86,44 +86,46 @@ def _scaled(e: Evidence, ratios: dict[int, float]) -> Times:
     return np.where(is_product, scaled, new)
 
 
-def _tells(rows: list[Product], ratios: dict[int, float]) -> bool:
+def _mostly_known(rows: list[Product], ratios: dict[int, float]) -> bool:
     """Whether the shapes of most of this work are known: the oldest traces do not have those of convolutions."""
-    return sum(one.ns for one in rows if one.op in ratios) > KNOWN * sum(one.ns for one in rows)
+    return sum(row.ns for row in rows if row.op in ratios) > KNOWN * sum(row.ns for row in rows)
 
 
-def _now(one: Product) -> str:
+def _now(product: Product) -> str:
     """The type that it calculates in today: FP32 inputs on Tensor Cores are TF32."""
-    return "tf32" if one.dtype == "fp32" and UsesTensorCores.YES in one.uses else one.dtype
+    return "tf32" if product.dtype == "fp32" and UsesTensorCores.YES in product.uses else product.dtype
 
 
 def tf32(e: Evidence) -> Found | None:
     if e.capability is None or e.capability < (8, 0):
         return None
     rows = [
-        one for one in _products(e) if one.dtype == "fp32" and UsesTensorCores.YES not in one.uses and one.operation
+        product
+        for product in _products(e)
+        if product.dtype == "fp32" and UsesTensorCores.YES not in product.uses and product.operation
     ]
-    ns = sum(one.ns for one in rows)
+    ns = sum(row.ns for row in rows)
     if ns < LEAST_SHARE * e.gpu_total:
         return None
     figures = {"ops": len(rows), "ms": e.a_step(ns), "percent": 100 * ns / e.gpu_total}
     made = None
     if e.board is not None:
         ratios = {}
-        for one in rows:
-            assert one.operation is not None
-            ratio = physics.ratio(e.board, one.operation, "fp32", "tf32")
+        for row in rows:
+            assert row.operation is not None
+            ratio = physics.ratio(e.board, row.operation, "fp32", "tf32")
             if ratio is not None:
-                ratios[one.op] = min(1.0, ratio)
+                ratios[row.op] = min(1.0, ratio)
         how = "each product takes its time × predicted TF32 / predicted FP32 of its shape, limited by memory"
         made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if ratios else None
-    return Found(figures, ops=[one.op for one in rows], gain=made)
+    return Found(figures, ops=[row.op for row in rows], gain=made)
 
 
 def amp(e: Evidence) -> Found | None:
     if e.capability is None or e.capability < (7, 0):
         return None
-    rows = [one for one in _products(e) if one.dtype == "fp32"]
-    ns = sum(one.ns for one in rows)
+    rows = [product for product in _products(e) if product.dtype == "fp32"]
+    ns = sum(row.ns for row in rows)
     if ns < LEAST_SHARE * e.gpu_total:
         return None
     target = "bf16" if e.capability >= (8, 0) else "fp16"
@@ -132,9 +134,9 @@ def amp(e: Evidence) -> Found | None:
         "dtype": "torch.bfloat16" if target == "bf16" else "torch.float16 and torch.amp.GradScaler",
     }
     # On Tensor Cores already: what is left is half the bytes and twice the rate.
-    severity = "problem" if any(UsesTensorCores.YES not in one.uses for one in rows) else "hint"
+    severity = "problem" if any(UsesTensorCores.YES not in row.uses for row in rows) else "hint"
     made = _amp_gain(e, rows, target) if e.board is not None else None
-    return Found(figures, texts, ops=[one.op for one in rows], gain=made, severity=severity)
+    return Found(figures, texts, ops=[row.op for row in rows], gain=made, severity=severity)
 
 
 def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
@@ -158,7 +160,7 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
             if sizes:
                 cast_bytes += 2 * CAST_BYTES * min(sizes) * many
                 new_casts += 2 * many
-    if not _tells(rows, ratios):
+    if not _mostly_known(rows, ratios):
         return None
     for op in np.flatnonzero(e.op_time > 0).tolist():
         if CASTS_AROUND.match(e.profile.ops[op].type):
@@ -180,13 +182,13 @@ def _amp_gain(e: Evidence, rows: list[Product], target: str) -> Gain | None:
     return gain(e, Change(gpu_ns=new, added_ns=added), how)
 
 
-def _attention_ratio(e: Evidence, one: Product, target: str, calls: int) -> float | None:
-    work = shape(one.type, one.arguments)
+def _attention_ratio(e: Evidence, product: Product, target: str, calls: int) -> float | None:
+    work = shape(product.type, product.arguments)
     if work is None or work.kind != "attention" or e.board is None:
         return None
-    moved = 2.0 * physics.input_elements(one.arguments, 3)
+    moved = 2.0 * physics.input_elements(product.arguments, 3)
     then = physics.attention_ns(e.board, work.flops, target, moved)
-    return None if then is None else min(1.0, then * calls / max(1, one.ns))
+    return None if then is None else min(1.0, then * calls / max(1, product.ns))
 
 
 def _halved(e: Evidence, new: Times) -> Times:
@@ -207,38 +209,38 @@ def _halved(e: Evidence, new: Times) -> Times:
 
 
 def eligible_not_used(e: Evidence) -> Found | None:
-    rows = [one for one in _products(e) if one.dtype in HALF_TYPES and one.uses == {UsesTensorCores.NO}]
-    ns = sum(one.ns for one in rows)
+    rows = [product for product in _products(e) if product.dtype in HALF_TYPES and product.uses == {UsesTensorCores.NO}]
+    ns = sum(row.ns for row in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
     ratios = {}
     if e.board is not None:
         calls = e.op_calls
-        for one in rows:
-            known = physics.operation(one.type, one.arguments)
-            found = physics.predicted(e.board, known[0], one.dtype) if known else None
+        for row in rows:
+            known = physics.operation(row.type, row.arguments)
+            found = physics.predicted(e.board, known[0], row.dtype) if known else None
             if known and found is not None:
-                then = found.seconds * 1e9 * known[1] * max(1, int(calls[one.op]))
-                ratios[one.op] = min(1.0, then / max(1, one.ns))
+                then = found.seconds * 1e9 * known[1] * max(1, int(calls[row.op]))
+                ratios[row.op] = min(1.0, then / max(1, row.ns))
     how = "each product takes the predicted time of its shape on Tensor Cores"
-    made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if _tells(rows, ratios) else None
-    return Found({"ops": len(rows), "ms": e.a_step(ns)}, ops=[one.op for one in rows], gain=made)
+    made = gain(e, Change(gpu_ns=_scaled(e, ratios)), how) if _mostly_known(rows, ratios) else None
+    return Found({"ops": len(rows), "ms": e.a_step(ns)}, ops=[row.op for row in rows], gain=made)
 
 
 def bad_shape(e: Evidence) -> Found | None:
     named = e.kernel_rows(kinds.SMALL_ALIGN)
     crooked_ops = set(np.unique(e.profile.gpu.op[e.gpu[e.of_kernels(named)]]).tolist()) if named.any() else set()
     rows = []
-    for one in _products(e):
-        if one.operation is None:
+    for product in _products(e):
+        if product.operation is None:
             continue
-        dtype = _now(one)
+        dtype = _now(product)
         if dtype not in HALF_TYPES | {"tf32"}:
             continue
         multiple = max(1, 16 // INPUT_BYTES[dtype])
-        sizes = [size for size in one.operation.aligned or () if size > 1 and size % multiple]
-        if sizes or one.op in crooked_ops:
-            rows.append((one, dtype, multiple, sizes))
+        sizes = [size for size in product.operation.aligned or () if size > 1 and size % multiple]
+        if sizes or product.op in crooked_ops:
+            rows.append((product, dtype, multiple, sizes))
     ns = sum(one.ns for one, *_ in rows)
     if not rows or ns < 0.02 * e.gpu_total:
         return None
@@ -247,12 +249,12 @@ def bad_shape(e: Evidence) -> Found | None:
         pads.update({size: math.ceil(size / multiple) * multiple for size in sizes if size not in pads})
     ratios = {}
     if e.board is not None:
-        for one, dtype, _, _ in rows:
-            assert one.operation is not None
-            now = physics.predicted(e.board, one.operation, dtype)
-            then = physics.predicted(e.board, physics.padded(one.operation, dtype), dtype)
+        for product, dtype, _, _ in rows:
+            assert product.operation is not None
+            now = physics.predicted(e.board, product.operation, dtype)
+            then = physics.predicted(e.board, physics.padded(product.operation, dtype), dtype)
             if now is not None and then is not None:
-                ratios[one.op] = min(1.0, then.seconds / now.seconds)
+                ratios[product.op] = min(1.0, then.seconds / now.seconds)
     worst = rows[0][0]
     texts = {
         "worst": quoted(f"{worst.type} {worst.operation.words if worst.operation else ''}"),
@@ -265,7 +267,7 @@ def bad_shape(e: Evidence) -> Found | None:
 
 
 def wave_tail(e: Evidence) -> Found | None:
-    sms = next((one.sms for one in e.trace.devices if one.index == e.main_device), -1)
+    sms = next((device.sms for device in e.trace.devices if device.index == e.main_device), -1)
     if sms <= 0 or not len(e.gpu):
         return None
     product = e.of_kernels(e.kernel_rows(kinds.PRODUCT)) & e.kernels

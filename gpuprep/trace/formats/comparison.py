@@ -18,27 +18,27 @@ def text(found: Comparison | JobComparison, *, full: bool = False, width: int = 
     if isinstance(found, JobComparison):
         return _job_text(found, full, width)
     lines = [*_head(found), *_body(found, full, width)]
-    for title, advice in _advice(found):
+    for title, listed in _advice(found):
         lines += ["", title]
-        lines += [f"  {one_line(f'{one.rule}: {one.problem}')}" for one in advice]
+        lines += [f"  {one_line(f'{advice.rule}: {advice.problem}')}" for advice in listed]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _job_text(found: JobComparison, full: bool, width: int) -> str:
     lines = [*_head(found), *_figures(found.figures)]
     lines += ["", f"  {'step of each rank (ms)':<28} {'before':>11} {'after':>11} {'change':>9}"]
-    lines += [_row(f"rank {one.rank}", one.step) for one in found.ranks]
-    for title, told in _job_advice(found):
+    lines += [_row(f"rank {rank.rank}", rank.step) for rank in found.ranks]
+    for title, rows in _job_advice(found):
         lines += ["", title]
-        lines += [f"  {one_line(f'{advice.rule} ({ranks}): {advice.problem}')}" for ranks, advice in told]
-    for one in found.ranks:
-        if not full and one.rank != found.slowest_rank:
+        lines += [f"  {one_line(f'{advice.rule} ({ranks}): {advice.problem}')}" for ranks, advice in rows]
+    for rank in found.ranks:
+        if not full and rank.rank != found.slowest_rank:
             continue
-        name = f"Rank {one.rank}" + (", the slowest" if one.rank == found.slowest_rank else "")
-        lines += ["", name, *(f"  note: {one_line(remark)}" for remark in one.comparison.remarks)]
-        lines += _body(one.comparison, full, width)
-        for title, each in _advice(one.comparison) if full else ():
-            lines += ["", f"{title}, rank {one.rank}"]
+        name = f"Rank {rank.rank}" + (", the slowest" if rank.rank == found.slowest_rank else "")
+        lines += ["", name, *(f"  note: {one_line(remark)}" for remark in rank.comparison.remarks)]
+        lines += _body(rank.comparison, full, width)
+        for title, each in _advice(rank.comparison) if full else ():
+            lines += ["", f"{title}, rank {rank.rank}"]
             lines += [f"  {one_line(f'{advice.rule}: {advice.problem}')}" for advice in each]
     if not full and len(found.ranks) > 1:
         lines += ["", "-v shows each rank"]
@@ -53,12 +53,12 @@ def _head(found: Comparison | JobComparison) -> list[str]:
 def _figures(figures: Sequence[Figure]) -> Iterator[str]:
     yield ""
     yield f"  {'':<28} {'before':>11} {'after':>11} {'change':>9}"
-    for one in figures:
-        yield _row(_named(one), one)
+    for figure in figures:
+        yield _row(_named(figure), figure)
 
 
-def _row(name: str, one: Figure) -> str:
-    return f"  {name:<28} {_value(one.before):>11} {_value(one.after):>11} {_percent(one.change_percent):>9}"
+def _row(name: str, figure: Figure) -> str:
+    return f"  {name:<28} {_value(figure.before):>11} {_value(figure.after):>11} {_percent(figure.change_percent):>9}"
 
 
 def _body(found: Comparison, full: bool, width: int) -> Iterator[str]:
@@ -82,18 +82,18 @@ def _changes(title: str, changed: Sequence[Changed], most: int | None, width: in
 def markdown(found: Comparison | JobComparison) -> str:
     parts = [f"# {plain(found.before)} and {plain(found.after)}"]
     parts += [paragraph(remark) for remark in found.remarks]
-    parts.append(_figure_table([(_named(one), one) for one in found.figures]))
+    parts.append(_figure_table([(_named(figure), figure) for figure in found.figures]))
     if isinstance(found, Comparison):
         parts += _change_tables(found)
-        for title, advice in _advice(found):
+        for title, listed in _advice(found):
             parts.append(f"## {title}")
-            parts += [paragraph(f"{one.problem} {one.recommendation}") for one in advice]
+            parts += [paragraph(f"{advice.problem} {advice.recommendation}") for advice in listed]
         return "\n\n".join(parts) + "\n"
-    steps = _figure_table([(f"rank {one.rank}", one.step) for one in found.ranks])
+    steps = _figure_table([(f"rank {rank.rank}", rank.step) for rank in found.ranks])
     parts.append(f"## Step of each rank (ms)\n\n{steps}")
-    for title, told in _job_advice(found):
+    for title, rows in _job_advice(found):
         parts.append(f"## {title}")
-        parts += [paragraph(f"{ranks}: {one.problem} {one.recommendation}") for ranks, one in told]
+        parts += [paragraph(f"{ranks}: {advice.problem} {advice.recommendation}") for ranks, advice in rows]
     for each in found.ranks:
         if each.rank == found.slowest_rank:
             parts.append(f"## Rank {each.rank}, the slowest")
@@ -134,18 +134,18 @@ def _job_advice(found: JobComparison) -> Iterator[tuple[str, list[tuple[str, Adv
         ("Recommendations that are gone", "rules_gone"),
         ("Recommendations that stay", "rules_kept"),
     ):
-        said: dict[tuple[str, str], list[tuple[int, Advice]]] = {}
+        by_text: dict[tuple[str, str], list[tuple[int, Advice]]] = {}
         for each in found.ranks:
-            for one in getattr(each.comparison, which):
+            for advice in getattr(each.comparison, which):
                 # Findings of the machine are several of one rule.
-                key = one.rule, one.problem if one.rule == MACHINE else ""
-                said.setdefault(key, []).append((each.rank, one))
-        if said:
-            yield title, [(ranks_in_words([rank for rank, _ in told]), told[0][1]) for told in said.values()]
+                key = advice.rule, advice.problem if advice.rule == MACHINE else ""
+                by_text.setdefault(key, []).append((each.rank, advice))
+        if by_text:
+            yield title, [(ranks_in_words([rank for rank, _ in rows]), rows[0][1]) for rows in by_text.values()]
 
 
-def _named(one: Figure) -> str:
-    return f"{one.name} ({one.unit})" if one.unit else one.name
+def _named(figure: Figure) -> str:
+    return f"{figure.name} ({figure.unit})" if figure.unit else figure.name
 
 
 def _value(value: float | None) -> str:
@@ -160,5 +160,5 @@ def _time(us: float | None) -> str:
     return "-" if us is None else milliseconds(us)
 
 
-def _sign(one: Changed) -> str:
-    return f"{'+' if one.difference_us > 0 else ''}{milliseconds(one.difference_us)}"
+def _sign(change: Changed) -> str:
+    return f"{'+' if change.difference_us > 0 else ''}{milliseconds(change.difference_us)}"

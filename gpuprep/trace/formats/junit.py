@@ -45,21 +45,25 @@ def _name(document: TraceDocument) -> str:
 
 
 def _lines(document: TraceDocument) -> Iterable[Line]:
-    said = {one.rule: one for one in document.advice}
+    advice = {advice.rule: advice for advice in document.advice}
     for rule in rules().values():
-        missing = next((said[need] for need in rule.needs if need in said), None)
-        if rule.id in said:
-            status = Status.FAIL if said[rule.id].severity == "problem" else Status.WARN
-            yield Line(rule.id, status, _words(said[rule.id]))
+        missing = next((advice[need] for need in rule.needs if need in advice), None)
+        if rule.id in advice:
+            status = Status.FAIL if advice[rule.id].severity == "problem" else Status.WARN
+            yield Line(rule.id, status, _words(advice[rule.id]))
         elif missing is not None:
             yield Line(rule.id, Status.UNKNOWN, _words(missing))
         else:
             yield Line(rule.id, Status.PASS, "")
 
 
-def _words(one: Advice) -> str:
-    gain = f" About {one.gain.us / 1e3:.2f} ms a step: {one.gain.how}." if one.gain and one.gain.us >= SMALLEST else ""
-    return f"{one.problem} {one.recommendation}{gain}"
+def _words(advice: Advice) -> str:
+    gain = (
+        f" About {advice.gain.us / 1e3:.2f} ms a step: {advice.gain.how}."
+        if advice.gain and advice.gain.us >= SMALLEST
+        else ""
+    )
+    return f"{advice.problem} {advice.recommendation}{gain}"
 
 
 COUNTS = ("tests", "failures", "errors")
@@ -73,7 +77,7 @@ def _whole(of: str, suites: Sequence[ET.Element]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(of: str, told: Iterable[tuple[str, str]], lines: Sequence[Line]) -> ET.Element:
+def _suite(of: str, settings: Iterable[tuple[str, str]], lines: Sequence[Line]) -> ET.Element:
     counts = {status: sum(line.status is status for line in lines) for status in Status}
     suite = ET.Element(
         "testsuite",
@@ -84,7 +88,7 @@ def _suite(of: str, told: Iterable[tuple[str, str]], lines: Sequence[Line]) -> E
         },
     )  # fmt: skip
     properties = ET.SubElement(suite, "properties")
-    for key, value in told:
+    for key, value in settings:
         ET.SubElement(properties, "property", {"name": key, "value": _clean(value)})
     for line in lines:
         title = line.name if line.rank is None else f"rank {line.rank}: {line.name}"
@@ -98,18 +102,18 @@ def _suite(of: str, told: Iterable[tuple[str, str]], lines: Sequence[Line]) -> E
 
 
 def _properties(document: TraceDocument) -> Iterable[tuple[str, str]]:
-    one = document.summary
+    summary = document.summary
     yield "file", document.file.name
     yield "gpus", ", ".join(dict.fromkeys(device.name for device in document.file.devices))
-    yield "iterations", f"{one.start_iteration} to {one.stop_iteration} of {one.total_iterations}"
-    yield "average_iteration_us", f"{one.average_iteration_us:.3f}"
-    if one.gpu_utilization_percent is not None:
-        yield "gpu_utilization_percent", f"{one.gpu_utilization_percent:.3f}"
+    yield "iterations", f"{summary.start_iteration} to {summary.stop_iteration} of {summary.total_iterations}"
+    yield "average_iteration_us", f"{summary.average_iteration_us:.3f}"
+    if summary.gpu_utilization_percent is not None:
+        yield "gpu_utilization_percent", f"{summary.gpu_utilization_percent:.3f}"
 
 
 def _properties_of_job(document: RanksDocument) -> Iterable[tuple[str, str]]:
-    yield "ranks", ", ".join(str(one.rank) for one in document.ranks)
-    yield "gpus", ", ".join(dict.fromkeys(one.gpu for one in document.ranks if one.gpu))
+    yield "ranks", ", ".join(str(rank.rank) for rank in document.ranks)
+    yield "gpus", ", ".join(dict.fromkeys(rank.gpu for rank in document.ranks if rank.gpu))
     yield "steps", str(len(document.steps))
 
 

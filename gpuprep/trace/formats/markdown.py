@@ -28,39 +28,43 @@ def render(document: TraceDocument) -> str:
     parts = [f"# {plain(document.file.profile_name or document.file.name)}: where the time went"]
     if document.advice:
         parts.append("## What to change")
-    for one in document.advice:
-        parts.append(_advice(one))
+    for advice in document.advice:
+        parts.append(_advice(advice))
     for name, (most, chosen) in TABLES.items():
         parts += _section(document, name, most, chosen)
     return "\n\n".join(parts) + "\n"
 
 
-def _advice(one: Advice) -> str:
+def _advice(advice: Advice) -> str:
     """A heading of its own, so that each can be linked to; its link is one only where it is plainly one."""
-    gain = f"{milliseconds(one.gain.us)} ms a step less" if one.gain and one.gain.us >= SMALLEST else one.severity
-    lines = [f"### {plain(rules()[one.rule].title)} ({plain(one.rule)}): {plain(gain)}"]
-    lines.append(f"{paragraph(one.problem)} {plain(one.recommendation)}")
-    lines += [paragraph(f"Estimated: {one.gain.how}.")] if one.gain else []
-    lines += [f"<{one.link}>" if LINK.fullmatch(one.link) else plain(one.link)] if one.link else []
+    gain = (
+        f"{milliseconds(advice.gain.us)} ms a step less"
+        if advice.gain and advice.gain.us >= SMALLEST
+        else advice.severity
+    )
+    lines = [f"### {plain(rules()[advice.rule].title)} ({plain(advice.rule)}): {plain(gain)}"]
+    lines.append(f"{paragraph(advice.problem)} {plain(advice.recommendation)}")
+    lines += [paragraph(f"Estimated: {advice.gain.how}.")] if advice.gain else []
+    lines += [f"<{advice.link}>" if LINK.fullmatch(advice.link) else plain(advice.link)] if advice.link else []
     return "\n\n".join(lines)
 
 
 def _section(document: TraceDocument, name: str, most: int, chosen: tuple[str, ...]) -> list[str]:
-    one = sheet(document, name)
-    titles = [column.title for column in one.columns]
+    content = sheet(document, name)
+    titles = [column.title for column in content.columns]
     places = [titles.index(title) for title in chosen] if chosen else list(range(len(titles)))
-    rows = [row for _, row in zip(range(most), one.rows, strict=False)]
+    rows = [row for _, row in zip(range(most), content.rows, strict=False)]
     if not rows:
         return []
     heads = []
     for place in places:
-        unit = {"us": "ms"}.get(one.columns[place].unit, one.columns[place].unit)
+        unit = {"us": "ms"}.get(content.columns[place].unit, content.columns[place].unit)
         heads.append(f"{titles[place]} ({unit})" if unit else titles[place])
     numbers = [head for head, place in zip(heads, places, strict=True) if not isinstance(rows[0][place], str)]
-    cells = [[plain(_short(cell(row[place], one.columns[place].unit))) for place in places] for row in rows]
+    cells = [[plain(_short(cell(row[place], content.columns[place].unit))) for place in places] for row in rows]
     if name == "summary":  # its unit stands in a column
         cells = [_summary(row) for row in rows]
-    return [f"## {one.title}\n\n{table(heads, cells, numbers)}"]
+    return [f"## {content.title}\n\n{table(heads, cells, numbers)}"]
 
 
 def _summary(row: tuple[str | int | float | None, ...]) -> list[str]:

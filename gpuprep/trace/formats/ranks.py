@@ -33,16 +33,17 @@ def tables(document: RanksDocument) -> Iterator[Sheet]:
     """ranks, collectives, steps, notes: the words of --table."""
     yield Sheet("ranks", "Ranks, a step", _RANKS, (_rank(document, place) for place in range(len(document.ranks))))
     yield Sheet("collectives", "Collectives", _COLLECTIVES, (
-        (one.name, one.group, one.group_size, one.dtype, one.bytes, one.calls, one.total_us, one.time_us,
-         one.exposed_us, one.overlapped_us, one.transfer_us, one.bus_gb_s)
-        for one in document.collectives
+        (collective.name, collective.group, collective.group_size, collective.dtype, collective.bytes,
+        collective.calls, collective.total_us, collective.time_us,
+         collective.exposed_us, collective.overlapped_us, collective.transfer_us, collective.bus_gb_s)
+        for collective in document.collectives
     ))  # fmt: skip
     yield Sheet("steps", "Steps by rank", _STEPS, (
         (step.name, line.rank, step.wall_us[place], step.busy_us[place], step.exposed_us[place], step.late_us[place],
          "most" if step.last_rank == line.rank else "")
         for step in document.steps for place, line in enumerate(document.ranks)
     ))  # fmt: skip
-    yield Sheet("notes", "Left out or guessed", _NOTES, ((one.id, one.count, one.text) for one in document.notes))
+    yield Sheet("notes", "Left out or guessed", _NOTES, ((note.id, note.count, note.text) for note in document.notes))
 
 
 def text(document: RanksDocument, *, full: bool = False) -> str:
@@ -54,10 +55,10 @@ def text(document: RanksDocument, *, full: bool = False) -> str:
     ]
     lines += [f"  {words}" for words in _findings(document)]
     lines += [] if full else [f"  {_SAID}"]
-    for one in tables(document):
-        if one.name == "steps" and not full:
+    for table in tables(document):
+        if table.name == "steps" and not full:
             continue
-        lines += _table(one, full) if one.name != "notes" else []
+        lines += _table(table, full) if table.name != "notes" else []
     if document.notes:
         lines.append("")
     shown = document.notes if full else document.notes[:MOST_NOTES]
@@ -75,20 +76,20 @@ def text(document: RanksDocument, *, full: bool = False) -> str:
 def markdown(document: RanksDocument) -> str:
     parts = [f"# {plain(document.job)}: {plain(_ranks(document))}"]
     parts += [paragraph(words) for words in (*_findings(document), f"Clocks: {document.clocks}{_error(document)}.")]
-    for one in tables(document):
-        rows = [[plain(cell(each, one.columns[place].unit)) for place, each in enumerate(row)] for row in one.rows]
+    for table in tables(document):
+        rows = [[plain(cell(each, table.columns[place].unit)) for place, each in enumerate(row)] for row in table.rows]
         if rows:
-            heads = [_head(column) for column in one.columns]
-            numbers = [each for each, column in zip(heads, one.columns, strict=True) if column.title not in _TEXTS]
-            parts.append(f"## {one.title}\n\n{markdown_table(heads, rows, numbers)}")
+            heads = [_head(column) for column in table.columns]
+            numbers = [each for each, column in zip(heads, table.columns, strict=True) if column.title not in _TEXTS]
+            parts.append(f"## {table.title}\n\n{markdown_table(heads, rows, numbers)}")
     return "\n\n".join(parts) + "\n"
 
 
 def csv(document: RanksDocument, table: str = "ranks") -> str:
     """Raises KeyError for a table that is none of `tables`."""
-    one = {sheet.name: sheet for sheet in tables(document)}[table]
-    rows: Iterable[Sequence[Cell]] = ((document.job, *row) for row in one.rows)
-    return "".join(csv_lines([("Job", *map(head, one.columns)), *rows]))
+    sheet = {sheet.name: sheet for sheet in tables(document)}[table]
+    rows: Iterable[Sequence[Cell]] = ((document.job, *row) for row in sheet.rows)
+    return "".join(csv_lines([("Job", *map(head, sheet.columns)), *rows]))
 
 
 def xlsx(document: RanksDocument) -> bytes:
@@ -117,21 +118,22 @@ def _findings(document: RanksDocument) -> Iterator[str]:
     if not document.stragglers and any(line.late_us is not None for line in document.ranks):
         yield "No straggler: no rank is last in most steps by 5 % of a step."
     if missing := document.missing:
-        told = ", ".join(map(str, missing[:MOST_MISSING]))
+        listed = ", ".join(map(str, missing[:MOST_MISSING]))
         more = f" and {len(missing) - MOST_MISSING} more" if len(missing) > MOST_MISSING else ""
-        yield f"No profile of rank {told}{more}: nothing is known of what they wait for."
+        yield f"No profile of rank {listed}{more}: nothing is known of what they wait for."
 
 
 def _rank(document: RanksDocument, place: int) -> tuple[Cell, ...]:
-    one = document.ranks[place]
+    rank = document.ranks[place]
     return (
-        one.rank, one.step_us, one.busy_us, one.busy_percent, one.compute_us, one.collective_us, one.exposed_us,
-        one.overlapped_us, one.waiting_us, one.late_us, one.last_percent, one.clock_offset_us, one.device, one.file,
+        rank.rank, rank.step_us, rank.busy_us, rank.busy_percent, rank.compute_us, rank.collective_us, rank.exposed_us,
+        rank.overlapped_us, rank.waiting_us, rank.late_us, rank.last_percent, rank.clock_offset_us, rank.device,
+        rank.file,
     )  # fmt: skip
 
 
-def _columns(*told: tuple[str, str]) -> tuple[Column, ...]:
-    return tuple(Column(title, unit) for title, unit in told)
+def _columns(*titles: tuple[str, str]) -> tuple[Column, ...]:
+    return tuple(Column(title, unit) for title, unit in titles)
 
 
 _RANKS = _columns(
@@ -158,19 +160,19 @@ def _head(column: Column) -> str:
     return f"{column.title} ({unit})" if unit else column.title
 
 
-def _table(one: Sheet, full: bool) -> Iterator[str]:
-    rows = list(one.rows)
+def _table(sheet: Sheet, full: bool) -> Iterator[str]:
+    rows = list(sheet.rows)
     if not rows:
         return
-    shown = rows if full else rows[: MOST_ROWS[one.name]]
-    titles = [_head(column) for column in one.columns]
-    kept = [place for place, title in enumerate(titles) if full or title in SHORT[one.name]]
+    shown = rows if full else rows[: MOST_ROWS[sheet.name]]
+    titles = [_head(column) for column in sheet.columns]
+    kept = [place for place, title in enumerate(titles) if full or title in SHORT[sheet.name]]
     heads = [titles[place] for place in kept]
-    cells = [[one_line(cell(row[place], one.columns[place].unit), NAME) for place in kept] for row in shown]
-    left = [one.columns[place].title in _TEXTS for place in kept]
+    cells = [[one_line(cell(row[place], sheet.columns[place].unit), NAME) for place in kept] for row in shown]
+    left = [sheet.columns[place].title in _TEXTS for place in kept]
     widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
     yield ""
-    yield one.title
+    yield sheet.title
     for row_ in (heads, *cells):
         yield "  " + "  ".join(
             f"{text:<{width}}" if is_left else f"{text:>{width}}"

@@ -43,10 +43,10 @@ class Sheet:
     rows: Iterator[tuple[Cell, ...]]
 
 
-def _columns(told: str) -> tuple[Column, ...]:
+def _columns(titles: str) -> tuple[Column, ...]:
     """ "Calls, GPU time (us)" """
     made = []
-    for each in told.split(", "):
+    for each in titles.split(", "):
         title, _, unit = each.partition(" (")
         made.append(Column(title, unit.removesuffix(")")))
     return tuple(made)
@@ -66,34 +66,34 @@ def sheet(document: TraceDocument, name: str) -> Sheet:
 
 
 def _summary(document: TraceDocument) -> Iterable[tuple[Cell, ...]]:
-    one = document.summary
+    summary = document.summary
     return (
         ("Profile", document.file.profile_name, ""),
-        ("First iteration", one.start_iteration, ""),
-        ("Last iteration", one.stop_iteration, ""),
-        ("Iterations", one.iterations, ""),
-        ("Iterations in the file", one.total_iterations, ""),
-        ("Split by", one.split_by, ""),
-        ("Wall clock time", one.wall_us, "us"),
-        ("Average iteration time", one.average_iteration_us, "us"),
-        ("GPU busy time, union, mean of the GPUs", one.gpu_busy_us, "us"),
-        ("GPU utilization", one.gpu_utilization_percent, "%"),
-        ("Kernels", one.kernels, ""),
-        ("Kernel time, sum", one.kernel_time_us, "us"),
-        ("Memory operations", one.memory_operations, ""),
-        ("Memory operation time, sum", one.memory_time_us, "us"),
-        ("Tensor Core kernels", one.tensor_core_kernels, ""),
-        ("Tensor Core kernel time, sum", one.tensor_core_kernel_time_us, "us"),
-        ("Time of kernels whose name does not tell", one.unknown_kernel_time_us, "us"),
-        ("GPU time of ops that could use Tensor Cores", one.eligible_op_time_us, "us"),
-        ("Tensor Core kernel efficiency", one.tensor_core_efficiency_percent, "%"),
-        ("Tensor Core time in other ops", one.tensor_core_time_elsewhere_us, "us"),
-        ("Ops that use Tensor Cores", one.ops_using_tensor_cores, ""),
-        ("GPU time of ops that use Tensor Cores", one.ops_using_tensor_cores_time_us, "us"),
-        ("Ops that could use Tensor Cores and do not", one.ops_eligible_not_using, ""),
-        ("GPU time of ops that could use Tensor Cores and do not", one.ops_eligible_not_using_time_us, "us"),
-        ("All other ops", one.other_ops, ""),
-        ("GPU time of all other ops", one.other_ops_time_us, "us"),
+        ("First iteration", summary.start_iteration, ""),
+        ("Last iteration", summary.stop_iteration, ""),
+        ("Iterations", summary.iterations, ""),
+        ("Iterations in the file", summary.total_iterations, ""),
+        ("Split by", summary.split_by, ""),
+        ("Wall clock time", summary.wall_us, "us"),
+        ("Average iteration time", summary.average_iteration_us, "us"),
+        ("GPU busy time, union, mean of the GPUs", summary.gpu_busy_us, "us"),
+        ("GPU utilization", summary.gpu_utilization_percent, "%"),
+        ("Kernels", summary.kernels, ""),
+        ("Kernel time, sum", summary.kernel_time_us, "us"),
+        ("Memory operations", summary.memory_operations, ""),
+        ("Memory operation time, sum", summary.memory_time_us, "us"),
+        ("Tensor Core kernels", summary.tensor_core_kernels, ""),
+        ("Tensor Core kernel time, sum", summary.tensor_core_kernel_time_us, "us"),
+        ("Time of kernels whose name does not tell", summary.unknown_kernel_time_us, "us"),
+        ("GPU time of ops that could use Tensor Cores", summary.eligible_op_time_us, "us"),
+        ("Tensor Core kernel efficiency", summary.tensor_core_efficiency_percent, "%"),
+        ("Tensor Core time in other ops", summary.tensor_core_time_elsewhere_us, "us"),
+        ("Ops that use Tensor Cores", summary.ops_using_tensor_cores, ""),
+        ("GPU time of ops that use Tensor Cores", summary.ops_using_tensor_cores_time_us, "us"),
+        ("Ops that could use Tensor Cores and do not", summary.ops_eligible_not_using, ""),
+        ("GPU time of ops that could use Tensor Cores and do not", summary.ops_eligible_not_using_time_us, "us"),
+        ("All other ops", summary.other_ops, ""),
+        ("GPU time of all other ops", summary.other_ops_time_us, "us"),
     )
 
 
@@ -110,69 +110,75 @@ def _machine(document: TraceDocument) -> Iterable[tuple[Cell, ...]]:
     yield "Told by", file.machine_source
 
 
-def _device(one: DeviceTotals) -> tuple[Cell, ...]:
+def _device(device: DeviceTotals) -> tuple[Cell, ...]:
     return (
-        one.device, one.name, one.compute_capability, one.sms, one.memory_bytes, one.utilization_percent, one.kernels,
-        one.kernel_time_us, one.memory_operations, one.memory_time_us, one.busy_us, one.span_us,
+        device.device, device.name, device.compute_capability, device.sms, device.memory_bytes,
+        device.utilization_percent, device.kernels,
+        device.kernel_time_us, device.memory_operations, device.memory_time_us, device.busy_us, device.span_us,
     )  # fmt: skip
 
 
-def _advice(one: Advice) -> tuple[Cell, ...]:
-    gain = one.gain
+def _advice(advice: Advice) -> tuple[Cell, ...]:
+    gain = advice.gain
     return (
-        one.rule, one.severity, one.problem, one.recommendation, gain.us if gain else None, gain.how if gain else "",
-        one.link, len(one.ops), len(one.kernels),
+        advice.rule, advice.severity, advice.problem, advice.recommendation, gain.us if gain else None,
+        gain.how if gain else "",
+        advice.link, len(advice.ops), len(advice.kernels),
     )  # fmt: skip
 
 
-def _iteration(one: Iteration) -> tuple[Cell, ...]:
+def _iteration(iteration: Iteration) -> tuple[Cell, ...]:
     return (
-        one.index, one.name, "yes" if one.profiled else "no", one.start_us, one.wall_us, one.busy_us, one.kernels,
-        one.tensor_core_kernels, one.gpu_time_us, one.tensor_core_time_us, one.other_kernel_time_us,
-        one.memory_time_us,
+        iteration.index, iteration.name, "yes" if iteration.profiled else "no", iteration.start_us, iteration.wall_us,
+        iteration.busy_us, iteration.kernels,
+        iteration.tensor_core_kernels, iteration.gpu_time_us, iteration.tensor_core_time_us,
+        iteration.other_kernel_time_us,
+        iteration.memory_time_us,
     )  # fmt: skip
 
 
-def _spread(one: Spread) -> tuple[Cell, ...]:
-    return one.total, one.average, one.shortest, one.longest
+def _spread(spread: Spread) -> tuple[Cell, ...]:
+    return spread.total, spread.average, spread.shortest, spread.longest
 
 
-def _op_type(one: OpTypeLine) -> tuple[Cell, ...]:
+def _op_type(line: OpTypeLine) -> tuple[Cell, ...]:
     return (
-        one.type, one.ops, one.calls, *_spread(one.cpu_us), *_spread(one.gpu_us), *_spread(one.cpu_overhead_us),
-        *_spread(one.gpu_idle_us),
+        line.type, line.ops, line.calls, *_spread(line.cpu_us), *_spread(line.gpu_us), *_spread(line.cpu_overhead_us),
+        *_spread(line.gpu_idle_us),
     )  # fmt: skip
 
 
-def _op(one: OpLine) -> tuple[Cell, ...]:
+def _op(line: OpLine) -> tuple[Cell, ...]:
     return (
-        one.gpu_us, one.gpu_with_children_us, one.cpu_us, one.name, one.direction, one.type, one.calls,
-        "yes" if one.eligible else "no", "yes" if one.using_tensor_cores else "no", one.kernel_calls, one.dtypes,
-        one.shapes, one.module, one.cpu_overhead_us, one.gpu_idle_us, one.flops, one.tflops, " > ".join(one.stack),
-        one.id,
+        line.gpu_us, line.gpu_with_children_us, line.cpu_us, line.name, line.direction, line.type, line.calls,
+        "yes" if line.eligible else "no", "yes" if line.using_tensor_cores else "no", line.kernel_calls, line.dtypes,
+        line.shapes, line.module, line.cpu_overhead_us, line.gpu_idle_us, line.flops, line.tflops,
+        " > ".join(line.stack),
+        line.id,
     )  # fmt: skip
 
 
-def _kernel(one: KernelLine) -> tuple[Cell, ...]:
+def _kernel(line: KernelLine) -> tuple[Cell, ...]:
     return (
-        one.name, one.tensor_cores, one.calls, one.total_us, one.average_us, one.shortest_us, one.longest_us,
-        "memory operation" if one.memory else "kernel", one.rule, one.id,
+        line.name, line.tensor_cores, line.calls, line.total_us, line.average_us, line.shortest_us, line.longest_us,
+        "memory operation" if line.memory else "kernel", line.rule, line.id,
     )  # fmt: skip
 
 
-def _module(one: ModuleLine) -> tuple[Cell, ...]:
-    return one.module, one.calls, one.gpu_us, one.tensor_core_time_us, one.cpu_us
+def _module(line: ModuleLine) -> tuple[Cell, ...]:
+    return line.module, line.calls, line.gpu_us, line.tensor_core_time_us, line.cpu_us
 
 
-def _roof(one: RoofLine) -> tuple[Cell, ...]:
+def _roof(line: RoofLine) -> tuple[Cell, ...]:
     return (
-        one.type, one.shape, one.dtype, one.calls, one.gpu_us, one.tflops, one.roof_tflops, one.percent, one.words,
-        one.better, one.better_us, one.roof_source, one.op,
+        line.type, line.shape, line.dtype, line.calls, line.gpu_us, line.tflops, line.roof_tflops, line.percent,
+        line.words,
+        line.better, line.better_us, line.roof_source, line.op,
     )  # fmt: skip
 
 
-def _note(one: Note) -> tuple[Cell, ...]:
-    return one.id, one.count, one.text
+def _note(note: Note) -> tuple[Cell, ...]:
+    return note.id, note.count, note.text
 
 
 _FOUR = "{0} total (us), {0} average (us), {0} shortest (us), {0} longest (us)"

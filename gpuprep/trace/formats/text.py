@@ -48,52 +48,53 @@ def render(document: TraceDocument, *, full: bool = False, width: int = 80) -> s
 
 
 def _head(document: TraceDocument) -> Iterator[str]:
-    file, one = document.file, document.summary
+    file, summary = document.file, document.summary
     yield one_line(f"{file.profile_name or file.name}  {_gpus(document)}  {file.format} {file.generation}".strip())
-    chosen = count(one.total_iterations, "iteration")
-    if one.iterations != one.total_iterations:
-        chosen = f"iterations {one.start_iteration} to {one.stop_iteration} of {one.total_iterations}"
-    split = "not split" if one.split_by == "one" else f"split by {one_line(one.split_by, 60)}"
+    chosen = count(summary.total_iterations, "iteration")
+    if summary.iterations != summary.total_iterations:
+        chosen = f"iterations {summary.start_iteration} to {summary.stop_iteration} of {summary.total_iterations}"
+    split = "not split" if summary.split_by == "one" else f"split by {one_line(summary.split_by, 60)}"
     yield (
-        f"  {chosen} ({split}), {milliseconds(one.average_iteration_us)} ms each, {milliseconds(one.wall_us)} ms in all"
+        f"  {chosen} ({split}), {milliseconds(summary.average_iteration_us)} ms each, "
+        f"{milliseconds(summary.wall_us)} ms in all"
     )
-    yield f"  GPU utilization {percent(one.gpu_utilization_percent)}: busy {milliseconds(one.gpu_busy_us)} ms"
-    unknown = f"; of {milliseconds(one.unknown_kernel_time_us)} ms the name does not tell"
+    yield f"  GPU utilization {percent(summary.gpu_utilization_percent)}: busy {milliseconds(summary.gpu_busy_us)} ms"
+    unknown = f"; of {milliseconds(summary.unknown_kernel_time_us)} ms the name does not tell"
     yield (
-        f"  {count(one.kernels, 'kernel')} {milliseconds(one.kernel_time_us)} ms,"
-        f" {count(one.memory_operations, 'memory operation')} {milliseconds(one.memory_time_us)} ms"
+        f"  {count(summary.kernels, 'kernel')} {milliseconds(summary.kernel_time_us)} ms,"
+        f" {count(summary.memory_operations, 'memory operation')} {milliseconds(summary.memory_time_us)} ms"
     )
     yield (
-        f"  Tensor Core kernels {milliseconds(one.tensor_core_kernel_time_us)} ms, efficiency"
-        f" {percent(one.tensor_core_efficiency_percent)}{unknown if one.unknown_kernel_time_us else ''}"
+        f"  Tensor Core kernels {milliseconds(summary.tensor_core_kernel_time_us)} ms, efficiency"
+        f" {percent(summary.tensor_core_efficiency_percent)}{unknown if summary.unknown_kernel_time_us else ''}"
     )
-    if one.ops_eligible_not_using:
+    if summary.ops_eligible_not_using:
         yield (
-            f"  {count(one.ops_eligible_not_using, 'op')} could use Tensor Cores and"
-            f" {'does' if one.ops_eligible_not_using == 1 else 'do'} not:"
-            f" {milliseconds(one.ops_eligible_not_using_time_us)} ms"
+            f"  {count(summary.ops_eligible_not_using, 'op')} could use Tensor Cores and"
+            f" {'does' if summary.ops_eligible_not_using == 1 else 'do'} not:"
+            f" {milliseconds(summary.ops_eligible_not_using_time_us)} ms"
         )
 
 
 def _gpus(document: TraceDocument) -> str:
     """Those that worked."""
     named: dict[str, int] = {}
-    worked = [one for one in document.file.devices if one.kernels or one.memory_operations]
+    worked = [device for device in document.file.devices if device.kernels or device.memory_operations]
     for device in worked or document.file.devices:
-        told = device.name or "a GPU without a name"
-        told += f" ({device.compute_capability})" if device.compute_capability else ""
-        named[told] = named.get(told, 0) + 1
+        name = device.name or "a GPU without a name"
+        name += f" ({device.compute_capability})" if device.compute_capability else ""
+        named[name] = named.get(name, 0) + 1
     return ", ".join(f"{often} x {name}" if often > 1 else name for name, often in named.items()) or "no GPU"
 
 
 def _changes(document: TraceDocument, width: int) -> Iterator[str]:
-    """The first screen's: what gains most, or what is missing where nothing can be told."""
-    told = [one for one in document.advice if one.severity != "missing"] or list(document.advice)
-    if not told:
+    """The first screen's: what gains most, or what is missing where nothing can be judged."""
+    advice = [advice for advice in document.advice if advice.severity != "missing"] or list(document.advice)
+    if not advice:
         return
-    shown = told[:MOST_ADVICE]
+    shown = advice[:MOST_ADVICE]
     yield ""
-    left = f" ({len(shown)} of {len(told)}, then {', '.join(_ids(told))})" if len(shown) < len(told) else ""
+    left = f" ({len(shown)} of {len(advice)}, then {', '.join(_ids(advice))})" if len(shown) < len(advice) else ""
     yield _cut(f"What to change{left}", width)
     for one in shown:
         yield _cut(f"  {_gain(one):>14}  {rules()[one.rule].title}", width)
@@ -104,9 +105,9 @@ def _changes(document: TraceDocument, width: int) -> Iterator[str]:
             yield rest if len(wrapped) == MOST_LINES else _cut(f"{rest} …", width)
 
 
-def _ids(told: Sequence[Advice]) -> list[str]:
+def _ids(listed: Sequence[Advice]) -> list[str]:
     """Of what the first screen has no room for."""
-    return list(dict.fromkeys(one.rule for one in told[MOST_ADVICE:]))
+    return list(dict.fromkeys(advice.rule for advice in listed[MOST_ADVICE:]))
 
 
 def _advice(document: TraceDocument, width: int) -> Iterator[str]:
@@ -114,10 +115,10 @@ def _advice(document: TraceDocument, width: int) -> Iterator[str]:
         return
     yield ""
     yield "What to change (each gain is of one change alone: they do not add up)"
-    for one in document.advice:
-        yield f"  {_gain(one):>14}  {rules()[one.rule].title} ({one.rule})"
-        estimated = f"Estimated: {one.gain.how}" if one.gain else ""
-        for text in filter(None, (one.problem, one.recommendation, estimated, one.link)):
+    for advice in document.advice:
+        yield f"  {_gain(advice):>14}  {rules()[advice.rule].title} ({advice.rule})"
+        estimated = f"Estimated: {advice.gain.how}" if advice.gain else ""
+        for text in filter(None, (advice.problem, advice.recommendation, estimated, advice.link)):
             yield from _wrapped(text, width)
 
 
@@ -132,24 +133,24 @@ def _wrapped(text: str, width: int) -> list[str]:
     )
 
 
-def _gain(one: Advice) -> str:
-    if one.gain is None:
-        return {"missing": "cannot tell"}.get(one.severity, one.severity)
-    saved = milliseconds(one.gain.us)
+def _gain(advice: Advice) -> str:
+    if advice.gain is None:
+        return {"missing": "cannot tell"}.get(advice.severity, advice.severity)
+    saved = milliseconds(advice.gain.us)
     return f"-{saved} ms/step" if float(saved.replace(",", "")) else "no gain now"
 
 
 def _ops(document: TraceDocument, width: int, most: int) -> Iterator[str]:
-    ops = sorted(document.ops, key=lambda one: -one.gpu_us)[: max(0, most)]
+    ops = sorted(document.ops, key=lambda op: -op.gpu_us)[: max(0, most)]
     whole = document.summary.kernel_time_us + document.summary.memory_time_us
     if not ops or not whole:
         return
     yield ""
     yield f"  {'GPU ms':>8}  {'':>7}  {'calls':>6}  TC   op"
-    for one in ops:
-        uses = "yes" if one.using_tensor_cores else "NO" if one.eligible else "-"
-        name = op_name(one.name, one.module, one.shapes)
-        row = f"  {milliseconds(one.gpu_us):>8}  {share(one.gpu_us, whole):>7}  {one.calls:>6,}  {uses:<3}  {name}"
+    for op in ops:
+        uses = "yes" if op.using_tensor_cores else "NO" if op.eligible else "-"
+        name = op_name(op.name, op.module, op.shapes)
+        row = f"  {milliseconds(op.gpu_us):>8}  {share(op.gpu_us, whole):>7}  {op.calls:>6,}  {uses:<3}  {name}"
         yield _cut(row, width)
 
 
@@ -196,23 +197,23 @@ def _notes(document: TraceDocument, width: int) -> Iterator[str]:
         yield f"  ... and {len(notes) - MOST_NOTES:,} more: --format csv --table notes has all"
 
 
-def _table(one: Sheet, most: int) -> Iterator[str]:
+def _table(sheet: Sheet, most: int) -> Iterator[str]:
     rows: list[tuple[Cell, ...]] = []
     more = 0
-    for row in one.rows:
+    for row in sheet.rows:
         if len(rows) < most:
             rows.append(row)
         else:
             more += 1
     if not rows:
         return
-    kept = [place for place, column in enumerate(one.columns) if place == 0 or not _is_too_wide(column.title)]
-    heads = [_head_of(one, place) for place in kept]
-    rows = list(map(_short_names(one), rows))
-    most_letters = [WORDS if one.columns[place].title in SENTENCES else NAME for place in kept]
+    kept = [place for place, column in enumerate(sheet.columns) if place == 0 or not _is_too_wide(column.title)]
+    heads = [_head_of(sheet, place) for place in kept]
+    rows = list(map(_short_names(sheet), rows))
+    most_letters = [WORDS if sheet.columns[place].title in SENTENCES else NAME for place in kept]
     cells = [
         [
-            one_line(cell(row[place], one.columns[place].unit), most)
+            one_line(cell(row[place], sheet.columns[place].unit), most)
             for place, most in zip(kept, most_letters, strict=True)
         ]
         for row in rows
@@ -220,16 +221,16 @@ def _table(one: Sheet, most: int) -> Iterator[str]:
     numbers = [all(not isinstance(row[place], str) for row in rows) for place in kept]
     widths = [max(len(head), *(len(row[place]) for row in cells)) for place, head in enumerate(heads)]
     yield ""
-    yield one.title
+    yield sheet.title
     for row_ in (heads, *cells):
         yield "  " + "  ".join(_aligned(row_, widths, numbers))
     if more:
-        yield f"  ... and {more:,} more rows: --format csv --table {one.name} has all"
+        yield f"  ... and {more:,} more rows: --format csv --table {sheet.name} has all"
 
 
-def _short_names(one: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]:
+def _short_names(sheet: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]:
     """What tells ops and kernels apart often stands at the end of long names."""
-    titles = [column.title for column in one.columns]
+    titles = [column.title for column in sheet.columns]
 
     def shorter(row: tuple[Cell, ...]) -> tuple[Cell, ...]:
         cells = list(row)
@@ -243,8 +244,8 @@ def _short_names(one: Sheet) -> Callable[[tuple[Cell, ...]], tuple[Cell, ...]]:
     return shorter
 
 
-def _head_of(one: Sheet, place: int) -> str:
-    column = one.columns[place]
+def _head_of(sheet: Sheet, place: int) -> str:
+    column = sheet.columns[place]
     unit = "ms" if column.unit == "us" else column.unit
     return f"{column.title} ({unit})" if unit else column.title
 

@@ -46,32 +46,32 @@ def book(name: str, tables: Iterable[Sheet]) -> bytes:
     with xlsxwriter.Workbook(buffer, OPTIONS) as made:
         # The same document gives the same file.
         made.set_properties({"title": _clean(name), "created": datetime(2000, 1, 1)})
-        styles = {unit: made.add_format({"num_format": told}) for unit, told in FORMATS.items()}
+        styles = {unit: made.add_format({"num_format": number_format}) for unit, number_format in FORMATS.items()}
         bold = made.add_format({"bold": True, "text_wrap": True, "valign": "top"})
-        for one in tables:
-            _fill(made.add_worksheet(one.title), one, name, styles, bold)
+        for table in tables:
+            _fill(made.add_worksheet(table.title), table, name, styles, bold)
     return buffer.getvalue()
 
 
-def _fill(page: Any, one: Sheet, name: str, styles: dict[str, Any], bold: Any) -> None:
+def _fill(page: Any, sheet: Sheet, name: str, styles: dict[str, Any], bold: Any) -> None:
     """Row 0 names the profile, row 1 the columns."""
-    page.write_string(0, 0, _clean(f"{one.title} of {name}"), bold)
-    widths = [len(head(column)) // 2 + 4 for column in one.columns]
-    for place, column in enumerate(one.columns):
+    page.write_string(0, 0, _clean(f"{sheet.title} of {name}"), bold)
+    widths = [len(head(column)) // 2 + 4 for column in sheet.columns]
+    for place, column in enumerate(sheet.columns):
         page.write_string(1, place, head(column), bold)
     row = 1
-    for row, cells in enumerate(one.rows, 2):
+    for row, cells in enumerate(sheet.rows, 2):
         if row >= MOST_ROWS:
             page.write_string(row, 0, "more rows than a sheet holds: --format csv and json have all")
             break
-        _write(page, row, cells, one, styles, widths)
+        _write(page, row, cells, sheet, styles, widths)
     for place, width in enumerate(widths):
         page.set_column(place, place, min(width, WIDEST))
     page.freeze_panes(2, 0)
-    page.autofilter(1, 0, max(row, 2), len(one.columns) - 1)
+    page.autofilter(1, 0, max(row, 2), len(sheet.columns) - 1)
 
 
-def _write(page: Any, row: int, cells: Sequence[Cell], one: Sheet, styles: dict[str, Any], widths: list[int]) -> None:
+def _write(page: Any, row: int, cells: Sequence[Cell], sheet: Sheet, styles: dict[str, Any], widths: list[int]) -> None:
     for place, cell in enumerate(cells):
         if cell is None:
             continue
@@ -79,7 +79,7 @@ def _write(page: Any, row: int, cells: Sequence[Cell], one: Sheet, styles: dict[
             page.write_string(row, place, _clean(cell))
             widths[place] = max(widths[place], min(len(cell) + 2, WIDEST))
         else:
-            page.write_number(row, place, cell, styles[one.columns[place].unit])
+            page.write_number(row, place, cell, styles[sheet.columns[place].unit])
             widths[place] = max(widths[place], 12)
 
 

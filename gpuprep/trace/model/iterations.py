@@ -51,7 +51,7 @@ class Borders:
 
 def borders(trace: Trace) -> Borders:
     """What the profile itself tells."""
-    return _by_steps(trace) or _by_names(trace) or _one(trace)
+    return _by_steps(trace) or _by_names(trace) or _whole_span(trace)
 
 
 def by_key_op(trace: Trace, key_op: str, calls: Ints) -> Borders:
@@ -114,8 +114,8 @@ def _families(trace: Trace) -> list[tuple[str, Ints]]:
     bases: dict[str, int] = {}
     of_base = np.zeros(len(names), np.int64)
     for at, index in enumerate(names):
-        found = NUMBERED.match(trace.names[index][:LONGEST])
-        of_base[at] = bases.setdefault(found["base"] if found else trace.names[index], len(bases))
+        match = NUMBERED.match(trace.names[index][:LONGEST])
+        of_base[at] = bases.setdefault(match["base"] if match else trace.names[index], len(bases))
     of = of_base[of_name]
     length = np.bincount(of, trace.ops.end[annotations] - trace.ops.start[annotations], len(bases))
     length[np.bincount(of, minlength=len(bases)) < 2] = -1
@@ -124,7 +124,7 @@ def _families(trace: Trace) -> list[tuple[str, Ints]]:
     return [(texts[base], annotations[of == base]) for base in most if length[base] >= 0]
 
 
-def _one(trace: Trace) -> Borders:
+def _whole_span(trace: Trace) -> Borders:
     ops = trace.ops
     own = ops.kind != OpKind.PYTHON
     for start, end in ((ops.start[own], ops.end[own]), (trace.calls.start, trace.calls.end), _gpu(trace)):

@@ -27,7 +27,7 @@ class Launches:
     call_op: NDArray[np.int32]  # of each API call the innermost operator around it; -1 without
     checked: int  # GPU events of which the External id names an operator
     agree: int  # of these, how many have the same operator around their launch
-    by_external: int  # GPU events whose operator the External id alone told
+    by_external: int  # GPU events whose operator is known by the External id alone
 
 
 def launches(trace: Trace, ops: Sweep, annotations: Sweep) -> Launches:
@@ -38,9 +38,9 @@ def launches(trace: Trace, ops: Sweep, annotations: Sweep) -> Launches:
     around = _of_call(call_op, call)
     external = _by_external(trace)
     both = (around >= 0) & (external >= 0)
-    told = (around < 0) & (external >= 0)
+    by_external_id = (around < 0) & (external >= 0)
     # Calls without an operator around them, and events without a call: what the External id says, if it can say it.
-    around = np.where(told, external, around)
+    around = np.where(by_external_id, external, around)
     rest = around < 0
     if rest.any() and len(annotations.rows):
         noted = annotations.around(calls.start, calls.thread)
@@ -51,7 +51,7 @@ def launches(trace: Trace, ops: Sweep, annotations: Sweep) -> Launches:
         call_op=call_op,
         checked=int(both.sum()),
         agree=int((both & (around == external)).sum()),
-        by_external=int(told.sum()),
+        by_external=int(by_external_id.sum()),
     )
 
 

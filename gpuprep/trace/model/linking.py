@@ -61,8 +61,8 @@ def profile(trace: Trace, *, key_op: str = "", name: str = "") -> Profile:
     first = made.first[1:]
     give_back()
     origin = np.append(tree.rows, NONE)[nearest(forward, tree.above)[first]]
-    told = stacks.of_ranges(trace, tree.rows[first].tolist(), parents, origin.tolist())
-    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, told, strict=True)]
+    call_stacks = stacks.of_ranges(trace, tree.rows[first].tolist(), parents, origin.tolist())
+    op_rows = [dataclasses.replace(row, stack=stack) for row, stack in zip(made.rows, call_stacks, strict=True)]
     kernels, kernel = rows.kernels(trace)
     if key_op:
         named = [at for at, row in enumerate(op_rows, 1) if row.name == key_op]

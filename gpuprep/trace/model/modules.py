@@ -65,7 +65,7 @@ def of_tree(trace: Trace, modules: Modules, tree: Sweep, forward: Ints) -> NDArr
     """
     rows = tree.rows
     if not len(modules.instances):
-        return _told(trace, modules, tree)
+        return _from_hierarchy(trace, modules, tree)
     path_of = np.full(len(trace.ops.start) + 1, NONE, np.int32)
     path_of[modules.instances] = modules.instance_path
     made = path_of[modules.own.around(trace.ops.start[rows], trace.ops.thread[rows])]
@@ -74,15 +74,15 @@ def of_tree(trace: Trace, modules: Modules, tree: Sweep, forward: Ints) -> NDArr
     return nearest(made, tree.above)
 
 
-def _told(trace: Trace, modules: Modules, tree: Sweep) -> NDArray[np.int32]:
+def _from_hierarchy(trace: Trace, modules: Modules, tree: Sweep) -> NDArray[np.int32]:
     """What some profiles write beside their ops instead of ranges of modules; new paths go to `modules`."""
     arguments = trace.ops.arguments[tree.rows]
     known: dict[str, int] = {}
     of_arguments = np.full(len(trace.arguments) + 1, NONE, np.int32)  # the last entry: no arguments
     for index, each in enumerate(trace.arguments):
-        told = dict(each.other).get(HIERARCHY)
-        if told:
-            path = "/".join(METHOD.sub("", part) for part in PARTS.split(told))[:LONGEST]
+        hierarchy = dict(each.other).get(HIERARCHY)
+        if hierarchy:
+            path = "/".join(METHOD.sub("", part) for part in PARTS.split(hierarchy))[:LONGEST]
             of_arguments[index] = known.setdefault(path, len(known))
     modules.paths.extend(known)
     return nearest(of_arguments[arguments], tree.above)

@@ -34,9 +34,10 @@ def proven(
         if not yes and _proves(trace, ops[op], found, calls, int(total.sum())):
             times = np.bincount(kernel, weights=total, minlength=len(kernels))
             sure.add(max(unknown & set(kernel.tolist()), key=lambda each: float(times[each])))
-    told = UsesTensorCores.YES
+    proven_use = UsesTensorCores.YES
     return [
-        dataclasses.replace(row, tensor_cores=told, rule=SPEED) if at in sure else row for at, row in enumerate(kernels)
+        dataclasses.replace(row, tensor_cores=proven_use, rule=SPEED) if at in sure else row
+        for at, row in enumerate(kernels)
     ]
 
 
@@ -52,14 +53,14 @@ def _proves(trace: Trace, op: OpRow, found: Board, calls: int, ns: int) -> bool:
 
 def _board(trace: Trace) -> Board | None:
     """Of the GPUs that worked, if they are of one kind."""
-    used = [one for one in trace.devices if one.index in set(np.unique(trace.gpu.device).tolist())]
+    used = [device for device in trace.devices if device.index in set(np.unique(trace.gpu.device).tolist())]
     every = {
-        one.name: board(
+        device.name: board(
             "",
-            name=one.name,
-            memory_mib=one.memory_bytes / MIB if one.memory_bytes > 0 else None,
-            sms=one.sms if one.sms > 0 else None,
+            name=device.name,
+            memory_mib=device.memory_bytes / MIB if device.memory_bytes > 0 else None,
+            sms=device.sms if device.sms > 0 else None,
         )
-        for one in used
+        for device in used
     }
     return next(iter(every.values())) if len(every) == 1 else None

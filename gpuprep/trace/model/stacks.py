@@ -29,14 +29,14 @@ def _frames(trace: Trace, row: int, parents: Ints) -> list[str]:
         if kind[row] == python:
             frames.append(trace.names[trace.ops.name[row]][:LONGEST])
         elif not frames:
-            frames.extend(_told(trace, row))
+            frames.extend(_recorded_frames(trace, row))
         row = int(parents[row])
     return frames
 
 
-def _told(trace: Trace, row: int) -> list[str]:
+def _recorded_frames(trace: Trace, row: int) -> list[str]:
     arguments = int(trace.ops.arguments[row])
     if arguments < 0:
         return []
-    told = dict(trace.arguments[arguments].other).get(CALL_STACK, "")
-    return [frame.strip()[:LONGEST] for frame in told.split(";")[:MOST] if frame.strip()]
+    call_stack = dict(trace.arguments[arguments].other).get(CALL_STACK, "")
+    return [frame.strip()[:LONGEST] for frame in call_stack.split(";")[:MOST] if frame.strip()]

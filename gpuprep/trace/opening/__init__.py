@@ -38,7 +38,7 @@ class Opened:
     document: TraceDocument
 
     def with_notes(self, notes: tuple[Note, ...]) -> Opened:
-        """The same, with what is to be said of the file beside its own notes."""
+        """The same, with what is to be reported of the file beside its own notes."""
         file = replace(self.document.file, notes=(*self.document.file.notes, *notes))
         return replace(self, document=replace(self.document, file=file))
 
@@ -51,7 +51,7 @@ def open_trace(
     last_rank: tuple[int, float, float] | None = None,
     say: Say = lambda _step: None,
 ) -> Opened:
-    """One file, as everything shows it. `record` is of the machine that it was recorded on; `say` is told each step.
+    """One file, as everything shows it. `record` is of the machine that it was recorded on; `say` gets each step.
 
     `last_rank`: as advise() takes it, where the file is one of several ranks.
 

@@ -18,8 +18,8 @@ from gpuprep.untrusted.plaintext import one_line
 
 SHOWN = 5  # names in a note
 MOST_SAID = 500  # letters of an error: a name alone may have 200
-FEW = 16  # files of which each step is told
-SECONDS = 2.0  # between two steps that are told of more files: a log of ten thousand lines helps nobody
+FEW = 16  # files of which each step is reported
+SECONDS = 2.0  # between two steps that are reported of more files: a log of ten thousand lines helps nobody
 
 
 def others(files: Found) -> tuple[Note, ...]:
@@ -33,19 +33,19 @@ def others(files: Found) -> tuple[Note, ...]:
 
 
 def now_and_then(say: Say, files: int) -> Say:
-    """`say` itself for few files; of many it is told a step every SECONDS."""
+    """`say` itself for few files; of many it gets a step every SECONDS."""
     if files <= FEW:
         return say
     due = 0.0
 
-    def told(step: str) -> None:
+    def say_if_due(step: str) -> None:
         nonlocal due
         now = time.monotonic()
         if now >= due:
             due = now + SECONDS
             say(step)
 
-    return told
+    return say_if_due
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Job:
 
 
 def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say = lambda _step: None) -> Job:
-    """Files that are no profile are left out and said; UsageError where none is one.
+    """Files that are no profile are left out and reported; UsageError where none is one.
 
     Of `wish`, the key op and the paths count, and the iterations are those that all ranks have.
     `files`: what look() has found in the folder, where somebody has looked.
@@ -80,9 +80,9 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     failed: list[Note] = []
     first: UsageError | None = None
     many = len(looked.profiles)
-    told = now_and_then(say, many)
+    say_step = now_and_then(say, many)
     for number, file in enumerate(looked.profiles, 1):
-        told(f"reading {file.name} ({number} of {many})")
+        say_step(f"reading {file.name} ({number} of {many})")
         try:
             # Python functions are most of a profile with stacks, and say nothing of ranks.
             trace = read(file, stacks=False)
@@ -101,7 +101,7 @@ def open_job(folder: Path, wish: Wish, files: Found | None = None, *, say: Say =
     say(f"comparing {len(found)} ranks")
     joined = join(found, wish.profile_name or folder.resolve().name)
     notes = (*joined.notes, *failed, *others(looked))
-    return Job(replace(joined, notes=notes), {one.rank: by_name[one.file] for one in joined.ranks})
+    return Job(replace(joined, notes=notes), {rank.rank: by_name[rank.file] for rank in joined.ranks})
 
 
 def open_rank(

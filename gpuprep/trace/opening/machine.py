@@ -30,12 +30,12 @@ LONGEST_STEP_MS = 86_400_000.0
 def used_devices(trace: Trace) -> list[Device]:
     """Those that worked; all of the file where none did."""
     used = set(np.unique(trace.gpu.device).tolist())
-    return [one for one in trace.devices if one.index in used] or trace.devices
+    return [device for device in trace.devices if device.index in used] or trace.devices
 
 
 def board_used(trace: Trace, record: RunRecord | None) -> Board | None:
     """The board of the GPUs that worked; None where they differ or the catalogue does not know them."""
-    found = [_board(one, record) for one in used_devices(trace)]
+    found = [_board(device, record) for device in used_devices(trace)]
     keys = {one.key if one else "" for one in found}
     return found[0] if len(keys) == 1 else None
 
@@ -64,30 +64,32 @@ def beside(path: Path) -> Beside:
         known = showable.safe(from_json_value(RunRecord, record)) if record else None
     except (OSError, ValueError, DecodeError):
         return Beside({})
-    told = found.get("machine") if isinstance(found, dict) else None
-    items = told.items() if isinstance(told, dict) else ()
+    machine = found.get("machine") if isinstance(found, dict) else None
+    items = machine.items() if isinstance(machine, dict) else ()
     noted = {one_line(key, 60): one_line(value, 200) for key, value in items if isinstance(value, str)}
     return Beside(noted, known, _timed(found.get("step_ms_without_profiler") if isinstance(found, dict) else None))
 
 
-def _timed(told: object) -> float | None:
+def _timed(durations: object) -> float | None:
     """ns of the median of the steps that were timed; None where that is no list of times."""
-    if not isinstance(told, list) or not 0 < len(told) <= MOST_TIMED:
+    if not isinstance(durations, list) or not 0 < len(durations) <= MOST_TIMED:
         return None
-    times = [float(one) for one in told if type(one) in (int, float) and 0 < one < LONGEST_STEP_MS]
-    return median(times) * 1e6 if len(times) == len(told) else None
+    times = [
+        float(duration) for duration in durations if type(duration) in (int, float) and 0 < duration < LONGEST_STEP_MS
+    ]
+    return median(times) * 1e6 if len(times) == len(durations) else None
 
 
 def system_config(trace: Trace, record: RunRecord | None, noted: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """The fields of the panel, in its order, and who told them."""
+    """The fields of the panel, in its order, and the source of each."""
     of_record = dict(_of_record(record))
-    told = {**dict(_of_trace(trace)), **{key: value for key, value in noted.items() if value}, **of_record}
+    values = {**dict(_of_trace(trace)), **{key: value for key, value in noted.items() if value}, **of_record}
     wanted = ("GPU count", "GPU names", "CPU model", "GPU driver version", "Framework", "CUDA version", "cuDNN version")
-    fields = {key: told.pop(key, NOT_TOLD) for key in wanted}
+    fields = {key: values.pop(key, NOT_TOLD) for key in wanted}
     raw = {key: value for key, value in trace.machine.items() if key not in _READ}
     source = ["the trace", *(["the notes beside it"] if noted else [])]
     source += [f"the record {record.run_id}"] if record else []
-    return {**fields, **told, **raw, "gpuprep version": __version__}, " and ".join(source)
+    return {**fields, **values, **raw, "gpuprep version": __version__}, " and ".join(source)
 
 
 # Keys of Trace.machine that are shown under the panel's own names.

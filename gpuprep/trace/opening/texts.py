@@ -46,11 +46,11 @@ def _package(found: re.Match[str]) -> str:
     return found[0][installed.end() :] if installed else ""
 
 
-def _arguments(one: Arguments, safe: object) -> Arguments:
+def _arguments(arguments: Arguments, safe: object) -> Arguments:
     assert callable(safe)
     return replace(
-        one,
-        dtypes=tuple(map(safe, one.dtypes)),
-        concrete=tuple(map(safe, one.concrete)),
-        other=tuple((safe(key), safe(value)) for key, value in one.other),
+        arguments,
+        dtypes=tuple(map(safe, arguments.dtypes)),
+        concrete=tuple(map(safe, arguments.concrete)),
+        other=tuple((safe(key), safe(value)) for key, value in arguments.other),
     )

@@ -74,7 +74,7 @@ def html_of_job(
     files = {line.rank: line.file for line in ranks.ranks}
     left = room or ROOM
     share = max(1, left // min(MOST_PROFILES, len(set(files.values()))))
-    order = [*dict.fromkeys((min(files), *(one.rank for one in ranks.stragglers), *files))]
+    order = [*dict.fromkeys((min(files), *(straggler.rank for straggler in ranks.stragglers), *files))]
     parts: dict[str, int] = {}  # a session of Nsight Systems has several ranks in one file
     made: list[_Part] = []
     for rank in order:
@@ -109,24 +109,24 @@ def _page(parts: Sequence[_Part], title: str, job: Mapping[str, Any] | None = No
             document=document,
             title=one_line(title),
             style=Markup(style),  # our own files; no word of a profile is in them
-            scripts=[Markup(one) for one in scripts],
+            scripts=[Markup(script) for script in scripts],
             style_hash=_hash(style),
-            script_hashes=[_hash(one) for one in scripts],
+            script_hashes=[_hash(script) for script in scripts],
             job=_squeezed(job) if job else "",
-            parts=[(_told(part.document), _base64(part.packed)) for part in parts],
+            parts=[(_part_json(part.document), _base64(part.packed)) for part in parts],
             version=metadata.version("gpuprep"),
         )
     )
 
 
-def _told(document: TraceDocument) -> str:
+def _part_json(document: TraceDocument) -> str:
     return _squeezed(
         {"file": document.file, "summary": document.summary, "advice": document.advice, "roofs": document.roofs}
     )
 
 
-def _squeezed(told: Mapping[str, Any]) -> str:
-    return _base64(gzip.compress(msgspec.json.encode(told, enc_hook=_plain), LEVEL, mtime=0))
+def _squeezed(document: Mapping[str, Any]) -> str:
+    return _base64(gzip.compress(msgspec.json.encode(document, enc_hook=_plain), LEVEL, mtime=0))
 
 
 def _plain(value: Any) -> Any:

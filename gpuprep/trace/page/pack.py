@@ -275,11 +275,13 @@ def _cells(profile: Profile, columns: _Columns) -> None:
 def _busy(profile: Profile, columns: _Columns) -> None:
     """The busy time of any range of iterations is the difference of two of these."""
     gpu, iterations = profile.trace.gpu, profile.iterations
-    unions = [union(gpu.start[mine], gpu.end[mine]) for mine in (gpu.device == one for one in profile.device_order)]
-    columns.add("device.busy", np.array([one.length for one in unions], np.int64))
-    columns.add("device.span", np.array([one.ends[-1] - one.starts[0] for one in unions], np.int64))
+    unions = [
+        union(gpu.start[mine], gpu.end[mine]) for mine in (gpu.device == device for device in profile.device_order)
+    ]
+    columns.add("device.busy", np.array([busy.length for busy in unions], np.int64))
+    columns.add("device.span", np.array([busy.ends[-1] - busy.starts[0] for busy in unions], np.int64))
     for name, times in (("first", iterations.first), ("until", np.maximum(iterations.first, iterations.until))):
-        before = np.array([one.until(times) for one in unions], np.int64).reshape(len(unions), times.size)
+        before = np.array([busy.until(times) for busy in unions], np.int64).reshape(len(unions), times.size)
         columns.add(f"busy.{name}", np.ascontiguousarray(before.T).ravel())
 
 
@@ -342,8 +344,8 @@ def _kernels(profile: Profile, ops: Ints, columns: _Columns, header: dict[str, A
     del place
     columns.add("kernel.instance", instance, "delta")
     # Its op is that of the range around its launch, where that range is in the page.
-    told = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
-    columns.add("kernel.op", links.op[order] - told, "signed")
+    of_instance = np.where(instance >= 0, np.append(profile.ranges.op, NONE)[links.instance[order]], NO_OP)
+    columns.add("kernel.op", links.op[order] - of_instance, "signed")
     columns.add("kernel.bytes", np.clip(gpu.bytes[order], 0, MOST))
     # The different launches, and which of them each event is.
     shape = (*gpu.grid.T, *gpu.block.T, gpu.registers, gpu.shared)
@@ -388,7 +390,7 @@ def _ops(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, Any]
             some, is_op = rows[part], row[part] >= 0
             length = ops.end[some] - ops.start[some]
             cpu_self = np.where(is_op, links.cpu_self[some], length)
-            # The page knows the ops inside of an op, as far as it has them: what they take is not told again.
+            # The page knows the ops inside of an op, as far as it has them: what they take is not written again.
             children.append(narrow(length - cpu_self - inside[part]))
             calls.append(narrow(np.where(is_op, cpu_self - links.overhead[some], 0)))
         del inside
@@ -401,7 +403,7 @@ def _domains(profile: Profile, rows: Ints, columns: _Columns, header: dict[str, 
     """Of each range its NVTX domain, where an export of Nsight Systems has others than the default one."""
     if profile.trace.format is not Format.NSYS:
         return
-    of = [dict(one.other).get(DOMAIN, "") for one in profile.trace.arguments] + [""]
+    of = [dict(argument.other).get(DOMAIN, "") for argument in profile.trace.arguments] + [""]
     names = sorted({*of, ""})[:_MOST_DOMAINS]
     if len(names) == 1:
         return

@@ -20,13 +20,13 @@ _HIGHEST = 8  # ranges between a launch and the range that tells of its collecti
 
 @dataclass(frozen=True)
 class Kind:
-    """Collectives that are alike."""
+    """Equal collectives."""
 
     name: str
     group: str
-    group_size: int  # NONE: not told
+    group_size: int  # NONE: not recorded
     dtype: str
-    bytes: int  # NONE: not told
+    bytes: int  # NONE: not recorded
 
 
 @dataclass
@@ -46,7 +46,7 @@ class OneRank:
     file: str
     rank: int
     guessed: bool  # the rank stands in the file's name or not even there
-    world_size: int  # NONE: not told
+    world_size: int  # NONE: not recorded
     backend: str
     device: int  # NONE: none used
     gpu: str
@@ -71,13 +71,13 @@ def ranks_of(profile: Profile) -> list[OneRank]:
         if len(devices) > 1:  # a rank that touched another GPU: its own is the one with most work
             counts = [int((trace.gpu.device == device).sum()) for device in devices]
             devices = [devices[int(np.argmax(counts))]]
-        found = _RANK_IN_NAME.search(trace.file)
-        rank = trace.rank if trace.rank != NONE else int(found[1]) if found else NONE
-        return [_one(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
-    return [_one(profile, device, NONE, True) for device in devices]
+        match = _RANK_IN_NAME.search(trace.file)
+        rank = trace.rank if trace.rank != NONE else int(match[1]) if match else NONE
+        return [_rank_of_device(profile, devices[0] if devices else NONE, rank, trace.rank == NONE)]
+    return [_rank_of_device(profile, device, NONE, True) for device in devices]
 
 
-def _one(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
+def _rank_of_device(profile: Profile, device: int, rank: int, guessed: bool) -> OneRank:
     trace = profile.trace
     zero = max(trace.zero_ns, 0)
     names = np.array([bool(kinds.KERNEL.search(name)) for name in trace.names] or [False])
@@ -148,10 +148,10 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
     trace = profile.trace
     on_cpu = np.array([bool(kinds.ON_CPU.search(name)) for name in trace.names] or [False])
     ranges = np.flatnonzero(on_cpu[trace.ops.name] & (trace.ops.kind != OpKind.PYTHON))
-    told = _telling(profile, profile.gpu.instance[events])
+    collectives = _telling(profile, profile.gpu.instance[events])
     # A kernel is known by its name and by what its op was called with; a range on the CPU by its own.
     name = np.concatenate((trace.gpu.name[events], trace.ops.name[ranges])).astype(np.int64)
-    arguments = np.concatenate((_arguments(profile, told), trace.ops.arguments[ranges])).astype(np.int64)
+    arguments = np.concatenate((_arguments(profile, collectives), trace.ops.arguments[ranges])).astype(np.int64)
     pairs, kind = np.unique(np.column_stack((name, arguments)), axis=0, return_inverse=True)
     described = [_kind(trace.names[int(text)], trace.arguments[int(row)] if row >= 0 else None) for text, row in pairs]
     sequence = np.array([number for _, number in described] or [NONE], np.int64)
@@ -165,14 +165,14 @@ def _collectives(profile: Profile, events: Ints, compute: Union) -> tuple[list[K
     start, end, row, step = start[order], end[order], row[order], step[order]
     exposed = end - start - compute.inside(start, end)
     calls = Collectives(start, end, exposed, of[row], step, sequence[row])
-    return list(numbers), calls, int((told < 0).sum())
+    return list(numbers), calls, int((collectives < 0).sum())
 
 
 def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
     """The nearest range around each launch that tells of a collective (record_param_comms); -1 without."""
     ops = profile.trace.ops
-    tells = np.array(
-        [any(key == "Collective name" for key, _ in one.other) for one in profile.trace.arguments] + [False]
+    has_shape = np.array(
+        [any(key == "Collective name" for key, _ in argument.other) for argument in profile.trace.arguments] + [False]
     )
     rows = np.asarray(rows, np.int64).copy()
     found = np.full(len(rows), NONE, np.int64)
@@ -181,7 +181,7 @@ def _telling(profile: Profile, rows: Ints) -> NDArray[np.int64]:
         if not len(open_):
             break
         here = rows[open_]
-        hit = tells[ops.arguments[here]]
+        hit = has_shape[ops.arguments[here]]
         found[open_[hit]] = here[hit]
         rows[open_] = profile.ranges.parent[here]
     return found

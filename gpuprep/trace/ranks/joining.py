@@ -31,11 +31,11 @@ _MOST_MISSING = 4096
 
 def summary(profiles: Sequence[Profile], job: str = "") -> RanksDocument:
     """All profiles of a job at once. `job` is the folder's name."""
-    return join([one for profile in profiles for one in ranks_of(profile)], job)
+    return join([rank for profile in profiles for rank in ranks_of(profile)], job)
 
 
 def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
-    """Ranks in any order. What is of another job, or there twice, is left out and said."""
+    """Ranks in any order. What is of another job, or there twice, is left out and reported."""
     notes: list[Note] = []
     ranks, world_size = _one_job(found, notes)
     common = _common_steps(ranks, notes)
@@ -70,8 +70,8 @@ def join(found: Sequence[OneRank], job: str = "") -> RanksDocument:
 def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank], int]:
     """The ranks of the job that has most files, sorted; a rank that is there twice counts once."""
     jobs: dict[int, list[OneRank]] = defaultdict(list)
-    for one in sorted(found, key=lambda one: (one.file, one.device)):
-        jobs[one.world_size].append(one)
+    for rank in sorted(found, key=lambda rank: (rank.file, rank.device)):
+        jobs[rank.world_size].append(rank)
     if not jobs:
         return [], 0
     # Files that tell of a job before files that do not.
@@ -79,36 +79,36 @@ def _one_job(found: Sequence[OneRank], notes: list[Note]) -> tuple[list[OneRank]
     for other, strangers in sorted(jobs.items()):
         if other != size:
             for stranger in strangers:
-                told = f"of {other} ranks" if other != NONE else "that does not tell its ranks"
-                notes.append(Note("other_job", 1, f"{stranger.file}: of a job {told}; left out"))
-    known = [one for one in chosen if one.rank != NONE]
-    free = iter(sorted(set(range(len(chosen))) - {one.rank for one in known}))
+                job_size = f"of {other} ranks" if other != NONE else "that does not tell its ranks"
+                notes.append(Note("other_job", 1, f"{stranger.file}: of a job {job_size}; left out"))
+    known = [rank for rank in chosen if rank.rank != NONE]
+    free = iter(sorted(set(range(len(chosen))) - {rank.rank for rank in known}))
     numbered = known + [replace(one, rank=next(free)) for one in chosen if one.rank == NONE]
-    if guessed := sum(one.guessed for one in numbered):
+    if guessed := sum(rank.guessed for rank in numbered):
         text = f"{_count(guessed, 'profile')} without a rank: it was taken from the file's name, or from the order"
         notes.append(Note("rank_guessed", guessed, text))
-    return _each_once(sorted(numbered, key=lambda one: (one.rank, one.file)), notes), size
+    return _each_once(sorted(numbered, key=lambda rank: (rank.rank, rank.file)), notes), size
 
 
 def _each_once(ranks: list[OneRank], notes: list[Note]) -> list[OneRank]:
     by_rank: dict[int, list[OneRank]] = defaultdict(list)
-    for one in ranks:
-        by_rank[one.rank].append(one)
-    names = Counter(name for one in ranks for name in set(one.steps))
-    middle = np.median([one.start[0] for one in ranks if len(one.start)] or [0])
+    for rank in ranks:
+        by_rank[rank.rank].append(rank)
+    names = Counter(name for rank in ranks for name in set(rank.steps))
+    middle = np.median([rank.start[0] for rank in ranks if len(rank.start)] or [0])
     kept = []
     for number, same in sorted(by_rank.items()):
         # The one with the steps that most others have; then the one that began when they did.
-        best = max(same, key=lambda one: (sum(names[name] for name in set(one.steps)), -_apart(one, float(middle))))
+        best = max(same, key=lambda rank: (sum(names[name] for name in set(rank.steps)), -_apart(rank, float(middle))))
         kept.append(best)
-        for one in same:
-            if one is not best:
-                notes.append(Note("rank_twice", 1, f"{one.file}: rank {number} stands in {best.file}, too; left out"))
+        for rank in same:
+            if rank is not best:
+                notes.append(Note("rank_twice", 1, f"{rank.file}: rank {number} stands in {best.file}, too; left out"))
     return kept
 
 
-def _apart(one: OneRank, middle: float) -> float:
-    return abs(float(one.start[0]) - middle) if len(one.start) else float("inf")
+def _apart(rank: OneRank, middle: float) -> float:
+    return abs(float(rank.start[0]) - middle) if len(rank.start) else float("inf")
 
 
 def _common_steps(ranks: list[OneRank], notes: list[Note]) -> list[str]:
@@ -131,17 +131,17 @@ class _Waits:
 
     def __init__(self, matched: Matched, clocks: Clocks, ranks: list[OneRank], common: list[str]) -> None:
         rows = matched.complete & ((matched.call < 0) | clocks.aligned).all(axis=1)
-        self.told = bool(rows.any())
+        self.known = bool(rows.any())
         self.call = matched.call[rows]
         there = self.call >= 0
         kept = Matched(self.call, matched.complete[rows], ranks)
         start, end = kept.times("start", clocks.offsets), kept.times("end", clocks.offsets)
         low = np.iinfo(np.int64).min
         entered = np.sort(np.where(there, start, low), axis=1)
-        last = entered[:, -1] if self.told else np.zeros(0, np.int64)
+        last = entered[:, -1] if self.known else np.zeros(0, np.int64)
         self.waited = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
-        self.last = np.where(there, start, low).argmax(axis=1) if self.told else np.zeros(0, np.int64)
-        self.late = (last - entered[:, -2]) if self.told else np.zeros(0, np.int64)
+        self.last = np.where(there, start, low).argmax(axis=1) if self.known else np.zeros(0, np.int64)
+        self.late = (last - entered[:, -2]) if self.known else np.zeros(0, np.int64)
         self.step = self._steps(ranks, common)
 
     def _steps(self, ranks: list[OneRank], common: list[str]) -> NDArray[np.int64]:
@@ -162,15 +162,15 @@ class _Waits:
 def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: _Waits) -> RankLine:
     place = {name: number for number, name in enumerate(rank.steps)}
     chosen = [place[name] for name in common]
-    there = waits.call[:, column] >= 0 if waits.told else np.zeros(0, bool)
-    inside = there & (waits.step >= 0) if waits.told else there
+    there = waits.call[:, column] >= 0 if waits.known else np.zeros(0, bool)
+    inside = there & (waits.step >= 0) if waits.known else there
 
     def mean(of: NDArray[np.int64]) -> float | None:
         return float(of[chosen].mean()) / 1000 if chosen else None
 
     step, busy, collective, exposed = mean(rank.wall), mean(rank.busy), mean(rank.collective), mean(rank.exposed)
     on_gpu = rank.device != NONE
-    told = waits.told and bool(there.any()) and bool(chosen)
+    known = waits.known and bool(there.any()) and bool(chosen)
     return RankLine(
         rank=rank.rank,
         file=rank.file,
@@ -184,9 +184,9 @@ def _line(rank: OneRank, column: int, common: list[str], clocks: Clocks, waits: 
         collective_us=collective,
         exposed_us=exposed,
         overlapped_us=None if collective is None or exposed is None else collective - exposed,
-        waiting_us=float(waits.waited[inside, column].sum()) / 1000 / len(chosen) if told else None,
-        late_us=float(waits.late_by_step(column, len(common)).mean()) / 1000 if told else None,
-        last_percent=100 * float((waits.last[inside] == column).mean()) if told and inside.any() else None,
+        waiting_us=float(waits.waited[inside, column].sum()) / 1000 / len(chosen) if known else None,
+        late_us=float(waits.late_by_step(column, len(common)).mean()) / 1000 if known else None,
+        last_percent=100 * float((waits.last[inside] == column).mean()) if known and inside.any() else None,
         clock_offset_us=float(clocks.offsets[column]) / 1000,
     )
 
@@ -204,7 +204,7 @@ def _steps(ranks: list[OneRank], common: list[str], waits: _Waits) -> tuple[Rank
                 wall_us=_each(ranks, rows, "wall"),
                 busy_us=_each(ranks, rows, "busy"),
                 exposed_us=_each(ranks, rows, "exposed"),
-                late_us=tuple((late[:, number] / 1000).tolist()) if waits.told else (None,) * len(ranks),
+                late_us=tuple((late[:, number] / 1000).tolist()) if waits.known else (None,) * len(ranks),
                 last_rank=ranks[worst].rank if late[worst, number] > 0 else None,
             )
         )
@@ -219,7 +219,7 @@ def _stragglers(
     ranks: list[OneRank], steps: tuple[RankStep, ...], waits: _Waits, clocks: Clocks
 ) -> tuple[Straggler, ...]:
     """Only what is well above the error of the clocks counts."""
-    if not steps or not waits.told:
+    if not steps or not waits.known:
         return ()
     found = []
     length = float(np.mean([step.wall_us for step in steps]))
@@ -236,7 +236,7 @@ def _stragglers(
             f" it, {late / 1000:.2f} ms a step ({percent:.0f} % of it)."
         )
         found.append(Straggler(rank.rank, worst, len(steps), late, percent, words))
-    return tuple(sorted(found, key=lambda one: -one.late_us))
+    return tuple(sorted(found, key=lambda straggler: -straggler.late_us))
 
 
 def _collectives(ranks: list[OneRank], matched: Matched, clocks: Clocks) -> tuple[CollectiveLine, ...]:
@@ -288,7 +288,7 @@ def _collective(
     time, open_ = np.concatenate(lengths), np.concatenate(exposed)
     transfer = float(np.median(transfers)) if transfers else None
     factor = kinds.bus_factor(kind.name, kind.group_size if kind.group_size != NONE else 0)
-    told = kind.bytes > 0 and factor is not None and transfer
+    known = kind.bytes > 0 and factor is not None and transfer
     return CollectiveLine(
         name=kind.name,
         group=kind.group,
@@ -302,6 +302,6 @@ def _collective(
         exposed_us=float(open_.mean()) / 1000,
         overlapped_us=float((time - open_).mean()) / 1000,
         transfer_us=None if transfer is None else transfer / 1000,
-        bus_gb_s=kind.bytes / transfer * (factor or 0) if told and transfer else None,  # bytes/ns = GB/s
+        bus_gb_s=kind.bytes / transfer * (factor or 0) if known and transfer else None,  # bytes/ns = GB/s
         total_us=float(time.sum()) / 1000 / len(calls),
     )

@@ -43,9 +43,9 @@ def match(ranks: list[OneRank]) -> Matched:
     keys, owners, rows = [], [], []
     members: dict[int, set[int]] = {}
     for column, rank in enumerate(ranks):
-        together = np.array([one.name in kinds.TOGETHER for one in rank.kinds] or [False])
+        together = np.array([kind.name in kinds.TOGETHER for kind in rank.kinds] or [False])
         of_kind = np.array(
-            [groups.setdefault((one.name, one.group), len(groups)) for one in rank.kinds] or [0], np.int64
+            [groups.setdefault((kind.name, kind.group), len(groups)) for kind in rank.kinds] or [0], np.int64
         )
         of_step = np.array([steps.setdefault(name, len(steps)) for name in rank.steps] + [NONE], np.int64)
         chosen = np.flatnonzero(together[rank.calls.kind])

@@ -71,7 +71,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def is_profile(path: Path) -> bool:
-    """Whether it looks like one by its begin; what is no JSON, or cannot be read, is told when it is opened."""
+    """Whether it looks like one by its begin; what is no JSON, or cannot be read, is reported when it is opened."""
     if not path.name.endswith(JSON):
         return True
     try:

@@ -66,8 +66,8 @@ def _cut(path: Path) -> int:
         return 0
     with path.open("rb") as file:
         file.seek(size // 2)
-        found = _CUT.search(file.read(_SEARCHED))
-    return size // 2 + found.start(1) if found else 0
+        match = _CUT.search(file.read(_SEARCHED))
+    return size // 2 + match.start(1) if match else 0
 
 
 def _is_gzip(path: Path) -> bool:

@@ -67,7 +67,7 @@ UNUSED = {
     "Trace", "gpu_user_annotation", "cuda_sync", "cuda_event", "external_correlation",
     "ac2g", "async", "async_cpu_to_gpu", "collective_comm", "hardware_counters",
 }  # fmt: skip
-# Categories of runtimes that are not CUDA's, and what is said of them. AMD's are named like CUDA's: outside.py.
+# Categories of runtimes that are not CUDA's, and what is reported of them. AMD's are named like CUDA's: outside.py.
 ACCELERATORS = {
     "xpu_": "xpu", "mtia_": "other_accelerator", "privateuse1_": "other_accelerator", "hpu_": "other_accelerator",
 }  # fmt: skip
@@ -463,10 +463,10 @@ def _process_of_kernels(
         both = np.stack((np.append(correlation[several], calls["correlation"][rows]),
                          np.append(external, calls["external"][rows])), 1)  # fmt: skip
         key = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
-        told = _same(key[: len(external)], key[len(external) :], process[rows])
-        told[(told == _SEVERAL) | (external < 0)] = NONE
-        found[several] = told
-        if count := int((told == NONE).sum()):
+        launching = _same(key[: len(external)], key[len(external) :], process[rows])
+        launching[(launching == _SEVERAL) | (external < 0)] = NONE
+        found[several] = launching
+        if count := int((launching == NONE).sum()):
             notes["several_processes"] += count
     return found.astype(np.int32)
 

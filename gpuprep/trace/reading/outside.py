@@ -50,7 +50,9 @@ def read(found: dict[str, Any], notes: Counter[str]) -> Outside:
         world_size=_whole(distributed.get("world_size")),
         base_ns=base if (base := _whole(found.get("baseTimeNanoseconds"))) >= 0 else None,
     )
-    if any(key.startswith(("hip_", "roc")) for key in versions) or any(_AMD.search(one.name) for one in read.devices):
+    if any(key.startswith(("hip_", "roc")) for key in versions) or any(
+        _AMD.search(device.name) for device in read.devices
+    ):
         notes["amd_gpu"] += 1
     return read
 

@@ -184,7 +184,7 @@ class Pieces:
         events, _ = self._typed(buffer[:closing])
         if events is None:
             events, rest = self._slowly(buffer[:closing], last=True)
-            events += repair.mended(rest, self._one, self.notes) if rest else []
+            events += repair.mended(rest, self._whole_events, self.notes) if rest else []
         return events, buffer[closing + 1 :]
 
     def _until_border(self, buffer: bytes) -> list[AnyEvent]:
@@ -219,7 +219,7 @@ class Pieces:
         except FAULTS as error:
             if end := _TRAILING.search(str(error)):
                 return self._end(buffer, int(end[1]))
-        events, rest, ended = repair.last(buffer, self._one, self.notes)
+        events, rest, ended = repair.last(buffer, self._whole_events, self.notes)
         self._ended = ended
         if not ended:
             self.notes["torn"] += 1
@@ -277,9 +277,9 @@ class Pieces:
 
     def _slowly(self, buffer: bytes, last: bool) -> tuple[list[AnyEvent], bytes]:
         self.notes["slow_pieces"] += 1
-        return repair.each(buffer, self._one, self.notes, last)
+        return repair.each(buffer, self._whole_events, self.notes, last)
 
-    def _one(self, text: bytes) -> list[AnyEvent] | None:
+    def _whole_events(self, text: bytes) -> list[AnyEvent] | None:
         """Whole events, with commas between; None where they do not decode."""
         return self._typed(text)[0]
 

@@ -66,9 +66,9 @@ def count_missing(gpu: Columns, calls: Columns, notes: Counter[str]) -> None:
         notes["no_gpu_events"] += 1
         return
     # A correlation is unique in its process alone; it has 32 bits.
-    told = gpu["process"] >= 0  # the others are counted
+    known = gpu["process"] >= 0  # the others are counted
     launched, called = ((each["process"].astype(np.int64) << 40) + each["correlation"] for each in (gpu, calls))
-    launched = launched[told]
+    launched = launched[known]
     called = np.sort(called)
     at = np.minimum(np.searchsorted(called, launched), max(len(called) - 1, 0))
     count = int((called[at] != launched).sum()) if len(called) else len(launched)
@@ -107,11 +107,11 @@ def _clip(gpu: Columns, order: Array) -> int:
     for place in suspects.tolist():
         row = order[place]
         length = int(end[place] - start[place])
-        alike = gpu["name"] == gpu["name"][row]
-        often = int(alike.sum()) > 2
+        similar = gpu["name"] == gpu["name"][row]
+        often = int(similar.sum()) > 2
         if not often:
-            alike = (gpu["stream"] == stream[place]) & (gpu["device"] == device[place])
-        usual = float(np.median((gpu["end"] - gpu["start"])[alike]))
+            similar = (gpu["stream"] == stream[place]) & (gpu["device"] == device[place])
+        usual = float(np.median((gpu["end"] - gpu["start"])[similar]))
         if length > usual * (_TIMES_LONGER if often else _TIMES_LONGER_THAN_STREAM):
             gpu["end"][row] = start[place + 1]
             clipped += 1

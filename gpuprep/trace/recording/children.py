@@ -47,12 +47,12 @@ def _as_a_shell_would(mask: set[int]) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes], waited: set[signal.Signals]) -> None:
-    told = signal.sigtimedwait(waited, 1.0)
-    if told is None or told.si_signo == signal.SIGCHLD:
+    received = signal.sigtimedwait(waited, 1.0)
+    if received is None or received.si_signo == signal.SIGCHLD:
         return
-    if told.si_code == FROM_KERNEL and _in_our_group(child):
+    if received.si_code == FROM_KERNEL and _in_our_group(child):
         return
-    child.send_signal(told.si_signo)
+    child.send_signal(received.si_signo)
 
 
 def _in_our_group(child: subprocess.Popen[bytes]) -> bool:

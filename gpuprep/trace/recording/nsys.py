@@ -36,8 +36,8 @@ def record_with_nsys(words: Sequence[str], wish: Wish) -> Recorded:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=EXPORT_SECONDS, check=False,
     )  # fmt: skip
     if made.returncode or not export.is_file():
-        said = one_line((made.stderr or made.stdout).strip(), 300)
-        return Recorded(code, (), f"nsys export failed: {said}")
+        message = one_line((made.stderr or made.stdout).strip(), 300)
+        return Recorded(code, (), f"nsys export failed: {message}")
     without_environment(export)
     report.unlink()  # it holds the environment, and cannot be rid of it
     return Recorded(code, (export,))

@@ -47,29 +47,29 @@ class Recorded:
 
 def record(words: Sequence[str], wish: Wish) -> Recorded:
     """Run the program to its end. Raises UsageError where it cannot be started."""
-    with tempfile.TemporaryDirectory(prefix="gpuprep-trace-") as told:
+    with tempfile.TemporaryDirectory(prefix="gpuprep-trace-") as folder:
         environment = dict(os.environ)
         folders = [str(INSIDE), *filter(None, [environment.get("PYTHONPATH", "")])]
         environment["PYTHONPATH"] = os.pathsep.join(folders)
-        environment[SETTING] = json.dumps(_setting(words, wish, told))
+        environment[SETTING] = json.dumps(_setting(words, wish, folder))
         code = children.run(words, environment)
-        said = list(map(_said, sorted(Path(told).glob("*.json"))))
-    traces = tuple(Path(path) for one in said for path in one.get("traces", ()))
-    return Recorded(code, traces, "" if traces else _why(said, wish))
+        notes = list(map(_notes, sorted(Path(folder).glob("*.json"))))
+    traces = tuple(Path(path) for note in notes for path in note.get("traces", ()))
+    return Recorded(code, traces, "" if traces else _why(notes, wish))
 
 
 def put_record(trace: Path, record: RunRecord) -> None:
     """Put the record of the machine beside a trace, to what was noted there while it was recorded."""
     beside = trace.with_name(f"{trace.name}{SIDECAR}")
-    noted = _said(beside) if beside.exists() else {"schema_version": 1, "machine": {}}
+    noted = _notes(beside) if beside.exists() else {"schema_version": 1, "machine": {}}
     private = json.dumps({**noted, "record": to_json_value(record)}, allow_nan=False)
     beside.write_text(private, encoding="utf-8")
 
 
-def _setting(words: Sequence[str], wish: Wish, told: str) -> dict[str, Any]:
+def _setting(words: Sequence[str], wish: Wish, folder: str) -> dict[str, Any]:
     return {
         "folder": str(wish.folder.resolve()),
-        "told": told,
+        "told": folder,
         "name": name_of(words),
         "wait": wish.wait,
         "warmup": wish.warmup,
@@ -88,7 +88,7 @@ def name_of(words: Sequence[str]) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)[:60] or "program"
 
 
-def _said(path: Path) -> dict[str, Any]:
+def _notes(path: Path) -> dict[str, Any]:
     try:
         found = json_document(file_text(path, MOST_BYTES))
     except (OSError, ValueError):
@@ -96,15 +96,15 @@ def _said(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _why(said: Sequence[dict[str, Any]], wish: Wish) -> str:
+def _why(notes: Sequence[dict[str, Any]], wish: Wish) -> str:
     """Why there is no trace, in one sentence."""
-    errors = [str(one["error"]) for one in said if one.get("error")]
+    errors = [str(note["error"]) for note in notes if note.get("error")]
     if errors:
         return f"PyTorch's profiler failed: {one_line(errors[0], 300)}"
-    with_torch = [one for one in said if one.get("torch")]
+    with_torch = [note for note in notes if note.get("torch")]
     if not with_torch:
         return "no Python of the program imported torch (or it ran with -I, -E or -S, which hides gpuprep from it)"
-    steps = max((int(one.get("steps") or 0) for one in with_torch), default=0)
+    steps = max((int(note.get("steps") or 0) for note in with_torch), default=0)
     if not steps:
         return "no step ended: nothing called an optimizer's step (--steps-from says what else is a step)"
     return f"it ended after {steps} steps, before the recording began (--wait, --warmup; now {wish.steps} are needed)"

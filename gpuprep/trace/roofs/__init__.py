@@ -62,8 +62,8 @@ def with_roofs(
 
 def _another(document: TraceDocument, board: Board) -> str:
     """Where the GPU's name is not the board's: what the figures are of."""
-    named = sorted({one.name for one in document.file.devices if one.name and one.kernels})
-    if not named or any(catalogue_board("", name=one) for one in named):
+    named = sorted({device.name for device in document.file.devices if device.name and device.kernels})
+    if not named or any(catalogue_board("", name=name) for name in named):
         return ""
     return (
         f"gpuprep's catalogue does not know the {' and the '.join(named)}: roofs and gains are those of {board.name} "
@@ -72,7 +72,7 @@ def _another(document: TraceDocument, board: Board) -> str:
 
 
 def _candidates(profile: Profile, document: TraceDocument) -> Iterator[tuple[OpLine, Work]]:
-    for op in sorted(document.ops, key=lambda one: -one.gpu_us):
+    for op in sorted(document.ops, key=lambda op: -op.gpu_us):
         given = profile.ops[op.id].arguments
         if op.gpu_us > 0 and op.calls > 0 and given >= 0:
             shape = work.shape(op.type, profile.trace.arguments[given])
@@ -100,12 +100,12 @@ def _line(
     if isinstance(peak, Missing):
         return None
     top, source = measured.get(dtype, (peak.tflops, "catalogue"))
-    one = reasons.Case(op, shape, board, dtype, peak, kernels, tflops, work.misaligned(op.type, given))
+    case = reasons.Case(op, shape, board, dtype, peak, kernels, tflops, work.misaligned(op.type, given))
     if ceiling.impossible(tflops, peak) and not kernels.calculates_less:
-        words, better = reasons.impossible(one), None
+        words, better = reasons.impossible(case), None
     else:
         quicker = "faster than every product in the record" if top < tflops and source != "catalogue" else ""
-        words = "; ".join(part for part in (reasons.words(one), quicker, doubt) if part)
+        words = "; ".join(part for part in (reasons.words(case), quicker, doubt) if part)
         better = model.padded(shape, dtype, op.gpu_us / calls) if model else None
     return RoofLine(
         op=op.id,
@@ -129,7 +129,9 @@ def missing(document: TraceDocument, board: Board | None, lines: tuple[RoofLine,
     if lines or not document.ops or any(note.id in OTHER_VENDORS for note in document.file.notes):
         return ""
     if board is None:
-        names = " and the ".join(dict.fromkeys(one.name for one in document.file.devices if one.name and one.kernels))
+        names = " and the ".join(
+            dict.fromkeys(device.name for device in document.file.devices if device.name and device.kernels)
+        )
         return f"No roofs: gpuprep's catalogue does not know the {names}." if names else NO_NAME
     if not any(op.shapes for op in document.ops):
         return "No roofs: the profile has no input shapes. Record it with record_shapes=True."

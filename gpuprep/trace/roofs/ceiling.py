@@ -57,5 +57,5 @@ def measured(record: RunRecord | None, gpu_names: Collection[str]) -> MeasuredRo
 
 def _products(values: Gemm, gpu_names: Collection[str]) -> list[Product]:
     """Of GPUs with such a name; of all where the profile names none."""
-    gpus = [one for one in values.gpus if isinstance(one, GemmGpu) and (not gpu_names or one.name in gpu_names)]
+    gpus = [gpu for gpu in values.gpus if isinstance(gpu, GemmGpu) and (not gpu_names or gpu.name in gpu_names)]
     return [gemm for gpu in gpus for gemm in gpu.gemms if isinstance(gemm, Product)]

@@ -36,85 +36,85 @@ class Case:
     misaligned: tuple[tuple[str, int], ...]
 
 
-def impossible(one: Case) -> str:
-    unit = _unit(one.dtype)
+def impossible(case: Case) -> str:
+    unit = _unit(case.dtype)
     return (
-        f"not possible: {one.tflops:.0f} {unit}, and a {one.board.name} calculates at most {one.peak.tflops:.0f} in "
-        f"{one.dtype.upper()}. The times, the shapes or the data type in the profile are wrong."
+        f"not possible: {case.tflops:.0f} {unit}, and a {case.board.name} calculates at most {case.peak.tflops:.0f} in "
+        f"{case.dtype.upper()}. The times, the shapes or the data type in the profile are wrong."
     )
 
 
-def words(one: Case) -> str:
-    explained = _product(one) if one.work.kind == "product" else ""
-    less = "Winograd or FFT: it calculates less than is counted" if one.kernels.calculates_less else ""
-    parts = [explained or _plain(one), less, _units(one), _beside(one)]
+def words(case: Case) -> str:
+    explained = _product(case) if case.work.kind == "product" else ""
+    less = "Winograd or FFT: it calculates less than is counted" if case.kernels.calculates_less else ""
+    parts = [explained or _plain(case), less, _units(case), _beside(case)]
     return "; ".join(part for part in parts if part)
 
 
-def _product(one: Case) -> str:
+def _product(case: Case) -> str:
     """Tiles, waves and alignment, as `validate` explains them; "" for several products in one call."""
-    work = one.work
+    work = case.work
     if work.batch != 1 or work.times != 1:
         return ""
     rows = "".join(name for name, _ in work.rows)
     product = Product(
-        dtype=one.dtype, m=work.m, n=work.n, k=work.k, tflops=one.tflops, algorithm=_algorithm(one.kernels)
+        dtype=case.dtype, m=work.m, n=work.n, k=work.k, tflops=case.tflops, algorithm=_algorithm(case.kernels)
     )
-    found = attribution.explain(product, one.board, rows=rows)
+    found = attribution.explain(product, case.board, rows=rows)
     if isinstance(found, Missing):
         return ""
     if found.factor("kernel").value > MOST and not isinstance(product.algorithm, Missing):
         # More than tiles and waves allow: the kernel cuts k into parts, which its name does not tell.
-        found = attribution.explain(replace(product, algorithm=UNKNOWN_TILE), one.board, rows=rows)
+        found = attribution.explain(replace(product, algorithm=UNKNOWN_TILE), case.board, rows=rows)
     return "" if isinstance(found, Missing) else found.words
 
 
 def _algorithm(kernels: OpKernels) -> Algorithm | Missing:
     """The tile that the kernel's name has."""
-    found = TILE.search(kernels.main.name[:1000]) if kernels.main else None
-    if found is None:
+    match = TILE.search(kernels.main.name[:1000]) if kernels.main else None
+    if match is None:
         return UNKNOWN_TILE
-    return Algorithm(tile_m=int(found[2]), tile_n=int(found[1]))
+    return Algorithm(tile_m=int(match[2]), tile_n=int(match[1]))
 
 
-def _plain(one: Case) -> str:
-    found = [f"{one.tflops:.0f} of {one.peak.tflops:.0f} {_unit(one.dtype)}"]
-    if one.work.kind == "attention":
-        return "; ".join((*found, *_attention(one)))
-    operation, memory = faster.operation(one.work), roofline.bandwidth(one.board)
+def _plain(case: Case) -> str:
+    found = [f"{case.tflops:.0f} of {case.peak.tflops:.0f} {_unit(case.dtype)}"]
+    if case.work.kind == "attention":
+        return "; ".join((*found, *_attention(case)))
+    operation, memory = faster.operation(case.work), roofline.bandwidth(case.board)
     if operation is not None and not isinstance(memory, Missing):
-        density, ridge = operation.intensity(one.dtype), roofline.ridge(one.peak.tflops, memory)
+        density, ridge = operation.intensity(case.dtype), roofline.ridge(case.peak.tflops, memory)
         if density < ridge:
             found.append(f"memory decides: {density:.0f} operations a byte, and this GPU needs {ridge:.0f}")
-    if one.misaligned:
-        sizes = " and ".join(f"{name} {size}" for name, size in one.misaligned)
-        many = "are no multiples" if len(one.misaligned) > 1 else "is no multiple"
+    if case.misaligned:
+        sizes = " and ".join(f"{name} {size}" for name, size in case.misaligned)
+        many = "are no multiples" if len(case.misaligned) > 1 else "is no multiple"
         found.append(f"{sizes} {many} of 16 bytes")
     return "; ".join(found)
 
 
-def _attention(one: Case) -> list[str]:
+def _attention(case: Case) -> list[str]:
     found = []
-    if one.work.needed < 1:
-        found.append(f"counted are the {100 * one.work.needed:.0f} % of the scores that the causal mask leaves")
-    known = productmodel.attention_share(one.board.model.architecture) if one.dtype in ("fp16", "bf16") else None
+    if case.work.needed < 1:
+        found.append(f"counted are the {100 * case.work.needed:.0f} % of the scores that the causal mask leaves")
+    known = productmodel.attention_share(case.board.model.architecture) if case.dtype in ("fp16", "bf16") else None
     if known:
         found.append(f"fused kernels reach about {100 * known[0]:.0f} % of the roof on this architecture")
     return found
 
 
-def _units(one: Case) -> str:
+def _units(case: Case) -> str:
     """What the kernels' names say of the units, where it is not what the roof expects."""
-    if not one.kernels.rows or one.kernels.uses_tensor_cores is not UsesTensorCores.NO:
+    if not case.kernels.rows or case.kernels.uses_tensor_cores is not UsesTensorCores.NO:
         return ""
-    if one.peak.unit.startswith("tensor_"):
+    if case.peak.unit.startswith("tensor_"):
         return "its kernels use no Tensor Cores"
-    as_tf32 = roofline.roof(one.board, "tf32") if one.dtype == "fp32" else Missing("", "")
+    as_tf32 = roofline.roof(case.board, "tf32") if case.dtype == "fp32" else Missing("", "")
     return f"on CUDA cores: as TF32 the roof is {as_tf32.tflops:.0f} TFLOPS" if isinstance(as_tf32, Roof) else ""
 
 
-def _beside(one: Case) -> str:
-    share, name = one.kernels.beside
+def _beside(case: Case) -> str:
+    share, name = case.kernels.beside
     if share < MUCH_BESIDE:
         return ""
     short = name if len(name) <= 60 else name[:59] + "…"

@@ -35,14 +35,14 @@ def devices(chosen: Chosen, every: dict[int, Union], busy: list[int]) -> tuple[D
     made = []
     for (device, merged), inside in zip(every.items(), busy, strict=True):
         mine = gpu.device == device
-        told = known.get(device, Device(device))
+        described = known.get(device, Device(device))
         made.append(
             DeviceTotals(
                 device=device,
-                name=told.name,
-                compute_capability=told.compute_capability,
-                sms=_known(told.sms),
-                memory_bytes=_known(told.memory_bytes),
+                name=described.name,
+                compute_capability=described.compute_capability,
+                sms=_known(described.sms),
+                memory_bytes=_known(described.memory_bytes),
                 kernels=int((mine & kernel).sum()),
                 kernel_time_us=us(length[mine & kernel].sum()),
                 memory_operations=int((mine & ~kernel).sum()),

@@ -143,7 +143,7 @@ def _job_words(folder: str, profiles: int) -> str:
 
 
 def _perfetto(library: Library, run: str, start: StartResponse) -> Iterable[bytes]:
-    """A tab of its own: Perfetto is told by the window that opened it."""
+    """A tab of its own: Perfetto gets the trace from the window that opened it."""
     if library.raw(run) is None:
         raise UsageError("Perfetto takes traces of PyTorch's profiler alone", "open an export with nsys-ui")
     shown = html.escape(visible(run))
@@ -167,9 +167,9 @@ def _page(start: StartResponse, title: str, body: str) -> Iterable[bytes]:
 
 
 def policy(page: bytes) -> str:
-    """The page's own policy, told by the server, too, with who may frame it: a page itself cannot say that."""
-    found = META.search(page[:HEAD].decode("utf-8", "replace"))
-    own = html.unescape(found[1]).strip().rstrip(";") if found else "default-src 'none'"
+    """The page's own policy, sent by the server, too, with who may frame it: a page itself cannot say that."""
+    match = META.search(page[:HEAD].decode("utf-8", "replace"))
+    own = html.unescape(match[1]).strip().rstrip(";") if match else "default-src 'none'"
     return f"{own}; frame-ancestors 'self'"
 
 
@@ -198,7 +198,7 @@ def _raw(library: Library, query: dict[str, str], environ: WSGIEnvironment, star
 
 
 class _Pieces:
-    """Not more than was told, where the file grows meanwhile. The server calls close, whatever happens."""
+    """Not more than was announced, where the file grows meanwhile. The server calls close, whatever happens."""
 
     def __init__(self, file: BinaryIO, left: int) -> None:
         self._file, self._left = file, left

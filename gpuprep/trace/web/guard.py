@@ -45,27 +45,27 @@ def guarded(application: WSGIApplication, rules: Rules) -> WSGIApplication:
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if not answers_to(environ.get("HTTP_HOST", ""), names):
-            return _said(start, "421 Misdirected Request", "this server does not answer to that name")
+            return _answer(start, "421 Misdirected Request", "this server does not answer to that name")
         if environ["REQUEST_METHOD"] not in METHODS:
-            return _said(start, "405 Method Not Allowed", "nothing can be changed here", [("Allow", "GET, HEAD")])
+            return _answer(start, "405 Method Not Allowed", "nothing can be changed here", [("Allow", "GET, HEAD")])
         query = environ.get("QUERY_STRING", "")
         if len(query) > MOST_QUERY:
-            return _said(start, "414 URI Too Long", f"at most {MOST_QUERY} letters are taken")
+            return _answer(start, "414 URI Too Long", f"at most {MOST_QUERY} letters are taken")
         if not rules.token:
             return application(environ, start)
         words = parse_qsl(query, keep_blank_values=True, max_num_fields=50) if query.count("&") < 50 else []
         given = [value for name, value in words if name == "token"]
         if given:
             if not _same(given[0], rules.token):
-                return _said(start, "401 Unauthorized", f"this token is not the one of this server\n{WHAT_TO_DO}")
+                return _answer(start, "401 Unauthorized", f"this token is not the one of this server\n{WHAT_TO_DO}")
             # To the same page without the token in its address, which history and screens would keep.
             rest = urlencode([word for word in words if word[0] != "token"])
             target = "/" + environ.get("PATH_INFO", "").rpartition("/")[2] + (f"?{rest}" if rest else "")
             cookie = f"{rules.cookie}={_pass(rules.token)}; Path=/; HttpOnly; SameSite=Strict"
-            return _said(start, "303 See Other", "", [("Location", target), ("Set-Cookie", cookie)])
+            return _answer(start, "303 See Other", "", [("Location", target), ("Set-Cookie", cookie)])
         if _has_cookie(environ.get("HTTP_COOKIE", ""), rules):
             return application(environ, start)
-        return _said(start, "401 Unauthorized", f"a token is needed\n{WHAT_TO_DO}")
+        return _answer(start, "401 Unauthorized", f"a token is needed\n{WHAT_TO_DO}")
 
     return answer
 
@@ -87,7 +87,7 @@ def _has_cookie(line: str, rules: Rules) -> bool:
     return found is not None and _same(found.value, _pass(rules.token))
 
 
-def _said(start: StartResponse, status: str, what: str, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:
+def _answer(start: StartResponse, status: str, what: str, more: Iterable[tuple[str, str]] = ()) -> Iterable[bytes]:
     body = f"{what}\n".encode()
     start(status, [*PLAIN, *more, ("Content-Length", str(len(body)))])
     return [body]

@@ -94,7 +94,7 @@ class Library:
         with self._lock:
             made = self._pages.get(key)
             if made is None:
-                made = self._job(asked, runs) if asked.job else self._one(asked, runs[asked.run], one_of)
+                made = self._job(asked, runs) if asked.job else self._profile(asked, runs[asked.run], one_of)
                 self._pages[key] = made
                 while len(self._pages) > KEPT:
                     self._pages.popitem(last=False)
@@ -112,10 +112,10 @@ class Library:
     def _wish(self, asked: Asked) -> Wish:
         return Wish(asked.start, asked.stop, asked.key_op, "", self._keep_paths)
 
-    def _one(self, asked: Asked, path: Path, one_of: OneOf) -> Page:
+    def _profile(self, asked: Asked, path: Path, one_of: OneOf) -> Page:
         opened = open_trace(path, self._wish(asked), self._record)
-        told = dict(zip(("job", "profiles"), one_of, strict=True)) if one_of else None
-        text = html(opened.profile, opened.document, room=pack.SERVED_ROOM, one_of=told)
+        links = dict(zip(("job", "profiles"), one_of, strict=True)) if one_of else None
+        text = html(opened.profile, opened.document, room=pack.SERVED_ROOM, one_of=links)
         return Page(text.encode(), json.render(opened.document).encode())
 
     def _job(self, asked: Asked, runs: Mapping[str, Path]) -> Page:

@@ -121,9 +121,9 @@ def _along(strides: Sizes | None, outer: str, inner: str) -> str:
     return outer if strides[-2] == 1 else ""
 
 
-def _broadcast(one: Sizes, other: Sizes) -> Sizes | None:
-    length = max(len(one), len(other))
-    padded = zip((1,) * (length - len(one)) + one, (1,) * (length - len(other)) + other, strict=True)
+def _broadcast(sizes: Sizes, other: Sizes) -> Sizes | None:
+    length = max(len(sizes), len(other))
+    padded = zip((1,) * (length - len(sizes)) + sizes, (1,) * (length - len(other)) + other, strict=True)
     found = []
     for left, right in padded:
         if left != right and 1 not in (left, right):
@@ -163,8 +163,8 @@ def _transposed(given: Inputs) -> Work | None:
     image, weight = _image(given)
     if not image:
         return None
-    told = given.numbers("groups", 1)
-    groups = told[0] if told and told[0] > 0 else None
+    recorded = given.numbers("groups", 1)
+    groups = recorded[0] if recorded and recorded[0] > 0 else None
     return _convolved((image[0], *image[2:]), image, weight, transposed=True, groups=groups)
 
 
@@ -192,8 +192,8 @@ def _convolution_backward(given: Inputs) -> Work | None:
     if not len(output) == len(image) == len(weight) > 2:
         return None
     points = image if transposed else output
-    told = given.numbers("groups", 1)
-    groups = (told[0] if told else None) if transposed else _groups(image, weight)
+    recorded = given.numbers("groups", 1)
+    groups = (recorded[0] if recorded else None) if transposed else _groups(image, weight)
     at = (points[0], *points[2:])
     return _convolved(at, image, weight, transposed=transposed, groups=groups, times=sum(asked[:2]))
 
@@ -202,7 +202,7 @@ def _input_gradient(given: Inputs) -> Work | None:
     output, weight = given.sizes("output"), given.sizes("weight")
     if not output or not weight or len(output) != len(weight) or len(weight) < 3:
         return None
-    return _convolved((output[0], *output[2:]), output, weight)  # the input's channels, and so the groups, are not told
+    return _convolved((output[0], *output[2:]), output, weight)  # the input's channels, and so groups, are not recorded
 
 
 def _convolved(
@@ -211,7 +211,7 @@ def _convolved(
     """`points`: batch, then where the filter stands. `groups` None: not known."""
     m, n, k = math.prod(points), weight[0], math.prod(weight[1:])
     channels = (weight[0], weight[1] * (groups or 1)) if transposed else (weight[1] * (groups or 1), weight[0])
-    said = (
+    shape = (
         f"batch={points[0]} points={_by(points[1:])} channels={channels[0]} to {channels[1]} filter={_by(weight[2:])}"
     )
     named = (("channels in", channels[0]), ("channels out", channels[1]))
@@ -222,7 +222,7 @@ def _convolved(
         n=n,
         k=k,
         times=times,
-        words=said if groups == 1 else f"{said} groups={groups or 'not known'}",
+        words=shape if groups == 1 else f"{shape} groups={groups or 'not known'}",
         rows=named if groups == 1 else (),
         filter=weight,
         points=points,

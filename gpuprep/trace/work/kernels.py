@@ -28,7 +28,7 @@ class Rule:
 
 @lru_cache(maxsize=4096)
 def tensor_cores(kernel_name: str) -> tuple[UsesTensorCores, str]:
-    """(answer, id of the rule that told); unknown is (UNKNOWN, "")."""
+    """(answer, id of the rule that decided); unknown is (UNKNOWN, "")."""
     base, inside = parts(kernel_name)
     base, inside = base[:LONGEST_BASE], inside[:LONGEST_INSIDE]
     for rule in rules():
@@ -41,14 +41,14 @@ def tensor_cores(kernel_name: str) -> tuple[UsesTensorCores, str]:
 def rules() -> tuple[Rule, ...]:
     return tuple(
         Rule(
-            id=one["id"],
-            answer=UsesTensorCores(one["answer"]),
-            base=_pattern(one.get("base")),
-            inside=_pattern(one.get("inside")),
-            say=one["say"],
-            source=one["source"],
+            id=rule["id"],
+            answer=UsesTensorCores(rule["answer"]),
+            base=_pattern(rule.get("base")),
+            inside=_pattern(rule.get("inside")),
+            say=rule["say"],
+            source=rule["source"],
         )
-        for one in _data()["rules"]
+        for rule in _data()["rules"]
     )
 
 

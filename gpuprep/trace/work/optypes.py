@@ -84,8 +84,8 @@ TENSORS = ("int", "long", "short", "bool", "unsigned char")  # tensors of types 
 
 def capability(text: str) -> tuple[int, int] | None:
     """(8, 0) of "8.0"; None where it is not known."""
-    found = re.fullmatch(r"(\d{1,3})\.(\d{1,2})", text)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"(\d{1,3})\.(\d{1,2})", text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 @cache

@@ -10,7 +10,7 @@ from gpuprep.catalogue import Board
 from gpuprep.performance import roofline
 from gpuprep.records import Missing
 
-SPEED = "speed"  # the rule that told, beside those of kernels.yml
+SPEED = "speed"  # the rule that decided, beside those of kernels.yml
 ABOVE = 1.03  # of the peak: clocks and times are not exact
 
 # Rates of the catalogue for CUDA cores, and how many times FP32's they are at most where the catalogue has none: packed

@@ -35,14 +35,14 @@ class Recorder:
         self.steps = 0  # that ended, the first one too
         self.done = False
         self.marks: list[Any] = []  # on the GPU, at the end of each step before the profiler is on
-        self.said: dict[str, Any] = {"steps": 0, "traces": [], "error": "", "torch": ""}
+        self.notes: dict[str, Any] = {"steps": 0, "traces": [], "error": "", "torch": ""}
         atexit.register(self.leave)
 
     # ------------------------------------------------------------ where a step ends
 
     def torch_is_there(self, torch: Any) -> None:
         self.torch = torch
-        self.said["torch"] = str(torch.__version__)
+        self.notes["torch"] = str(torch.__version__)
         how = self.wish["steps_from"]
         if how == "none":
             self.start()
@@ -195,7 +195,7 @@ class Recorder:
         with open(f"{path}.gpuprep.json", "w", encoding="utf-8") as file:
             beside = {"schema_version": 1, "machine": self.machine(), "step_ms_without_profiler": self.timed()}
             json.dump(beside, file)
-        self.said["traces"].append(path)
+        self.notes["traces"].append(path)
         self.tell()
 
     def name(self) -> str:
@@ -239,16 +239,16 @@ class Recorder:
 
     def failed(self, error: BaseException) -> None:
         self.done = True
-        self.said["error"] = f"{type(error).__name__}: {error}"[:1000]
+        self.notes["error"] = f"{type(error).__name__}: {error}"[:1000]
         self.tell()
 
     def tell(self) -> None:
         """To gpuprep, which waits for the program."""
-        self.said["steps"] = self.steps
+        self.notes["steps"] = self.steps
         path = os.path.join(self.wish["told"], f"{self.process}.json")
         try:
             with open(f"{path}.part", "w", encoding="utf-8") as file:
-                json.dump(self.said, file)
+                json.dump(self.notes, file)
             os.replace(f"{path}.part", path)
         except OSError:
             self.done = True  # gpuprep has gone

@@ -1,4 +1,4 @@
-"""What a user meant who wrote a word of another program: `--port`, `--user`, `trend`.
+"""Proposes gpuprep's word for one of another program: `--port`, `--user`, `trend`.
 
 click proposes what is spelt alike, which is wrong for these words: `--port` is like `--store`. Read only after a
 mistake, because it imports every command.

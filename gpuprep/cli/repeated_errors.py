@@ -33,10 +33,10 @@ class Failed:
 
 
 @dataclass
-class Alike:
+class RepeatedErrors:
     """Failures as they come in."""
 
-    since: float = float("inf")  # when the first of those came that are not yet told
+    since: float = float("inf")  # when the first of those came that are not yet printed
     _seen: set[str] = field(default_factory=set)
     _others: dict[str, list[str]] = field(default_factory=dict)
 
