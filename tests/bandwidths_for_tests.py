@@ -20,7 +20,7 @@ SOUND_PEER = 0.85
 
 def sound_gpu(board: Board, index: int = 0, **changes: Any) -> dict[str, Any]:
     """As fast as healthy boards are known to be; where nothing is known, near what memory and link carry."""
-    memory, peak = topologies.healthy_memory_speeds(board), board.memory_gb_per_s or 0.0
+    memory, peak = topologies.healthy_memory_percents(board), board.memory_gb_per_s or 0.0
     share = {kind: (memory.percent.get(kind, 85.0) if memory else 85.0) / 100 for kind in ("copy", "read", "triad")}
     generation, width = board.pcie_generation or 5, board.pcie_width or 16
     link = {"generation": generation, "width": width, "max_generation": generation, "max_width": width}

@@ -17,7 +17,7 @@ from gpuprep.records import Finding, Status
 FAIL, WARN, UNKNOWN, PASS = Status.FAIL, Status.WARN, Status.UNKNOWN, Status.PASS
 KINDS = ("copy", "read", "triad")
 WITH_FIGURES = [
-    key for key, one in catalogue.boards().items() if one.memory_gb_per_s and topologies.healthy_memory_speeds(one)
+    key for key, one in catalogue.boards().items() if one.memory_gb_per_s and topologies.healthy_memory_percents(one)
 ]
 
 

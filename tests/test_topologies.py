@@ -51,7 +51,7 @@ def test_the_figures_of_a_family_fit_each_other(family: topologies.Family) -> No
 @pytest.mark.parametrize("key", document("bandwidths")["memory"])
 def test_a_sound_memory_is_possible(key: str) -> None:
     board, entry = catalogue.boards()[key], document("bandwidths")["memory"][key]
-    sound = topologies.healthy_memory_speeds(board)
+    sound = topologies.healthy_memory_percents(board)
     assert sound is not None
     assert entry["source"].startswith(("published", "measured", "inferred", "copy published", "as "))
     assert all(40 <= percent <= 100 for percent in (*sound.percent.values(), *sound.without_ecc.values()))
@@ -71,12 +71,12 @@ def test_boards_that_cannot_be_told_apart_share_family_and_figures() -> None:
     board = catalogue.board("20b2")
     assert board is not None
     assert " or " in board.key
-    family, memory = topologies.family(board), topologies.healthy_memory_speeds(board)
+    family, memory = topologies.family(board), topologies.healthy_memory_percents(board)
     assert family is not None
     assert memory is not None
     assert (family.key, memory.percent["read"]) == ("hgx_a100", 86)
     assert topologies.family(None) is None
-    assert topologies.healthy_memory_speeds(None) is None
+    assert topologies.healthy_memory_percents(None) is None
 
 
 # ---------------------------------------------------------------- NVLinks as NVML shows them

@@ -32,7 +32,7 @@ def rows() -> list[Row]:
 
 
 def _of(board: Board) -> Iterator[Row]:
-    sound = topologies.healthy_memory_speeds(board)
+    sound = topologies.healthy_memory_percents(board)
     if board.memory_gb_per_s:
         known = sound is not None
         yield _row(board, "memory", partial(_slower, board, MEMORY), known=known)

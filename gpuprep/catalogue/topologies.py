@@ -2,7 +2,7 @@
 
 family(board)            the NVLinks of a board, or None where the catalogue does not know them
 machine(...)             the wiring that fits the links which were seen between several GPUs best
-healthy_memory_speeds(board)      per cent of its bandwidth that a healthy board's memory reaches
+healthy_memory_percents(board)      per cent of its bandwidth that a healthy board's memory reaches
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class HealthyMemorySpeeds:
+class HealthyMemoryPercents:
     """Per cent of memory_gb_per_s by what is done: "copy", "read", "triad"."""
 
     percent: Mapping[str, float]
@@ -132,15 +132,15 @@ def is_chip_to_chip(board: Board | None) -> bool:
     return board is not None and board.key in _data("topologies")["chip_to_chip"]
 
 
-def healthy_memory_speeds(board: Board | None) -> HealthyMemorySpeeds | None:
+def healthy_memory_percents(board: Board | None) -> HealthyMemoryPercents | None:
     entry = _data("bandwidths")["memory"].get(board.key) if board else None
     if entry is None:
         return _shared_memory(board) if board else None
     kinds = {kind: float(entry[kind]) for kind in ("copy", "read", "triad", "write") if kind in entry}
-    return HealthyMemorySpeeds(kinds, entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry["source"])
+    return HealthyMemoryPercents(kinds, entry.get("without_ecc", {}), entry.get("bus_gb_per_s"), entry["source"])
 
 
-def _shared_memory(board: Board) -> HealthyMemorySpeeds | None:
+def _shared_memory(board: Board) -> HealthyMemoryPercents | None:
     """Of boards that could not be told apart, the lower of their figures, where all have some."""
     keys = board.key.split(" or ")
     entries = [_data("bandwidths")["memory"].get(key) for key in keys]
@@ -151,7 +151,7 @@ def _shared_memory(board: Board) -> HealthyMemorySpeeds | None:
         for kind in ("copy", "read", "triad")
         if all(kind in entry for entry in entries)
     }
-    return HealthyMemorySpeeds(kinds, {}, None, entries[0]["source"])
+    return HealthyMemoryPercents(kinds, {}, None, entries[0]["source"])
 
 
 def healthy_pcie_percent(generation: int, direction: str) -> float | None:

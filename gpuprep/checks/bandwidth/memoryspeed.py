@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuprep.catalogue import Board
-from gpuprep.catalogue.topologies import HealthyMemorySpeeds, healthy_memory_speeds
+from gpuprep.catalogue.topologies import HealthyMemoryPercents, healthy_memory_percents
 from gpuprep.checks.common import COMPARE_IT, unknown
 from gpuprep.checks.evidence import Evidence
 from gpuprep.checks.floors import Floor, below, figure, floor
@@ -85,7 +85,7 @@ def _speed(
 
 def _healthy_percents(evidence: Evidence, gpu: BandwidthGpu, board: Board) -> Mapping[str, float]:
     """Per cent by kind. A kind of which nothing was published has no figure but the floor."""
-    found, facts = healthy_memory_speeds(board) or HealthyMemorySpeeds({}, {}, None, ""), evidence.facts(gpu)
+    found, facts = healthy_memory_percents(board) or HealthyMemoryPercents({}, {}, None, ""), evidence.facts(gpu)
     return found.without_ecc if facts and facts.ecc_current is False and found.without_ecc else found.percent
 
 
@@ -99,7 +99,7 @@ def _impossible(gpu: BandwidthGpu, board: Board, peak: float, kind: str, reached
     """Why no memory can be that fast; "" if it can."""
     if reached <= 0:
         return f"{reached:g} GB/s is not a possible speed: nothing was measured"
-    reference, clock = healthy_memory_speeds(board), gpu.memory_clock_mhz
+    reference, clock = healthy_memory_percents(board), gpu.memory_clock_mhz
     bus = max((reference.bus_gb_per_s if reference else None) or 0.0, peak)
     most = ROUNDING if kind == "write" else BUS_MOST
     if reached > most * bus:
