@@ -208,6 +208,19 @@ def test_an_export_of_a_newer_schema_is_read_and_said(gpuprep: Callable[..., Ans
         assert hostiletrace.SECRET not in gpuprep("trace", "report", "-q", "--format", form, path).out
 
 
+def test_folders_too_far_below_are_counted(gpuprep: Callable[..., Answer], tmp_path: Path) -> None:
+    deep = tmp_path / "a/b/c/d"
+    deep.mkdir(parents=True)
+    shutil.copy(RECORDED / "ddp-gloo-rank0.json.gz", deep)
+    answer = gpuprep("trace", "report", "-q", tmp_path)
+    assert answer.code == 2
+    assert "only 3 levels are searched" in answer.err
+    shutil.copy(RECORDED / "ddp-gloo-rank0.json.gz", tmp_path)
+    answer = gpuprep("trace", "report", "-q", tmp_path)
+    assert answer.code == 0
+    assert "1 folder was not searched: more than 3 levels below the given folder" in " ".join(answer.out.split())
+
+
 def test_a_folder_of_mixed_files(gpuprep: Callable[..., Answer], tmp_path: Path) -> None:
     for rank in (0, 1):
         shutil.copy(RECORDED / f"ddp-gloo-rank{rank}.json.gz", tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from gpuprep.trace.model import profile as linked
 from gpuprep.trace.opening import Opened, Say, Wish, open_trace
 from gpuprep.trace.opening.texts import make_safe
 from gpuprep.trace.ranks import OneRank, RanksDocument, join, ranks_of
-from gpuprep.trace.reading import Found, look, read
+from gpuprep.trace.reading import DEEPEST, Found, look, read
 from gpuprep.untrusted.plaintext import one_line
 
 SHOWN = 5  # names in a note
@@ -23,13 +24,23 @@ SECONDS = 2.0  # between two steps that are reported of more files: a log of ten
 
 
 def others(files: Found) -> tuple[Note, ...]:
-    """What of a folder is called like a profile and is none."""
+    """What of a folder was left out: files that are called like profiles and are none, and folders too far below."""
+    return (*_no_profiles(files), *_too_deep(files.too_deep))
+
+
+def _too_deep(count: int) -> Iterator[Note]:
+    if count:
+        many = "1 folder was" if count == 1 else f"{count} folders were"
+        yield Note("too_deep", count, f"{many} not searched: more than {DEEPEST} levels below the given folder")
+
+
+def _no_profiles(files: Found) -> Iterator[Note]:
     found = [one_line(entry.name, 60) for entry in files.others]
     if not found:
-        return ()
+        return
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     many = "1 file of the folder is" if len(found) == 1 else f"{len(found)} files of the folder are"
-    return (Note("passed_over", len(found), f"{many} no profile: {', '.join(found[:SHOWN])}{more}"),)
+    yield Note("passed_over", len(found), f"{many} no profile: {', '.join(found[:SHOWN])}{more}")
 
 
 def now_and_then(say: Say, files: int) -> Say:

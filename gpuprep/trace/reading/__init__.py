@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuprep.errors import UsageError
 from gpuprep.trace.columns import Trace
 from gpuprep.trace.reading import halves, nsys, nsysexport
-from gpuprep.trace.reading.finding import Found, find, look, shown
+from gpuprep.trace.reading.finding import DEEPEST, Found, find, look, shown
 
-__all__ = ["Found", "find", "look", "read"]
+__all__ = ["DEEPEST", "Found", "find", "look", "read"]
 
 
 def read(path: Path, *, stacks: bool = True) -> Trace:

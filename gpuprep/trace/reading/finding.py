@@ -14,7 +14,7 @@ from gpuprep.untrusted.plaintext import one_line
 JSON = (".json", ".json.gz")
 REPORTS = (".nsys-rep", ".qdrep")
 ENDINGS = (*JSON, ".sqlite", *REPORTS)
-_DEEPEST = 3
+DEEPEST = 3
 _MOST = 10_000  # files looked at
 _PEEK = 4 << 20  # of a JSON file; a list of all ranks may stand before the events
 _LIST = re.compile(rb'\s*\[\s*\{[^{}]{0,2000}"ph"\s*:')
@@ -23,6 +23,7 @@ _LIST = re.compile(rb'\s*\[\s*\{[^{}]{0,2000}"ph"\s*:')
 class Found(NamedTuple):
     profiles: list[Path]
     others: list[Path]  # of a folder: called like profiles and none: JSON of something else, empty files
+    too_deep: int = 0  # folders that were not opened, because they are more than DEEPEST folders below
 
 
 def shown(path: Path) -> str:
@@ -40,13 +41,17 @@ def look(path: Path) -> Found:
             raise UsageError(f"{shown(path)}: no such file or folder")
         return Found([path], [])
     made = Found([], [])
-    for entry in _files(path):
+    files, too_deep = _files(path)
+    for entry in files:
         (made.profiles if is_profile(entry) else made.others).append(entry)
     exports = {entry.with_suffix("") for entry in made.profiles if entry.suffix == ".sqlite"}
     found = [entry for entry in made.profiles if entry.suffix not in REPORTS or entry.with_suffix("") not in exports]
     if not found:
-        raise UsageError(f"{shown(path)}: no profile in this folder", f"profiles end in {', '.join(ENDINGS)}")
-    return Found(found, made.others)
+        hint = f"profiles end in {', '.join(ENDINGS)}"
+        if too_deep:
+            hint += f"; of folders inside folders, only {DEEPEST} levels are searched: name the folder of one run"
+        raise UsageError(f"{shown(path)}: no profile in this folder", hint)
+    return Found(found, made.others, too_deep)
 
 
 def find(path: Path) -> list[Path]:
@@ -54,12 +59,17 @@ def find(path: Path) -> list[Path]:
     return look(path).profiles
 
 
-def _files(folder: Path) -> list[Path]:
-    """Files with an ending of profiles, at most _DEEPEST folders below; links to folders are not followed."""
+def _files(folder: Path) -> tuple[list[Path], int]:
+    """Files with an ending of profiles, at most DEEPEST folders below, and how many folders are deeper.
+
+    Links to folders are not followed.
+    """
     found: list[Path] = []
+    too_deep = 0
     for place, folders, files in os.walk(folder):
         here = Path(place)
-        if len(here.relative_to(folder).parts) >= _DEEPEST:
+        if len(here.relative_to(folder).parts) >= DEEPEST:
+            too_deep += len(folders)
             folders.clear()
         folders.sort()
         found += [here / name for name in sorted(files) if name.endswith(ENDINGS)]
@@ -67,7 +77,7 @@ def _files(folder: Path) -> list[Path]:
             raise UsageError(
                 f"{shown(folder)}: more than {_MOST} files that could be profiles; give a folder of one run"
             )
-    return [entry for entry in found if entry.is_file()]
+    return [entry for entry in found if entry.is_file()], too_deep
 
 
 def is_profile(path: Path) -> bool:
