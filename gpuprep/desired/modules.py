@@ -1,7 +1,7 @@
 """How do the driver's kernel modules come to one host: built there by DKMS, or prebuilt and signed by Canonical? Pure.
 
-Canonical builds modules for its own kernels, by flavour (generic, aws, gcp, azure), and signs them with a key that these
-kernels know. So Secure Boot takes them, and neither headers nor a compiler are needed.
+Canonical builds modules for its own kernels, by flavour (generic, aws, gcp, azure), and signs them with a key that
+these kernels know. So Secure Boot takes them, and neither headers nor a compiler are needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _META = re.compile(r"linux-image-([a-z][a-z0-9.-]{0,60})")
 
 
 def chosen(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driver: str | None) -> str:
-    """ "dkms" or "prebuilt". auto is DKMS, unless Secure Boot would refuse what DKMS builds and there is a better way."""
+    """ "dkms" or "prebuilt". auto is DKMS, unless Secure Boot would refuse that and there are prebuilt modules."""
     if profile.driver.modules != AUTO:
         return profile.driver.modules
     refused = snapshot.kernel.secure_boot is True and profile.driver.signing is None and not _dkms_loads(snapshot)

@@ -103,7 +103,7 @@ class Nearest:
         return [name for name, offer in self._offers().items() if offer.prebuilt]
 
     def way_to(self, name: str) -> list[str]:
-        """The way to another source with the least that must change besides; none if the host can have nothing there."""
+        """The way to another source with the least that must change besides; none if nothing there will do."""
         return list(filter(None, [self._way(name, self._wishes(), listing=False)]))
 
     def cuda(self, wish: str = "auto") -> str:

@@ -20,8 +20,8 @@ BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
 LAGGING = (
-    "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days later: do not"
-    " reboot before, or take `driver.modules: dkms`"
+    "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
+    " later: do not reboot before, or take `driver.modules: dkms`"
 )
 COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every user can read what others' jobs do"}
 

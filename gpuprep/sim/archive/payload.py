@@ -1,7 +1,7 @@
 """What is inside a stub package: as much as gpuprep and the real tools around it (dkms, ldconfig, systemd) look at.
 
-The kernel module is compiled by the machine's own DKMS, a prebuilt one here; it has a version and a licence, and no code.
-Libraries have a name and a version. Each program says that it is a stand-in.
+The kernel module is compiled by the machine's own DKMS, a prebuilt one here; it has a version and a licence, and no
+code. Libraries have a name and a version. Each program says that it is a stand-in.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _kernel(found: Payload, kernel: str) -> None:
 
 
 def _prebuilt(found: Payload, stub: Stub, match: re.Match[str]) -> None:
-    """The driver's version is in what it depends on. Canonical's closed modules are linked on the machine; these are ready."""
+    """The driver's version is in what it depends on. Canonical's closed modules are linked on the machine, not these."""
     kernel, depends = match["kernel"], ", ".join(stub.relations["depends"])
     driver = re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)\)", depends)
     assert driver is not None

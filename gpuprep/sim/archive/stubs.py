@@ -59,12 +59,24 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
     "ubuntu2204": (
         _CONTAINERS,
         Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
-        Archive("ubuntu", ("ubuntu-22.04", "ubuntu-22.04-kernels"), "jammy", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
+        Archive(
+            "ubuntu",
+            ("ubuntu-22.04", "ubuntu-22.04-kernels"),
+            "jammy",
+            ("main", "restricted", "universe", "multiverse"),
+            "Ubuntu",
+        ),
     ),
     "ubuntu2404": (
         _CONTAINERS,
         Archive("nvidia/ubuntu2404/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
-        Archive("ubuntu", ("ubuntu-24.04", "ubuntu-24.04-kernels"), "noble", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
+        Archive(
+            "ubuntu",
+            ("ubuntu-24.04", "ubuntu-24.04-kernels"),
+            "noble",
+            ("main", "restricted", "universe", "multiverse"),
+            "Ubuntu",
+        ),
     ),
 }
 

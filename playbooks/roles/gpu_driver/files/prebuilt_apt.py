@@ -1,7 +1,8 @@
 """Which driver are these packages with prebuilt kernel modules built for? Prints JSON; changes nothing.
 
-Arguments: names such as linux-modules-nvidia-580-server-open-aws. Each depends on the modules of one kernel, and these on one
-version of the driver. {"packages": ["NAME=VERSION"], "drivers": ["580.126.20"], "absent": [names that are not offered]}.
+Arguments: names such as linux-modules-nvidia-580-server-open-aws. Each depends on the modules of one kernel, and these
+on one version of the driver. Printed: {"packages": ["NAME=VERSION"], "drivers": ["580.126.20"], "absent": [names that
+are not offered]}.
 Stdlib only, Python 3.9 or newer.
 """
 

@@ -98,10 +98,11 @@ def gpu_driver_prebuilt_names(forms: Iterable[str], metas: Iterable[str], kernel
 def gpu_driver_prebuilt_left(present: Iterable[str], forms: Sequence[str]) -> list[str]:
     """Packages with prebuilt modules of another branch or flavour than these forms; all of them where there are none."""
     kind = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
-    own = [re.escape(form.partition("{kernel}")[0]) + "(?!open-)" for form in forms]
-    own += [form.replace("linux-modules-", "linux-objects-") for form in own]
-    own += ["linux-signatures-"] if forms else []
-    return [name for name in present if kind.match(name) and not any(re.match(form, name) for form in own)]
+    begins = [form.partition("{kernel}")[0] for form in forms]
+    begins += [begin.replace("linux-modules-", "linux-objects-") for begin in begins]
+    own = [re.compile(re.escape(begin) + "(?!open-)") for begin in begins]
+    own += [re.compile("linux-signatures-")] if forms else []
+    return [name for name in present if kind.match(name) and not any(form.match(name) for form in own)]
 
 
 def gpu_driver_removals(simulation: Iterable[str]) -> list[str]:
