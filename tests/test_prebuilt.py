@@ -1,4 +1,4 @@
-"""Canonical's prebuilt kernel modules: when they are taken, what is refused, what is checked, and what the role does alike."""
+"""Canonical's prebuilt kernel modules: when they are taken, what is refused and checked, what the role does alike."""
 
 from __future__ import annotations
 

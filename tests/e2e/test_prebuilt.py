@@ -1,7 +1,7 @@
 """Canonical's prebuilt kernel modules, on a machine that presents Ubuntu 24.04 and runs its kernel for AWS.
 
-The modules of the stub archive are those of driver 580.126.20, and its newest driver is 580.173.02: they lag, as after each
-upload of a driver.
+The modules of the stub archive are those of driver 580.126.20, and its newest driver is 580.173.02: they lag, as after
+each upload of a driver.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ NAME = os.environ.get("GPUPREP_E2E_PREBUILT", "e2e-prebuilt")
 BRINGS = "linux-modules-nvidia-580-server-open-aws"
 MODULE = f"linux-modules-nvidia-580-server-open-{KERNEL}"
 DRIVER = "580.126.20"
+SECURE_BOOT = """\
+mount -t tmpfs tmpfs /sys/firmware
+mkdir -p /sys/firmware/efi/efivars
+printf '\\006\\000\\000\\000\\001' > /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
+"""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prebuilt")]
 
@@ -73,6 +78,18 @@ def test_a_driver_that_the_modules_are_not_built_for_is_refused_before_any_chang
     assert "Nothing was changed" in said
     assert "driver.modules" in said
     assert packages(aws) == before
+
+
+def test_with_secure_boot_and_no_enrolled_key_auto_takes_them(aws: str, tmp_path: Path) -> None:
+    """A file stands in for the firmware's variable. Without prebuilt modules this machine is refused."""
+    inside(aws, SECURE_BOOT)
+    try:
+        said = gpuprep("plan", f"sim:{aws}", "--profile", profile(tmp_path, modules="auto")).text
+        assert "prebuilt kernel modules: Secure Boot is on" in " ".join(said.split())
+        refused = gpuprep("plan", f"sim:{aws}", "--profile", profile(tmp_path, modules="dkms"))
+        assert "or driver.modules: prebuilt" in " ".join(refused.text.split())
+    finally:
+        inside(aws, "umount /sys/firmware")
 
 
 def test_prebuilt_modules_pass_and_stay(aws: str, tmp_path: Path) -> None:

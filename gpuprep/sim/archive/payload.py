@@ -205,7 +205,7 @@ def _kernel(found: Payload, kernel: str) -> None:
 
 
 def _prebuilt(found: Payload, stub: Stub, match: re.Match[str]) -> None:
-    """The driver's version is in what it depends on. Canonical's closed modules are linked on the machine, not these."""
+    """The driver's version is in what it depends on. Canonical's closed modules are linked on the machine."""
     kernel, depends = match["kernel"], ", ".join(stub.relations["depends"])
     driver = re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)\)", depends)
     assert driver is not None

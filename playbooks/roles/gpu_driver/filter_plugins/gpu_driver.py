@@ -96,7 +96,7 @@ def gpu_driver_prebuilt_names(forms: Iterable[str], metas: Iterable[str], kernel
 
 
 def gpu_driver_prebuilt_left(present: Iterable[str], forms: Sequence[str]) -> list[str]:
-    """Packages with prebuilt modules of another branch or flavour than these forms; all of them where there are none."""
+    """Packages with prebuilt modules of another branch or flavour than these forms; without forms all of them."""
     kind = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
     begins = [form.partition("{kernel}")[0] for form in forms]
     begins += [begin.replace("linux-modules-", "linux-objects-") for begin in begins]
