@@ -6,7 +6,6 @@ each upload of a driver.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ codec: {{ffmpeg: none}}
 extras: {{tools: []}}
 """
 KERNEL = "6.17.0-1019-aws"
-NAME = os.environ.get("GPUPREP_E2E_PREBUILT", "e2e-prebuilt")
+NAME = "e2e-prebuilt"
 BRINGS = "linux-modules-nvidia-580-server-open-aws"
 MODULE = f"linux-modules-nvidia-580-server-open-{KERNEL}"
 DRIVER = "580.126.20"
