@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -370,3 +372,75 @@ def test_with_the_newest_driver_apt_would_speak_of_held_broken_packages(apt: Pat
     assert "held broken packages" in lagging
     assert "held broken packages" not in fitting
     assert "Inst linux-modules-nvidia-580-server-open-6.17.0-1019-aws" in fitting
+
+
+# ---------------------------------------------------------------- what does the role make of it? Ansible says.
+
+SAID = re.compile(r"SAID ([A-Za-z0-9+/=]+) END")
+
+
+@pytest.fixture(scope="module")
+def role(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
+    """ "dkms", "prebuilt" or "full" ► name of a fact ► what the role makes it, on Ubuntu with AWS's kernel."""
+    folder = tmp_path_factory.mktemp("role")
+    cases = {
+        "dkms": {"gpu_driver_modules": "dkms"},
+        "prebuilt": {"gpu_driver_modules": "prebuilt"},
+        "full": {"gpu_driver_libraries": "full"},
+    }
+    facts = ("versioned", "others", "headless", "prebuilt", "replaced")
+    names = ", ".join(f"'{name}': gpu_driver_{name}" for name in facts)
+    tasks: list[dict[str, Any]] = []
+    for case in cases.values():
+        known = {"gpu_preflight_system": "Ubuntu-24.04", "gpu_driver_flavour": "open", **case}
+        load_data = {"name": "gpu_driver", "tasks_from": "data", "public": True}
+        tasks.append({"name": "Load", "ansible.builtin.include_role": load_data, "vars": known})
+        said = {"msg": f"SAID {{{{ {{{names}}} | to_json | b64encode }}}} END"}
+        tasks.append({"name": "Say", "ansible.builtin.debug": said, "vars": known})
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {
+            "gpu_preflight_package_manager": "apt",
+            "gpu_preflight_kernel_metas": ["linux-image-aws", "linux-image-generic"],
+            "ansible_facts": {
+                "distribution": "Ubuntu",
+                "distribution_major_version": "24",
+                "kernel": "6.17.0-1019-aws",
+            },
+        },
+        "tasks": tasks,
+    }
+    book = folder / "book.yml"
+    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
+    extra = json.dumps({"ansible_python_interpreter": sys.executable})
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-e", extra, str(book)]
+    places = {
+        "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
+        "ANSIBLE_HOME": str(folder),
+        "ANSIBLE_ROLES_PATH": str(ROOT / "playbooks/roles"),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = [json.loads(base64.b64decode(text)) for text in SAID.findall(done.stdout)]
+    return dict(zip(cases, answers, strict=True))
+
+
+def test_the_role_installs_and_holds_what_is_checked(role: dict[str, dict[str, list[str]]]) -> None:
+    for case, wished in (("dkms", {}), ("prebuilt", {"modules": "prebuilt"}), ("full", {"libraries": "full"})):
+        driver = wish(host(), flavour="open", **wished).driver
+        assert (role[case]["versioned"], role[case]["prebuilt"]) == (list(driver.packages), list(driver.prebuilt))
+
+
+def test_what_belongs_to_the_other_way_goes_and_nothing_of_its_own_does(role: dict[str, dict[str, list[str]]]) -> None:
+    prebuilt, dkms = role["prebuilt"], role["dkms"]
+    assert "nvidia-dkms-580-server-open" in prebuilt["others"]
+    assert "nvidia-headless-no-dkms-580-server-open" in dkms["headless"]
+    assert "nvidia-headless-no-dkms-580-server-open" not in dkms["others"]  # with DKMS it does no harm
+    for case in role.values():
+        for kind in ("others", "headless", "replaced"):
+            assert not set(case[kind]) & set(case["versioned"])
+        assert "nvidia-dkms-535-server" in case["replaced"]
+        assert ("libnvidia-gl-535-server" in case["replaced"]) == (case is role["full"])  # else a desktop's
+        assert "libnvidia-gl-580-server" not in case["replaced"]

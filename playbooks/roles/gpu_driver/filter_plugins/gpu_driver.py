@@ -59,8 +59,11 @@ def gpu_driver_of_branch(source: Mapping[str, Any], wish: str) -> dict[str, Any]
     return found
 
 
-def gpu_driver_names(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Every package of a driver that these sources know, of all branches and flavours."""
+def gpu_driver_names(sources: Mapping[str, Mapping[str, Any]], libraries: str = "compute") -> list[str]:
+    """Every package of a driver that these sources know, of all branches and flavours.
+
+    Those for displays only where they are wished: on another machine they are a desktop's, and somebody else's.
+    """
     names = set()
     for source in sources.values():
         for branch in (*source.get("by_branch", {}), "0"):  # "0": names of branches without an entry
@@ -68,7 +71,7 @@ def gpu_driver_names(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
             kinds = ("kernel_packages", "prebuilt_packages")
             lists = [names for kind in kinds for names in data.get(kind, {}).values()]
             lists += [data[kind] for kind in ("library_packages", "tool_packages", "fabric_packages")]
-            lists.append(data.get("full_packages", []))
+            lists.append(data.get("full_packages", []) if libraries == "full" else [])
             names.update(name for found in lists for name in found)
     return sorted(names)
 
