@@ -38,9 +38,7 @@ def offered(profile: Profile, snapshot: Snapshot, release: OsRelease | None, dri
     return str(catalogue.branch(driver)) in release.sources[profile.driver.source].prebuilt
 
 
-def packages(
-    profile: Profile, snapshot: Snapshot, release: OsRelease, flavour: str, driver: str
-) -> tuple[str, ...]:  # fmt: skip
+def packages(profile: Profile, snapshot: Snapshot, release: OsRelease, flavour: str, driver: str) -> tuple[str, ...]:
     """The packages that bring the prebuilt modules of every kernel that the machine follows."""
     if not release.sources[profile.driver.source].prebuilt:  # refused by itself
         return ()

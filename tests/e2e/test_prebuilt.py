@@ -17,7 +17,7 @@ from e2e.machines import Done, gpuprep, inside, must, until, up
 PROFILE = """\
 extends: base
 description: prebuilt modules of Ubuntu's own archive
-driver: {{source: distribution, version: "{version}", modules: {modules}}}
+driver: {{source: distribution, version: "{version}", modules: {modules}, libraries: {libraries}}}
 cuda: {{version: none}}
 cudnn: {{version: none}}
 codec: {{ffmpeg: none}}
@@ -37,9 +37,9 @@ printf '\\006\\000\\000\\000\\001' > /sys/firmware/efi/efivars/SecureBoot-8be4df
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prebuilt")]
 
 
-def profile(folder: Path, modules: str = "prebuilt", version: str = "auto") -> str:
-    path = folder / f"{modules}-{version}.yml"
-    path.write_text(PROFILE.format(modules=modules, version=version))
+def profile(folder: Path, modules: str = "prebuilt", version: str = "auto", libraries: str = "compute") -> str:
+    path = folder / f"{modules}-{version}-{libraries}.yml"
+    path.write_text(PROFILE.format(modules=modules, version=version, libraries=libraries))
     return str(path)
 
 
@@ -57,13 +57,24 @@ def packages(machine: str) -> str:
     return inside(machine, "dpkg -l | awk '/^.i/ && /nvidia|linux-|gcc|dkms/ {print $2, $3}'").stdout
 
 
+def restart(machine: str, *, aws: bool) -> None:
+    """Into AWS's kernel, or into Debian's, for which DKMS can build."""
+    before = inside(machine, "cat /proc/sys/kernel/random/boot_id; uname -r").stdout.split()
+    inside(machine, "systemctl reboot", check=False)
+
+    def is_back() -> bool:
+        now = inside(machine, "cat /proc/sys/kernel/random/boot_id; uname -r", check=False).stdout.split()
+        return len(now) == 2 and now != before and (now[1] == KERNEL) == aws
+
+    until(is_back, "it did not restart", 120)
+    until(lambda: gpuprep("plan", f"sim:{machine}").exit_code in (0, 2), "the machine does not answer", 120)
+
+
 @pytest.fixture(scope="module")
 def aws() -> Iterator[str]:
     machine = up(NAME, "ubuntu2404", ["t4"])
     inside(machine, "apt-get -q update && apt-get -q -y install linux-image-aws")
-    inside(machine, "systemctl reboot", check=False)
-    until(lambda: inside(machine, "uname -r", check=False).stdout.strip() == KERNEL, "the machine did not restart", 120)
-    until(lambda: gpuprep("plan", f"sim:{machine}").exit_code in (0, 2), "the machine does not answer", 120)
+    restart(machine, aws=True)
     yield machine
     gpuprep("sim", "down", machine)
 
@@ -124,3 +135,24 @@ def test_a_module_package_that_a_hand_removed_is_found_and_put_back(aws: str, tm
     assert "driver.prebuilt" in found
     must("provision", f"sim:{aws}", "--profile", wish)
     assert f"{BRINGS} " in packages(aws)
+
+
+@pytest.mark.only_all
+def test_from_prebuilt_modules_to_dkms_and_back(aws: str, tmp_path: Path) -> None:
+    """And from all libraries to computing: what gpuprep itself held for displays is not somebody else's."""
+    must("provision", f"sim:{aws}", "--profile", profile(tmp_path, libraries="full"))
+    assert f"libnvidia-gl-580-server {DRIVER}" in packages(aws)
+    inside(aws, f"apt-get -q -y remove linux-image-aws && rm /boot/vmlinuz-{KERNEL}")
+    restart(aws, aws=False)
+    must("provision", f"sim:{aws}", "--profile", profile(tmp_path, modules="dkms"))
+    there = packages(aws)
+    assert "nvidia-dkms-580-server-open 580.173.02" in there
+    for absent in ("linux-modules-nvidia", "no-dkms", DRIVER):
+        assert absent not in there
+    inside(aws, f"apt-get -q -y install --reinstall linux-image-aws linux-image-{KERNEL}")
+    restart(aws, aws=True)
+    must("provision", f"sim:{aws}", "--profile", profile(tmp_path))
+    there = packages(aws)
+    assert f"{BRINGS} " in there
+    assert "nvidia-dkms" not in there
+    assert DRIVER in inside(aws, "cat /proc/driver/nvidia/version").stdout
