@@ -81,13 +81,15 @@ def aws() -> Iterator[str]:
 
 def test_a_driver_that_the_modules_are_not_built_for_is_refused_before_any_change(aws: str, tmp_path: Path) -> None:
     before = packages(aws)
-    refused = gpuprep("provision", f"sim:{aws}", "--profile", profile(tmp_path, version="580.173.02"))
-    said = " ".join(refused.text.split())
-    assert refused.exit_code != 0
-    assert f"are built for driver {DRIVER}, and 580.173.02 is wished" in said
-    assert "The driver is as it was" in said
-    assert "driver.modules" in said
-    assert packages(aws) == before
+    words = ("provision", f"sim:{aws}", "--profile", profile(tmp_path, version="580.173.02"))
+    for more in ((), ("--check", "--deep")):
+        refused = gpuprep(*words, *more)
+        said = " ".join(refused.text.split())
+        assert refused.exit_code != 0
+        assert f"are built for driver {DRIVER}, and 580.173.02 is wished" in said
+        assert "The driver is as it was" in said
+        assert "driver.modules" in said
+        assert packages(aws) == before
 
 
 def test_with_secure_boot_and_no_enrolled_key_auto_takes_them(aws: str, tmp_path: Path) -> None:
