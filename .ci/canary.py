@@ -30,6 +30,8 @@ from gpuprep.catalogue.roles import (
     driver_pin_text,
     driver_stream,
     fabric_packages,
+    has_full_libraries,
+    prebuilt_packages,
     repository_key,
 )
 from gpuprep.sim import controller
@@ -41,6 +43,7 @@ DISTRIBUTIONS = {
     "debian": ("http://deb.debian.org/debian", "http://security.debian.org/debian-security", "debian-archive-keyring"),
     "ubuntu": ("http://archive.ubuntu.com/ubuntu", "http://security.ubuntu.com/ubuntu", "ubuntu-archive-keyring"),
 }
+KERNELS = ("generic", "aws", "gcp", "azure")  # flavours that clouds' images have
 SECONDS = 300
 OWN_VERSIONS = ("nvidia-modprobe", "nvidia-persistenced")  # of Debian's archive; not the driver's
 
@@ -131,13 +134,27 @@ def sources_of(release: OsRelease, source: str, repository: str, key: Path) -> l
     ]
 
 
+def _without_prebuilt(
+    root: AptRoot | RpmRoot, release: OsRelease, source: str, driver: catalogue.ArchiveDriver
+) -> list[str]:
+    if str(catalogue.branch(driver.version)) not in release.sources[source].prebuilt:
+        return []
+    wrong = []
+    for flavour in driver.modules:
+        names = prebuilt_packages(release, source, flavour, driver.version, KERNELS)
+        absent = [name for name, versions in root.offers(names).items() if not versions]
+        wrong += [f"prebuilt modules of driver {driver.version} {flavour}: no {', '.join(absent)}"] if absent else []
+    return wrong
+
+
 def lacking(root: AptRoot | RpmRoot, release: OsRelease, source: str) -> list[str]:
     """What the catalogue says that this source does not offer, one sentence each; proves apt's pin on the way."""
     wrong = []
     offer = release.sources[source]
     for driver in offer.drivers:
         for flavour in driver.modules:
-            names = driver_packages(release, source, flavour, driver.version)
+            full = "full" if has_full_libraries(release, source, driver.version) else "compute"
+            names = driver_packages(release, source, flavour, driver.version, libraries=full)
             found = root.offers(names)
             own = OWN_VERSIONS if source == "distribution" else ()
             absent = [name for name in names if name not in own and driver.version not in map(upstream, found[name])]
@@ -148,7 +165,7 @@ def lacking(root: AptRoot | RpmRoot, release: OsRelease, source: str) -> list[st
             stream = driver_stream(release, source, flavour, driver.version)
             if isinstance(root, RpmRoot) and stream and stream not in root.streams:
                 wrong.append(f"driver {driver.version} {flavour}: no stream {stream} of the module nvidia-driver")
-        wrong += _without_fabric(root, release, source, driver)
+        wrong += _without_fabric(root, release, source, driver) + _without_prebuilt(root, release, source, driver)
     for version in offer.cuda:
         absent = [
             name for name, versions in root.offers(cuda_packages(release, source, version)).items() if not versions

@@ -169,10 +169,10 @@ FILES = (
 def with_driver(snapshot: Snapshot, wanted: Wanted, *, loaded: bool) -> Snapshot:
     """The driver's packages installed and its module built; loaded, as after a reboot, or not yet."""
     version, flavour = wanted.driver.archive_version, wanted.driver.flavour
-    kernel = snapshot.kernel.running
+    kernel, prebuilt = snapshot.kernel.running, wanted.driver.modules == "prebuilt"
     return dataclasses.replace(
         snapshot,
-        kernel=dataclasses.replace(snapshot.kernel, headers_running=True, headers_next_boot=True),
+        kernel=dataclasses.replace(snapshot.kernel, headers_running=not prebuilt, headers_next_boot=not prebuilt),
         driver=DriverFacts(
             loaded_version=version if loaded else None,
             loaded_flavour=flavour if loaded else None,
@@ -184,11 +184,12 @@ def with_driver(snapshot: Snapshot, wanted: Wanted, *, loaded: bool) -> Snapshot
             runfile=None,
             nouveau_loaded=False,
             counters_restricted=(wanted.tuning.profiling_counters == "restricted") if loaded else None,
-            dkms=(DkmsModule("nvidia-current", version, kernel, "installed"),),
+            dkms=() if prebuilt else (DkmsModule("nvidia-current", version, kernel, "installed"),),
         ),
         packages={
             **snapshot.packages,
             **{name: Package(f"{version}-1", wanted.driver.hold) for name in wanted.driver.packages},
+            **{name: Package("6.8.0-50.51+1", False) for name in wanted.driver.prebuilt},
         },
         gpus=tuple(gpu_facts(i, d, wanted) for i, d in enumerate(snapshot.pci_gpus)) if loaded else NO_DRIVER,
         files={

@@ -17,7 +17,7 @@ import pytest
 
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, repository_key
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, fabric_packages, prebuilt_packages, repository_key
 from gpuprep.sim.archive import repository, serving, stubs
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +117,7 @@ def test_the_pin_holds_every_part_of_every_version_and_flavour(nvidia: tuple[OsR
     for version in versions:
         root.pin(version)
         for flavour in ("open", "proprietary"):
-            names = driver_packages(release, "nvidia", flavour, version)
+            names = driver_packages(release, "nvidia", flavour, version, libraries="full")
             candidates = root.candidates(names)
             assert {name: CANARY.upstream(to) for name, to in candidates.items()} == dict.fromkeys(names, version)
 
@@ -178,8 +178,11 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(name: str) -> None:
             fabric = {(part, driver.version) for part in fabric_packages(release, source, driver.version)}
             assert (fabric <= there) == driver.fabric_manager
             for flavour in driver.modules:
-                parts = driver_packages(release, source, flavour, driver.version)
+                parts = driver_packages(release, source, flavour, driver.version, libraries="full")
                 assert {(part, driver.version) for part in parts} <= there
+                if str(catalogue.branch(driver.version)) in offer.prebuilt:
+                    ready = prebuilt_packages(release, source, flavour, driver.version, CANARY.KERNELS)
+                    assert set(ready) <= {name for name, _ in there}
         if source == "nvidia":  # of the systems' own toolkits Debian's is the real one, and Ubuntu's has no stub
             for version in offer.cuda:
                 assert set(cuda_packages(release, source, version)) <= {name for name, _ in there}, version

@@ -16,7 +16,7 @@ from test_archives import CANARY
 from gpuprep import catalogue
 from gpuprep.catalogue import OsRelease
 from gpuprep.catalogue.agent import role_folder
-from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_stream, fabric_packages
+from gpuprep.catalogue.roles import cuda_packages, driver_packages, driver_stream, fabric_packages, has_full_libraries
 from gpuprep.sim import base, boot, rpmbase, rpmpresented, rpmsystems
 from gpuprep.sim.archive import rpmmodules, rpmpayload, rpmspec, stubs
 from gpuprep.sim.archive.payload import Payload
@@ -80,7 +80,8 @@ def test_a_machine_has_each_driver_that_its_plan_can_choose(release: OsRelease) 
             fabric = {(part, driver.version) for part in fabric_packages(release, source, driver.version)}
             assert (fabric <= there) == driver.fabric_manager, (source, driver.version)
             for flavour in driver.modules:
-                parts = driver_packages(release, source, flavour, driver.version)
+                full = "full" if has_full_libraries(release, source, driver.version) else "compute"
+                parts = driver_packages(release, source, flavour, driver.version, libraries=full)
                 assert {(part, driver.version) for part in parts} <= there, (source, driver.version)
                 stream = driver_stream(release, source, flavour, driver.version)
                 assert bool(stream) == (source == "nvidia")

@@ -43,7 +43,7 @@ def everything(release: OsRelease) -> tuple[dict[str, set[str]], set[str]]:
     for driver in offer.drivers:
         names = [*fabric_packages(release, "nvidia", driver.version)]
         for flavour in driver.modules:
-            names += driver_packages(release, "nvidia", flavour, driver.version)
+            names += driver_packages(release, "nvidia", flavour, driver.version, libraries="full")
             streams.add(driver_stream(release, "nvidia", flavour, driver.version))
         for name in names:
             packages.setdefault(name, set()).add(driver.version)

@@ -32,6 +32,8 @@ BASE = find("base").read_text(encoding="utf-8")
 LINES = BASE.splitlines()
 # Lines `key: value` whose key is required: all in base.yml but floors of measurements and lines inside lists.
 SCALARS = [i for i, line in enumerate(LINES) if re.match(r"^ *[a-z_]+: [^\[#{]", line)]
+# Keys that profiles of earlier versions do not have.
+LATER = ("  signing:", "  modules:", "  libraries:")
 GARBAGE = ["%%%", "@@ what", "}{", "]", "key without colon", "- stray", "`x`", "\t\tx: 1", "= = =", ": :", "{unclosed"]
 # Swapped, both values are impossible in the other's place or in the wrong order.
 SWAPS = [
@@ -78,7 +80,7 @@ def replaced(line: int, new: str) -> list[str]:
 
 
 def delete_line(rng: random.Random) -> Mutant:
-    line = rng.choice(SCALARS)
+    line = rng.choice([i for i in SCALARS if not LINES[i].startswith(LATER)])
     return text(LINES[:line] + LINES[line + 1 :]), 0
 
 

@@ -88,6 +88,7 @@ class Archive:
     auto: str = ""  # the branch for a profile that names none; "": the newest
     flavour: str = ""  # of the kernel modules, for a profile that names none; "": the open ones where the GPU can
     unsuited: Mapping[str, str] = field(default_factory=dict)  # branch ► why its packages here cannot be taken
+    prebuilt: tuple[str, ...] = ()  # branches of which it has prebuilt kernel modules
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,7 @@ def archives() -> Mapping[str, OsRelease]:
                 offer.get("auto", ""),
                 offer.get("flavour", ""),
                 offer.get("unsuited", {}),
+                tuple(offer.get("prebuilt", ())),
             )
             for name, offer in entry["sources"].items()
         }

@@ -15,10 +15,33 @@ from gpuprep.catalogue import OsRelease, datafile
 from gpuprep.catalogue.agent import role_folder
 
 
-def driver_packages(release: OsRelease, source: str, flavour: str, version: str) -> tuple[str, ...]:
+def driver_packages(
+    release: OsRelease,
+    source: str,
+    flavour: str,
+    version: str,
+    *,
+    modules: str = "dkms",
+    libraries: str = "compute",
+) -> tuple[str, ...]:
     """Packages of the driver that the role gpu_driver installs and holds: source "nvidia", "open", "580.178.04"."""
     data = _driver(release, source, version)
-    return (*data["kernel_packages"][flavour], *data["library_packages"], *data["tool_packages"])
+    kernel = data["prebuilt_packages" if modules == "prebuilt" else "kernel_packages"][flavour]
+    full = data["full_packages"] if libraries == "full" else ()
+    return (*kernel, *data["library_packages"], *full, *data["tool_packages"])
+
+
+def has_full_libraries(release: OsRelease, source: str, version: str) -> bool:
+    """Whether the role gpu_driver knows the packages for displays, OpenGL and Vulkan of this driver."""
+    return bool(_driver(release, source, version).get("full_packages"))
+
+
+def prebuilt_packages(
+    release: OsRelease, source: str, flavour: str, version: str, kernels: Sequence[str]
+) -> tuple[str, ...]:
+    """Prebuilt modules for these flavours of kernels ("aws"), which have the kernel's version and are not held."""
+    names = _driver(release, source, version)["prebuilt_modules"][flavour]
+    return tuple(name.replace("{kernel}", kernel) for kernel in kernels for name in names)
 
 
 def driver_stream(release: OsRelease, source: str, flavour: str, version: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpuprep import catalogue
 from gpuprep.catalogue import Board, Model, OsRelease, Tool, clouds
 from gpuprep.catalogue import ffmpeg as build
-from gpuprep.catalogue.roles import codec_libraries_absent
+from gpuprep.catalogue.roles import codec_libraries_absent, has_full_libraries
 from gpuprep.desired.nearest import ANOTHER_SYSTEM, Nearest
 from gpuprep.desired.profile import Profile, SigningWish
 from gpuprep.desired.profile_rules import (
@@ -190,6 +190,17 @@ def driver(here: Nearest, release: OsRelease, flavour: str, refusals: list[Refus
         reason = f"the {flavour} kernel modules {broken.version} of {release.title}: {broken.broken[flavour]}"
     refusals.append(refuse("driver.flavour", reason, ", or ".join(ways or here.other_sources())))
     return None
+
+
+def full_libraries(here: Nearest, release: OsRelease | None, driver: str | None) -> list[Refusal]:
+    """Whether the whole driver, with its libraries for displays, is known for this source."""
+    profile = here.profile
+    if profile.driver.libraries != "full" or release is None or driver is None:
+        return []
+    if has_full_libraries(release, profile.driver.source, driver):
+        return []
+    reason = f"gpuprep does not know the packages for displays, OpenGL and Vulkan of {place(release, here.source)}"
+    return [refuse("driver.libraries", reason, "compute")]
 
 
 def place(release: OsRelease, source: str) -> str:
@@ -393,8 +404,11 @@ def _free_on(mount: str, snapshot: Snapshot) -> int | None:
     return min(readings, default=None)
 
 
-def in_the_way(here: Nearest) -> list[Refusal]:
-    """Runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs."""
+def in_the_way(here: Nearest, *, prebuilt: bool = False, instead: str = "") -> list[Refusal]:
+    """Runfile drivers, NVSwitches, Secure Boot, kernels without headers, parts of GPUs.
+
+    `prebuilt` modules need neither headers nor a key; `instead` is how to get them where DKMS's would be refused.
+    """
     profile, snapshot = here.profile, here.snapshot
     refusals = [*_no_machine(snapshot), *_vgpu(snapshot), *_repositories(profile, snapshot)]
     if snapshot.nvswitches and not catalogue.has_fabric_manager(snapshot.os.id, profile.driver.source):
@@ -409,7 +423,9 @@ def in_the_way(here: Nearest) -> list[Refusal]:
     if driver.runfile is not None:
         reason = f"a driver was installed by NVIDIA's .run file ({driver.runfile}), and packages would mix with it"
         refusals.append(refuse("host.driver", reason, "sudo nvidia-uninstall, reboot, then run again"))
-    refusals += _secure_boot(profile, snapshot)
+    if prebuilt:
+        return refusals
+    refusals += _secure_boot(profile, snapshot, instead)
     headers = kernel.headers_running is True or _offered(snapshot)
     next_differs = isinstance(kernel.next_boot, str) and kernel.next_boot != kernel.running
     there = next_differs and kernel.headers_next_boot is not False
@@ -428,7 +444,7 @@ def certificate(signing: SigningWish | None, snapshot: Snapshot) -> str:
     return MOK_OF_UBUNTU if snapshot.os.id == "ubuntu" else MOK_OF_DKMS
 
 
-def _secure_boot(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
+def _secure_boot(profile: Profile, snapshot: Snapshot, instead: str) -> list[Refusal]:
     """Whether modules that DKMS builds could not load. A driver that is loaded has a key that counts."""
     signing = profile.driver.signing
     if snapshot.kernel.secure_boot is not True or (signing is None and _is_loaded(snapshot)):
@@ -441,7 +457,7 @@ def _secure_boot(profile: Profile, snapshot: Snapshot) -> list[Refusal]:
     enrol = f"sudo mokutil --import {path}, reboot, confirm it at the machine's console, then run again"
     if signing is None:
         reason = "Secure Boot is on: the kernel refuses the modules that DKMS builds, whose key it does not know"
-        works = f"Secure Boot off, or the key enrolled: {enrol}; or an enrolled key in driver.signing"
+        works = f"Secure Boot off, or the key enrolled: {enrol}; or an enrolled key in driver.signing{instead}"
         return [refuse("host.secure_boot", reason, works)]
     if isinstance(there, Missing) and there.reason != "not_installed":
         why = "mokutil is not installed" if there.reason == "command_not_found" else there.detail or there.reason

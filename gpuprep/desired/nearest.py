@@ -98,6 +98,14 @@ class Nearest:
         ways = (self._way(name, self._wishes(), listing=listing) for name in self._others())
         return list(filter(None, ways)) or [ANOTHER_SYSTEM]
 
+    def sources_with_prebuilt(self) -> list[str]:
+        """Sources of this release that have prebuilt kernel modules."""
+        return [name for name, offer in self._offers().items() if offer.prebuilt]
+
+    def way_to(self, name: str) -> list[str]:
+        """The way to another source with the least that must change besides; none if nothing there will do."""
+        return list(filter(None, [self._way(name, self._wishes(), listing=False)]))
+
     def cuda(self, wish: str = "auto") -> str:
         """What to put in cuda.version or driver.source for a wish that cannot be, in words; the nearest first."""
         wanted = None if wish in ("auto", "none") else wish

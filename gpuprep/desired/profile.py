@@ -45,6 +45,8 @@ class DriverWish:
     hold: bool
     gpu_firmware: bool  # False sets NVreg_EnableGpuFirmware=0
     signing: Optional[SigningWish] = None  # None: as DKMS does by itself
+    modules: str = "auto"  # "auto" | "dkms" | "prebuilt"
+    libraries: str = "compute"  # "compute" | "full": also what displays, OpenGL and Vulkan need
 
 
 @dataclass(frozen=True)

@@ -251,6 +251,9 @@ def parts_that_need_others(profile: Profile) -> list[Refusal]:
     if profile.nccl.version not in ("none", "auto") and profile.cuda.version == "none":
         reason, works = "NCCL needs CUDA, and cuda.version is none", "cuda.version: auto, or nccl.version: none"
         refusals.append(refuse("nccl.version", reason, works))
+    if profile.driver.modules == "prebuilt" and profile.driver.signing is not None:
+        reason = "prebuilt kernel modules are signed by who built them, and driver.signing names a key for DKMS"
+        refusals.append(refuse("driver.signing", reason, "signing: null, or driver.modules: dkms"))
     wants_npp_filter = "scale_npp" in profile.codec.parts.get("filters", ())
     if wants_npp_filter and not profile.codec.npp and profile.codec.ffmpeg != "none":
         refusals.append(

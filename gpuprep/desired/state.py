@@ -19,9 +19,11 @@ from gpuprep.catalogue.roles import (
     driver_packages,
     driver_stream,
     fabric_packages,
+    has_full_libraries,
 )
-from gpuprep.desired import host_rules
+from gpuprep.desired import host_rules, modules
 from gpuprep.desired import profile_rules as rules
+from gpuprep.desired.modules import DKMS, PREBUILT
 from gpuprep.desired.nearest import Nearest
 from gpuprep.desired.profile import CodecWish, MountWish, Profile, SigningWish, TuningWish
 from gpuprep.desired.profile_rules import OPEN, PROPRIETARY, Refusal, driver_rules
@@ -63,6 +65,9 @@ class WantedDriver:
     packages: tuple[str, ...]
     signing: SigningWish | None = None  # as in the profile
     stream: str = ""  # of dnf's module nvidia-driver, "580-open"; "": the source has no such module
+    modules: str = "dkms"  # "dkms" | "prebuilt"
+    prebuilt: tuple[str, ...] = ()  # packages of the prebuilt modules; never held: new kernels need newer ones
+    libraries: str = "compute"  # "compute" | "full"
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,7 @@ class _Choice:
     why_flavour: str
     driver: str | None  # exact
     cuda: str | None
+    modules: str = DKMS
 
     @property
     def archive(self) -> OsRelease | None:
@@ -184,7 +190,12 @@ def resolve(profile: Profile, snapshot: Snapshot, *, judging: bool = False) -> W
     extras = host_rules.extras(profile, choice.release, obstacles)
     key = build_key(choice.release.key if choice.release else "", snapshot.os.architecture, profile.codec)
     min_free_mib = host_rules.free_space(profile, snapshot, key, nccl.version, obstacles)
-    obstacles += host_rules.in_the_way(here)
+    obstacles += modules.refusals(here, release, choice.driver) + host_rules.full_libraries(
+        here, release, choice.driver
+    )
+    can_be = modules.offered(profile, snapshot, release, choice.driver)
+    instead = "; or driver.modules: prebuilt" if can_be and profile.driver.signing is None else ""
+    obstacles += host_rules.in_the_way(here, prebuilt=choice.modules == PREBUILT, instead=instead)
     refusals += host_rules.tuning(profile, snapshot, gpus)
     if not judging:
         refusals += obstacles
@@ -240,14 +251,14 @@ def _choose(
     on_host = catalogue.host_version(snapshot.cuda.nvcc_version)
     if judging and cuda is None and profile.cuda.version != "none" and isinstance(on_host, str):
         cuda = on_host
-    return _Choice(release, flavour, why_flavour, driver, cuda)
+    return _Choice(release, flavour, why_flavour, driver, cuda, modules.chosen(profile, snapshot, release, driver))
 
 
 def _installed_by_others(profile: Profile, snapshot: Snapshot, choice: _Choice) -> bool:
     """A driver is loaded, gpuprep was never here, and not one package of the profile's driver is installed."""
     if choice.archive is None or snapshot.provenance is not None:
         return False
-    packages = driver_packages(choice.archive, profile.driver.source, choice.flavour, choice.driver or "")
+    packages = _named(choice.archive, profile, choice)
     loaded = snapshot.driver.loaded_version is not None
     return loaded and not any(name in snapshot.packages for name in packages)
 
@@ -261,16 +272,33 @@ def _driver(profile: Profile, snapshot: Snapshot, choice: _Choice) -> WantedDriv
         flavour=choice.flavour,
         hold=wish.hold,
         gpu_firmware=wish.gpu_firmware,
-        packages=_driver_packages(archive, wish.source, choice, snapshot) if archive else (),
+        packages=_driver_packages(archive, profile, choice, snapshot) if archive else (),
         signing=wish.signing,
         stream=driver_stream(archive, wish.source, choice.flavour, choice.driver or "") if archive else "",
+        modules=choice.modules,
+        prebuilt=modules.packages(profile, snapshot, archive, choice.flavour, choice.driver or "")
+        if archive and choice.modules == PREBUILT
+        else (),
+        libraries=wish.libraries,
     )
 
 
-def _driver_packages(archive: OsRelease, source: str, choice: _Choice, snapshot: Snapshot) -> tuple[str, ...]:
-    version = choice.driver or ""
-    packages = driver_packages(archive, source, choice.flavour, version)
-    return packages + (fabric_packages(archive, source, version) if snapshot.nvswitches else ())
+def _driver_packages(
+    archive: OsRelease, profile: Profile, choice: _Choice, snapshot: Snapshot
+) -> tuple[str, ...]:  # fmt: skip
+    fabric = fabric_packages(archive, profile.driver.source, choice.driver or "") if snapshot.nvswitches else ()
+    return _named(archive, profile, choice) + fabric
+
+
+def _named(archive: OsRelease, profile: Profile, choice: _Choice) -> tuple[str, ...]:
+    """The driver's own packages. Where prebuilt modules or all libraries cannot be had, that is refused by itself."""
+    source, version = profile.driver.source, choice.driver or ""
+    prebuilt = choice.modules == PREBUILT and archive.sources[source].prebuilt
+    full = profile.driver.libraries == "full" and has_full_libraries(archive, source, version)
+    return driver_packages(
+        archive, source, choice.flavour, version,
+        modules=PREBUILT if prebuilt else DKMS, libraries="full" if full else "compute",
+    )  # fmt: skip
 
 
 def _driver_version(profile: Profile, snapshot: Snapshot, driver: str | None) -> str:
@@ -369,6 +397,13 @@ def _flavour(profile: Profile, gpus: Sequence[Board], release: OsRelease | None)
     return OPEN, "NVIDIA recommends them from Turing on"
 
 
+def _why_prebuilt(profile: Profile) -> str:
+    why = "the profile asks for it"
+    if profile.driver.modules == modules.AUTO:
+        why = "Secure Boot is on, and refuses what DKMS builds; Canonical signs these"
+    return f"prebuilt kernel modules: {why}. The driver is of the version that they are built for, which may be older"
+
+
 def _sudo(profile: Profile, snapshot: Snapshot) -> tuple[str, ...]:
     """Red Hat's sudo looks in the system's own folders alone."""
     path = snapshot.shells.sudo_path
@@ -423,6 +458,8 @@ def _decisions(profile: Profile, gpus: Sequence[Board], choice: _Choice) -> tupl
         said.append(f"driver {driver}, not {newest}: the archive has {flavour} kernel modules only of the older one")
     if profile.driver.flavour == "auto":
         said.append(f"{flavour} kernel modules: {choice.why_flavour}")
+    if choice.modules == PREBUILT:
+        said.append(_why_prebuilt(profile))
     if profile.cuda.version == "auto":
         said.append(f"CUDA {cuda}: what the archive has")
     silent = sorted({g.model.title for g in gpus if g.model.nvenc_engines == 0})

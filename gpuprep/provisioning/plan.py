@@ -88,6 +88,8 @@ def role_variables(wanted: Wanted) -> dict[str, Any]:
         "gpu_driver_source": wanted.driver.source,
         "gpu_driver_version": wanted.driver.version,
         "gpu_driver_flavour": wanted.driver.flavour,
+        "gpu_driver_modules": wanted.driver.modules,
+        "gpu_driver_libraries": wanted.driver.libraries,
         "gpu_driver_hold": wanted.driver.hold,
         "gpu_driver_gpu_firmware": wanted.driver.gpu_firmware,
         "gpu_driver_profiling_counters": wanted.tuning.profiling_counters,

@@ -100,7 +100,7 @@ def _system(snapshot: Snapshot, certified: Certified) -> Finding:
 def _kernel(snapshot: Snapshot, certified: Certified) -> Finding:
     """WARN for another kernel: driver.dkms checks the driver, but nothing was measured with this kernel."""
     was, now = certified.facts.kernel.running, snapshot.kernel.running
-    reported_by = ("kernel.headers", "driver.version", "driver.dkms")
+    reported_by = ("kernel.headers", "driver.version", "driver.dkms", "driver.prebuilt")
     differences = [] if was == now else [Difference(f"the kernel was {was}, is {now}", reported_by, now)]
     remedy = "`gpuprep validate HOST --profile PROFILE` certifies the machine with the kernel that runs now"
     return certified.judged("kernel", "running", differences, now, remedy=remedy, status=Status.WARN)
@@ -227,7 +227,7 @@ def _speakers(path: str, snapshot: Snapshot) -> Sequence[str]:
     """Checks that speak of this very file."""
     name = path.rpartition("/")[2]
     if "/modules/" in path:
-        return ("driver.version", "driver.dkms") if snapshot.driver.module_version is None else ()
+        return ("driver.version", "driver.dkms", "driver.prebuilt") if snapshot.driver.module_version is None else ()
     return ("cudnn.files",) if name.startswith("libcudnn") else ("cuda.version",) if name == "nvcc" else ()
 
 

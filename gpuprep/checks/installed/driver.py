@@ -10,6 +10,7 @@ from gpuprep import catalogue
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
 from gpuprep.checks.common import check, skip, unknown
 from gpuprep.checks.installed import modprobe, signatures
+from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
 from gpuprep.desired.state import Wanted
 from gpuprep.records import AptFacts, Finding, Missing, Snapshot
@@ -18,6 +19,10 @@ ROLE = "gpu_driver"
 BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
+LAGGING = (
+    "`gpuprep provision HOST --profile PROFILE --only driver`; Canonical may build modules for a new kernel some days"
+    " later: do not reboot before, or take `driver.modules: dkms`"
+)
 COUNTERS = {True: "profilers of ordinary users cannot read them", False: "every user can read what others' jobs do"}
 
 
@@ -40,11 +45,11 @@ def _modules(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """The module for the running kernel and the next; where there is none for the running one, the rest follows."""
     driver, kernel = snapshot.driver, snapshot.kernel
     if driver.module_version is not None:
-        found = [_flavour(wanted, snapshot), _dkms(snapshot), _next_boot(snapshot)]
+        found = [_flavour(wanted, snapshot), _origin(wanted, snapshot), _next_boot(wanted, snapshot)]
         return [*found, _loaded(snapshot), _library(snapshot)]
-    found = [_dkms(snapshot)]
+    found = [_origin(wanted, snapshot)]
     if kernel.next_boot != kernel.running:
-        found.append(_next_boot(snapshot))
+        found.append(_next_boot(wanted, snapshot))
     return found
 
 
@@ -296,6 +301,30 @@ def _volta(wanted: Wanted) -> bool:
     return any(OPEN not in catalogue.limits(model.architecture).module_flavours for model in models)
 
 
+def _origin(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    return _prebuilt(wanted, snapshot) if wanted.driver.modules == PREBUILT else _dkms(snapshot)
+
+
+def _prebuilt(wanted: Wanted, snapshot: Snapshot) -> Finding:
+    """Whether Canonical's packages are there, and no module of DKMS before theirs: modprobe takes DKMS's first."""
+    running, expected = snapshot.kernel.running, f"installed for {snapshot.kernel.running}"
+    if isinstance(snapshot.driver.module_version, Missing):
+        reading = snapshot.driver.module_version
+        return unknown("driver", "prebuilt", reading, expected=expected, role=ROLE)
+    absent = [name for name in wanted.driver.prebuilt if name not in snapshot.packages]
+    built = [m for m in snapshot.driver.dkms if m.kernel == running and m.module.startswith("nvidia")]
+    shown = ", ".join(f"{m.module}/{m.version} of DKMS" for m in built) or "installed"
+    why = f"DKMS has a module of its own for the running kernel {running}, which is taken before the prebuilt one"
+    if absent:
+        shown = f"not installed: {', '.join(absent)}"
+        why = f"the packages that bring prebuilt modules for each kernel are missing: {', '.join(absent)}"
+    elif not wanted.driver.prebuilt or snapshot.driver.module_version is None:
+        shown = f"no module for {running}"
+        why = f"the running kernel {running} has no prebuilt module of the driver"
+    ok = shown == "installed"
+    return check("driver", "prebuilt", shown, ok, expected=expected, shown=shown, why=why, role=ROLE)
+
+
 def _dkms(snapshot: Snapshot) -> Finding:
     """Package scripts can hide a failed build behind exit 0, so DKMS itself is asked."""
     running = snapshot.kernel.running
@@ -315,7 +344,7 @@ def _dkms(snapshot: Snapshot) -> Finding:
     return check("driver", "dkms", shown, ok, expected=f"installed for {running}", why=why, role=ROLE, remedy=remedy)
 
 
-def _next_boot(snapshot: Snapshot) -> Finding:
+def _next_boot(wanted: Wanted, snapshot: Snapshot) -> Finding:
     actual, here, kernel = snapshot.driver.module_next_boot_version, snapshot.driver.module_version, snapshot.kernel
     if isinstance(kernel.next_boot, Missing):
         return unknown("driver", "next_boot_module", kernel.next_boot, expected=str(here), role=ROLE)
@@ -330,6 +359,7 @@ def _next_boot(snapshot: Snapshot) -> Finding:
         why=f"kernel {kernel.next_boot}, which the next boot starts, has {actual or 'no NVIDIA module'}: the GPU"
         " would be gone after a reboot",
         role=ROLE,
+        remedy=LAGGING if wanted.driver.modules == PREBUILT else "",
     )
 
 

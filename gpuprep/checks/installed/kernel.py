@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from gpuprep.checks.common import check, unknown
+from gpuprep.desired.modules import PREBUILT
+from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, Snapshot, Status
 
 ROLE = "gpu_driver"
 
 
-def findings(snapshot: Snapshot) -> list[Finding]:
+def findings(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
+    """Prebuilt modules need no headers."""
+    if wanted.driver.modules == PREBUILT:
+        return [_waiting(snapshot)]
     kernel = snapshot.kernel
     found = [
         check(

@@ -45,6 +45,7 @@ class _Judge:
         self.on = snapshot.kernel.secure_boot
         self.dkms = snapshot.driver.dkms
         self.wish = wanted.driver.signing
+        self.prebuilt = wanted.driver.prebuilt
         self.path = certificate(self.wish, snapshot)
         self.kernel = modules[0].kernel
         self.by_wish = f"signed for {self.path}" if self.wish else ""
@@ -93,7 +94,7 @@ class _Judge:
             return self._say(Status.FAIL, actual, why, "", ROLE)
         if self.on is True:
             why = f"Secure Boot is on and {_names(unsigned)} is not signed: the kernel {self.kernel} refuses it"
-            return self._say(Status.FAIL, actual, why, f"{self._rebuild(unsigned)}; {self._enrol()}")
+            return self._say(Status.FAIL, actual, why, self._repair(unsigned))
         if isinstance(self.on, Missing):
             return self._unread_of(self.on, "whether Secure Boot is on")
         if len(unsigned) < len(self.modules):
@@ -139,7 +140,7 @@ class _Judge:
         why = f"{_names(foreign)} is signed by {signer}, and no certificate on the host is that signer's"
         remedy = (
             'load the module (a reboot): if the kernel takes it, the signature is right. If it says "Key was rejected'
-            f' by service", {self._rebuild(foreign)}; {self._enrol()}'
+            f' by service", {self._repair(foreign)}'
         )
         return self._say(Status.UNKNOWN, f"signed by {signer}", why, remedy)
 
@@ -175,11 +176,20 @@ class _Judge:
         kernel = shlex.quote(modules[0].kernel)  # the name is the host's own word, and people paste this
         if self.wish:
             return "`gpuprep provision HOST --profile PROFILE --only driver` has it built and signed again"
+        if self.prebuilt:
+            return (
+                "have the package's own module again: sudo apt-get install --reinstall NAME, and `dpkg -l"
+                " 'linux-modules-nvidia-*'` says which package is of this kernel"
+            )
         built = next(
             (one for one in self.dkms if one.kernel == modules[0].kernel and one.module.startswith("nvidia")), None
         )
         name = shlex.quote(f"{built.module}/{built.version}") if built else "MODULE/VERSION (as `dkms status` says)"
         return f"have it built and signed again: dkms remove {name} -k {kernel}, then dkms install {name} -k {kernel}"
+
+    def _repair(self, modules: Sequence[ModuleSignature]) -> str:
+        """Where another key may be the cause; that of prebuilt modules is in the kernel, and nobody enrols it."""
+        return self._rebuild(modules) if self.prebuilt else f"{self._rebuild(modules)}; {self._enrol()}"
 
     def _enrol(self, path: str = "") -> str:
         path = shlex.quote(path or self.path)

@@ -1,7 +1,7 @@
 """What is inside a stub package: as much as gpuprep and the real tools around it (dkms, ldconfig, systemd) look at.
 
-The kernel module is compiled by the machine's own DKMS; it has a version and a licence, and no code. Libraries have a
-name and a version. Each program says that it is a stand-in.
+The kernel module is compiled by the machine's own DKMS, a prebuilt one here; it has a version and a licence, and no
+code. Libraries have a name and a version. Each program says that it is a stand-in.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Payload:
 
     texts: dict[str, tuple[str, bool]] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)  # path ► soname
+    modules: dict[str, str] = field(default_factory=dict)  # path of a prebuilt kernel module ► its C
     links: dict[str, str] = field(default_factory=dict)
     scripts: dict[str, str] = field(default_factory=dict)  # "postinst" ► its text
     triggers: str = ""
@@ -47,6 +48,8 @@ DKMS = re.compile(r"nvidia-dkms(-\d+)?(-server)?(-open)?|nvidia-kernel-(open-)?d
 SMI = re.compile(r"nvidia-utils(-.*)?|nvidia-smi|nvidia-driver-cuda")
 DAEMON = re.compile(r"nvidia-persistenced|nvidia-compute-utils-(550|\d+-server)")
 CONTAINERS = "nvidia-container-toolkit-base"
+KERNEL = re.compile(r"linux-image-(?P<kernel>\d.*)")
+PREBUILT = re.compile(r"linux-modules-nvidia-(?P<branch>\d+)-server(?P<open>-open)?-(?P<kernel>\d.*)")
 TOOLKIT = re.compile(r"(?P<part>.+?)-(?P<major>\d+)-(?P<minor>\d+)(?P<rest>-config-common)?")
 
 MODULE = """\
@@ -87,6 +90,17 @@ set -e
 if [ "$1" = remove ] || [ "$1" = upgrade ] || [ "$1" = deconfigure ]; then
   dkms remove -m nvidia -v {version} --all || true
 fi
+"""
+# A module that is built for no kernel: what modinfo tells is all that it has.
+READY_MODULE = """\
+static const char stand_in[] __attribute__((section(".modinfo"), used)) =
+    "license={licence}\\0version={version}\\0description=a stand-in of gpuprep for NVIDIA's kernel module\\0"
+    "alias=pci:v000010DEd*sv*sd*bc03sc02i00*";
+"""
+DEPMOD = """\
+#!/bin/sh
+set -e
+[ ! -d /lib/modules/{kernel} ] || depmod {kernel}
 """
 DAEMON_UNIT = """\
 [Unit]
@@ -149,6 +163,10 @@ def payload(stub: Stub) -> Payload:
         found.texts["usr/bin/nv-fabricmanager"] = (FABRIC, True)
     if match := TOOLKIT.fullmatch(stub.name):
         toolkit(found, stub, match)
+    if match := KERNEL.fullmatch(stub.name):
+        _kernel(found, match["kernel"])
+    if match := PREBUILT.fullmatch(stub.name):
+        _prebuilt(found, stub, match)
     if stub.name == CONTAINERS:
         container_toolkit(found, stub)
     return found
@@ -175,6 +193,26 @@ def module_source(found: Payload, name: str, version: str, *, is_open: bool) -> 
     for file, content in {"nvidia.c": module, "nvidia-uvm.c": module, "Makefile": MAKEFILE}.items():
         found.texts[f"{folder}/{file}"] = (content, False)
     found.texts[f"{folder}/dkms.conf"] = (DKMS_CONF.format(name=name, version=version), False)
+
+
+def _kernel(found: Payload, kernel: str) -> None:
+    """As much of a kernel as a boot loader and depmod look at."""
+    found.texts[f"boot/vmlinuz-{kernel}"] = ("a stand-in of a simulated machine for a kernel\n", False)
+    found.texts[f"boot/config-{kernel}"] = ("CONFIG_MODULES=y\nCONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n", False)
+    for file in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+        found.texts[f"usr/lib/modules/{kernel}/{file}"] = ("", False)
+    found.scripts = {"postinst": DEPMOD.format(kernel=kernel)}
+
+
+def _prebuilt(found: Payload, stub: Stub, match: re.Match[str]) -> None:
+    """The driver's version is in what it depends on. Canonical's closed modules are linked on the machine."""
+    kernel, depends = match["kernel"], ", ".join(stub.relations["depends"])
+    driver = re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)\)", depends)
+    assert driver is not None
+    text = READY_MODULE.format(licence=LICENCES[bool(match["open"])], version=driver[1])
+    folder = f"usr/lib/modules/{kernel}/kernel/nvidia-{match['branch']}srv{match['open'] or ''}"
+    found.modules = {f"{folder}/{name}.ko": text for name in ("nvidia", "nvidia-uvm")}
+    found.scripts = {script: DEPMOD.format(kernel=kernel) for script in ("postinst", "postrm")}
 
 
 def library(found: Payload, folder: str, soname: str, version: str) -> None:

@@ -97,18 +97,18 @@ def _build(archive: Archive, target: Path, key: Path) -> None:
     pool = target / "pool" if archive.codename else target
     pool.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
-        entries = [_package(stub, pool, Path(scratch), target) for stub in _distinct(stubs.stubs(archive))]
-    text = "\n".join(entries)
+        entries = [
+            (stub.component, _package(stub, pool, Path(scratch), target)) for stub in _distinct(stubs.stubs(archive))
+        ]
     if not archive.codename:
-        _write(target / "Packages", text)
+        _write(target / "Packages", "\n".join(text for _, text in entries))
         _release(archive, target, [target / "Packages"], key)
         return
     suite = target / "dists" / archive.codename
     lists = []
     for component in archive.components:
         path = suite / component / "binary-amd64" / "Packages"
-        # All of Ubuntu's driver packages are in `restricted`, Fabric Manager is in `multiverse`.
-        _write(path, text if component == "restricted" else "")
+        _write(path, "\n".join(text for place, text in entries if place == component))
         lists.append(path)
     _release(archive, suite, lists, key)
 
@@ -162,6 +162,8 @@ def write_tree(tree: Path, content: payload.Payload) -> None:
             native.build(soname, {"empty.c": "int gpuprep_stand_in;\n"}, "-shared", "-fPIC", f"-Wl,-soname,{soname}"),
             tree / name,
         )
+    for name, text in content.modules.items():
+        _copy(native.build("module.ko", {"module.c": text}, "-c"), tree / name, 0o644)
     for name, to in content.links.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).symlink_to(to)
@@ -190,10 +192,10 @@ def _release(archive: Archive, target: Path, lists: Sequence[Path], key: Path) -
     _write(target / "InRelease", _gpg(key, ["--clearsign"], text))
 
 
-def _copy(source: Path, to: Path) -> None:
+def _copy(source: Path, to: Path, mode: int = 0o755) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, to)
-    to.chmod(0o755)
+    to.chmod(mode)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Stub:
     architecture: str
     relations: Mapping[str, tuple[str, ...]]
     installed: bool = False  # on a machine from the beginning
+    component: str = "restricted"  # of Ubuntu's archive; all of its driver packages are there, Fabric Manager nearly
 
     @property
     def upstream(self) -> str:
@@ -57,12 +59,24 @@ ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
     "ubuntu2204": (
         _CONTAINERS,
         Archive("nvidia/ubuntu2204/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
-        Archive("ubuntu", ("ubuntu-22.04",), "jammy", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
+        Archive(
+            "ubuntu",
+            ("ubuntu-22.04", "ubuntu-22.04-kernels"),
+            "jammy",
+            ("main", "restricted", "universe", "multiverse"),
+            "Ubuntu",
+        ),
     ),
     "ubuntu2404": (
         _CONTAINERS,
         Archive("nvidia/ubuntu2404/x86_64", ("nvidia-ubuntu", "toolkit", "toolkit-older")),
-        Archive("ubuntu", ("ubuntu-24.04",), "noble", ("main", "restricted", "universe", "multiverse"), "Ubuntu"),
+        Archive(
+            "ubuntu",
+            ("ubuntu-24.04", "ubuntu-24.04-kernels"),
+            "noble",
+            ("main", "restricted", "universe", "multiverse"),
+            "Ubuntu",
+        ),
     ),
 }
 
@@ -106,7 +120,8 @@ def stubs(archive: Archive) -> Iterator[Stub]:
                 installed = bool(group.get("installed")) and number == len(versions)
                 for entry in group["packages"]:
                     architecture = entry.get("arch", "x86_64" if archive.dist else "amd64")
-                    yield _stub(entry, version.replace("{dist}", archive.dist), architecture, installed)
+                    found = _stub(entry, version.replace("{dist}", archive.dist), architecture, installed)
+                    yield dataclasses.replace(found, component=group.get("component", found.component))
 
 
 def _stub(entry: Mapping[str, Any], version: str, architecture: str, installed: bool) -> Stub:

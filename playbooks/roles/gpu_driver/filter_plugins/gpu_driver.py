@@ -59,15 +59,53 @@ def gpu_driver_of_branch(source: Mapping[str, Any], wish: str) -> dict[str, Any]
     return found
 
 
-def gpu_driver_names(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Every package of a driver that these sources know, of all branches and flavours."""
+def gpu_driver_names(sources: Mapping[str, Mapping[str, Any]], libraries: str = "compute") -> list[str]:
+    """Every package of a driver that these sources know, of all branches and flavours.
+
+    Those for displays only where they are wished: on another machine they are a desktop's, and somebody else's.
+    """
     names = set()
     for source in sources.values():
         for branch in (*source.get("by_branch", {}), "0"):  # "0": names of branches without an entry
             data = gpu_driver_of_branch(source, branch)
-            lists = (*data["kernel_packages"].values(), data["library_packages"], data["tool_packages"])
-            names.update(name for found in (*lists, data["fabric_packages"]) for name in found)
+            kinds = ("kernel_packages", "prebuilt_packages")
+            lists = [names for kind in kinds for names in data.get(kind, {}).values()]
+            lists += [data[kind] for kind in ("library_packages", "tool_packages", "fabric_packages")]
+            lists.append(data.get("full_packages", []) if libraries == "full" else [])
+            names.update(name for found in lists for name in found)
     return sorted(names)
+
+
+def gpu_driver_kernels(metas: Iterable[str], kernel: str) -> list[str]:
+    """Which kernels of the running one's flavour a machine follows, by its meta packages: "aws", "generic-hwe-24.04".
+
+    As gpuprep's plan decides (desired/modules.py): tests compare. Empty for a kernel that is none of Ubuntu's.
+    """
+    form = r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}-[0-9]{1,5}-([a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20}){0,3})"
+    running = re.fullmatch(form, kernel)
+    if running is None:
+        return []
+    names = (
+        match[1] for match in (re.fullmatch(r"linux-image-([a-z][a-z0-9.-]{0,60})", meta) for meta in metas) if match
+    )
+    # linux-image-virtual is a smaller package of the same kernels as linux-image-generic.
+    followed = {re.sub(r"^virtual\b", "generic", name) for name in names if not name.startswith("unsigned-")}
+    return sorted(name for name in followed if f"{name}-".startswith(f"{running[1]}-")) or [running[1]]
+
+
+def gpu_driver_prebuilt_names(forms: Iterable[str], metas: Iterable[str], kernel: str) -> list[str]:
+    """Packages with prebuilt modules: "linux-modules-nvidia-580-server-{kernel}" for each flavour that is followed."""
+    return [form.replace("{kernel}", flavour) for flavour in gpu_driver_kernels(metas, kernel) for form in forms]
+
+
+def gpu_driver_prebuilt_left(present: Iterable[str], forms: Sequence[str]) -> list[str]:
+    """Packages with prebuilt modules of another branch or flavour than these forms; without forms all of them."""
+    kind = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
+    begins = [form.partition("{kernel}")[0] for form in forms]
+    begins += [begin.replace("linux-modules-", "linux-objects-") for begin in begins]
+    own = [re.compile(re.escape(begin) + "(?!open-)") for begin in begins]
+    own += [re.compile("linux-signatures-")] if forms else []
+    return [name for name in present if kind.match(name) and not any(form.match(name) for form in own)]
 
 
 def gpu_driver_removals(simulation: Iterable[str]) -> list[str]:
@@ -152,6 +190,7 @@ def gpu_driver_moves(policy: Iterable[str]) -> list[str]:
 class FilterModule:
     def filters(self) -> dict[str, object]:
         return {
+            "gpu_driver_fits": gpu_driver_fits,
             "gpu_driver_apt_held": gpu_driver_apt_held,
             "gpu_driver_dnf_removals": gpu_driver_dnf_removals,
             "gpu_driver_installed": gpu_driver_installed,
@@ -161,6 +200,8 @@ class FilterModule:
             "gpu_driver_of_branch": gpu_driver_of_branch,
             "gpu_driver_old_firmware": gpu_driver_old_firmware,
             "gpu_driver_offered": gpu_driver_offered,
+            "gpu_driver_prebuilt_left": gpu_driver_prebuilt_left,
+            "gpu_driver_prebuilt_names": gpu_driver_prebuilt_names,
             "gpu_driver_removals": gpu_driver_removals,
             "gpu_driver_upstream": gpu_driver_upstream,
         }

@@ -1,0 +1,97 @@
+"""How do the driver's kernel modules come to one host: built there by DKMS, or prebuilt and signed by Canonical? Pure.
+
+Canonical builds modules for its own kernels, by flavour (generic, aws, gcp, azure), and signs them with a key that
+these kernels know. So Secure Boot takes them, and neither headers nor a compiler are needed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gpuprep import catalogue
+from gpuprep.catalogue import OsRelease
+from gpuprep.catalogue.roles import prebuilt_packages
+from gpuprep.desired.host_rules import certificate, place
+from gpuprep.desired.nearest import Nearest
+from gpuprep.desired.profile import Profile
+from gpuprep.desired.profile_rules import Refusal, listed, refuse
+from gpuprep.records import Missing, Snapshot
+
+AUTO, DKMS, PREBUILT = "auto", "dkms", "prebuilt"
+# A kernel of Ubuntu's archive: "6.8.0-136-generic", "6.17.0-1019-aws". Its flavour is part of a package's name.
+_KERNEL = re.compile(r"[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{1,3}-[0-9]{1,5}-([a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20}){0,3})")
+_META = re.compile(r"linux-image-([a-z][a-z0-9.-]{0,60})")
+
+
+def chosen(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driver: str | None) -> str:
+    """ "dkms" or "prebuilt". auto is DKMS, unless Secure Boot would refuse that and there are prebuilt modules."""
+    if profile.driver.modules != AUTO:
+        return profile.driver.modules
+    refused = snapshot.kernel.secure_boot is True and profile.driver.signing is None and not _dkms_loads(snapshot)
+    return PREBUILT if refused and offered(profile, snapshot, release, driver) else DKMS
+
+
+def offered(profile: Profile, snapshot: Snapshot, release: OsRelease | None, driver: str | None) -> bool:
+    """Whether the profile's source has prebuilt modules of this driver's branch for the kind of kernel that runs."""
+    if release is None or driver is None or not kernel_flavour(snapshot.kernel.running):
+        return False
+    return str(catalogue.branch(driver)) in release.sources[profile.driver.source].prebuilt
+
+
+def packages(profile: Profile, snapshot: Snapshot, release: OsRelease, flavour: str, driver: str) -> tuple[str, ...]:
+    """The packages that bring the prebuilt modules of every kernel that the machine follows."""
+    if not release.sources[profile.driver.source].prebuilt:  # refused by itself
+        return ()
+    return prebuilt_packages(release, profile.driver.source, flavour, driver, followed(snapshot))
+
+
+def kernel_flavour(kernel: str) -> str:
+    """ "6.17.0-1019-aws" ► "aws"; "" for a kernel that is none of Ubuntu's."""
+    match = _KERNEL.fullmatch(kernel)
+    return match[1] if match else ""
+
+
+def followed(snapshot: Snapshot) -> tuple[str, ...]:
+    """Which kernels of the running one's flavour the machine follows, by its meta packages: "aws", "generic-hwe-24.04".
+
+    The role gpu_driver decides the same (gpu_driver_kernels); tests compare.
+    """
+    flavour = kernel_flavour(snapshot.kernel.running)
+    names = (match[1] for match in map(_META.fullmatch, snapshot.packages) if match)
+    # linux-image-virtual is a smaller package of the same kernels as linux-image-generic.
+    metas = {re.sub(r"^virtual\b", "generic", name) for name in names if not name.startswith("unsigned-")}
+    return tuple(sorted(name for name in metas if f"{name}-".startswith(f"{flavour}-"))) or (flavour,)
+
+
+def refusals(here: Nearest, release: OsRelease | None, driver: str | None) -> list[Refusal]:
+    """What stands against prebuilt modules where the profile asks for them."""
+    profile, kernel = here.profile, here.snapshot.kernel.running
+    if profile.driver.modules != PREBUILT or release is None:
+        return []
+    source = release.sources[profile.driver.source]
+    where = place(release, profile.driver.source)
+    if not source.prebuilt:
+        having = [name for name in here.sources_with_prebuilt() if name != profile.driver.source]
+        ways = ["dkms, or auto", *(way for name in having for way in here.way_to(name))]
+        reason = f"{where} has no prebuilt kernel modules that gpuprep installs"
+        return [refuse("driver.modules", reason, ", or ".join(ways))]
+    if driver is not None and str(catalogue.branch(driver)) not in source.prebuilt:
+        reason = f"{where} has prebuilt kernel modules of branch {listed(source.prebuilt)}, not of {driver}"
+        fitting = [branch for branch in source.prebuilt if here.suits(int(branch))]
+        works = "dkms, or auto" + (f", or driver.version: {listed(fitting)}" if fitting else "")
+        return [refuse("driver.modules", reason, works)]
+    if not kernel_flavour(kernel):
+        reason = f"prebuilt kernel modules are for {release.title}'s own kernels, and {kernel} is none of these"
+        return [refuse("driver.modules", reason, "dkms, or auto, or a kernel of the system (linux-image-generic)")]
+    return []
+
+
+def _dkms_loads(snapshot: Snapshot) -> bool:
+    """Whether modules of DKMS load here in spite of Secure Boot: their key is enrolled, or one is loaded."""
+    facts, path = snapshot.signatures, certificate(None, snapshot)
+    known = () if isinstance(facts, Missing) else facts.certificates
+    if any(one.path == path and one.enrolled is True for one in known):
+        return True
+    driver = snapshot.driver
+    built = any(one.kernel == snapshot.kernel.running and one.module.startswith("nvidia") for one in driver.dkms)
+    return built and catalogue.is_version(driver.loaded_version)
