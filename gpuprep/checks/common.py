@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuprep.records import Finding, Missing, Status
+from gpuprep.records import Finding, Missing, OptStr, Snapshot, Status
 
 INTERRUPTED = "interrupted"  # the reason of a reading that the user's Ctrl-C kept from being made
 # Why a reading is missing, in the words of someone who has to act on it.
@@ -117,3 +117,8 @@ def show(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
+
+
+def small_file(snapshot: Snapshot, path: str) -> OptStr:
+    """The text of a file that gpuprep manages; None where it is absent, Missing where nobody looked."""
+    return snapshot.files.get(path, Missing("not_installed", f"{path} was not looked at"))

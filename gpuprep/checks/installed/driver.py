@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gpuprep import catalogue
 from gpuprep.agent.host_paths import DRIVER_STREAM, HOLDS, MODULE_OPTIONS, NOUVEAU_BLACKLIST, PIN
-from gpuprep.checks.common import check, skip, unknown
+from gpuprep.checks.common import check, skip, small_file, unknown
 from gpuprep.checks.installed import modprobe, signatures
 from gpuprep.desired.modules import PREBUILT
 from gpuprep.desired.profile_rules import OPEN
@@ -123,7 +123,7 @@ def pin(
     *, any_version: bool = False,
 ) -> Finding:  # fmt: skip
     """Whether a file of apt's preferences pins to the expected version. `version` is the pattern of it."""
-    text: object = snapshot.files.get(path, Missing("not_installed", f"{path} was not looked at"))
+    text: object = small_file(snapshot, path)
     found = re.search(rf"(?m)^Pin: version {version}$", text) if isinstance(text, str) else None
     return check(
         subject,
@@ -141,7 +141,7 @@ def _blacklist(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     """Nothing on systems without apt: dnf-automatic obeys the same locks as dnf."""
     if not wanted.driver.hold or snapshot.apt is None:
         return []
-    text: object = snapshot.files.get(HOLDS, Missing("not_installed", f"{HOLDS} was not looked at"))
+    text: object = small_file(snapshot, HOLDS)
     patterns = re.findall(r'^\s*"([^"]+)";', text, re.MULTILINE) if isinstance(text, str) else []
     free = [name for name in wanted.driver.packages if not _blacklisted(name, patterns)]
     lacks = f"{HOLDS} does not name"
@@ -180,7 +180,7 @@ def _stream(wanted: Wanted, snapshot: Snapshot) -> list[Finding]:
     wish = wanted.driver.stream
     if not wish or snapshot.apt is not None:
         return []
-    text: object = snapshot.files.get(DRIVER_STREAM, Missing("not_installed", f"{DRIVER_STREAM} was not looked at"))
+    text: object = small_file(snapshot, DRIVER_STREAM)
     here = enabled_stream(text) if isinstance(text, str) else ""
     return [
         check(
@@ -216,7 +216,7 @@ def _blacklisted(name: str, patterns: Sequence[str]) -> bool:
 
 def _nouveau(snapshot: Snapshot) -> list[Finding]:
     loaded = snapshot.driver.nouveau_loaded
-    text = snapshot.files.get(NOUVEAU_BLACKLIST, Missing("not_installed", f"{NOUVEAU_BLACKLIST} was not looked at"))
+    text = small_file(snapshot, NOUVEAU_BLACKLIST)
     ok = isinstance(text, str) and re.search(r"^\s*blacklist\s+nouveau\b", text, re.MULTILINE) is not None
     return [
         check(
@@ -242,7 +242,7 @@ def _nouveau(snapshot: Snapshot) -> list[Finding]:
 
 
 def _options(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(MODULE_OPTIONS, Missing("not_installed", f"{MODULE_OPTIONS} was not looked at"))
+    text = small_file(snapshot, MODULE_OPTIONS)
     options = module_options(text) if isinstance(text, str) else {}
     restrict = "0" if wanted.tuning.profiling_counters == "open" else "1"
     wrong = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuprep.agent.host_paths import ENVIRONMENT, LOGIN_ENVIRONMENT, SERVICE_ENVIRONMENT
-from gpuprep.checks.common import check, unknown
+from gpuprep.checks.common import check, small_file, unknown
 from gpuprep.desired.state import Wanted
 from gpuprep.records import Finding, Missing, OptStr, Snapshot, Str
 
@@ -47,7 +47,7 @@ def _tool(
 
 
 def _environment(way: str, words: str, path: str, pattern: str, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(path, Missing("not_installed", f"{path} was not looked at"))
+    text = small_file(snapshot, path)
     ok = isinstance(text, str) and re.search(pattern, text, re.MULTILINE) is not None
     return check(
         way,

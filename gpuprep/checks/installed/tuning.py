@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gpuprep.agent.host_paths import PERSISTENCE_DROP_IN, TUNE_RULE, TUNING
-from gpuprep.checks.common import check, skip, unknown, why_missing
+from gpuprep.checks.common import check, skip, small_file, unknown, why_missing
 from gpuprep.checks.installed import clocks
 from gpuprep.desired import host_rules
 from gpuprep.desired.state import Wanted, tuning_document
@@ -50,7 +50,7 @@ def _never_set_up(snapshot: Snapshot) -> bool:
 
 
 def _settings(wanted: Wanted, snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(TUNING, Missing("not_installed", f"{TUNING} was not looked at"))
+    text = small_file(snapshot, TUNING)
     expected = tuning_document(wanted)
     differing = _differences(text, expected) if isinstance(text, str) else [f"{TUNING} is absent"]
     return check(
@@ -108,7 +108,7 @@ def _unit(snapshot: Snapshot, unit: str, disabled: str, stopped: str) -> list[Fi
 
 def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
     """A distribution's unit may carry --no-persistence-mode: then the mode stays off although the daemon runs."""
-    text = snapshot.files.get(PERSISTENCE_DROP_IN, Missing("not_installed", f"{PERSISTENCE_DROP_IN} was not looked at"))
+    text = small_file(snapshot, PERSISTENCE_DROP_IN)
     on = isinstance(text, str) and "ExecStart=/" in text and "--no-persistence-mode" not in text
     unit = snapshot.units.get(PERSISTENCED)
     place, want = PERSISTENCE_DROP_IN, wanted.tuning.persistence
@@ -127,7 +127,7 @@ def _daemon_options(wanted: Wanted, snapshot: Snapshot) -> Finding:
 
 
 def _udev_rule(snapshot: Snapshot) -> Finding:
-    text = snapshot.files.get(TUNE_RULE, Missing("not_installed", f"{TUNE_RULE} was not looked at"))
+    text = small_file(snapshot, TUNE_RULE)
     return check(
         "gpuprep-tune",
         "driver_reload",
