@@ -144,15 +144,15 @@ def test_status_is_the_newest_run_of_each_host_the_worst_first(gpuprep: Callable
     head, *rows, total = out.splitlines()
     assert head.split() == ["HOST", "RESULT", "COMMAND", "WHEN", "PROFILE", "SUMMARY"]
     assert [row.split()[:2] for row in rows] == [
-        ["bad", "FAIL"], ["broke", "FAILED"], ["gone", "UNKNOWN"],
+        ["broke", "FAILED"], ["bad", "FAIL"], ["gone", "UNKNOWN"],
         ["ahead", "WARN"], ["clock", "PASS"], ["good", "PASS"],
     ]  # fmt: skip
-    assert "2 d ago" in rows[0]
+    assert "2 d ago" in rows[1]
     assert " ? " in rows[3], "a moment in the future has no age"
-    assert total == ("6 hosts: 1 FAIL, 1 FAILED, 1 UNKNOWN, 1 WARN, 2 PASS; 1 not checked for more than two days")
+    assert total == ("6 hosts: 1 FAILED, 1 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS; 1 not checked for more than two days")
     document = json.loads(gpuprep("status", "--json", "--store", store_url)[1])
-    assert [one["host"] for one in document["hosts"]] == ["bad", "broke", "gone", "ahead", "clock", "good"]
-    assert document["hosts"][0]["run"]["run_id"] == "20261120-000004-abcdef"
+    assert [one["host"] for one in document["hosts"]] == ["broke", "bad", "gone", "ahead", "clock", "good"]
+    assert document["hosts"][1]["run"]["run_id"] == "20261120-000004-abcdef"
     one = gpuprep("status", "other-name", "--store", store_url)[1].splitlines()
     assert one[1].split()[:2] == ["good", "PASS"], "by any name of the host"
     assert one[-1] == "Report: gpuprep report 20261120-000002-abcdef"

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import amount
 import pytest
 
 from e2e import machines
@@ -59,24 +58,19 @@ def playing(machine: Finished, kind: str) -> Iterator[None]:
 # ---------------------------------------------------------------- whole
 
 
-def whole(machine: Finished) -> Record:
-    """A whole validation: in `make test` that at the end of the run that made the machine."""
-    return validated(machine) if amount.ALL else machine.made_by()
-
-
 @pytest.fixture(scope="module")
 def whole_t4_speed(t4_speed: Finished) -> Record:
-    return whole(t4_speed)
+    return validated(t4_speed)
 
 
 @pytest.fixture(scope="module")
 def whole_a100(a100: Finished) -> Record:
-    return whole(a100)
+    return validated(a100)
 
 
 @pytest.fixture(scope="module")
 def whole_v100(v100: Finished) -> Record:
-    return whole(v100)
+    return validated(v100)
 
 
 def cases(record: Record) -> dict[str, Record]:
