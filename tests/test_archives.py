@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +72,30 @@ def nvidia(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield release, root
     server.shutdown()
     server.server_close()
+
+
+SIGNS = """
+import sys
+from pathlib import Path
+from gpuprep.sim.archive import repository
+file = Path(sys.argv[1])
+for _ in range(3):
+    repository.sign(file)
+    repository.end_agent()
+"""
+
+
+def test_processes_that_sign_at_one_time_do_not_end_each_other_s_agent(tmp_path: Path) -> None:
+    """As workers of `make test` on a new computer: they also make the key, once."""
+    running = []
+    with tempfile.TemporaryDirectory() as cache:  # the path of an agent's socket may not be longer than about 100 bytes
+        environment = {**os.environ, "XDG_CACHE_HOME": cache, "PYTHONPATH": os.pathsep.join(sys.path)}
+        for number in range(6):
+            (tmp_path / str(number)).write_text("x")
+            command = [sys.executable, "-c", SIGNS, str(tmp_path / str(number))]
+            running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        assert [(process.communicate()[1], process.returncode) for process in running] == [("", 0)] * 6
+    assert len(list(tmp_path.glob("*.asc"))) == 6
 
 
 def test_an_archive_that_another_key_signed_is_not_believed(nvidia: tuple[OsRelease, Any], tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import email.utils
+import fcntl
 import gzip
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpuprep.errors import SimError
@@ -36,7 +37,7 @@ def folder(os_name: str) -> Path | None:
     try:
         return made(f"{os_name}-{_digest(archives)}", fill)
     finally:
-        subprocess.run(["gpgconf", "--homedir", str(public_key().parent), "--kill", "gpg-agent"], check=False)
+        end_agent()
 
 
 def made(name: str, fill: Callable[[Path], None]) -> Path:
@@ -62,15 +63,26 @@ def public_key() -> Path:
     """The key that signs the stub archives of this computer; made on first use. Never NVIDIA's."""
     home = paths.cache_dir() / "archives" / "key"
     public = home / "public.asc"
-    if not public.exists():
-        paths.private(home)
-        words = ["--quick-generate-key", "--batch", "--passphrase", "", KEY_NAME, "ed25519", "sign", "never"]
-        _gpg(home, words)
-        text = _gpg(home, ["--armor", "--export", KEY_NAME])
-        temporary = home / f".public.{os.getpid()}"
-        temporary.write_text(text)
-        temporary.rename(public)
+    if public.exists():
+        return public
+    paths.private(home)
+    with alone(home):
+        if not public.exists():
+            words = ["--quick-generate-key", "--batch", "--passphrase", "", KEY_NAME, "ed25519", "sign", "never"]
+            _gpg(home, words)
+            text = _gpg(home, ["--armor", "--export", KEY_NAME])
+            temporary = home / ".public"
+            temporary.write_text(text)
+            temporary.rename(public)
     return public
+
+
+@contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """One process at a time: all that sign share gpg's agent, and who is done ends it, also under the others' hands."""
+    with (home / ".in-use").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _digest(archives: Sequence[Archive]) -> str:
@@ -82,7 +94,16 @@ def _digest(archives: Sequence[Archive]) -> str:
 
 def sign(file: Path) -> None:
     """Puts the signature of a file beside it, as FILE.asc."""
-    _gpg(public_key().parent, ["--armor", "--output", f"{file}.asc", "--detach-sign", str(file)])
+    home = public_key().parent
+    with alone(home):
+        _gpg(home, ["--armor", "--output", f"{file}.asc", "--detach-sign", str(file)])
+
+
+def end_agent() -> None:
+    """gpg starts an agent that stays; it is ended when nobody is signing."""
+    home = public_key().parent
+    with alone(home):
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], check=False)
 
 
 def _gpg(home: Path, words: Sequence[str], text: str = "") -> str:
@@ -189,7 +210,9 @@ def _release(archive: Archive, target: Path, lists: Sequence[Path], key: Path) -
         "Components": " ".join(archive.components),
     }
     text = "".join(f"{name}: {value}\n" for name, value in head.items() if value) + "SHA256:\n" + "\n".join(sums) + "\n"
-    _write(target / "InRelease", _gpg(key, ["--clearsign"], text))
+    with alone(key):
+        signed = _gpg(key, ["--clearsign"], text)
+    _write(target / "InRelease", signed)
 
 
 def _copy(source: Path, to: Path, mode: int = 0o755) -> None:

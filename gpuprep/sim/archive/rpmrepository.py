@@ -140,7 +140,9 @@ class Workshop:
 
     def _sign(self, made: Path) -> None:
         home = self.folder / "key"
-        shutil.copytree(repository.public_key().parent, home, ignore=shutil.ignore_patterns("S.*", "*.lock"))
+        own = repository.public_key().parent
+        with repository.alone(own):
+            shutil.copytree(own, home, ignore=shutil.ignore_patterns("S.*", "*.lock", ".in-use"))
         home.chmod(0o700)
         files = [self.inside(file) for file in sorted(made.glob("*.rpm"))]
         place = self.inside(home)
