@@ -6,15 +6,13 @@ complete: a killed build leaves a temporary folder that the next build removes.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +80,7 @@ def _made(
     folder = paths.cache_dir() / "bases"
     path = folder / f"{name}-{_digest(recipe)}"
     paths.private(folder)
-    with _locked(folder / f".{name}.lock"):
+    with paths.locked(folder / f".{name}.lock"):
         for abandoned in folder.glob(f".making-{name}-*"):
             _remove(abandoned)
         if path.is_dir():
@@ -117,13 +115,6 @@ def _recipe(codename: str, packages: Sequence[str]) -> dict[str, Any]:
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _remove(path: Path) -> None:

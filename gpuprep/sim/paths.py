@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuprep import paths
@@ -22,3 +25,11 @@ def private(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     return folder
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """One process at a time; the others wait."""
+    with file.open("w") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -79,8 +78,7 @@ def write_json(path: Path, data: object) -> None:
 def locked() -> Iterator[None]:
     """One `up` or `down` decides at a time; held for moments only, never while a machine boots."""
     paths.private(paths.state_dir())
-    with (paths.state_dir() / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with paths.locked(paths.state_dir() / ".lock"):
         yield
 
 
@@ -90,8 +88,7 @@ def locked_machine(name: str) -> Iterator[None]:
     folder(name)  # the name is checked before it becomes part of a path
     locks = paths.private(paths.state_dir()) / "locks"
     locks.mkdir(exist_ok=True)
-    with (locks / name).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with paths.locked(locks / name):
         yield
 
 

@@ -29,6 +29,7 @@ TIMEOUT_SECONDS = 120.0
 LAST_CHARACTERS = 300
 PERSISTENCED, TUNE, FABRIC = "nvidia-persistenced.service", "gpuprep-tune.service", "nvidia-fabricmanager.service"
 PROGRAMS = ("ffmpeg", "ffprobe")
+PUTS_BACK = "puts it back"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Planned:
     findings: tuple[str, ...]  # keys of the findings that it is for
     what: str  # "turn persistence mode on"
     command: str  # for the host's /bin/sh, as root
-    does: str = "puts it back"  # or LINKS
+    does: str = PUTS_BACK  # or LINKS
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Row:
     command: Callable[[Wanted, Snapshot], str]
     touches: tuple[str, ...] = ()  # further findings that the command may change
     applies: str = ""  # the finding on the file that the command applies
-    does: str = "puts it back"
+    does: str = PUTS_BACK
 
 
 def plan(wanted: Wanted, snapshot: Snapshot, findings: Sequence[Finding]) -> list[Planned]:

@@ -25,6 +25,13 @@ GPUPREP = str(Path(sys.executable).parent / "gpuprep")
 # The machine that compiles FFmpeg for the others, by its name (test_codec.py).
 CODEC_BUILDER = "e2e-codec-first"
 
+# Turns Secure Boot on. A reboot of the machine takes the mount away: Secure Boot is then off.
+SECURE_BOOT = """\
+mount -t tmpfs tmpfs /sys/firmware
+mkdir -p /sys/firmware/efi/efivars
+printf '\\006\\000\\000\\000\\001' > /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
+"""
+
 
 @dataclass(frozen=True)
 class Done:
@@ -105,6 +112,16 @@ def inside(machine: str, command: str, *, check: bool = True) -> Done:
         done = run(line)
     assert not check or done.exit_code == 0, f"{machine}: {command}: exit {done.exit_code}\n{done.text[-4000:]}"
     return done
+
+
+def only(done: Done) -> dict[str, Any]:
+    (run,) = done.json()["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+def open_findings(run: dict[str, Any]) -> set[str]:
+    return {f"{f['subject']}.{f['property']}" for f in run["findings"] if f["status"] not in ("PASS", "SKIP")}
 
 
 def flags(gpus: Sequence[str]) -> list[str]:

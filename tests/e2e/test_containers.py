@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.machines import gpuprep, inside, must, up
-from e2e.test_other_systems import PROFILE, only, open_findings
+from e2e.machines import gpuprep, inside, must, only, open_findings, up
+from e2e.test_other_systems import PROFILE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.only_all]
 # No Docker is installed: its program, its unit, and settings of somebody else.

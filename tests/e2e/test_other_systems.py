@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.machines import Done, gpuprep, inside, must, up
+from e2e.machines import gpuprep, inside, must, only, open_findings, up
 from gpuprep.sim import controller
 
 # CUDA's stub has an nvcc that compiles nothing, so that cells without a toolkit can pass whole.
@@ -112,16 +111,6 @@ def profile(folder: Path, source: str, version: str, cuda: str = "none") -> str:
     path = folder / f"cell-{version}.yml"
     path.write_text(PROFILE.format(source=source, version=version, cuda=cuda))
     return str(path)
-
-
-def only(done: Done) -> dict[str, Any]:
-    (run,) = done.json()["runs"]
-    assert isinstance(run, dict)
-    return run
-
-
-def open_findings(run: dict[str, Any]) -> set[str]:
-    return {f"{f['subject']}.{f['property']}" for f in run["findings"] if f["status"] not in ("PASS", "SKIP")}
 
 
 def is_rpm(machine: str) -> bool:

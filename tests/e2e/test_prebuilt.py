@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.machines import Done, gpuprep, inside, must, until, up
+from e2e.machines import SECURE_BOOT, gpuprep, inside, must, only, open_findings, until, up
 
 PROFILE = """\
 extends: base
@@ -28,11 +27,6 @@ NAME = "e2e-prebuilt"
 BRINGS = "linux-modules-nvidia-580-server-open-aws"
 MODULE = f"linux-modules-nvidia-580-server-open-{KERNEL}"
 DRIVER = "580.126.20"
-SECURE_BOOT = """\
-mount -t tmpfs tmpfs /sys/firmware
-mkdir -p /sys/firmware/efi/efivars
-printf '\\006\\000\\000\\000\\001' > /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
-"""
 
 # `make test` has the role's choices in test_prebuilt.py (tests/), with a real apt on the same archive.
 pytestmark = [pytest.mark.e2e, pytest.mark.only_all, pytest.mark.xdist_group("prebuilt")]
@@ -42,16 +36,6 @@ def profile(folder: Path, modules: str = "prebuilt", version: str = "auto", libr
     path = folder / f"{modules}-{version}-{libraries}.yml"
     path.write_text(PROFILE.format(modules=modules, version=version, libraries=libraries))
     return str(path)
-
-
-def only(done: Done) -> dict[str, Any]:
-    (run,) = done.json()["runs"]
-    assert isinstance(run, dict)
-    return run
-
-
-def open_findings(run: dict[str, Any]) -> set[str]:
-    return {f"{f['subject']}.{f['property']}" for f in run["findings"] if f["status"] not in ("PASS", "SKIP")}
 
 
 def packages(machine: str) -> str:

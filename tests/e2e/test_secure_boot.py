@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from e2e.machines import Done, gpuprep, inside, must, up
+from e2e.machines import SECURE_BOOT, Done, gpuprep, inside, must, up
 
 PROFILE = """\
 extends: base
@@ -27,12 +27,6 @@ SIGNING = ", signing: {key: /etc/mok/MOK.priv, certificate: /etc/mok/MOK.der}"
 MACHINE = "e2e-secureboot"
 HOST = f"sim:{MACHINE}"
 MODULES = "/lib/modules/$(uname -r)/updates/dkms"
-# A reboot of the machine takes the mount away: Secure Boot is then off.
-ON = """\
-mount -t tmpfs tmpfs /sys/firmware
-mkdir -p /sys/firmware/efi/efivars
-printf '\\006\\000\\000\\000\\001' > /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c
-"""
 MOKUTIL = """\
 cat > /usr/local/bin/mokutil <<'END'
 #!/bin/sh
@@ -78,7 +72,7 @@ def said(done: Done) -> str:
 
 def test_secure_boot(machine: str, tmp_path: Path) -> None:
     plain, wish = profile(tmp_path), profile(tmp_path, SIGNING)
-    inside(machine, ON + MOKUTIL + KEY)
+    inside(machine, SECURE_BOOT + MOKUTIL + KEY)
 
     # Refused before any change: no key that DKMS will sign with is enrolled.
     for which, key in ((plain, "host.secure_boot"), (wish, "driver.signing")):
@@ -91,7 +85,7 @@ def test_secure_boot(machine: str, tmp_path: Path) -> None:
     # An enrolled key of the profile's: built, signed and verified with it.
     inside(machine, "echo /etc/mok/MOK.der > /etc/enrolled-keys")
     must("provision", HOST, "--profile", wish)
-    inside(machine, ON)  # provisioning restarted the machine
+    inside(machine, SECURE_BOOT)  # provisioning restarted the machine
     found = signature(wish)
     assert (found["status"], found["actual"]) == ("PASS", "verified with /etc/mok/MOK.der, enrolled")
     assert inside(machine, f"modinfo -F signer {MODULES}/nvidia.ko").stdout.strip() == "our fleet key"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email.utils
-import fcntl
 import gzip
 import hashlib
 import shutil
@@ -80,8 +79,7 @@ def public_key() -> Path:
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
     """One process at a time: all that sign share gpg's agent, and who is done ends it, also under the others' hands."""
-    with (home / ".in-use").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with paths.locked(home / ".in-use"):
         yield
 
 
