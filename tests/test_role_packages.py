@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import bare_snapshot, finished_snapshot, load
+from rolevalues import ROLES, played, printing, values
 
 from gpuprep import catalogue, checks
 from gpuprep.catalogue.roles import driver_packages
@@ -23,14 +19,12 @@ from gpuprep.desired.state import Wanted, resolve
 from gpuprep.records import Finding, Status
 from gpuprep.workflows import fixes
 
-ROLES = Path(__file__).parents[1] / "playbooks" / "roles"
 SYSTEMS = sorted(path.stem for path in (ROLES / "gpu_preflight" / "vars").glob("*.yml"))
 FLAVOURS = ("proprietary", "open")
 # Red Hat's system and those built from its sources are one system to the roles.
 RELEASES = {release.roles: release for release in reversed(list(catalogue.archives().values()))}
 OFFERED = [(system, source) for system, release in RELEASES.items() for source in release.sources]
 Case = tuple[str, str, str]  # system, source, flavour
-SAID = re.compile(r"SAID (\S+) ([A-Za-z0-9+/=]+) END")
 # Role ► the file of its tasks that holds its packages.
 HOLDING = {"gpu_driver": "hold.yml", "gpu_cuda": "toolkit.yml"}
 # Held by the role from the first day; checks, drift and --fix had a list of their own without them.
@@ -42,15 +36,6 @@ def holds_of(role: str) -> str:
     tasks = yaml.safe_load((ROLES / role / "tasks" / HOLDING[role]).read_text(encoding="utf-8"))
     (hold,) = [task["vars"]["gpu_preflight_hold"] for task in tasks if "gpu_preflight_hold" in task.get("vars", {})]
     return str(hold)
-
-
-def saying(name: str, expression: str) -> dict[str, str]:
-    """The argument of a debug task that says a value: to write a file on the host takes a module, and a second."""
-    return {"msg": f"SAID {name} {{{{ {expression} | to_json | b64encode }}}} END"}
-
-
-def said(output: str) -> dict[str, Any]:
-    return {name: json.loads(base64.b64decode(value)) for name, value in SAID.findall(output)}
 
 
 def tasks_for(system: str, source: str, flavour: str) -> list[dict[str, Any]]:
@@ -67,7 +52,7 @@ def tasks_for(system: str, source: str, flavour: str) -> list[dict[str, Any]]:
     wish = f"gpu_cuda_sources['{source}'].versions | first"  # gpu_cuda's main.yml gives its tasks this
     cuda = {"gpu_cuda_data": f"{{{{ gpu_cuda_sources['{source}'] | gpu_cuda_of_version({wish}) }}}}"}
     names = ", ".join(f"'{role}': {role}_holds" for role in HOLDING)
-    says = saying(f"{system}/{source}/{flavour}", f"{{{names}}}")
+    says = printing(f"{system}/{source}/{flavour}", f"{{{names}}}")
     return [*data, {"name": "Say what is held", "ansible.builtin.debug": says, "vars": {**known, **cuda, **templates}}]
 
 
@@ -76,27 +61,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Case, dict[str, li
     """(system, source, flavour) ► role ► what it holds."""
     folder = tmp_path_factory.mktemp("held")
     cases = [(system, source, flavour) for system, source in OFFERED for flavour in FLAVOURS]
-    play = {
-        "hosts": "localhost",
-        "connection": "local",
-        "gather_facts": False,
-        "vars": {
-            "gpu_preflight_package_manager": "apt",
-            "gpu_preflight_family": "Debian",
-            "ansible_facts": dict.fromkeys(
-                ("distribution", "distribution_version", "distribution_major_version", "kernel"), ""
-            ),
-        },
-        "tasks": [task for case in cases for task in tasks_for(*case)],
+    facts = ("distribution", "distribution_version", "distribution_major_version", "kernel")
+    variables = {
+        "gpu_preflight_package_manager": "apt",
+        "gpu_preflight_family": "Debian",
+        "ansible_facts": dict.fromkeys(facts, ""),
     }
-    book = folder / "book.yml"
-    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
-    extra = json.dumps({"ansible_python_interpreter": sys.executable})
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-e", extra, str(book)]
-    places = {"ANSIBLE_LOCAL_TEMP": str(folder / "tmp"), "ANSIBLE_HOME": str(folder), "ANSIBLE_ROLES_PATH": str(ROLES)}
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = said(done.stdout)
+    found = values(folder, variables, [task for case in cases for task in tasks_for(*case)])
     return {case: found["/".join(case)] for case in cases}
 
 
@@ -166,27 +137,15 @@ def test_a_release_without_a_file_of_its_own_builds_ffmpeg_with_what_its_distrib
         "python": {"executable": sys.executable},
     }
     play = {
-        "hosts": "all",
-        "connection": "local",
-        "gather_facts": False,
-        "vars": {"ansible_facts": told, "ansible_python_interpreter": sys.executable},
+        "vars": {"ansible_facts": told},
         "tasks": [
             {"ansible.builtin.include_role": {"name": "gpu_codec", "tasks_from": "facts"}},
-            {"ansible.builtin.debug": saying(
+            {"ansible.builtin.debug": printing(
                 "{{ inventory_hostname }}", "[gpu_codec_build_packages, gpu_codec_packages, gpu_codec_npp_packages]"
             )},
         ],
     }  # fmt: skip
-    book = tmp_path / "book.yml"
-    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", ",".join([*served, *unknown]), str(book)]
-    places = {
-        "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"),
-        "ANSIBLE_HOME": str(tmp_path),
-        "ANSIBLE_ROLES_PATH": str(ROLES),
-    }
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
-    found = said(done.stdout)
+    done, found = played(tmp_path, play, ",".join([*served, *unknown]))
     assert sorted(found) == sorted(served), done.stdout
     assert all(found[system] == found["Debian-12"] for system in debians), done.stdout
     assert all("nasm" in packages and "clang" in packages for packages, _, _ in found.values()), done.stdout
@@ -214,13 +173,6 @@ def test_ubuntus_headers_follow_the_kernels_that_the_machine_follows(tmp_path: P
     tasks: list[dict[str, Any]] = [{"ansible.builtin.include_vars": data}]
     for number, (kernel, meta) in enumerate(HEADERS):
         known = {"ansible_facts": {"kernel": kernel}, "gpu_preflight_kernel_metas": [meta] if meta else []}
-        tasks.append({"ansible.builtin.debug": saying(str(number), "gpu_preflight_headers"), "vars": known})
-    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": tasks}
-    book = tmp_path / "book.yml"
-    book.write_text(yaml.safe_dump([play]), encoding="utf-8")
-    places = {"ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"), "ANSIBLE_HOME": str(tmp_path)}
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", str(book)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **places}, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = said(done.stdout)
+        tasks.append({"ansible.builtin.debug": printing(str(number), "gpu_preflight_headers"), "vars": known})
+    found = values(tmp_path, {}, tasks)
     assert {key: found[str(number)] for number, key in enumerate(HEADERS)} == HEADERS
