@@ -48,6 +48,14 @@ class Stage:
         with self._change:
             assert self._change.wait_for(lambda: words in self.said, PATIENCE), (words, self.said)
 
+    def taken_by_another(self) -> None:
+        self._alone = "a probe of another controller"
+
+    def left_by_another(self) -> None:
+        with self._change:
+            self._alone = None
+            self._change.notify_all()
+
     def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> ProbeResult:
         if arguments.get("clips_only"):
             self.clips_seconds = options["timeout"]
@@ -133,6 +141,25 @@ def test_the_next_probe_gets_ready_while_one_measures_and_no_other(monkeypatch: 
     said = stage.said
     assert said.index("bandwidth gets ready") < said.index("gemm ends") < said.index("bandwidth begins")
     assert said.index("bandwidth begins") < said.index("throughput gets ready")
+
+
+def test_what_shares_a_turn_gets_ready_together_while_another_controller_measures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    stage.taken_by_another()
+
+    def other() -> None:
+        for name in ("transcode", "cudnn", "toolkit"):
+            stage.until(f"{name} gets ready")
+        stage.left_by_another()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    run = measured(monkeypatch, stage, "toolkit", "cudnn", "gemm", "transcode")
+    thread.join()
+    assert sorted(run.names) == ["cudnn", "gemm", "toolkit", "transcode"]
+    assert stage.said.index("gemm gets ready") > stage.said.index("toolkit begins")
 
 
 def test_what_shares_a_turn_is_at_work_together_and_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """The probes of one run on one host. Each measures in its turn; while it does, the next one gets ready.
 
 Who waits for whom is decided on the host (agent/turn.py), and holds for another controller's probes, too. Here is
-decided what begins when: the next probe as soon as none waits for its turn any more. Beside the matrix products the
-clips are made that later probes read.
+decided what begins when: those that share a turn at once, and then the next probe as soon as none waits for its turn any
+more. Beside the matrix products the clips are made that later probes read.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mappi
     """
     at_work = _AtWork(run)
     waiting = list(probes.in_turn(kinds))
-    longest = 0.0  # of the probes so far: the next one may have to wait so long for its turn
+    limits = {kind.name: kind.timeout_seconds for kind in kinds} | {CLIPS: CLIPS_SECONDS}
     results: dict[str, ProbeResult] = {}
     try:
         while waiting or at_work.names:
-            if waiting and not at_work.is_any_waiting:
+            # Those that share a turn come first, and none of them has to wait for another.
+            if waiting and (waiting[0].turn == turn.SHARED or not at_work.is_any_waiting):
                 kind = waiting.pop(0)
-                patience = longest + ENDING_SECONDS + kind.timeout_seconds
+                before = sum(limits[name] for name in at_work.names)  # it may have to wait so long for its turn
+                patience = before + ENDING_SECONDS + kind.timeout_seconds
                 patient = functools.partial(ask, timeout=patience, turn_begins=at_work.begun)
                 at_work.begin(kind.name, functools.partial(patient, run, host, kind, arguments, source))
-                longest = max(longest, kind.timeout_seconds)
                 continue
             news = at_work.next()
             if news.error is not None:
