@@ -1,8 +1,8 @@
 """The probes of one run on one host. Each measures in its turn; while it does, the next one gets ready.
 
 Who waits for whom is decided on the host (agent/turn.py), and holds for another controller's probes, too. Here is
-decided what begins when: those that share a turn at once, and then the next probe as soon as none waits for its turn any
-more. Beside the matrix products the clips are made that later probes read.
+decided what begins when: those that share a turn at once, and then the next probe as soon as none waits for its turn
+any more. Beside the matrix products the clips are made that later probes read.
 """
 
 from __future__ import annotations
