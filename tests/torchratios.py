@@ -3,16 +3,15 @@
     gpuprep report last --format json > run.json
     python tests/torchratios.py run.json
 
-Run it straight after `gpuprep validate`, so that both saw the same machine. As the probe does, PyTorch gets a rest, a
-few products to raise the clocks, and samples that end before the power cap acts; the best of some tries counts. It
-changes no setting of the GPU.
+Run it straight after `gpuprep validate`, so that both saw the same machine. PyTorch's products are timed by the probe's
+own rule: after a rest, in a burst that ends before the power cap acts, repeated until one is steady. It changes no
+setting of the GPU.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,11 +19,10 @@ from typing import Any
 
 import torch
 
+from gpuprep.agent.probes.burst import Rule, best_burst
+
 REST_SECONDS = 0.2
-LEAD_SECONDS = 0.02
-SAMPLE_SECONDS = 0.1  # all samples of one try
-LEAST_SAMPLES, MOST_SAMPLES = 10, 300
-TRIES = 6
+LEAD_SECONDS = 0.004
 INT8_SPREAD = 32.0  # standard deviation, as the probe has it: more bits that change cost power, and so speed
 FLOATS = {
     "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp32": torch.float32, "fp64": torch.float64,
@@ -67,16 +65,14 @@ def milliseconds(call: Callable[[], object], count: int) -> list[float]:
 
 
 def best(call: Callable[[], object]) -> float:
-    """Milliseconds of one product: the median of the fastest try."""
-    first = min(milliseconds(call, 3))
-    lead = max(1, int(LEAD_SECONDS * 1000 / first))
-    count = min(MOST_SAMPLES, max(LEAST_SAMPLES, int(SAMPLE_SECONDS * 1000 / first)))
-    tries = []
-    for _ in range(TRIES):
+    """Milliseconds of one product, by the probe's own rule for a burst."""
+    lead = max(1, int(LEAD_SECONDS * 1000 / min(milliseconds(call, 3))))
+
+    def begin() -> None:
         time.sleep(REST_SECONDS)
         milliseconds(call, lead)
-        tries.append(statistics.median(milliseconds(call, count)))
-    return min(tries)
+
+    return best_burst(begin, lambda count: milliseconds(call, count), Rule()).milliseconds
 
 
 def rows(record: dict[str, Any]) -> list[tuple[str, float, float]]:

@@ -5,14 +5,17 @@ A is k × m, B is k × n, D is m × n, each column-major. Imported only inside a
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
+from cuda.core._utils.cuda_utils import CUDAError
 from nvmath.bindings import cublasLt as lt
 
 from gpuprep.agent.libraries import cublas_version
 from gpuprep.agent.probes.cudadevice import CudaDevice
-from gpuprep.agent.probes.gemmalgorithm import described
+from gpuprep.agent.probes.gemmalgorithm import described, mirrored
 from gpuprep.agent.probes.gemmshapes import Shape, sets
 from gpuprep.agent.probes.gemmtypes import BYTES, R_8F_E4M3, R_16F, R_32I, R_64F, DataType
 
@@ -25,6 +28,27 @@ Error = lt.cuBLASLtError
 def version() -> str:
     """Loads the library, if it is not yet."""
     return cublas_version(lt.get_version())
+
+
+def load_kernels(device: CudaDevice, kinds: Sequence[DataType], shape: Shape) -> None:
+    """Has the kernels of all types loaded side by side: one type after the other took half a second more on an H100."""
+
+    def ask(kind: DataType) -> None:
+        device.use()
+        with contextlib.closing(Product(device, kind, shape)) as product:
+            product.candidates(1)
+
+    _handle(device)
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        for asked in [pool.submit(ask, kind) for kind in kinds]:
+            # The product itself fails in the same way, and its row says why.
+            with contextlib.suppress(Error, CUDAError, RuntimeError, MemoryError):
+                asked.result()
+
+
+def _handle(device: CudaDevice) -> int:
+    handle: int = device.kept("cublasLt", lt.create)  # making it takes milliseconds
+    return handle
 
 
 class Candidate(NamedTuple):
@@ -40,13 +64,16 @@ class Operands(NamedTuple):
 
 
 class Product:
-    """Descriptors, operands and algorithms of one type and shape on one device. Errors: `Error` and CudaDevice's."""
+    """Descriptors, operands and algorithms of one type and shape on one device. Errors: `Error` and CudaDevice's.
 
-    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape) -> None:
-        self.device, self.kind, self.shape = device, kind, shape
+    `of`: the product whose transpose this one calculates, with the memory of that one.
+    """
+
+    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape, of: Optional[Product] = None) -> None:
+        self.device, self.kind, self.shape, self._of = device, kind, shape, of
         m, n, k = shape
         self._undo: List[Any] = []
-        self._handle = device.kept("cublasLt", lt.create)  # making it takes milliseconds
+        self._handle = _handle(device)
         self._operation = self._kept(lt.matmul_desc_create(kind.compute, kind.scale), lt.matmul_desc_destroy)
         self._describe(lt.MatmulDescAttribute.TRANSA, TRANSPOSED)
         if kind.inputs == R_8F_E4M3:
@@ -83,13 +110,22 @@ class Product:
         buffers.append(self.device.allocate(size))
         return buffers[-1]
 
+    def turned(self) -> Product:
+        """The same product as Dᵀ = Bᵀ A: cuBLASLt has other algorithms for that. It is to be closed before this one."""
+        m, n, k = self.shape
+        other = Product(self.device, self.kind, Shape(n, m, k), of=self)
+        other.operands = [Operands(a=pair.b, b=pair.a, d=pair.d) for pair in self.operands]
+        other._workspace = self._workspace
+        return other
+
     def close(self) -> None:
         self.device.sync()
-        for operands in self.operands:
-            for buffer in operands:
-                buffer.close()
-        if self._workspace is not None:
-            self._workspace.close()
+        if self._of is None:
+            for operands in self.operands:
+                for buffer in operands:
+                    buffer.close()
+            if self._workspace is not None:
+                self._workspace.close()
         self.operands, self._workspace = [], None
         while self._undo:
             undo, what = self._undo.pop()
@@ -117,7 +153,8 @@ class Product:
         names = lt.MatmulAlgoConfigAttribute
         tile = _name(lt.MatmulTile, _configured(address, names.TILE_ID))
         stages = _name(lt.MatmulStages, _configured(address, names.STAGES_ID))
-        return Candidate(address, waves, described(tile, stages, _configured(address, names.SPLITK_NUM), waves))
+        description = described(tile, stages, _configured(address, names.SPLITK_NUM), waves)
+        return Candidate(address, waves, description if self._of is None else mirrored(description))
 
     def run(self, candidate: Candidate, turn: Optional[int] = None) -> None:
         """Puts the product of the next set of operands, or of set `turn`, on the device's stream."""

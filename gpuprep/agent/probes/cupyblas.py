@@ -6,7 +6,7 @@ tile and waves are missing. FP8 it does not have. Imported only inside a probe.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import cupy
 import numpy as np
@@ -33,6 +33,10 @@ def version() -> str:
         cublas.destroy(handle)
 
 
+def load_kernels(device: CudaDevice, kinds: Sequence[DataType], shape: Shape) -> None:
+    """cuBLAS loads each type's at its first product."""
+
+
 class Candidate(NamedTuple):
     description: Dict[str, Any]
 
@@ -44,10 +48,13 @@ class Operands(NamedTuple):
 
 
 class Product:
-    """Operands of one type and shape on one device. Errors: `Error` and CudaDevice's."""
+    """Operands of one type and shape on one device. Errors: `Error` and CudaDevice's.
 
-    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape) -> None:
-        self.device, self.kind, self.shape = device, kind, shape
+    `of`: the product whose transpose this one calculates, with the memory of that one.
+    """
+
+    def __init__(self, device: CudaDevice, kind: DataType, shape: Shape, of: Optional[Product] = None) -> None:
+        self.device, self.kind, self.shape, self._of = device, kind, shape, of
         self._handle: Optional[int] = cublas.create()
         # CuPy sets the handle's stream at every call, to the one that it takes for the current.
         self._stream = cupy.cuda.ExternalStream(int(device.stream.handle))
@@ -64,9 +71,16 @@ class Product:
         for _ in range(count or sets(sum(sizes), self.device.l2_bytes)):
             self.operands.append(Operands(*[self.device.allocate(size) for size in sizes]))
 
+    def turned(self) -> Product:
+        """The same product as Dᵀ = Bᵀ A. It is to be closed before this one."""
+        m, n, k = self.shape
+        other = Product(self.device, self.kind, Shape(n, m, k), of=self)
+        other.operands = [Operands(a=pair.b, b=pair.a, d=pair.d) for pair in self.operands]
+        return other
+
     def close(self) -> None:
         self.device.sync()
-        for operands in self.operands:
+        for operands in self.operands if self._of is None else ():
             for buffer in operands:
                 buffer.close()
         self.operands = []

@@ -25,6 +25,13 @@ def described(tile: str, stages: str, split_k: int, waves: float) -> Dict[str, A
     }
 
 
+def mirrored(algorithm: Dict[str, Any]) -> Dict[str, Any]:
+    """Of an algorithm that calculates the transpose of D: its tile as rows of D by columns of D, as ever."""
+    rows, columns = algorithm["tile_n"], algorithm["tile_m"]
+    tile = algorithm["tile"] if rows is None else f"TILE_{rows}x{columns}"
+    return {**algorithm, "tile": tile, "tile_m": rows, "tile_n": columns}
+
+
 def _numbers(name: str, kind: str) -> Tuple[Optional[int], Optional[int]]:
     match = re.match(rf"{kind}_(\d+)x(\d+|AUTO)$", name)
     if match is None:
