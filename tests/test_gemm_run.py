@@ -199,6 +199,7 @@ def session(world: World, **settings: Any) -> Any:
         "candidates": 8,
         "finalists": 2,
         "final_seconds": 0.06,
+        "final_rounds": 2,
         "sustained_seconds": 0.0,
     }
     rule = Rule(most_seconds=0.05)
@@ -311,6 +312,26 @@ def test_the_fastest_candidate_is_taken_and_one_that_fails_is_left_out(world: Wo
     assert best is candidates[2]
 
 
+def test_a_finalist_that_met_a_bad_moment_has_a_second_round(world: World) -> None:
+    """The power cap acts more in one trial than in another: with one round the slower algorithm won."""
+    good, slower = Candidate(1.0), Candidate(1.05)
+    unlucky = iter([1.0] * 3 + [1.1] * 60)  # its glance, then the whole of its first trial
+
+    def times(works: list[Callable[[], float]]) -> list[float]:
+        return [next(unlucky, 1.0) if (time := work()) == 1.0 else time for work in works]
+
+    world.milliseconds = times
+    product = FakeProduct(world, None, gemmtypes.TYPES[0], Shape(*SHAPES[0]))  # type: ignore[arg-type]
+    assert session(world).best(product, [good, slower])[0] is good
+    unlucky = iter([1.0] * 3 + [1.1] * 60)
+    assert session(world, final_rounds=1).best(product, [good, slower])[0] is slower
+    ran = [good.ran]
+    for rounds in (1, 2):  # cuBLASLt's own choice wins at once: no second round
+        assert session(world, final_rounds=rounds).best(product, [good, slower])[0] is good
+        ran.append(good.ran)
+    assert ran[1] - ran[0] == ran[2] - ran[1]
+
+
 def test_of_a_product_and_its_transpose_the_faster_counts(world: World) -> None:
     """FP64 of 8192x16384x4096 was 6 % faster as its transpose on an H100: PyTorch, with rows in memory, got that."""
     turned = Candidate(0.5, description={"tile": "TILE_64x128"})
@@ -391,6 +412,7 @@ def machine(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
         "candidates": 8,
         "finalists": 2,
         "final_seconds": 0.06,
+        "final_rounds": 2,
         "sustained_seconds": 0.0,
     }
     monkeypatch.setattr(gemm, "FULL", {**short, "together_seconds": 0.01})

@@ -35,8 +35,9 @@ FULL = {
     "rest_seconds": 0.2,
     "load_seconds": 0.2,
     "candidates": 8,
-    "finalists": 3,
+    "finalists": 2,
     "final_seconds": 0.06,  # the power cap acts within it
+    "final_rounds": 2,
     "sustained_seconds": 20.0,
     "together_seconds": 5.0,
 }
@@ -48,15 +49,15 @@ QUICK = {
     "candidates": 4,
     "finalists": 1,
     "final_seconds": 0.02,  # pulses are too short for the cap
+    "final_rounds": 1,
     "sustained_seconds": 0.0,
     "together_seconds": 0.0,  # nothing to compare it with: that is a lasting load of one GPU alone
 }
 QUICK_RULE = Rule(
     batch_seconds=0.002, least_samples=16, least_seconds=0.02, short_seconds=0.03, most_seconds=0.25, tries=1
 )
-# With more GPUs than these, those after the first are measured in fewer shapes; their bursts are like the first one's,
-# for the GPUs are compared with each other.
-FULL_GPUS = 2
+# GPUs after the first are measured in fewer shapes. Their bursts are like the first one's: the GPUs are compared with
+# each other.
 BRIEF = {**FULL, "candidates": 4, "finalists": 1, "sustained_seconds": 0.0}
 
 
@@ -158,10 +159,9 @@ def _measured(arguments: Dict[str, Any], toolkit: Dict[str, Any]) -> Union[Dict[
         full = _settings(runner, arguments, QUICK if quick else FULL)
         brief = full if quick else _settings(runner, arguments, BRIEF)
         sessions: List[Any] = []
-        # The lasting load of one GPU is what the common load of all is compared with (gemm_together).
-        others = brief if len(gpus) > FULL_GPUS else full._replace(sustained_seconds=0.0)
+        # The lasting load of the first GPU is what the common load of all is compared with (gemm_together).
         rows = [
-            _gpu(runner, gpu, others if number else full, sessions, Pace(number, len(gpus)))
+            _gpu(runner, gpu, brief if number else full, sessions, Pace(number, len(gpus)))
             for number, gpu in enumerate(gpus)
         ]
         together = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import threading
 import time
@@ -30,8 +31,10 @@ except ModuleNotFoundError:  # no nvmath-python: the environment for CUDA 11 has
 FAILURES = (CUDAError, blas.Error, RuntimeError, MemoryError, OSError)
 # The first candidate, cuBLASLt's own choice, and the best of a glance are tried as the burst runs: after a rest, and as
 # long, because the power cap acts within it: an algorithm that draws less may then be the fastest (TF32 on H100 and
-# H200: 405 instead of 365 TFLOPS). The second half counts.
-FINAL_REST_SECONDS, FINAL_SAMPLES = 0.1, 4
+# H200: 405 instead of 365 TFLOPS). The second half counts. The cap does not act alike in each trial: with one round an
+# algorithm that was 7 % slower won now and then. So where cuBLASLt's own choice does not win, all that were near the
+# fastest have a second round.
+FINAL_REST_SECONDS, FINAL_SAMPLES, NEAR = 0.1, 4, 1.15
 # FP64 of 16384x8192x4096 was 6 % faster as its transpose on an H100, and so PyTorch was. The other types were alike,
 # and each trial under the power cap may find the slower of two that are alike the faster.
 TURNED = ("fp64",)
@@ -51,6 +54,7 @@ class Settings(NamedTuple):
     candidates: int
     finalists: int
     final_seconds: float  # for each of them
+    final_rounds: int  # of which its fastest counts
     sustained_seconds: float
     together_seconds: float
     shapes: Any  # arguments["shapes"]
@@ -217,15 +221,23 @@ class Session:
         finalists = sorted({min(glances), *fast[: self.settings.finalists]})
         if len(finalists) == 1:
             return candidates[finalists[0]], glances[finalists[0]]
-        trials: Dict[int, float] = {}
-        for number in finalists:
-            time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
-            group = gemmshort.group_of(glances[number])
-            enough = max(FINAL_SAMPLES, int(self.settings.final_seconds * 1000 / glances[number]))
-            count = enough if group == 1 else gemmshort.SAMPLES
-            trials[number] = statistics.median(self.times(product, candidates[number], count, group)[count // 2 :])
-        fastest = min(trials, key=lambda number: trials[number])
+        trials = dict.fromkeys(finalists, math.inf)
+        for _ in range(self.settings.final_rounds):
+            near = NEAR * min(trials.values())
+            for number in [number for number in finalists if trials[number] <= near]:
+                trials[number] = min(trials[number], self.trial(product, candidates[number], glances[number]))
+            fastest = min(trials, key=lambda number: trials[number])
+            if fastest == finalists[0]:
+                break
         return candidates[fastest], trials[fastest]
+
+    def trial(self, product: blas.Product, candidate: blas.Candidate, glance: float) -> float:
+        """Milliseconds of an algorithm under the power cap. `glance`: what it needed in a short look."""
+        time.sleep(min(FINAL_REST_SECONDS, self.settings.rest_seconds))
+        group = gemmshort.group_of(glance)
+        enough = max(FINAL_SAMPLES, int(self.settings.final_seconds * 1000 / glance))
+        count = enough if group == 1 else gemmshort.SAMPLES
+        return statistics.median(self.times(product, candidate, count, group)[count // 2 :])
 
     def work_for(self, product: blas.Product, candidate: blas.Candidate, seconds: float) -> Tuple[int, float]:
         """(products, the device's seconds) of unbroken load."""
