@@ -34,6 +34,8 @@ class Stage:
         self.work = work
         self.said: list[str] = []
         self.clips_seconds = 0.0
+        self.room = True
+        self.held: tuple[str, ...] = ()  # these begin when all of them are ready
         self._change = threading.Condition()
         self._alone: str | None = None
         self._sharing: set[str] = set()
@@ -48,14 +50,6 @@ class Stage:
         with self._change:
             assert self._change.wait_for(lambda: words in self.said, PATIENCE), (words, self.said)
 
-    def taken_by_another(self) -> None:
-        self._alone = "a probe of another controller"
-
-    def left_by_another(self) -> None:
-        with self._change:
-            self._alone = None
-            self._change.notify_all()
-
     def probe(self, _: object, name: str, arguments: dict[str, Any], **options: Any) -> ProbeResult:
         if arguments.get("clips_only"):
             self.clips_seconds = options["timeout"]
@@ -63,7 +57,9 @@ class Stage:
             self.work(f"clips of {name}")
             return ProbeResult(name, Source.MEASURED, {"clips": 1}, 0.1)
         self.say(f"{name} gets ready")
-        shares = arguments["turn"] == turn.SHARED
+        for other in self.held if name in self.held else ():
+            self.until(f"{other} gets ready")
+        shares = self.room and arguments["turn"] == turn.SHARED
 
         def may_begin() -> bool:
             return self.broken_off.is_set() or (self._alone is None and (shares or not self._sharing))
@@ -78,7 +74,7 @@ class Stage:
                 self._alone = name
         try:
             self.say(f"{name} begins")
-            options["heard"](Doing(turn.BEGUN))
+            options["heard"](Doing(turn.BESIDE if shares else turn.BEGUN))
             self.work(name)
             self.say(f"{name} ends")
         finally:
@@ -143,23 +139,29 @@ def test_the_next_probe_gets_ready_while_one_measures_and_no_other(monkeypatch: 
     assert said.index("bandwidth begins") < said.index("throughput gets ready")
 
 
-def test_what_shares_a_turn_gets_ready_together_while_another_controller_measures(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stage = Stage()
-    stage.taken_by_another()
+def test_those_that_share_begin_at_once_when_the_host_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first says so. The others do not wait for each other: each start takes a quarter of a second."""
 
-    def other() -> None:
-        for name in ("transcode", "cudnn", "toolkit"):
-            stage.until(f"{name} gets ready")
-        stage.left_by_another()
+    def work(name: str) -> None:
+        if name == "cudnn":
+            for other in ("toolkit", "codec", "transcode"):
+                stage.until(f"{other} gets ready")
+        else:
+            stage.until("cudnn begins")
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    run = measured(monkeypatch, stage, "toolkit", "cudnn", "gemm", "transcode")
-    thread.join()
-    assert sorted(run.names) == ["cudnn", "gemm", "toolkit", "transcode"]
+    stage = Stage(work)
+    stage.held = ("toolkit", "codec", "transcode")
+    run = measured(monkeypatch, stage, "toolkit", "codec", "cudnn", "gemm", "transcode")
+    assert sorted(run.names) == ["codec", "cudnn", "gemm", "toolkit", "transcode"]
     assert stage.said.index("gemm gets ready") > stage.said.index("toolkit begins")
+
+
+def test_on_a_host_without_room_they_begin_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    stage.room = False
+    measured(monkeypatch, stage, "toolkit", "codec", "transcode")
+    for before, after in (("toolkit", "codec"), ("codec", "transcode")):
+        assert stage.said.index(f"{before} begins") < stage.said.index(f"{after} gets ready")
 
 
 def test_what_shares_a_turn_is_at_work_together_and_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,9 @@ from typing import Iterator, List
 from gpuprep.agent import host_paths, owncache
 
 ALONE, SHARED = "alone", "shared"
-# Told when a turn begins. Whoever hears it knows that the next probe may get ready.
-BEGUN = "it is its turn"
+# Told when a turn begins. Whoever hears it knows that the next probe may get ready. BESIDE: others that share begin at
+# once, too; a machine without cores enough never says so.
+BEGUN, BESIDE = "it is its turn", "it is its turn, beside others"
 # Below this, getting ready beside a measurement would take the processor that starts the measurement's work.
 LEAST_CORES = 4
 FAREWELL_SECONDS = 5.0
@@ -37,10 +38,10 @@ def has_room() -> bool:
 
 
 @contextlib.contextmanager
-def taken(kind: str) -> Iterator[None]:
-    """Waits for the turn, for as long as it takes: the caller has a time limit. Raises OSError without a file.
+def taken(kind: str) -> Iterator[bool]:
+    """Waits for the turn, for as long as it takes: the caller has a time limit. Gives whether it is shared.
 
-    Without cores enough nothing is shared.
+    Without cores enough nothing is shared. Raises OSError without a file.
     """
     place = _place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ def taken(kind: str) -> Iterator[None]:
                 _wait_until_gone(_noted(descriptor))
                 os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()} {_began(str(os.getpid()))}\n".encode())
-            yield
+            yield shared
         finally:
             # A copy of this process (worker.py) that cannot be ended would otherwise keep the turn.
             fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -43,13 +43,13 @@ NAMES = tuple(kind.name for kind in KINDS)
 QUICK = ("gemm", "bandwidth")  # what drift measures with `--probe quick`: at most ten seconds a GPU in all
 # Its work is on the GPU alone and lasts: beside it processors may make what later probes read.
 LEAVES_PROCESSORS = "gemm"
-LONGEST = ("transcode", "cudnn")
+LONGEST = "cudnn"
 FACTS = "facts"  # in place of probes: only what every run reads anyway
 
 
 def in_turn(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
-    """In the order in which they begin: those that share a turn come first, of these the ones that take longest."""
-    return tuple(sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name not in LONGEST)))
+    """In the order in which they begin: those that share a turn come first, of these the one that takes longest."""
+    return tuple(sorted(kinds, key=lambda kind: (kind.turn == ALONE, kind.name != LONGEST)))
 
 
 def chosen(

@@ -1,8 +1,8 @@
 """The probes of one run on one host. Each measures in its turn; while it does, the next one gets ready.
 
 Who waits for whom is decided on the host (agent/turn.py), and holds for another controller's probes, too. Here is
-decided what begins when: those that share a turn at once, and then the next probe as soon as none waits for its turn
-any more. Beside the matrix products the clips are made that later probes read.
+decided what begins when: the next probe as soon as none waits for its turn any more; those that share a turn at once,
+when the host has said that it has room for that. Beside the matrix products the clips are made that later probes read.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class _News:
     """Of one piece of work, by its name: its turn has begun; or it has ended, with what it brought."""
 
     name: str
+    beside: bool = False  # it shares its turn, and so may others
     ended: bool = False
     result: ProbeResult | None = None
     error: BaseException | None = None
@@ -49,10 +50,11 @@ def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mappi
     waiting = list(probes.in_turn(kinds))
     limits = {kind.name: kind.timeout_seconds for kind in kinds} | {CLIPS: CLIPS_SECONDS}
     results: dict[str, ProbeResult] = {}
+    beside = False
     try:
         while waiting or at_work.names:
-            # Those that share a turn come first, and none of them has to wait for another.
-            if waiting and (waiting[0].turn == turn.SHARED or not at_work.is_any_waiting):
+            at_once = beside and waiting and waiting[0].turn == turn.SHARED
+            if waiting and (at_once or not at_work.is_any_waiting):
                 kind = waiting.pop(0)
                 before = sum(limits[name] for name in at_work.names)  # it may have to wait so long for its turn
                 patience = before + ENDING_SECONDS + kind.timeout_seconds
@@ -60,6 +62,7 @@ def measure(run: Run, host: Host, kinds: Sequence[probes.Kind], arguments: Mappi
                 at_work.begin(kind.name, functools.partial(patient, run, host, kind, arguments, source))
                 continue
             news = at_work.next()
+            beside = beside or news.beside
             if news.error is not None:
                 run.stop_if_cancelled()  # one that ends may have cut the connection of the other
                 raise news.error
@@ -92,7 +95,7 @@ def ask(
     source: Source,
     *,
     timeout: float | None = None,
-    turn_begins: Callable[[str], None] = lambda _: None,
+    turn_begins: Callable[[str, bool], None] = lambda *_: None,
 ) -> ProbeResult:
     """Its result; a probe that broke is evidence that is missing, and the others go on. From any thread.
 
@@ -101,16 +104,16 @@ def ask(
     begun = run.draft.begun[kind.name] = Begun(kind, source)
     began: list[float] = []  # once, whatever the host says
 
-    def begin() -> None:
+    def begin(beside: bool = False) -> None:
         if began:
             return
         began.append(time.monotonic())
         run.stage(kind.what, kind.name)
-        turn_begins(kind.name)
+        turn_begins(kind.name, beside)
 
     def heard(doing: Doing) -> None:
-        if doing.what == turn.BEGUN:
-            begin()
+        if doing.what in (turn.BEGUN, turn.BESIDE):
+            begin(doing.what == turn.BESIDE)
         else:
             run.doing(kind.name, doing)
 
@@ -169,9 +172,9 @@ class _AtWork:
         self._waiting.add(name)  # making clips counts as waiting until its end: no probe begins beside it
         thread.start()
 
-    def begun(self, name: str) -> None:
+    def begun(self, name: str, beside: bool) -> None:
         """Its turn has begun. From its thread."""
-        self._news.put(_News(name))
+        self._news.put(_News(name, beside=beside))
 
     def next(self) -> _News:
         """Waits for it."""

@@ -29,9 +29,10 @@ def run_probe(name: str, arguments: Dict[str, Any]) -> ProbeResult:
     module = importlib.import_module(f"{__name__}.{name}")
     if kind is not None and turn.has_room() and hasattr(module, "get_ready"):
         module.get_ready(arguments)
-    with turn.taken(str(kind)) if kind is not None else contextlib.nullcontext(), _ends_within(seconds):
+    waited = turn.taken(str(kind)) if kind is not None else contextlib.nullcontext(False)
+    with waited as beside, _ends_within(seconds):
         if kind is not None:
-            tell(turn.BEGUN)
+            tell(turn.BESIDE if beside else turn.BEGUN)
         started = time.monotonic()
         values = module.measure(arguments)
         return ProbeResult(name, source(), values, round(time.monotonic() - started, 3))

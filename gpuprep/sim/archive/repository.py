@@ -5,11 +5,14 @@ from __future__ import annotations
 import email.utils
 import gzip
 import hashlib
+import os
+import re
+import select
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuprep.errors import SimError
@@ -19,6 +22,7 @@ from gpuprep.sim.archive.stubs import Archive, Stub
 
 INSIDE = "usr/lib/gpuprep-sim/archive"  # where a machine has them
 KEY_NAME = "gpuprep-sim"
+AGENT_ENDS_SECONDS = 10.0
 Progress = Callable[[str], None]
 
 
@@ -101,7 +105,21 @@ def end_agent() -> None:
     """gpg starts an agent that stays; it is ended when nobody is signing."""
     home = public_key().parent
     with alone(home):
+        asked = ["gpg-connect-agent", "--homedir", str(home), "--no-autostart", "GETINFO pid", "/bye"]
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
         subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], check=False)
+        # It ends a moment later, and till then it still takes calls that it does not answer.
+        if found := re.search(r"^D (\d+)$", answer, re.MULTILINE):
+            _await_end(int(found[1]))
+
+
+def _await_end(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            select.select([handle], [], [], AGENT_ENDS_SECONDS)
+        finally:
+            os.close(handle)
 
 
 def _gpg(home: Path, words: Sequence[str], text: str = "") -> str:
