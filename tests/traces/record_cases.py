@@ -451,6 +451,7 @@ GROUPS: tuple[Group, ...] = (
         (
             Pair("resnet-fp32", "resnet-tf32", "tf32", "TF32 allowed for convolutions and matrix products"),
             Pair("resnet-fp32", "resnet-amp", "amp", "torch.autocast with bfloat16"),
+            Pair("resnet-tf32", "resnet-amp", "amp", "torch.autocast with bfloat16"),
             Pair(
                 "resnet-amp", "resnet-amp-channels-last", "transposes", "memory_format=channels_last, model and input"
             ),

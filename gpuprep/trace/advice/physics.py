@@ -1,7 +1,8 @@
 """How long a product, a copy or a fill takes on a board, and how long it would take otherwise. Pure.
 
-Products are predicted by gpuprep's own model (performance/predict.py). Only ratios of two predictions are used, or a
-prediction that is not slower than what was recorded: what the model has wrong of a shape, both have wrong.
+Products are predicted by gpuprep's own model (performance/predict.py). What is used: ratios of two predictions, because
+what the model has wrong of a shape, both have wrong; a prediction times what similar products of the same profile took
+longer than predicted; or a prediction that is not slower than what was recorded.
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ def leading(op_type: str, arguments: Arguments, work: Work) -> tuple[int, ...]:
         else:
             found.append(int(shape[-1]))
     return tuple(found)
+
+
+def channels_last(arguments: Arguments) -> bool:
+    """Whether the first picture lies in memory with its channels together. Without strides: no."""
+    for size, step in zip(arguments.shapes, arguments.strides, strict=False):
+        if _is_matrix(size) and len(size) == 4:
+            return isinstance(step, tuple) and len(step) == 4 and step[1] == 1 and size[1] > 1
+    return False
 
 
 def _is_matrix(one: object) -> bool:
