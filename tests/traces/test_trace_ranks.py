@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import statistics
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,35 @@ def test_steps_that_a_rank_does_not_have_are_not_compared(tmp_path: Path) -> Non
     assert [step.name for step in shown.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
     assert {line.steps for line in shown.ranks} == {2}
     assert "1 step not in every rank; not compared" in [note.text for note in shown.notes]
+
+
+NCCL = Path(__file__).parent / "recorded_ranks"  # two H200; rank 1 has more rows
+
+
+def _all_reduces(rank: int) -> list[tuple[float, float, int]]:
+    """(start, end, bytes) of the recorded all-reduces in order, microseconds of the file's own clock. By hand."""
+    told = json.loads(gzip.decompress((NCCL / f"rank000{rank}.pt.trace.json.gz").read_bytes()))
+    found = [one for one in told["traceEvents"] if one.get("cat") == "kernel" and "AllReduce" in one["name"]]
+    return sorted(
+        (float(one["ts"]), float(one["ts"]) + float(one["dur"]), 4 * int(one["args"]["In msg nelems"])) for one in found
+    )
+
+
+def test_two_recorded_ranks_joined_by_nccl() -> None:
+    first, second = _all_reduces(0), _all_reduces(1)
+    assert len(first) == len(second) == 40
+    by_hand = opened(NCCL)
+    assert [(straggler.rank, straggler.steps) for straggler in by_hand.stragglers] == [(1, 5)]
+    # Bytes over the time in which both were there: a ring of two sends every byte once.
+    for row in by_hand.collectives:
+        pairs = [(one, two) for one, two in zip(first, second, strict=True) if one[2] == row.bytes]
+        took = sorted(max(one[1], two[1]) - max(one[0], two[0]) for one, two in pairs)
+        assert row.calls == len(pairs)
+        assert row.time_us == pytest.approx(statistics.fmean(end - start for pair in pairs for start, end, _ in pair))
+        assert took[0] <= (row.transfer_us or 0.0) <= took[-1]
+        assert row.bus_gb_s == pytest.approx((row.bytes or 0) / (row.transfer_us or 1.0) / 1000, rel=1e-6)
+    waited = sum(max(0.0, two[0] - one[0]) for one, two in zip(first, second, strict=True)) / 5
+    assert by_hand.ranks[1].late_us == pytest.approx(waited, abs=15)  # the clocks of the two GPUs differ by as much
 
 
 def test_two_recorded_ranks_joined_by_gloo() -> None:
