@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from pathlib import Path
 
@@ -127,3 +128,34 @@ def test_inventories_that_do_not_help(inventory: str, tmp_path: Path) -> None:
     template.write_text("all: {hosts: {gpu1: {ansible_host: '{{ x }}'}}}\n")
     with pytest.raises(UsageError, match="template"):
         targets.parse(["all"], str(template))
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ("ansible_host: 'sim:h60'", "host gpu1: 'sim:h60' is no address; a port stands in ansible_port"),
+        ("ansible_host: '192.0.2.7:2222'", "host gpu1: '192.0.2.7:2222' is no address; a port stands in ansible_port"),
+        ("ansible_host: ann@192.0.2.7, ansible_user: ben", "names a user, and so does ansible_user"),
+    ],
+)
+def test_what_is_no_address_is_an_error_of_its_host_alone(variables: str, words: str, tmp_path: Path) -> None:
+    """It was an error inside gpuprep: fabric takes an address apart, too."""
+    file = tmp_path / "hosts.yml"
+    file.write_text(f"all:\n  hosts:\n    gpu1: {{{variables}}}\n    gpu2: {{ansible_host: 192.0.2.8}}\n")
+    refused, good = targets.parse([], str(file))
+    assert words in refused.refused
+    assert (good.refused, good.address) == ("", "192.0.2.8")
+
+
+def test_a_simulated_machine_of_an_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Target(name="sim:t4", address="127.0.0.1", port=4022, user="debian", simulated=True)
+    monkeypatch.setattr("gpuprep.sim.target", lambda name: made if name == "t4" else no_such(name))
+    file = tmp_path / "hosts.yml"
+    file.write_text("all:\n  hosts:\n    sim:t4: {gpu_codec_jobs: 2}\n    sim:gone: {}\n")
+    found = {target.name: target for target in targets.parse([], str(file))}
+    assert found["sim:t4"] == dataclasses.replace(made, variables=found["sim:t4"].variables)
+    assert "gone" in found["'sim:gone'"].refused
+
+
+def no_such(name: str) -> Target:
+    raise SimError(f"no simulated VM {name!r}", "gpuprep sim up t4")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprep.agent.host_paths import SIMULATION_MARK
-from gpuprep.errors import UsageError
+from gpuprep.errors import SimError, UsageError
 from gpuprep.provisioning.ansible_environment import ansible_program, role_variable_names
 from gpuprep.remote.types import Target
 from gpuprep.untrusted.plaintext import one_line
@@ -25,6 +25,7 @@ ADDRESS = re.compile(
     r"^(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\s\[\]@]+))(?::(?P<port>[0-9]+))?$"
 )
 PORT = re.compile("[0-9]{1,5}")
+SIMULATED = "sim:"
 BARE_V6 = re.compile(r"^(?:(?P<user>[^@\s]+)@)?(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$")
 FORMS = "a host name, an SSH alias, user@host:port, [v6-address]:port, local or sim:NAME"
 
@@ -70,10 +71,10 @@ def _parse_one(text: str) -> Target:
     check_word("HOST", text, help_line)
     if text == "local":
         return Target(name="local", local=True, simulated=Path(SIMULATION_MARK).exists())
-    if text.startswith("sim:"):
+    if text.startswith(SIMULATED):
         from gpuprep import sim
 
-        return sim.target(text.removeprefix("sim:"))
+        return sim.target(text.removeprefix(SIMULATED))
     match = BARE_V6.fullmatch(text) or ADDRESS.fullmatch(text)
     if not match:
         raise UsageError(f"{text!r} is no HOST", help_line)
@@ -207,17 +208,41 @@ def _inventory_target(name: str, variables: dict[str, Any], note: Callable[[str]
         if key in variables:
             use = "--ask-become-pass" if "become" in key else "~/.ssh/config"
             note(f"{name}: {key} of the inventory is not used; {use} does the same for gpuprep")
+    given = first(ADDRESS_KEYS)
+    if name.startswith(SIMULATED) and given is None:
+        return dataclasses.replace(_simulated(name), variables=_role_variables(name, variables))
     port = _port(f"host {name}: ansible_port", first(PORT_KEYS) or "22")
     local = first(("ansible_connection",)) == "local"
+    address, user = given or name, first(USER_KEYS, check_user)
+    if not local:
+        _check_address(name, address, user)
     return Target(
         name=name,
-        address="" if local else first(ADDRESS_KEYS) or name,
+        address="" if local else address,
         port=port,
-        user=first(USER_KEYS, check_user),
+        user=user,
         identity_file=first(KEY_FILE_KEYS, check_text),
         local=local,
         variables=_role_variables(name, variables),
     )
+
+
+def _check_address(name: str, address: str, user: str | None) -> None:
+    match = BARE_V6.fullmatch(address) or ADDRESS.fullmatch(address)
+    parts = match.groupdict() if match else {}
+    if match is None or parts.get("port"):
+        raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} is no address", "a port stands in ansible_port")
+    if parts["user"] and user:
+        raise UsageError(f"host {name}: {address[:MOST_SHOWN]!r} names a user, and so does ansible_user", "name one")
+
+
+def _simulated(name: str) -> Target:
+    from gpuprep import sim
+
+    try:
+        return sim.target(name.removeprefix(SIMULATED))
+    except SimError as error:  # of this host alone
+        raise UsageError(error.what, error.hint) from None
 
 
 def _role_variables(name: str, variables: dict[str, Any]) -> dict[str, Any]:
